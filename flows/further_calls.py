@@ -43,7 +43,7 @@ def worth_repeating(judged: Sequence[Judged], batch: Batch, weights: Floats, cal
     worths: list[tuple[float, int, frozenset[str]]] = []
     called = [(row, decided) for row, decided in enumerate(judged) if not too_short(decided.case)]
     for row, decided in called:
-        of_criteria = dict(zip(batch.wired[batch.of[row]].criteria, _part(weights, batch, row), strict=True))
+        of_criteria = dict(zip(batch.wired[batch.rubric_index[row]].criteria, _part(weights, batch, row), strict=True))
         worths += [(worth, row, names) for names, worth in _calls(decided.case.bundle, of_criteria) if worth > 0]
     chosen: defaultdict[int, set[str]] = defaultdict(set)
     for _, row, names in heapq.nlargest(calls, worths, key=lambda call: call[0]):

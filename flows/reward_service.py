@@ -177,7 +177,7 @@ def _answer(
 
 
 def _share(shares: CriterionShares) -> ShareAnswer:
-    return {"own": shares.own, "licensed": shares.licensed}
+    return {"own": shares.local, "licensed": shares.licensed}
 
 
 def _decision(decision: Decision, criterion: Criterion, probabilities: list[float] | None) -> DecisionAnswer:

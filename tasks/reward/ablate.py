@@ -30,23 +30,26 @@ def random_graph(wired: Wired, seed: int) -> Wired:
     directed.add_nodes_from(range(k))
     directed.add_edges_from(dealt)
     order = list(nx.lexicographical_topological_sort(directed))
-    rank = {place: at for at, place in enumerate(order)}
+    rank = {place: position for position, place in enumerate(order)}
     edges = sorted(dealt, key=lambda pair: (rank[pair[1]], rank[pair[0]]))
-    taken = [dealt[pair] for pair in edges]
+    sources = [dealt[pair] for pair in edges]
+    parents = [parent for parent, _ in edges]
+    children = [child for _, child in edges]
+    relations = tuple(wired.relation[source] for source in sources)
     return replace(
         wired,
         graph_id=f"random {seed} of {wired.graph_id}",
         order=np.array(order, dtype=np.int32),
-        parent=np.array([parent for parent, _ in edges], dtype=np.int32),
-        child=np.array([child for _, child in edges], dtype=np.int32),
-        relation=tuple(wired.relation[at] for at in taken),
-        retention=wired.retention[taken],
+        parent=np.array(parents, dtype=np.int32),
+        child=np.array(children, dtype=np.int32),
+        relation=relations,
+        retention=wired.retention[sources],
     )
 
 
 def shared_factor(wired: Sequence[Wired]) -> float | None:
     """The mean retention factor of all edges of these graphs; None where there is no edge."""
-    factors = np.concatenate([np.empty(0), *(one.retention for one in wired)])
+    factors = np.concatenate([np.empty(0), *(graph.retention for graph in wired)])
     return float(factors.mean()) if len(factors) else None
 
 
@@ -55,7 +58,8 @@ def untyped(wired: Sequence[Wired]) -> list[Wired]:
     factor = shared_factor(wired)
     if factor is None:
         return list(wired)
-    return [
-        replace(one, graph_id=f"untyped of {one.graph_id}", retention=np.full(len(one.retention), factor))
-        for one in wired
-    ]
+    return [_with_one_factor(graph, factor) for graph in wired]
+
+
+def _with_one_factor(graph: Wired, factor: float) -> Wired:
+    return replace(graph, graph_id=f"untyped of {graph.graph_id}", retention=np.full(len(graph.retention), factor))

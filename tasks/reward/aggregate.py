@@ -7,7 +7,7 @@ criteria and edges; one core is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -62,11 +62,11 @@ def aggregate(
     """
     stack, all_scored = _stack(batch.wired), bool(batch.scored.all())
 
-    def found(unknown: float) -> tuple[Floats, Floats]:
+    def swept_with(unknown: float) -> tuple[Floats, Floats]:
         """Marginals and rewards where every unscored criterion is this."""
         local, decided = batch.local, batch.decided
         if not all_scored:
-            local, decided = (np.where(batch.scored, given, unknown) for given in (local, decided))
+            local, decided = (np.where(batch.scored, values, unknown) for values in (local, decided))
         marginal, reward = _swept(batch, stack, local, decided, aggregation, threshold)
         if aggregation == "gear" and inference == "exact":
             _make_exact(marginal, batch, np.nan_to_num(local))
@@ -76,12 +76,12 @@ def aggregate(
     def worth(marginal: Floats, weight: Floats) -> Floats:
         return _swept(batch, stack._replace(weight=weight), marginal, marginal, "flat", threshold)[1]
 
-    marginal, reward = found(0.0 if unscored == "zero" else np.nan)
+    marginal, reward = swept_with(0.0 if unscored == "zero" else np.nan)
     if unscored == "zero" and not all_scored:
         reward = np.where(_is_silent(batch), np.nan, reward)
     low = high = np.full_like(reward, np.nan)
     if unscored == "bounds" and np.isnan(reward).any():
-        least, most = found(0.0)[0], found(1.0)[0]
+        least, most = swept_with(0.0)[0], swept_with(1.0)[0]
         credit, cost = stack.weight.clip(min=0), stack.weight.clip(max=0)
         low = np.where(np.isnan(reward), worth(least, credit) + worth(most, cost), np.nan)
         high = np.where(np.isnan(reward), worth(most, credit) + worth(least, cost), np.nan)
@@ -119,38 +119,45 @@ def _stack(wired: tuple[Wired, ...]) -> _Stack:
     """The same rubrics come again with every batch of a training run. They are known by identity; nobody changes their
     arrays."""
 
-    def starts(sizes: Iterable[int]) -> Unsigned:
-        return np.cumsum([0, *sizes]).astype(np.uint32)
-
-    def places(arrays: Iterable[Shorts]) -> Unsigned:
-        return np.concatenate([np.empty(0, np.int32), *arrays]).astype(np.uint32)
-
-    def numbers(arrays: Iterable[Floats]) -> Floats:
-        return np.concatenate([np.empty(0), *arrays])
-
+    parents = [rubric.parent for rubric in wired]
+    children = [rubric.child for rubric in wired]
+    retentions = [rubric.retention for rubric in wired]
+    weights = [rubric.weights for rubric in wired]
+    masses = [rubric.mass for rubric in wired]
     return _Stack(
-        edge_start=starts(len(one.parent) for one in wired),
-        parent=places(one.parent for one in wired),
-        child=places(one.child for one in wired),
-        retention=numbers(one.retention for one in wired),
-        weight_start=starts(len(one.weights) for one in wired),
-        weight=numbers(one.weights for one in wired),
-        mass=np.array([one.mass for one in wired]),
+        edge_start=_starts(parents),
+        parent=_places(parents),
+        child=_places(children),
+        retention=np.concatenate([np.empty(0), *retentions]),
+        weight_start=_starts(weights),
+        weight=np.concatenate([np.empty(0), *weights]),
+        mass=np.array(masses),
     )
+
+
+def _starts(arrays: Sequence[Shorts] | Sequence[Floats]) -> Unsigned:
+    """Where each array begins when they lie one after the other, and the end of the last."""
+    return np.cumsum([0, *map(len, arrays)]).astype(np.uint32)
+
+
+def _places(arrays: Sequence[Shorts]) -> Unsigned:
+    return np.concatenate([np.empty(0, np.int32), *arrays]).astype(np.uint32)
 
 
 def _swept(
     batch: Batch, stack: _Stack, local: Floats, decided: Floats, aggregation: Aggregation, threshold: float
 ) -> tuple[Floats, Floats]:
     """Marginals and rewards, without exact inference."""
-    marginal, reward = np.empty_like(local), np.empty(len(batch.of))
-    _sweep(batch.of, batch.start, stack, local, decided, RULES.index(aggregation), threshold, marginal, reward)
+    marginal, reward = np.empty_like(local), np.empty(len(batch.rubric_index))
+    _sweep(
+        batch.rubric_index, batch.start, stack, local, decided, RULES.index(aggregation), threshold, marginal, reward
+    )
     return marginal, reward
 
 
 @njit(cache=True, nogil=True)
 def _sweep(
-    of: Shorts,
+    rubric_index: Shorts,
     start: Ints,
     stack: _Stack,
     local: Floats,
@@ -165,20 +172,20 @@ def _sweep(
 
     A retained share is λ + q (1 − λ): in floating point, too, it is at most 1, just 1 where the parent is certain, and
     never falls in q."""
-    for r in range(len(of)):
-        g = of[r]
+    for r in range(len(rubric_index)):
+        g = rubric_index[r]
         p, q = local[start[r] : start[r + 1]], marginal[start[r] : start[r + 1]]
         for i in range(len(p)):
             q[i] = p[i]
         first, end = stack.edge_start[g], stack.edge_start[g + 1]
         if rule == GEAR:
             for e in range(first, end):
-                kept = stack.retention[e]
-                q[stack.child[e]] *= kept + q[stack.parent[e]] * (1.0 - kept)
+                factor = stack.retention[e]
+                q[stack.child[e]] *= factor + q[stack.parent[e]] * (1.0 - factor)
         elif rule == HARD_VERDICT:
-            said = decided[start[r] : start[r + 1]]
+            verdicts = decided[start[r] : start[r + 1]]
             for e in range(first, end):
-                parent = said[stack.parent[e]]
+                parent = verdicts[stack.parent[e]]
                 q[stack.child[e]] *= (parent >= threshold) + 0.0 * parent  # 0 · NaN stays NaN
         elif rule == HARD_LOCAL:
             for e in range(first, end):
@@ -197,7 +204,7 @@ def _sweep(
 
 def _make_exact(marginal: Floats, batch: Batch, local: Floats) -> None:
     """Put exact marginals in place of those of the topological update, but where there is none, rubric by rubric."""
-    for rubric in np.unique(batch.of):
+    for rubric in np.unique(batch.rubric_index):
         wired = batch.wired[rubric]
-        cells = batch.start[:-1][batch.of == rubric, None] + np.arange(len(wired.criteria))
+        cells = batch.start[:-1][batch.rubric_index == rubric, None] + np.arange(len(wired.criteria))
         marginal[cells] = exact_marginals(wired, local[cells]) + 0.0 * marginal[cells]  # NaN stays NaN

@@ -17,7 +17,7 @@ from tasks.stats.arrays import Floats
 class CriterionShares(NamedTuple):
     """How far a criterion counts, in [0, 1]; None where it is unscored, or hangs on what is."""
 
-    own: float | None
+    local: float | None
     licensed: float | None
 
 
@@ -40,22 +40,22 @@ class Appraisal(NamedTuple):
 
 def appraisals(batch: Batch, flat: Aggregated, gear: Aggregated, threshold: float) -> list[Appraisal]:
     """Every response of a batch, in order. flat, gear: its rewards by these two aggregations."""
-    own = np.where(batch.scored, batch.local, np.nan)
-    unlicensed = _credit(batch, np.maximum(0.0, np.nan_to_num(own) - np.nan_to_num(gear.marginal)))
+    local = np.where(batch.scored, batch.local, np.nan)
+    unlicensed = _credit(batch, np.maximum(0.0, np.nan_to_num(local) - np.nan_to_num(gear.marginal)))
     cases = edge_cases(batch, flat.marginal, threshold)
     leaked = _leaked(cases)
-    supported = np.bincount(cases.response, minlength=len(batch.of)).tolist()
-    violated = np.bincount(cases.response[cases.violated], minlength=len(batch.of)).tolist()
-    owned, licensed = _numbers(own), _numbers(gear.marginal)
+    supported = np.bincount(cases.response, minlength=len(batch.rubric_index)).tolist()
+    violated = np.bincount(cases.response[cases.violated], minlength=len(batch.rubric_index)).tolist()
+    local_shares, licensed_shares = _numbers(local), _numbers(gear.marginal)
     flats, gears = _numbers(flat.reward), _numbers(gear.reward)
     falses = _numbers(np.where(np.isnan(flat.reward + gear.reward), np.nan, unlicensed))
     worth = []
-    for response, rubric in enumerate(batch.of.tolist()):
+    for response, rubric in enumerate(batch.rubric_index.tolist()):
         first = int(batch.start[response])
         names = batch.wired[rubric].criteria
-        shares = {
-            name: CriterionShares(owned[first + place], licensed[first + place]) for place, name in enumerate(names)
-        }
+        end = first + len(names)
+        of_criteria = map(CriterionShares, local_shares[first:end], licensed_shares[first:end])
+        shares = dict(zip(names, of_criteria, strict=True))
         figures = flats[response], gears[response], falses[response]
         worth.append(Appraisal(*figures, shares, leaked[response], supported[response], violated[response]))
     return worth
@@ -65,7 +65,7 @@ def _credit(batch: Batch, shares: Floats) -> Floats:
     """(n,) what these shares of the criteria with positive weights earn, as a share of the mass."""
     weights = np.concatenate([np.maximum(0.0, wired.weights) / wired.mass for wired in batch.wired])
     sizes = np.diff(batch.start)
-    begins = np.cumsum([0, *(len(wired.weights) for wired in batch.wired)])[batch.of]
+    begins = np.cumsum([0, *(len(wired.weights) for wired in batch.wired)])[batch.rubric_index]
     places = np.arange(len(shares)) + np.repeat(begins - batch.start[:-1], sizes)
     earned = np.concatenate([[0.0], np.cumsum(weights[places] * shares)])
     credit: Floats = earned[batch.start[1:]] - earned[batch.start[:-1]]

@@ -66,14 +66,19 @@ def eliminate(parents: NDArray[np.int32], children: NDArray[np.int32], criteria:
     steps = []
     while state.waiting and state.width <= MOST:
         steps.append(state.act(min(state.ready(), key=state.cost)))
-    count = len(steps)
+    edges = [step.edge for step in steps]
+    ends = [step.ends for step in steps]
+    slots = [step.slots for step in steps]
+    enters = [step.enters for step in steps]
+    leaves = [step.leaves for step in steps]
+    settles = [step.settles for step in steps]
     return Elimination(
-        edge=np.array([step.edge for step in steps], dtype=np.int64),
-        ends=np.array([step.ends for step in steps], dtype=np.int64).reshape(count, 2),
-        slots=np.array([step.slots for step in steps], dtype=np.int64).reshape(count, 2),
-        enters=np.array([step.enters for step in steps], dtype=bool).reshape(count, 2),
-        leaves=np.array([step.leaves for step in steps], dtype=bool).reshape(count, 2),
-        settles=np.array([step.settles for step in steps], dtype=bool),
+        edge=np.array(edges, dtype=np.int64),
+        ends=np.array(ends, dtype=np.int64).reshape(-1, 2),
+        slots=np.array(slots, dtype=np.int64).reshape(-1, 2),
+        enters=np.array(enters, dtype=bool).reshape(-1, 2),
+        leaves=np.array(leaves, dtype=bool).reshape(-1, 2),
+        settles=np.array(settles, dtype=bool),
         width=state.width,
     )
 
@@ -84,7 +89,7 @@ class _State:
 
     edges: list[tuple[int, int]]
     criteria: int
-    held: list[int] = field(default_factory=list)
+    active: list[int] = field(default_factory=list)
     """Criteria that are held, in the order in which they were taken up."""
     slot_of: dict[int, int] = field(default_factory=dict)
     free: list[int] = field(default_factory=list)
@@ -106,7 +111,7 @@ class _State:
         """What the order of the edges goes by; the least is next."""
         parent, child = self.edges[edge]
         added = (parent not in self.slot_of) + (child not in self.slot_of)
-        taken_up = self.held.index(parent) if parent in self.slot_of else -1
+        taken_up = self.active.index(parent) if parent in self.slot_of else -1
         return added - sum(self._leaves(edge)), added, self.into[child], -taken_up, edge
 
     def act(self, edge: int) -> _Step:
@@ -116,16 +121,16 @@ class _State:
         enters = parent not in self.slot_of, child not in self.slot_of
         for place, is_new in zip(ends, enters, strict=True):
             if is_new:
-                self.slot_of[place] = self.free.pop() if self.free else len(self.held)
-                self.held.append(place)
-        self.width = max(self.width, len(self.held))
+                self.slot_of[place] = self.free.pop() if self.free else len(self.active)
+                self.active.append(place)
+        self.width = max(self.width, len(self.active))
         slots = self.slot_of[parent], self.slot_of[child]
         self.out[parent] -= 1
         self.into[child] -= 1
         self.waiting.remove(edge)
         for place, is_done in zip(ends, leaves, strict=True):
             if is_done:
-                self.held.remove(place)
+                self.active.remove(place)
                 self.free.append(self.slot_of.pop(place))
         return _Step(edge, ends, slots, enters, leaves, settles)
 

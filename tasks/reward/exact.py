@@ -67,8 +67,8 @@ def _sweep(plan: Elimination, retention: Floats, local: Floats, marginal: Floats
             suppress(states, plan.slots[step, 0], plan.slots[step, 1], retention[step])
             if plan.settles[step]:
                 child = plan.ends[step, 1]
-                held = _held(states, plan.slots[step, 1])
-                marginal[response, child] = min(held, p[child])  # a sum may exceed it by a rounding
+                probability = _held(states, plan.slots[step, 1])
+                marginal[response, child] = min(probability, p[child])  # a sum may exceed it by a rounding
             for end in range(2):
                 if plan.leaves[step, end]:
                     leave(states, plan.slots[step, end])
@@ -85,12 +85,12 @@ def _enter(states: Floats, slot: int, p: float) -> None:
 
 
 @njit(cache=True, nogil=True)
-def suppress(states: Floats, parent: int, child: int, kept: float) -> None:
+def suppress(states: Floats, parent: int, child: int, retained: float) -> None:
     """Where the parent does not hold, the child does with this share of its probability."""
     above, below = 1 << parent, 1 << child
     for state in range(len(states)):
         if state & below and not state & above:
-            lost = (1.0 - kept) * states[state]
+            lost = (1.0 - retained) * states[state]
             states[state] -= lost
             states[state ^ below] += lost
 

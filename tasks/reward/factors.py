@@ -34,29 +34,34 @@ def read_factors(path: Path, graphs: Mapping[str, Graph]) -> Factors:
     InputError names file, row, field and rule: a rubric or edge that there is not, one given twice, a factor outside
     [0, 1].
     """
-    known = {name: {(edge.parent, edge.child) for edge in graph.edges} for name, graph in graphs.items()}
-    found: Factors = {}
+    edges = {name: _pairs(graph) for name, graph in graphs.items()}
+    factors: Factors = {}
     for frame in chunks(path):
         for name in ("rubric_id", "parent", "child", "retention"):
             need(frame, name, path)
         for number, cells in zip(frame.index.tolist(), frame.to_dict("records"), strict=True):
             row = int(number) + 1
             rubric, parent, child = (text_or_none(cells[name]) or "" for name in ("rubric_id", "parent", "child"))
-            if rubric not in known:
+            if rubric not in edges:
                 raise InputError(f"there is no rubric {quoted(rubric)}", file=path, row=row, field="rubric_id")
-            if (parent, child) not in known[rubric]:
+            if (parent, child) not in edges[rubric]:
                 rule = f"rubric {quoted(rubric)} has no edge {parent} → {child}"
                 raise InputError(rule, file=path, row=row, field="child")
-            mine = found.setdefault(rubric, {})
-            if (parent, child) in mine:
+            of_rubric = factors.setdefault(rubric, {})
+            if (parent, child) in of_rubric:
                 raise InputError(f"edge {parent} → {child} is given twice", file=path, row=row, field="child")
             value = as_number(cells["retention"], path, row, "retention")
             if value is None or not 0 <= value <= 1:
                 raise InputError(
                     f"{quoted(cells['retention'])} is not in [0, 1]", file=path, row=row, field="retention"
                 )
-            mine[parent, child] = value
-    return found
+            of_rubric[parent, child] = value
+    return factors
+
+
+def _pairs(graph: Graph) -> set[tuple[str, str]]:
+    """(parent, child) of every edge."""
+    return {(edge.parent, edge.child) for edge in graph.edges}
 
 
 class Lesson(NamedTuple):
@@ -82,81 +87,98 @@ class HumanScores:
     """(low, high, step) that all scores are on."""
 
 
-def taught(of: Locals, wired: Mapping[str, Wired], given: HumanScores, plan: Learn, draws: int) -> Lesson:
+def taught(judged: Locals, wired: Mapping[str, Wired], human: HumanScores, plan: Learn, draws: int) -> Lesson:
     """Factors fitted on the calibration split and tried on the test split.
 
     wired: each rubric at η = 1 with the relations' factors. InputError where no response of the calibration split has a
     human score: a set for evaluation only has none, whatever it is.
     """
-    mine = [wired[one.rubric_id] for one in of.batch.wired]
-    fitted_on = (given.split == "calibration") & ~np.isnan(given.score)
+    rubrics = [wired[graph.rubric_id] for graph in judged.batch.wired]
+    fitted_on = (human.split == "calibration") & ~np.isnan(human.score)
     if not fitted_on.any():
         rule = f"no response of the calibration split has a score by '{plan.target}' to learn from"
         raise InputError(rule, field="reward.learn")
-    train, test = (_part(of.batch, mine, kept) for kept in (fitted_on, given.split == "test"))
-    found = learn(train, given.score[fitted_on], given.cluster[fitted_on], plan.folds, plan.seed)
-    held_out = given.split == "test"
-    predicted = predict(train, given.score[fitted_on], found, test)
-    tried = gains(given.score[held_out], predicted, given.cluster[held_out], given.scale, draws, plan.seed)
-    labelled = int((~np.isnan(given.score[held_out])).sum())
-    return Lesson(_rows(mine, found, plan), [_record(one, labelled - one.n) for one in tried] + _unfitted(found))
+    held_out = human.split == "test"
+    train, test = _part(judged.batch, rubrics, fitted_on), _part(judged.batch, rubrics, held_out)
+    learned = learn(train, human.score[fitted_on], human.cluster[fitted_on], plan.folds, plan.seed)
+    predicted = predict(train, human.score[fitted_on], learned, test)
+    gained = gains(human.score[held_out], predicted, human.cluster[held_out], human.scale, draws, plan.seed)
+    labelled = int((~np.isnan(human.score[held_out])).sum())
+    figures = [_record(figure, labelled - figure.n) for figure in gained]
+    return Lesson(_rows(rubrics, learned, plan), figures + _unfitted(learned))
 
 
-def _part(whole: Batch, wired: list[Wired], kept: Bools) -> Batch:
-    cells = np.repeat(kept, np.diff(whole.start))
-    return batch(wired, whole.of[kept], whole.local[cells], whole.scored[cells], whole.decided[cells])
+def _part(responses: Batch, wired: list[Wired], chosen: Bools) -> Batch:
+    cells = np.repeat(chosen, np.diff(responses.start))
+    return batch(
+        wired, responses.rubric_index[chosen], responses.local[cells], responses.scored[cells], responses.decided[cells]
+    )
 
 
-def _rows(wired: list[Wired], found: list[Learned], plan: Learn) -> list[Record]:
+def _rows(wired: list[Wired], learned: list[Learned], plan: Learn) -> list[Record]:
+    rows = []
+    for graph, of_rubric in zip(wired, learned, strict=True):
+        rows += _rows_of_rubric(graph, of_rubric, plan)
+    return rows
+
+
+def _rows_of_rubric(graph: Wired, learned: Learned, plan: Learn) -> list[Record]:
+    """A row for each edge that has a learned factor."""
+    edges = zip(graph.edges, graph.relation, graph.retention, strict=True)
     return [
         {
-            "rubric_id": one.rubric_id,
-            "parent": parent,
-            "child": child,
+            "rubric_id": learned.rubric_id,
+            "parent": edge[0],
+            "child": edge[1],
             "relation": relation,
-            "retention": one.factors[parent, child],
+            "retention": learned.factors[edge],
             "by_relation": float(factor),
-            "n": one.n,
+            "n": learned.n,
             "target": plan.target,
         }
-        for graph, one in zip(wired, found, strict=True)
-        for (parent, child), relation, factor in zip(graph.edges, graph.relation, graph.retention, strict=True)
-        if (parent, child) in one.factors
+        for edge, relation, factor in edges
+        if edge in learned.factors
     ]
 
 
-def _record(one: GainFigure, left_out: int) -> Record:
+def _record(figure: GainFigure, left_out: int) -> Record:
     """left_out: labelled test responses without a prediction."""
-    metric = f"predicts people: {one.statistic}" if one.over is None else f"gain over {one.over}: {one.statistic}"
+    metric = (
+        f"predicts people: {figure.statistic}"
+        if figure.over is None
+        else f"gain over {figure.over}: {figure.statistic}"
+    )
     return {
         "metric": metric,
-        "aggregation": one.method,
+        "aggregation": figure.method,
         "per": "response",
         "slice": "all",
-        "value": one.value,
-        "low": one.low,
-        "high": one.high,
-        "clusters": one.clusters,
-        "n": one.n,
+        "value": figure.value,
+        "low": figure.low,
+        "high": figure.high,
+        "clusters": figure.clusters,
+        "n": figure.n,
         "unscored": left_out,
-        "note": None if one.value is not None else "is not defined",
+        "note": None if figure.value is not None else "is not defined",
     }
 
 
-def _unfitted(found: list[Learned]) -> list[Record]:
+def _unfitted(learned: list[Learned]) -> list[Record]:
     """How many rubrics could not be fitted, and why the first could not."""
-    without = [one for one in found if not one.fitted]
+    without = [rubric for rubric in learned if not rubric.fitted]
     value = float(len(without))
     note = f"{without[0].rubric_id}: {without[0].note}" if without else None
     row = {"metric": "rubrics without learned factors", "aggregation": "learned", "per": "graph", "slice": "all"}
-    return [row | {"value": value, "low": None, "high": None, "n": len(found), "unscored": 0, "note": note}]
+    return [row | {"value": value, "low": None, "high": None, "n": len(learned), "unscored": 0, "note": note}]
 
 
-def human_scores(of: Locals, people: pa.Table, responses: pa.Table, scale: tuple[float, float, float]) -> HumanScores:
+def human_scores(
+    judged: Locals, people: pa.Table, responses: pa.Table, scale: tuple[float, float, float]
+) -> HumanScores:
     """Human scores in the order of a batch. people: response_id and score; responses: response_id, author_id, split."""
-    at = pc.index_in(of.response_id, value_set=responses["response_id"].combine_chunks())
-    mine = responses.take(at)
-    cluster = pc.coalesce(mine["author_id"], mine["response_id"])
-    place = pc.index_in(of.response_id, value_set=people["response_id"].combine_chunks())
+    places = pc.index_in(judged.response_id, value_set=responses["response_id"].combine_chunks())
+    rows = responses.take(places)
+    cluster = pc.coalesce(rows["author_id"], rows["response_id"])
+    place = pc.index_in(judged.response_id, value_set=people["response_id"].combine_chunks())
     score = np.asarray(people["score"].take(place), dtype=np.float64)
-    return HumanScores(score, np.asarray(cluster), np.asarray(mine["split"]), scale)
+    return HumanScores(score, np.asarray(cluster), np.asarray(rows["split"]), scale)

@@ -38,7 +38,7 @@ class RewardFigure(NamedTuple):
 
     def noted(self, note: str | None) -> RewardFigure:
         """With a further note."""
-        return self._replace(note="; ".join(one for one in (self.note, note) if one) or None)
+        return self._replace(note="; ".join(text for text in (self.note, note) if text) or None)
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Resampling:
     seed: int
 
     @classmethod
-    def plan(cls, of: Locals, settings: Reward) -> Resampling:
+    def plan(cls, judged: Locals, settings: Reward) -> Resampling:
         """As the study says."""
-        return cls(*cluster_codes(of.item), settings.draws, settings.seed)
+        return cls(*cluster_codes(judged.item), settings.draws, settings.seed)
 
     def figure(self, statistic: Statistic, response: Ints, terms: list[Floats]) -> RewardFigure:
         """A statistic of the sums of some cases' terms.
@@ -74,13 +74,19 @@ class Resampling:
         if self.size < 2:
             return RewardFigure(value, None, None, "no interval: there is one item only")
         items = len(np.unique(self.codes[response]))
-        found = interval(statistic(draw_totals([sums], self.draws, self.seed)[0]), items)
-        lost = f"{found.undefined} of {self.draws} draws have no value" if found.undefined else None
-        return RewardFigure(value, found.low, found.high, lost, items)
+        ends = interval(statistic(draw_totals([sums], self.draws, self.seed)[0]), items)
+        lost = f"{ends.undefined} of {self.draws} draws have no value" if ends.undefined else None
+        return RewardFigure(value, ends.low, ends.high, lost, items)
 
 
 def record(
-    metric: str, aggregation: str, found: RewardFigure, n: int, unscored: int, per: str = "response", slice: str = "all"
+    metric: str,
+    aggregation: str,
+    figure: RewardFigure,
+    n: int,
+    unscored: int,
+    per: str = "response",
+    slice: str = "all",
 ) -> Record:
     """A row of `diagnostics`; the arguments are its columns."""
     return {
@@ -88,58 +94,68 @@ def record(
         "aggregation": aggregation,
         "per": per,
         "slice": slice,
-        **found._asdict(),
+        **figure._asdict(),
         "n": n,
         "unscored": unscored,
     }
 
 
-def reward_figures(of: Locals, aggregation: str, found: Aggregated, settings: Reward) -> list[Record]:
+def reward_figures(judged: Locals, aggregation: str, aggregated: Aggregated, settings: Reward) -> list[Record]:
     """`reward_mean` and `reward_sd` (n − 1 below) over the responses that have a reward."""
-    scored = np.flatnonzero(~np.isnan(found.reward))
-    plan, unscored = Resampling.plan(of, settings), len(found.reward) - len(scored)
-    rewards = found.reward[scored]
-    off = _centred(rewards)
-    figures = {
-        "reward_mean": plan.figure(ratio, scored, [rewards, np.ones(len(scored))]),
-        "reward_sd": plan.figure(deviation, scored, [np.ones(len(scored)), off, off**2]),
-    }
-    return [record(metric, aggregation, figure, len(scored), unscored) for metric, figure in figures.items()]
+    scored = np.flatnonzero(~np.isnan(aggregated.reward))
+    plan, unscored = Resampling.plan(judged, settings), len(aggregated.reward) - len(scored)
+    rewards = aggregated.reward[scored]
+    deviations = _centred(rewards)
+    ones = np.ones(len(scored))
+    mean = plan.figure(ratio, scored, [rewards, ones])
+    sd = plan.figure(deviation, scored, [ones, deviations, deviations**2])
+    return [
+        record("reward_mean", aggregation, mean, len(scored), unscored),
+        record("reward_sd", aggregation, sd, len(scored), unscored),
+    ]
 
 
-def agreement(of: Locals, found: Aggregated, exact: Aggregated, settings: Reward) -> list[Record]:
+def agreement(judged: Locals, topological: Aggregated, exact: Aggregated, settings: Reward) -> list[Record]:
     """How near the topological update comes to exact inference (GEAR, Table 6), under the aggregation gear.
 
     `marginal_mae`: mean |difference| of the criteria's marginals; `reward_mae`: of the rewards; `reward_correlation`:
     Pearson's of the rewards. What has no value by either is left out.
     """
-    plan = Resampling.plan(of, settings)
-    owner = np.repeat(np.arange(len(of.batch.of)), np.diff(of.batch.start))
-    apart, gaps = found.reward - exact.reward, found.marginal - exact.marginal
-    kept, known = np.flatnonzero(~np.isnan(apart)), np.flatnonzero(~np.isnan(gaps))
-    a, b = _centred(found.reward[kept]), _centred(exact.reward[kept])
-    of_rewards, of_marginals = np.ones(len(kept)), np.ones(len(known))
-    figures = [
-        ("marginal_mae", plan.figure(ratio, owner[known], [np.abs(gaps[known]), of_marginals]), len(known)),
-        ("reward_mae", plan.figure(ratio, kept, [np.abs(apart[kept]), of_rewards]), len(kept)),
-        ("reward_correlation", plan.figure(correlation, kept, [of_rewards, a, b, a * a, b * b, a * b]), len(kept)),
+    plan = Resampling.plan(judged, settings)
+    owner = np.repeat(np.arange(len(judged.batch.rubric_index)), np.diff(judged.batch.start))
+    apart, gaps = topological.reward - exact.reward, topological.marginal - exact.marginal
+    rewarded, criteria = np.flatnonzero(~np.isnan(apart)), np.flatnonzero(~np.isnan(gaps))
+    a, b = _centred(topological.reward[rewarded]), _centred(exact.reward[rewarded])
+    of_rewards, of_marginals = np.ones(len(rewarded)), np.ones(len(criteria))
+    marginal_mae = plan.figure(ratio, owner[criteria], [np.abs(gaps[criteria]), of_marginals])
+    reward_mae = plan.figure(ratio, rewarded, [np.abs(apart[rewarded]), of_rewards])
+    reward_correlation = plan.figure(correlation, rewarded, correlation_terms(a, b))
+    unscored = len(apart) - len(rewarded)
+    return [
+        record("marginal_mae", "gear", marginal_mae, len(criteria), unscored),
+        record("reward_mae", "gear", reward_mae, len(rewarded), unscored),
+        record("reward_correlation", "gear", reward_correlation, len(rewarded), unscored),
     ]
-    return [record(metric, "gear", figure, n, len(apart) - len(kept)) for metric, figure, n in figures]
 
 
 def ratio(totals: Floats) -> Floats:
     """Σ above / Σ below, of sums (above, below)."""
-    found: Floats = np.full(len(totals), np.nan)
-    np.divide(totals[:, 0], totals[:, 1], out=found, where=totals[:, 1] > 0)
-    return found
+    quotients: Floats = np.full(len(totals), np.nan)
+    np.divide(totals[:, 0], totals[:, 1], out=quotients, where=totals[:, 1] > 0)
+    return quotients
 
 
 def deviation(totals: Floats) -> Floats:
     """Sample standard deviation, of sums (1, x, x²)."""
     n, x, xx = totals.T
-    found: Floats = np.full(len(n), np.nan)
-    np.divide(np.maximum(n * xx - x * x, 0.0), n * (n - 1), out=found, where=n > 1)
-    return np.sqrt(found)
+    variances: Floats = np.full(len(n), np.nan)
+    np.divide(np.maximum(n * xx - x * x, 0.0), n * (n - 1), out=variances, where=n > 1)
+    return np.sqrt(variances)
+
+
+def correlation_terms(a: Floats, b: Floats) -> list[Floats]:
+    """The columns whose sums `correlation` takes, of centred values (c,)."""
+    return [np.ones(len(a)), a, b, a * a, b * b, a * b]
 
 
 def correlation(totals: Floats) -> Floats:
@@ -147,9 +163,9 @@ def correlation(totals: Floats) -> Floats:
     n, x, y, xx, yy, xy = totals.T
     spread = [np.sqrt(np.maximum(n * squares - sums**2, 0.0)) for sums, squares in ((x, xx), (y, yy))]
     varied = (spread[0] > SAME * n) & (spread[1] > SAME * n)
-    found: Floats = np.full(len(n), np.nan)
-    np.divide(n * xy - x * y, spread[0] * spread[1], out=found, where=varied)
-    return np.clip(found, -1.0, 1.0)
+    correlations: Floats = np.full(len(n), np.nan)
+    np.divide(n * xy - x * y, spread[0] * spread[1], out=correlations, where=varied)
+    return np.clip(correlations, -1.0, 1.0)
 
 
 def _centred(values: Floats) -> Floats:

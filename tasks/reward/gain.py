@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -55,28 +56,28 @@ class GainFigure:
     """How many were resampled; None without an interval."""
 
 
-def predict(train: Batch, scores: Floats, found: list[Learned], test: Batch) -> dict[Method, Floats]:
+def predict(train: Batch, scores: Floats, learned: list[Learned], test: Batch) -> dict[Method, Floats]:
     """The human score of each response of `test`, (m,), by each method, everything fitted to `train` alone.
 
     Both batches have the same rubrics, with the relations' factors; scores: (n,) as `learn` took them; found: what it
     gave. NaN where a criterion is unscored or nothing could be fitted for the rubric. ContractError for other rubrics.
     """
-    if [one.graph_id for one in train.wired] != [one.graph_id for one in test.wired]:
+    if [graph.graph_id for graph in train.wired] != [graph.graph_id for graph in test.wired]:
         raise ContractError("what is learned on one set of rubrics cannot be tried on another")
-    predicted: dict[Method, Floats] = {method: np.full(len(test.of), np.nan) for method in METHODS}
+    predicted: dict[Method, Floats] = {method: np.full(len(test.rubric_index), np.nan) for method in METHODS}
     shared = untyped(train.wired)
-    for at, (wired, one) in enumerate(zip(train.wired, found, strict=True)):
-        if not one.fitted:
+    for rubric, (wired, of_rubric) in enumerate(zip(train.wired, learned, strict=True)):
+        if not of_rubric.fitted:
             continue
-        rows, local = complete(train, at)
+        rows, local = complete(train, rubric)
         labelled = ~np.isnan(scores[rows])
         y, local = scores[rows[labelled]], local[:, labelled]
-        places, unseen = complete(test, at)
+        places, unseen = complete(test, rubric)
         of_methods: dict[Method, Floats] = {
             "flat": np.ones_like(wired.retention),
             "typed": wired.retention,
-            "untyped": shared[at].retention,
-            "learned": np.array([one.factors[edge] for edge in wired.edges]),
+            "untyped": shared[rubric].retention,
+            "learned": np.array([of_rubric.factors[edge] for edge in wired.edges]),
         }
         for method, factors in of_methods.items():
             intercept, slope = line(rewards_and_slopes(wired, local, factors)[0], y)
@@ -98,22 +99,25 @@ def gains(
     scores: (m,) human scores, NaN where there is none; clusters: (m,) ids of what is resampled together; scale: (low,
     high, step) of the human score. Empty where no response can be compared.
     """
-    kept = ~np.isnan(scores) & np.all([~np.isnan(values) for values in predicted.values()], axis=0)
-    if not kept.any():
+    compared = ~np.isnan(scores) & np.all([~np.isnan(values) for values in predicted.values()], axis=0)
+    if not compared.any():
         return []
-    y, n = scores[kept], int(kept.sum())
-    values = {method: _statistics(y, predicted[method][kept], scale) for method in METHODS}
-    figures = [
-        GainFigure(name, method, None, values[method][name], None, None, n) for method in METHODS for name in STATISTICS
-    ]
+    y, n = scores[compared], int(compared.sum())
+    values = {method: _statistics(y, predicted[method][compared], scale) for method in METHODS}
+    figures = []
+    for method, name in itertools.product(METHODS, STATISTICS):
+        figures.append(GainFigure(name, method, over=None, value=values[method][name], low=None, high=None, n=n))
     for over, method in PAIRS:
-        drawn = paired_bootstrap(y, predicted[over][kept], predicted[method][kept], clusters[kept], scale, draws, seed)
+        first, second = predicted[over][compared], predicted[method][compared]
+        drawn = paired_bootstrap(y, first, second, clusters[compared], scale, draws=draws, seed=seed)
         for name in STATISTICS:
             ours, theirs = values[method][name], values[over][name]
             gap = None if ours is None or theirs is None else ours - theirs
-            ends = (drawn[name].low, drawn[name].high) if name in drawn else (None, None)
-            held = drawn[name].clusters if name in drawn else None
-            figures.append(GainFigure(name, method, over, gap, *ends, n, held))
+            figure = GainFigure(name, method, over, gap, low=None, high=None, n=n)
+            if name in drawn:
+                ends = drawn[name]
+                figure = replace(figure, low=ends.low, high=ends.high, clusters=ends.clusters)
+            figures.append(figure)
     return figures
 
 

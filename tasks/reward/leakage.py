@@ -53,7 +53,7 @@ class Cases:
     """(c,) place in `RELATIONS`."""
     violated: Bools
     """(c,) whether the parent is unsupported; the others are satisfied."""
-    own: Floats
+    local: Floats
     """(c,) the child's local score, from the threshold to 1."""
     effective: Floats
     """(c,) its share after the dependencies, in [0, 1]."""
@@ -69,8 +69,8 @@ class Cases:
 
     @property
     def preserved(self) -> Floats:
-        """(c,) what is left of the own score of the satisfied (Eq. 16); NaN for the violated."""
-        return np.where(self.violated, np.nan, self.effective / self.own)
+        """(c,) what is left of the local score of the satisfied (Eq. 16); NaN for the violated."""
+        return np.where(self.violated, np.nan, self.effective / self.local)
 
 
 def edge_cases(batch: Batch, effective: Floats, threshold: float) -> Cases:
@@ -81,30 +81,33 @@ def edge_cases(batch: Batch, effective: Floats, threshold: float) -> Cases:
     A dependency is passed over where its child or anything that the child depends on is unscored, so that every
     aggregation is measured on the same cases, and where `effective` is NaN.
     """
-    sizes = np.array([len(one.parent) for one in batch.wired], dtype=np.int64)[batch.of]
-    response = np.repeat(np.arange(len(batch.of)), sizes)
+    edge_counts = [len(rubric.parent) for rubric in batch.wired]
+    sizes = np.array(edge_counts, dtype=np.int64)[batch.rubric_index]
+    response = np.repeat(np.arange(len(batch.rubric_index)), sizes)
     edge = np.arange(len(response)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    wire = np.cumsum([0, *(len(one.parent) for one in batch.wired)])[batch.of[response]] + edge
-    child = batch.start[response] + _chained([one.child for one in batch.wired])[wire]
-    parent = batch.start[response] + _chained([one.parent for one in batch.wired])[wire]
-    known = _known(batch)[child] & ~np.isnan(effective[child])
-    case = np.flatnonzero(known & (batch.local[child] >= threshold))
-    weights = [np.abs(one.weights[one.child]) / one.mass for one in batch.wired]
-    relations = [np.array([RELATIONS.index(relation) for relation in one.relation]) for one in batch.wired]
+    wire = np.cumsum([0, *edge_counts])[batch.rubric_index[response]] + edge
+    child = batch.start[response] + _chained([rubric.child for rubric in batch.wired])[wire]
+    parent = batch.start[response] + _chained([rubric.parent for rubric in batch.wired])[wire]
+    is_known = _known(batch)[child] & ~np.isnan(effective[child])
+    case = np.flatnonzero(is_known & (batch.local[child] >= threshold))
+    weights = [np.abs(rubric.weights[rubric.child]) / rubric.mass for rubric in batch.wired]
+    relations = [np.array(_relation_numbers(rubric.relation)) for rubric in batch.wired]
+    left_out = len(np.unique(response[~is_known]))
+    response, edge, child, parent, wire = (places[case] for places in (response, edge, child, parent, wire))
     return Cases(
-        response=response[case],
-        edge=edge[case],
-        child=child[case],
-        relation=_chained(relations)[wire[case]].astype(np.int64),
-        violated=batch.local[parent[case]] < threshold,
-        own=batch.local[child[case]],
-        effective=effective[child[case]],
-        weight=_chained(weights)[wire[case]],
-        left_out=len(np.unique(response[~known])),
+        response=response,
+        edge=edge,
+        child=child,
+        relation=_chained(relations)[wire].astype(np.int64),
+        violated=batch.local[parent] < threshold,
+        local=batch.local[child],
+        effective=effective[child],
+        weight=_chained(weights)[wire],
+        left_out=left_out,
     )
 
 
-def diagnose(of: Locals, aggregation: str, found: Aggregated, settings: Reward) -> list[Record]:
+def diagnose(judged: Locals, aggregation: str, aggregated: Aggregated, settings: Reward) -> list[Record]:
     """The rows of `diagnostics` about leakage under one aggregation, or an ablation of one, with intervals over items.
 
     of: the responses under the graph whose dependencies are meant; found: their rewards, by that graph or another.
@@ -113,28 +116,35 @@ def diagnose(of: Locals, aggregation: str, found: Aggregated, settings: Reward) 
     for leakage if some parent is unsupported, for preservation if all of them are supported. Slices take the edges of
     some relations; a child is in one by an edge of it.
     """
-    cases = edge_cases(of.batch, found.marginal, settings.threshold)
-    plan = Resampling.plan(of, settings)
+    cases = edge_cases(judged.batch, aggregated.marginal, settings.threshold)
+    plan = Resampling.plan(judged, settings)
     unlicensed, preserved = cases.child[cases.violated], cases.preserved
-    note = _by_construction(of.batch, aggregation)
+    note = _by_construction(judged.batch, aggregation)
     records = []
     for by, (name, relations) in product(("edge", "child"), SLICES.items()):
-        inside = np.isin(cases.relation, [RELATIONS.index(relation) for relation in relations])
+        inside = np.isin(cases.relation, _relation_numbers(relations))
         violated, satisfied = np.flatnonzero(inside & cases.violated), np.flatnonzero(inside & ~cases.violated)
         if by == "child":
             licensed = satisfied[~np.isin(cases.child[satisfied], unlicensed)]
             violated, satisfied = _once(cases, violated), _once(cases, licensed)
-        leaked, by_flat = (cases.weight[violated] * share[violated] for share in (cases.effective, cases.own))
+        leaked, by_flat = (cases.weight[violated] * share[violated] for share in (cases.effective, cases.local))
+        terms_of_leakage = [leaked, np.ones(len(violated))]
+        terms_of_preservation = [preserved[satisfied], np.ones(len(satisfied))]
         metrics: list[tuple[str, Statistic, Ints, list[Floats], str | None]] = [
-            ("leakage", ratio, violated, [leaked, np.ones(len(violated))], note),
-            ("preservation", ratio, satisfied, [preserved[satisfied], np.ones(len(satisfied))], None),
+            ("leakage", ratio, violated, terms_of_leakage, note),
+            ("preservation", ratio, satisfied, terms_of_preservation, None),
         ]
         if aggregation != "flat":
             metrics.append(("leakage_reduction", _reduction, violated, [leaked, by_flat], note))
-        for metric, statistic, chosen, terms, said in metrics:
-            figure = plan.figure(statistic, cases.response[chosen], terms).noted(said)
-            records.append(record(metric, aggregation, figure, len(chosen), cases.left_out, by, name))
+        for metric, statistic, chosen, terms, remark in metrics:
+            figure = plan.figure(statistic, cases.response[chosen], terms).noted(remark)
+            records.append(record(metric, aggregation, figure, len(chosen), cases.left_out, per=by, slice=name))
     return records
+
+
+def _relation_numbers(relations: Sequence[Relation]) -> list[int]:
+    """The place of each in `RELATIONS`."""
+    return [RELATIONS.index(relation) for relation in relations]
 
 
 def _reduction(totals: Floats) -> Floats:
@@ -142,9 +152,9 @@ def _reduction(totals: Floats) -> Floats:
     return 1 - ratio(totals)
 
 
-def _once(cases: Cases, of: Ints) -> Ints:
+def _once(cases: Cases, places: Ints) -> Ints:
     """Of these cases one for each child."""
-    return of[np.unique(cases.child[of], return_index=True)[1]]
+    return places[np.unique(cases.child[places], return_index=True)[1]]
 
 
 def _by_construction(batch: Batch, aggregation: str) -> str | None:
@@ -156,13 +166,13 @@ def _by_construction(batch: Batch, aggregation: str) -> str | None:
 
 def _known(batch: Batch) -> Bools:
     """(Σk,) whether a criterion and all that it depends on are scored."""
-    known = batch.scored.copy()
+    is_known = batch.scored.copy()
     holes = np.unique(np.searchsorted(batch.start, np.flatnonzero(~batch.scored), side="right") - 1)
-    for rubric in np.unique(batch.of[holes]):
-        one, first = batch.wired[rubric], batch.start[holes[batch.of[holes] == rubric]]
-        for parent, child in zip(one.parent, one.child, strict=True):  # a parent's own parents come before it
-            known[first + child] &= known[first + parent]
-    return known
+    for rubric in np.unique(batch.rubric_index[holes]):
+        graph, first = batch.wired[rubric], batch.start[holes[batch.rubric_index[holes] == rubric]]
+        for parent, child in zip(graph.parent, graph.child, strict=True):  # a parent's own parents come before it
+            is_known[first + child] &= is_known[first + parent]
+    return is_known
 
 
 def _chained(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:

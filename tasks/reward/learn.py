@@ -70,28 +70,31 @@ def learn(batch: Batch, scores: Floats, clusters: NDArray[Any], folds: int = 5, 
     criterion are left out. ContractError for arrays that do not fit, an infinite score, or fewer than two folds.
     """
     scores, clusters = np.asarray(scores, dtype=np.float64), np.asarray(clusters)
-    if not len(scores) == len(clusters) == len(batch.of):
-        raise ContractError(f"{len(scores)} scores and {len(clusters)} clusters for {len(batch.of)} responses")
+    if not len(scores) == len(clusters) == len(batch.rubric_index):
+        raise ContractError(
+            f"{len(scores)} scores and {len(clusters)} clusters for {len(batch.rubric_index)} responses"
+        )
     if np.isinf(scores).any():
         raise ContractError(f"response {int(np.flatnonzero(np.isinf(scores))[0])} of the batch: its score is infinite")
     if folds < 2:
         raise ContractError(f"{folds} folds: at least 2 are needed")
-    found = []
-    for at, wired in enumerate(batch.wired):
-        rows, local = complete(batch, at)
+    learned = []
+    for rubric, wired in enumerate(batch.wired):
+        rows, local = complete(batch, rubric)
         labelled = ~np.isnan(scores[rows])
         rows = rows[labelled]
-        found.append(_learn_one(wired, local[:, labelled], scores[rows], folds_of(clusters[rows], folds, seed), folds))
-    return found
+        fold = folds_of(clusters[rows], folds, seed)
+        learned.append(_learn_rubric(wired, local[:, labelled], scores[rows], fold, folds))
+    return learned
 
 
-def complete(batch: Batch, at: int) -> tuple[Shorts, Floats]:
-    """The responses of a batch under its rubric `at` whose criteria are all scored: their places (m,) and their local
-    scores (k, m)."""
-    rows = np.flatnonzero(batch.of == at)
-    cells = batch.start[rows] + np.arange(len(batch.wired[at].criteria))[:, None]
-    whole = batch.scored[cells].all(axis=0)
-    return rows[whole].astype(np.int32), batch.local[cells[:, whole]]
+def complete(batch: Batch, rubric: int) -> tuple[Shorts, Floats]:
+    """The responses under one rubric of a batch, by its place, that have all criteria scored: their places (m,) and
+    their local scores (k, m)."""
+    rows = np.flatnonzero(batch.rubric_index == rubric)
+    cells = batch.start[rows] + np.arange(len(batch.wired[rubric].criteria))[:, None]
+    is_complete = batch.scored[cells].all(axis=0)
+    return rows[is_complete].astype(np.int32), batch.local[cells[:, is_complete]]
 
 
 def folds_of(clusters: NDArray[Any], folds: int, seed: int) -> Shorts:
@@ -116,16 +119,16 @@ def rewards_and_slopes(wired: Wired, local: Floats, factors: Floats) -> tuple[Fl
 
     local: (k, n) local scores. Differentiated by hand, edges in reverse: a child's share is a product over its edges.
     """
-    share, kept = local.copy(), np.empty((len(factors), local.shape[1]))
-    for at, (parent, child) in enumerate(zip(wired.parent, wired.child, strict=True)):
-        kept[at] = factors[at] + share[parent] * (1 - factors[at])
-        share[child] *= kept[at]
+    share, retained = local.copy(), np.empty((len(factors), local.shape[1]))
+    for edge, (parent, child) in enumerate(zip(wired.parent, wired.child, strict=True)):
+        retained[edge] = factors[edge] + share[parent] * (1 - factors[edge])
+        share[child] *= retained[edge]
     pull = np.repeat((wired.weights / wired.mass)[:, None], local.shape[1], axis=1)
-    slopes = np.empty_like(kept)
+    slopes = np.empty_like(retained)
     starts = sorted(np.unique(wired.child, return_index=True)[1].tolist())
     for first, end in reversed(list(itertools.pairwise([*starts, len(factors)]))):
         child, parents = wired.child[first], wired.parent[first:end]
-        through = pull[child] * local[child] * _product_of_others(kept[first:end])
+        through = pull[child] * local[child] * _product_of_others(retained[first:end])
         slopes[first:end] = through * (1 - share[parents])
         pull[parents] += through * (1 - factors[first:end])[:, None]
     return wired.weights @ share / wired.mass, slopes
@@ -133,13 +136,13 @@ def rewards_and_slopes(wired: Wired, local: Floats, factors: Floats) -> tuple[Fl
 
 def _product_of_others(rows: Floats) -> Floats:
     """Each row's product of all the other rows, (d, n); division would fail where one is 0."""
-    one = np.ones((1, rows.shape[1]))
-    before = np.cumprod(np.vstack([one, rows[:-1]]), axis=0)
-    after = np.cumprod(np.vstack([one, rows[:0:-1]]), axis=0)[::-1]
+    ones = np.ones((1, rows.shape[1]))
+    before = np.cumprod(np.vstack([ones, rows[:-1]]), axis=0)
+    after = np.cumprod(np.vstack([ones, rows[:0:-1]]), axis=0)[::-1]
     return np.asarray(before * after)
 
 
-def _learn_one(wired: Wired, local: Floats, scores: Floats, fold: Shorts, folds: int) -> Learned:
+def _learn_rubric(wired: Wired, local: Floats, scores: Floats, fold: Shorts, folds: int) -> Learned:
     """One rubric's factors; local (k, n), scores and fold (n,)."""
     n, edges = len(scores), len(wired.retention)
     if n < edges + SPARE:
@@ -151,20 +154,24 @@ def _learn_one(wired: Wired, local: Floats, scores: Floats, fold: Shorts, folds:
     sd, mean = float(scores.std()), float(scores.mean())
     standard = (scores - mean) / sd
     silent = _silent(wired, local)
-    tried = STRENGTHS if edges > silent.sum() else (math.inf,)
-    errors = {strength: _error_left_out(wired, local, standard, fold, strength) for strength in tried}
-    strength = next(one for one in tried if errors[one] <= min(errors.values()) + SAME)
+    strengths = STRENGTHS if edges > silent.sum() else (math.inf,)
+    errors = {strength: _error_left_out(wired, local, standard, fold, strength) for strength in strengths}
+    least = min(errors.values())
+    strength = next(strength for strength in strengths if errors[strength] <= least + SAME)
     factors = _fit(wired, local, standard, strength)
     intercept, slope = line(rewards_and_slopes(wired, local, factors)[0], standard)
+    silent_edges = itertools.compress(wired.edges, silent)
+    factor_of = dict(zip(wired.edges, factors.tolist(), strict=True))
+    in_score_units = {tried: sd * math.sqrt(error) for tried, error in errors.items()}
     return Learned(
         rubric_id=wired.rubric_id,
         n=n,
-        factors=dict(zip(wired.edges, factors.tolist(), strict=True)),
-        silent=tuple(edge for edge, none in zip(wired.edges, silent, strict=True) if none),
+        factors=factor_of,
+        silent=tuple(silent_edges),
         intercept=mean + sd * intercept,
         slope=sd * slope,
         strength=strength,
-        errors={one: sd * math.sqrt(error) for one, error in errors.items()},
+        errors=in_score_units,
         note="the human score does not rise with the reward" if slope == 0 else None,
     )
 
@@ -179,7 +186,7 @@ def _silent(wired: Wired, local: Floats) -> Bools:
 def _error_left_out(wired: Wired, local: Floats, scores: Floats, fold: Shorts, strength: float) -> float:
     """Mean squared error (standardised scores) of every fold by a fit to the others."""
     error = 0.0
-    for out in (fold == one for one in np.unique(fold)):
+    for out in (fold == number for number in np.unique(fold)):
         factors = _fit(wired, local[:, ~out], scores[~out], strength)
         intercept, slope = line(rewards_and_slopes(wired, local[:, ~out], factors)[0], scores[~out])
         reward = rewards_and_slopes(wired, local[:, out], factors)[0]
@@ -201,8 +208,9 @@ def _fit(wired: Wired, local: Floats, scores: Floats, strength: float) -> Floats
         value = np.mean(missed**2) + strength * np.sum((factors - prior) ** 2)
         return float(value), 2 * slope * (slopes @ missed) / len(scores) + 2 * strength * (factors - prior)
 
-    bounds = [
-        (own, own) if none else (0.0, 1.0) for own, none in zip(prior.tolist(), _silent(wired, local), strict=True)
-    ]
-    found = minimize(loss, prior, jac=True, method="L-BFGS-B", bounds=bounds)
-    return np.asarray(found.x, dtype=np.float64)
+    silent = _silent(wired, local)
+    bounds = [(0.0, 1.0)] * len(prior)
+    for edge in np.flatnonzero(silent).tolist():
+        bounds[edge] = (float(prior[edge]), float(prior[edge]))
+    minimum = minimize(loss, prior, jac=True, method="L-BFGS-B", bounds=bounds)
+    return np.asarray(minimum.x, dtype=np.float64)

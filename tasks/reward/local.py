@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.composite import levels_counted
 from tasks.contracts.errors import ContractError
-from tasks.reward.shares import Worth, refuse, shares, starts, where
-from tasks.reward.wholes import Wholes
+from tasks.reward.shares import Shares, Worth, refuse, shares, starts, where
+from tasks.reward.top_level import TopLevelCriteria
 from tasks.reward.wire import Batch, Wired, batch
 from tasks.stats.arrays import Bools, Floats, Ints
 
@@ -44,24 +44,25 @@ class Locals:
     @cached_property
     def item(self) -> Ints:
         """(n,) number of each response's item, items in the order of their ids: what a bootstrap resamples."""
-        known = pc.unique(self.item_id)
-        ordered = known.take(pc.sort_indices(known))
+        item_ids = pc.unique(self.item_id)
+        ordered = item_ids.take(pc.sort_indices(item_ids))
         return np.asarray(pc.index_in(self.item_id, value_set=ordered), dtype=np.int64)
 
-    def only(self, kept: Bools) -> Locals:
+    def only(self, chosen: Bools) -> Locals:
         """Some of the responses and the rubrics that they are under. kept: (n,)."""
-        whole, places = self.batch, pa.array(np.flatnonzero(kept))
-        rubrics, of = np.unique(whole.of[kept], return_inverse=True)
-        cells = np.repeat(kept, np.diff(whole.start))
+        everyone, places = self.batch, pa.array(np.flatnonzero(chosen))
+        rubrics, rubric_index = np.unique(everyone.rubric_index[chosen], return_inverse=True)
+        cells = np.repeat(chosen, np.diff(everyone.start))
+        chosen_batch = batch(
+            [everyone.wired[rubric] for rubric in rubrics],
+            rubric_index.astype(np.int32),
+            everyone.local[cells],
+            scored=everyone.scored[cells],
+            decided=everyone.decided[cells],
+            variance=everyone.variance[cells],
+        )
         return Locals(
-            batch=batch(
-                [whole.wired[rubric] for rubric in rubrics],
-                of.astype(np.int32),
-                whole.local[cells],
-                whole.scored[cells],
-                whole.decided[cells],
-                whole.variance[cells],
-            ),
+            batch=chosen_batch,
             response_id=self.response_id.take(places),
             item_id=self.item_id.take(places),
             rater_id=self.rater_id.take(places),
@@ -94,36 +95,38 @@ def local_scores(
     coded = {name: _coded(judgments[name]) for name in ("response_id", "criterion_id", "rater_id", "sample")}
     response, rater, sample = coded["response_id"], coded["rater_id"], coded["sample"]
     of_response = _rubrics(response.values.to_pylist(), item_of, rubric_of, bundles, wired)
-    group = _coded(pa.array((response.at * len(rater.values) + rater.at) * len(sample.values) + sample.at))
-    combined, sample_at = np.divmod(np.asarray(group.values), max(1, len(sample.values)))
-    response_at, rater_at = np.divmod(combined, max(1, len(rater.values)))
-    of = of_response.at[response_at]
+    gradings = _gradings(response, rater, sample)
+    rubric_index = of_response.rubric[gradings.response]
 
     used = [(wired[name], bundles[name]) for name in of_response.rubrics]
     points = _points([bundle for _, bundle in used], coded["criterion_id"].values)
-    known = _known(judgments, points, of_response.at[response.at], coded["criterion_id"], of_response.rubrics)
-    start = starts(points.sizes[of])
-    cell = start[group.at] + points.place[known]
+    point = _point_of(
+        judgments, points, of_response.rubric[response.places], coded["criterion_id"], of_response.rubrics
+    )
+    start = starts(points.sizes[rubric_index])
+    cell = start[gradings.place] + points.place[point]
     refuse(judgments, np.bincount(cell, minlength=start[-1])[cell] > 1, "judged twice by one rater and sample")
-    said = shares(judgments, Worth(points.counted, points.levels[known], points.top[known]), local)
+    judged = shares(judgments, Worth(points.counted, points.levels[point], points.top[point]), local)
 
     def of_points(values: Floats) -> Floats:
         """Of all decided criteria, NaN where unscored."""
         spread = np.full(start[-1], np.nan)
-        spread[cell] = np.where(said.scored, values, np.nan)
+        spread[cell] = np.where(judged.scored, values, np.nan)
         return spread
 
-    whole = Wholes(used, of, start)
-    scores, given = whole.shares(of_points(said.share))
-    decided = whole.shares(of_points(said.decided))[0] if said.likely.any() else scores
-    variance = whole.variances(of_points(said.variance), scores)
+    rewarded = TopLevelCriteria(used, rubric_index, start)
+    scores, scored = rewarded.shares(of_points(judged.share))
+    decided = rewarded.shares(of_points(judged.decided))[0] if judged.likely.any() else scores
+    variance = rewarded.variances(of_points(judged.variance), scores)
+    graphs = [graph for graph, _ in used]
+    responses = pa.array(gradings.response)
     return Locals(
-        batch=batch([one for one, _ in used], of.astype(np.int32), scores, given, decided, variance),
-        response_id=response.values.take(pa.array(response_at)),
-        item_id=pa.array(of_response.items, pa.string()).take(pa.array(response_at)),
-        rater_id=rater.values.take(pa.array(rater_at)),
-        sample=sample.values.take(pa.array(sample_at)),
-        decided_by=_decided_by(group.at, len(of), said.likely, said.scored & ~said.likely),
+        batch=batch(graphs, rubric_index.astype(np.int32), scores, scored, decided, variance),
+        response_id=response.values.take(responses),
+        item_id=pa.array(of_response.items, pa.string()).take(responses),
+        rater_id=rater.values.take(pa.array(gradings.rater)),
+        sample=sample.values.take(pa.array(gradings.sample)),
+        decided_by=_decided_by(gradings.place, len(rubric_index), judged),
     )
 
 
@@ -131,14 +134,35 @@ class _Coded(NamedTuple):
     """A column as numbers: (rows,) the place of each row's value among the distinct `values`, which stand in the order
     in which they first occur."""
 
-    at: Ints
+    places: Ints
     values: pa.Array
 
 
 def _coded(column: pa.ChunkedArray | pa.Array) -> _Coded:
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    found = whole.dictionary_encode()
-    return _Coded(np.asarray(found.indices, dtype=np.int64), found.dictionary)
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    encoded = array.dictionary_encode()
+    return _Coded(np.asarray(encoded.indices, dtype=np.int64), encoded.dictionary)
+
+
+class _Gradings(NamedTuple):
+    """The n gradings that the judgments make up: those of one response by one rater in one repetition are one."""
+
+    place: Ints
+    """(rows,) which of them each judgment belongs to; they stand in the order in which they first occur."""
+    response: Ints
+    """(n,) place of each one's response among the distinct ones."""
+    rater: Ints
+    """(n,) place of its rater."""
+    sample: Ints
+    """(n,) place of the repetition's number."""
+
+
+def _gradings(response: _Coded, rater: _Coded, sample: _Coded) -> _Gradings:
+    responses_and_raters = response.places * len(rater.values) + rater.places
+    keys = _coded(pa.array(responses_and_raters * len(sample.values) + sample.places))
+    combined, sample_place = np.divmod(np.asarray(keys.values), max(1, len(sample.values)))
+    response_place, rater_place = np.divmod(combined, max(1, len(rater.values)))
+    return _Gradings(keys.places, response_place, rater_place, sample_place)
 
 
 class _Rubrics(NamedTuple):
@@ -146,7 +170,7 @@ class _Rubrics(NamedTuple):
 
     items: list[str]
     rubrics: list[str]
-    at: Ints
+    rubric: Ints
 
 
 def _rubrics(
@@ -157,7 +181,7 @@ def _rubrics(
     wired: Mapping[str, Wired],
 ) -> _Rubrics:
     items: list[str] = []
-    at: list[int] = []
+    rubric_index: list[int] = []
     numbers: dict[str, int] = {}
     for response in responses:
         item = item_of.get(response)
@@ -165,11 +189,17 @@ def _rubrics(
             raise ContractError(f"response '{response}' has judgments and no item")
         rubric = rubric_of.get(item)
         if rubric is None or rubric not in bundles or rubric not in wired:
-            lacks = "rubric" if rubric is None else "bundle" if rubric not in bundles else "graph"
-            raise ContractError(f"item '{item}' of response '{response}' has no {lacks}")
+            missing = _missing(rubric, bundles)
+            raise ContractError(f"item '{item}' of response '{response}' has no {missing}")
         items.append(item)
-        at.append(numbers.setdefault(rubric, len(numbers)))
-    return _Rubrics(items, list(numbers), np.array(at, dtype=np.int64))
+        rubric_index.append(numbers.setdefault(rubric, len(numbers)))
+    return _Rubrics(items, list(numbers), np.array(rubric_index, dtype=np.int64))
+
+
+def _missing(rubric: str | None, bundles: Mapping[str, Bundle]) -> str:
+    if rubric is None:
+        return "rubric"
+    return "graph" if rubric in bundles else "bundle"
 
 
 class _Points(NamedTuple):
@@ -190,7 +220,7 @@ class _Points(NamedTuple):
 
 
 def _points(bundles: Sequence[Bundle], names: pa.Array) -> _Points:
-    number = {name: at for at, name in enumerate(names.to_pylist())}
+    number = {name: position for position, name in enumerate(names.to_pylist())}
     rows: list[tuple[int, int, int, int]] = []
     counted: list[int] = []
     for rubric, bundle in enumerate(bundles):
@@ -204,17 +234,18 @@ def _points(bundles: Sequence[Bundle], names: pa.Array) -> _Points:
     return _Points(pa.array(keys), place, top, np.array(counted, dtype=np.int64), levels, sizes)
 
 
-def _known(judgments: pa.Table, points: _Points, rubric: Ints, criterion: _Coded, rubrics: Sequence[str]) -> Ints:
+def _point_of(judgments: pa.Table, points: _Points, rubric: Ints, criterion: _Coded, rubrics: Sequence[str]) -> Ints:
     """(rows,) which of the points each judgment is of."""
-    found = pc.index_in(pa.array(rubric * len(criterion.values) + criterion.at), value_set=points.keys)
-    if found.null_count:
-        row = int(np.argmax(np.asarray(found.is_null())))
+    places = pc.index_in(pa.array(rubric * len(criterion.values) + criterion.places), value_set=points.keys)
+    if places.null_count:
+        row = int(np.argmax(np.asarray(places.is_null())))
         raise ContractError(f"{where(judgments, row)}: rubric '{rubrics[rubric[row]]}' decides no such criterion")
-    return np.asarray(found, dtype=np.int64)
+    return np.asarray(places, dtype=np.int64)
 
 
-def _decided_by(group: Ints, n: int, likely: Bools, decided: Bools) -> pa.Array:
+def _decided_by(group: Ints, n: int, judged: Shares) -> pa.Array:
     """(n,) what the local scores of each response come from."""
-    by_probability, by_decision = (np.bincount(group[rows], minlength=n) > 0 for rows in (likely, decided))
+    decided = judged.scored & ~judged.likely
+    by_probability, by_decision = (np.bincount(group[rows], minlength=n) > 0 for rows in (judged.likely, decided))
     kinds = pa.array(["decision", "probability", "both"])
     return kinds.take(pa.array(by_probability * (1 + by_decision)))

@@ -44,8 +44,8 @@ def rar_explicit(batch: Batch, aggregation: Aggregation, threshold: float = 0.5)
     (array([0.231]), array([0.046]))
     """
     yes = (batch.local >= threshold).astype(float)
-    said = replace(batch, local=yes, decided=yes)
-    return aggregate(said, aggregation, threshold=threshold).reward
+    verdicts = replace(batch, local=yes, decided=yes)
+    return aggregate(verdicts, aggregation, threshold=threshold).reward
 
 
 def merf_prompt(prompt: str | Chat, bundle: Bundle, graph: Graph | None = None) -> str | list[dict[str, Any]]:
@@ -74,11 +74,12 @@ def merf_prompt(prompt: str | Chat, bundle: Bundle, graph: Graph | None = None) 
     """
     parents: dict[str, list[str]] = {}
     for edge in graph.edges if graph else ():
-        parents.setdefault(edge.child, []).append(f"{_WITHOUT[edge.relation]} without '{_line(bundle, edge.parent)}'")
-    lines = [
-        f"- {c.weight:+g} points{''.join(f', {hangs}' for hangs in parents.get(c.id, ()))}: {_line(bundle, c.id)}"
-        for c in bundle.whole
-    ]
+        loss = f"{_WITHOUT[edge.relation]} without '{_line(bundle, edge.parent)}'"
+        parents.setdefault(edge.child, []).append(loss)
+    lines = []
+    for criterion in bundle.whole:
+        terms = [f"{criterion.weight:+g} points", *parents.get(criterion.id, ())]
+        lines.append(f"- {', '.join(terms)}: {_line(bundle, criterion.id)}")
     return _under(prompt, "\n".join(["How your answer is rewarded:", *lines]))
 
 
@@ -106,7 +107,7 @@ def ruscarl_shares(members: int, step: int, steps: int, start: float = 0.2, stee
     return [fade * (members - 1 - i) / (members - 1) if members > 1 else fade for i in range(members)]
 
 
-def ruscarl_prompt(prompt: str | Chat, bundle: Bundle, share: float, luck: random.Random) -> str | list[dict[str, Any]]:
+def ruscarl_prompt(prompt: str | Chat, bundle: Bundle, share: float, rng: random.Random) -> str | list[dict[str, Any]]:
     """The prompt with a share of the rubric as scaffold.
 
     Zhou et al. 2025, arXiv 2508.16949, and the authors' code: a random sample of round(share · k) criteria, what earns
@@ -126,14 +127,17 @@ def ruscarl_prompt(prompt: str | Chat, bundle: Bundle, share: float, luck: rando
     A good answer:
     - Gives an example.
     """
-    drawn = set(luck.sample(range(len(bundle.whole)), round(share * len(bundle.whole))))
+    drawn = set(rng.sample(range(len(bundle.whole)), round(share * len(bundle.whole))))
     shown = [criterion for place, criterion in enumerate(bundle.whole) if place in drawn]
     parts = {
         "A good answer:": [c for c in shown if c.weight > 0],
         "It does not:": [c for c in shown if c.weight < 0],
         "Some of this depends on:": [c for c in shown if c.weight == 0],
     }
-    lines = [line for title, some in parts.items() if some for line in (title, *(f"- {_plain(c)}" for c in some))]
+    lines: list[str] = []
+    for title, criteria in parts.items():
+        if criteria:
+            lines += [title, *(f"- {_plain(criterion)}" for criterion in criteria)]
     return _under(prompt, "\n".join(lines))
 
 
@@ -155,6 +159,8 @@ def _under(prompt: str | Chat, text: str) -> str | list[dict[str, Any]]:
     if last is None:
         raise InputError("the chat has no user turn to write under", field="prompt")
     if text:
-        said = last["content"]
-        last["content"] = f"{said}\n\n{text}" if isinstance(said, str) else [*said, {"type": "text", "text": text}]
+        content = last["content"]
+        last["content"] = (
+            f"{content}\n\n{text}" if isinstance(content, str) else [*content, {"type": "text", "text": text}]
+        )
     return turns

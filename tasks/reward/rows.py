@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pyarrow as pa
 
@@ -16,53 +18,60 @@ from tasks.reward.wire import Batch
 from tasks.stats.arrays import Floats, Ints
 
 
-def rewards(of: Locals, found: Aggregated, aggregation: Aggregation, settings: Reward) -> pa.Table:
+def rewards(judged: Locals, aggregated: Aggregated, aggregation: Aggregation, settings: Reward) -> pa.Table:
     """The table `rewards` of a batch under one aggregation; NaN is null.
 
     `inference` and `retention` are the study's for gear, 'none' and empty for the aggregations that use neither; `eta`
     is the study's for all.
     """
-    batch, n, typed = of.batch, len(of.batch.of), aggregation == "gear"
-    before = np.concatenate([[0], np.cumsum(~batch.scored)])
+    batch, n = judged.batch, len(judged.batch.rubric_index)
+    unscored_before = np.concatenate([[0], np.cumsum(~batch.scored)])
+    graph_ids = pa.array([rubric.graph_id for rubric in batch.wired], pa.string())
+    typed = aggregation == "gear"
+    inference = settings.inference if typed else "none"
+    retention = settings.retention.model_dump() if typed else {}
     return _table(
         Rewards,
         {
-            **_who(of, np.arange(n)),
-            "graph_id": pa.array([one.graph_id for one in batch.wired], pa.string()).take(pa.array(batch.of)),
+            **_identifiers(judged, np.arange(n)),
+            "graph_id": graph_ids.take(pa.array(batch.rubric_index)),
             "aggregation": pa.repeat(aggregation, n),
-            "reward": _or_null(found.reward),
-            "low": _or_null(found.low),
-            "high": _or_null(found.high),
+            "reward": _or_null(aggregated.reward),
+            "low": _or_null(aggregated.low),
+            "high": _or_null(aggregated.high),
             "reward_variance": _or_null(reward_variances(batch, aggregation)),
-            "marginals": _marginals(batch, found.marginal),
-            "inference": pa.repeat(settings.inference if typed else "none", n),
+            "marginals": _marginals(batch, aggregated.marginal),
+            "inference": pa.repeat(inference, n),
             "eta": pa.repeat(settings.eta, n),
-            "retention": _same_map(settings.retention.model_dump() if typed else {}, n),
-            "unscored": pa.array(np.diff(before[batch.start])),
-            "decided_by": of.decided_by,
+            "retention": _same_map(retention, n),
+            "unscored": pa.array(np.diff(unscored_before[batch.start])),
+            "decided_by": judged.decided_by,
         },
     )
 
 
-def cases(of: Locals, found: Cases, aggregation: Aggregation) -> pa.Table:
+def cases(judged: Locals, edge_cases: Cases, aggregation: Aggregation) -> pa.Table:
     """The table `edge_cases` of the cases of a batch under one aggregation."""
-    batch, response = of.batch, of.batch.of[found.response]
-    first_name = np.cumsum([0, *(len(one.criteria) for one in batch.wired)])[response]
-    first_edge = np.cumsum([0, *(len(one.parent) for one in batch.wired)])[response]
-    parents = np.concatenate([np.empty(0, dtype=np.int64), *(one.parent for one in batch.wired)])
+    batch, response = judged.batch, judged.batch.rubric_index[edge_cases.response]
+    first_name = np.cumsum([0, *(len(rubric.criteria) for rubric in batch.wired)])[response]
+    first_edge = np.cumsum([0, *(len(rubric.parent) for rubric in batch.wired)])[response]
+    parents = np.concatenate([np.empty(0, dtype=np.int64), *(rubric.parent for rubric in batch.wired)])
     names = _names(batch)
+    parent = first_name + parents[first_edge + edge_cases.edge]
+    child = first_name + edge_cases.child - batch.start[edge_cases.response]
+    states = pa.array(["satisfied", "violated"])
     return _table(
         EdgeCases,
         {
-            **_who(of, found.response),
-            "aggregation": pa.repeat(aggregation, len(found.response)),
-            "parent": names.take(pa.array(first_name + parents[first_edge + found.edge])),
-            "child": names.take(pa.array(first_name + found.child - batch.start[found.response])),
-            "relation": pa.array(RELATIONS, pa.string()).take(pa.array(found.relation)),
-            "state": pa.array(["satisfied", "violated"]).take(pa.array(found.violated.astype(np.int64))),
-            "effective": pa.array(found.effective),
-            "leaked": _or_null(found.leaked),
-            "preserved": _or_null(found.preserved),
+            **_identifiers(judged, edge_cases.response),
+            "aggregation": pa.repeat(aggregation, len(edge_cases.response)),
+            "parent": names.take(pa.array(parent)),
+            "child": names.take(pa.array(child)),
+            "relation": pa.array(RELATIONS, pa.string()).take(pa.array(edge_cases.relation)),
+            "state": states.take(pa.array(edge_cases.violated.astype(np.int64))),
+            "effective": pa.array(edge_cases.effective),
+            "leaked": _or_null(edge_cases.leaked),
+            "preserved": _or_null(edge_cases.preserved),
         },
     )
 
@@ -72,38 +81,39 @@ def _table(row: type[Row], columns: dict[str, pa.Array]) -> pa.Table:
     return pa.Table.from_arrays([columns[name] for name in want.names], schema=want)
 
 
-def _who(of: Locals, at: Ints) -> dict[str, pa.Array]:
+def _identifiers(judged: Locals, response: Ints) -> dict[str, pa.Array]:
     """Whose judgments of what, for these responses of the batch."""
-    places = pa.array(at)
-    rubrics = pa.array([one.rubric_id for one in of.batch.wired], pa.string())
+    places = pa.array(response)
+    rubrics = pa.array([rubric.rubric_id for rubric in judged.batch.wired], pa.string())
     return {
-        "response_id": of.response_id.take(places),
-        "item_id": of.item_id.take(places),
-        "rubric_id": rubrics.take(pa.array(of.batch.of[at])),
-        "rater_id": of.rater_id.take(places),
-        "sample": of.sample.take(places),
+        "response_id": judged.response_id.take(places),
+        "item_id": judged.item_id.take(places),
+        "rubric_id": rubrics.take(pa.array(judged.batch.rubric_index[response])),
+        "rater_id": judged.rater_id.take(places),
+        "sample": judged.sample.take(places),
     }
 
 
 def _marginals(batch: Batch, marginal: Floats) -> pa.Array:
     """(n,) maps from criteria to their shares, without those that have none."""
     sizes = np.diff(batch.start)
-    first = np.cumsum([0, *(len(one.criteria) for one in batch.wired)])[batch.of] - batch.start[:-1]
-    known = np.flatnonzero(~np.isnan(marginal))
-    names = _names(batch).take(pa.array((np.repeat(first, sizes) + np.arange(len(marginal)))[known]))
-    ends = np.searchsorted(known, batch.start)
-    return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), names, pa.array(marginal[known]))
+    first = np.cumsum([0, *(len(rubric.criteria) for rubric in batch.wired)])[batch.rubric_index] - batch.start[:-1]
+    valid = np.flatnonzero(~np.isnan(marginal))
+    names = _names(batch).take(pa.array((np.repeat(first, sizes) + np.arange(len(marginal)))[valid]))
+    ends = np.searchsorted(valid, batch.start)
+    return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), names, pa.array(marginal[valid]))
 
 
 def _names(batch: Batch) -> pa.Array:
     """The criteria of all rubrics, one after the other."""
-    return pa.array([name for one in batch.wired for name in one.criteria], pa.string())
+    names = itertools.chain.from_iterable(rubric.criteria for rubric in batch.wired)
+    return pa.array(list(names), pa.string())
 
 
 def _same_map(values: dict[str, float], n: int) -> pa.Array:
     """(n,) times the same map."""
-    one = pa.array([list(values.items())], pa.map_(pa.string(), pa.float64()))
-    return one.take(pa.array(np.zeros(n, dtype=np.int64)))
+    single = pa.array([list(values.items())], pa.map_(pa.string(), pa.float64()))
+    return single.take(pa.array(np.zeros(n, dtype=np.int64)))
 
 
 def _or_null(values: Floats) -> pa.Array:

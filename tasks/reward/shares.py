@@ -71,8 +71,8 @@ def _expected(judgments: pa.Table, rows: Ints, worth: Worth) -> tuple[Floats, Fl
         return np.empty(0), np.empty(0)
     inside = np.logical_and.reduceat((p >= 0) & (p <= 1), start[:-1])  # false for NaN, too
     refuse(judgments, ~inside, "a level probability that is NaN or outside [0, 1]", rows)
-    whole = np.abs(np.add.reduceat(p, start[:-1]) - 1) <= ROUNDING
-    refuse(judgments, ~whole, "level probabilities that do not sum to 1", rows)
+    sums_to_one = np.abs(np.add.reduceat(p, start[:-1]) - 1) <= ROUNDING
+    refuse(judgments, ~sums_to_one, "level probabilities that do not sum to 1", rows)
     level = worth.counted[np.arange(len(p)) - np.repeat(start[:-1] - worth.start[rows], sizes)]
     most = np.maximum(top, 1)
     share = np.minimum(np.add.reduceat(p * level, start[:-1]) / most, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,28 +30,31 @@ _JUDGED = ["response_id", "criterion_id", "rater_id", "sample", "decision", "lev
 
 
 def reward_tables(
-    of: Locals, wiring: Wiring, study: Study, settings: Reward, scores: pa.Table, lesson: Lesson
+    judged: Locals, wiring: Wiring, study: Study, settings: Reward, scores: pa.Table, lesson: Lesson
 ) -> dict[type[Row], Rows]:
     """The rewards of every aggregation, where they differ, what leaks, and what was learned."""
-    found = {
-        name: aggregate(
-            of.batch,
-            name,
-            threshold=settings.threshold,
-            inference=settings.inference,
-            unscored=study.judge.unscored,
-        )
-        for name in AGGREGATIONS
-    }
-    met = {name: edge_cases(of.batch, one.marginal, settings.threshold) for name, one in found.items()}
+    reward_of = partial(
+        aggregate,
+        judged.batch,
+        threshold=settings.threshold,
+        inference=settings.inference,
+        unscored=study.judge.unscored,
+    )
+    aggregated = {name: reward_of(name) for name in AGGREGATIONS}
+    reward_parts, case_parts = [], []
+    for name, worth in aggregated.items():
+        reward_parts.append(rewards(judged, worth, name, settings))
+        leaks = edge_cases(judged.batch, worth.marginal, settings.threshold)
+        case_parts.append(cases(judged, leaks, name))
+    diagnostics = [
+        *figures(judged, aggregated, wiring, settings, study.judge.unscored),
+        *against(judged, aggregated, scores, settings),
+        *lesson.diagnostics,
+    ]
     return {
-        Rewards: pa.concat_tables([rewards(of, one, name, settings) for name, one in found.items()]),
-        EdgeCases: pa.concat_tables([cases(of, one, name) for name, one in met.items()]),
-        Diagnostics: [
-            *figures(of, found, wiring, settings, study.judge.unscored),
-            *against(of, found, scores, settings),
-            *lesson.diagnostics,
-        ],
+        Rewards: pa.concat_tables(reward_parts),
+        EdgeCases: pa.concat_tables(case_parts),
+        Diagnostics: diagnostics,
         Retentions: lesson.retentions,
     }
 
@@ -68,14 +72,14 @@ def judged_rows(run: Run, judgments: TableRef, settings: Reward) -> pa.Table:
 
 
 def scores_to_learn(
-    run: Run, of: Locals, responses: TableRef, scores: pa.Table, locked: Mapping[str, Bundle], plan: Learn
+    run: Run, judged: Locals, responses: TableRef, scores: pa.Table, locked: Mapping[str, Bundle], plan: Learn
 ) -> HumanScores:
     """The human scores to learn from."""
     scales = {bundle.scale.bounds for bundle in locked.values()}
     if len(scales) > 1:
         raise InputError(f"the rubrics have {len(scales)} scales; factors are learned on one", field="reward.learn")
-    who = run.read(responses, ["response_id", "author_id", "split"])
-    return human_scores(of, target_scores(scores, plan.target), who, scales.pop())
+    authors = run.read(responses, ["response_id", "author_id", "split"])
+    return human_scores(judged, target_scores(scores, plan.target), authors, scales.pop())
 
 
 def pairs(table: pa.Table) -> dict[str, str]:

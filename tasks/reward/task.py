@@ -54,25 +54,25 @@ def reward(
         assert settings is not None  # the flow asks for it
         locked = unlocked(run.read(bundles).to_pylist())
         drawn = {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in run.read(graphs).to_pylist()}
-        known = read_factors(base / settings.edge_retention, drawn) if settings.edge_retention else {}
+        factors = read_factors(base / settings.edge_retention, drawn) if settings.edge_retention else {}
 
         def wiring(eta: float) -> Mapping[str, Wired]:
             return {
-                name: wire(name, locked[name], graph, settings.retention, eta, known.get(name))
+                name: wire(name, locked[name], graph, settings.retention, eta, factors.get(name))
                 for name, graph in drawn.items()
             }
 
         rubric_of = pairs(run.read(items, ["item_id", "rubric_id"]))
         item_of = pairs(run.read(responses, ["response_id", "item_id"]))
-        judged = judged_rows(run, judgments, settings)
-        of = local_scores(judged, item_of, rubric_of, locked, wiring(settings.eta), settings.local)
+        judgment_rows = judged_rows(run, judgments, settings)
+        judged = local_scores(judgment_rows, item_of, rubric_of, locked, wiring(settings.eta), settings.local)
         scores = run.read(gradings, ["response_id", "rater_id", "rater_kind", "score"])
         lesson = Lesson([], [])
         if settings.learn:
             plain = {name: wire(name, locked[name], graph, settings.retention) for name, graph in drawn.items()}
-            given = scores_to_learn(run, of, responses, scores, locked, settings.learn)
-            lesson = taught(of, plain, given, settings.learn, settings.draws)
-        return reward_tables(of, wiring, study, settings, scores, lesson)
+            human = scores_to_learn(run, judged, responses, scores, locked, settings.learn)
+            lesson = taught(judged, plain, human, settings.learn, settings.draws)
+        return reward_tables(judged, wiring, study, settings, scores, lesson)
 
     run.once("reward", make)
     return Paid(*(run.ref(row, "reward") for row in (Rewards, EdgeCases, Diagnostics, Retentions)))

@@ -30,15 +30,15 @@ def reward_variances(batch: Batch, aggregation: Aggregation) -> Floats:
     NaN where a criterion is unscored or its judge gave no probabilities; for gates, which jump where a verdict does;
     and for gear where more than WIDEST criteria would have to be held together.
     """
-    variances = np.full(len(batch.of), np.nan)
+    variances = np.full(len(batch.rubric_index), np.nan)
     if aggregation not in ("flat", "gear"):
         return variances
-    for rubric in np.unique(batch.of):
+    for rubric in np.unique(batch.rubric_index):
         wired = batch.wired[rubric]
-        rows = np.flatnonzero(batch.of == rubric)
+        rows = np.flatnonzero(batch.rubric_index == rubric)
         cells = batch.start[rows][:, None] + np.arange(len(wired.criteria))
-        whole = batch.scored[cells].all(axis=1) & ~np.isnan(batch.variance[cells]).any(axis=1)
-        rows, cells = rows[whole], cells[whole]
+        has_doubts = batch.scored[cells].all(axis=1) & ~np.isnan(batch.variance[cells]).any(axis=1)
+        rows, cells = rows[has_doubts], cells[has_doubts]
         local, doubt = batch.local[cells], batch.variance[cells]
         variances[rows] = _flat(wired, doubt) if aggregation == "flat" else _licensed(wired, local, doubt)
     return variances
@@ -100,23 +100,23 @@ def _sweep(
 @njit(cache=True, nogil=True)
 def _enter_both(states: Floats, slot: int, p: float, both: float) -> None:
     """Take up a criterion that holds with probability p in each rubric and with `both` in the two."""
-    one, other = 1 << (2 * slot), 1 << (2 * slot + 1)
+    first, second = 1 << (2 * slot), 1 << (2 * slot + 1)
     for state in range(len(states)):
-        if not state & (one | other):
+        if not state & (first | second):
             mass = states[state]
             states[state] = mass * max(0.0, 1.0 - 2.0 * p + both)
-            states[state | one] = mass * (p - both)
-            states[state | other] = mass * (p - both)
-            states[state | one | other] = mass * both
+            states[state | first] = mass * (p - both)
+            states[state | second] = mass * (p - both)
+            states[state | first | second] = mass * both
 
 
 @njit(cache=True, nogil=True)
 def _earn(chance: Floats, first: Floats, second: Floats, product: Floats, slot: int, weight: float) -> None:
     """Add a criterion's weight to the sums of the rubrics in which it holds."""
-    one, other = 1 << (2 * slot), 1 << (2 * slot + 1)
+    first_bit, second_bit = 1 << (2 * slot), 1 << (2 * slot + 1)
     for state in range(len(chance)):
-        mine = weight if state & one else 0.0
-        theirs = weight if state & other else 0.0
+        mine = weight if state & first_bit else 0.0
+        theirs = weight if state & second_bit else 0.0
         product[state] += mine * second[state] + theirs * first[state] + mine * theirs * chance[state]
         first[state] += mine * chance[state]
         second[state] += theirs * chance[state]

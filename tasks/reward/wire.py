@@ -85,48 +85,63 @@ def wire(
     """
     if not 0 <= eta < np.inf:
         raise ContractError(f"the suppression strength η is {eta}, not a number from 0 on")
-    whole = bundle.whole
-    criteria = tuple(criterion.id for criterion in whole)
-    if {node.criterion_id for node in graph.nodes} != set(criteria):
-        odd = sorted({node.criterion_id for node in graph.nodes} ^ set(criteria))
-        raise ContractError(f"rubric '{rubric_id}': its graph is of another rubric; they differ in {', '.join(odd)}")
-    weights = np.array([criterion.weight for criterion in whole], dtype=np.float64)
-    if not 0 < sum(map(abs, weights.tolist())) < np.inf:
-        raise ContractError(f"rubric '{rubric_id}': its weights are all 0 or beyond all bounds: nothing to reward by")
-    known = {(edge.parent, edge.child): edge for edge in graph.edges}
-    given = dict(learned or {})
-    for pair, value in given.items():
-        if pair not in known:
-            raise ContractError(f"rubric '{rubric_id}': a factor is given for {' → '.join(pair)}, which is no edge")
-        if not 0 <= value <= 1:
-            raise ContractError(f"rubric '{rubric_id}': the factor of {' → '.join(pair)} is {value}, not in [0, 1]")
-    place = {name: at for at, name in enumerate(criteria)}
+    top_level = bundle.whole
+    criteria = tuple(criterion.id for criterion in top_level)
+    weights = np.array([criterion.weight for criterion in top_level], dtype=np.float64)
+    overrides = dict(learned or {})
+    _refuse_misfits(rubric_id, graph, criteria, weights, overrides)
+    place = {name: position for position, name in enumerate(criteria)}
     directed: nx.DiGraph[int] = nx.DiGraph()
     directed.add_nodes_from(range(len(criteria)))
-    directed.add_edges_from((place[parent], place[child]) for parent, child in known)
+    directed.add_edges_from((place[edge.parent], place[edge.child]) for edge in graph.edges)
     order = np.array(list(nx.lexicographical_topological_sort(directed)), dtype=np.int32)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order), dtype=np.int32)
     edges = sorted(graph.edges, key=lambda edge: (rank[place[edge.child]], rank[place[edge.parent]]))
     factors = retention.model_dump()
+    parents = [place[edge.parent] for edge in edges]
+    children = [place[edge.child] for edge in edges]
+    retentions = [overrides.get((edge.parent, edge.child), factors[edge.relation]) for edge in edges]
     return Wired(
         rubric_id=rubric_id,
         graph_id=graph.graph_id,
         criteria=criteria,
         weights=weights,
         order=order,
-        parent=np.array([place[edge.parent] for edge in edges], dtype=np.int32),
-        child=np.array([place[edge.child] for edge in edges], dtype=np.int32),
+        parent=np.array(parents, dtype=np.int32),
+        child=np.array(children, dtype=np.int32),
         relation=tuple(edge.relation for edge in edges),
-        retention=np.array([given.get((e.parent, e.child), factors[e.relation]) for e in edges], dtype=float) ** eta,
-        reachable=_reachable(whole),
+        retention=np.array(retentions, dtype=float) ** eta,
+        reachable=_reachable(top_level),
     )
 
 
-def _reachable(whole: Sequence[Criterion]) -> float | None:
-    if not excluding(whole):
+def _refuse_misfits(
+    rubric_id: str,
+    graph: Graph,
+    criteria: Sequence[str],
+    weights: Floats,
+    learned: Mapping[tuple[str, str], float],
+) -> None:
+    """ContractError where graph, weights or learned factors are not such as a reward can be computed with."""
+    nodes = {node.criterion_id for node in graph.nodes}
+    if nodes != set(criteria):
+        odd = sorted(nodes ^ set(criteria))
+        raise ContractError(f"rubric '{rubric_id}': its graph is of another rubric; they differ in {', '.join(odd)}")
+    if not 0 < sum(map(abs, weights.tolist())) < np.inf:
+        raise ContractError(f"rubric '{rubric_id}': its weights are all 0 or beyond all bounds: nothing to reward by")
+    edges = {(edge.parent, edge.child) for edge in graph.edges}
+    for pair, factor in learned.items():
+        if pair not in edges:
+            raise ContractError(f"rubric '{rubric_id}': a factor is given for {' → '.join(pair)}, which is no edge")
+        if not 0 <= factor <= 1:
+            raise ContractError(f"rubric '{rubric_id}': the factor of {' → '.join(pair)} is {factor}, not in [0, 1]")
+
+
+def _reachable(criteria: Sequence[Criterion]) -> float | None:
+    if not excluding(criteria):
         return None
-    return together([criterion for criterion in whole if criterion.weight > 0]) or together(whole)
+    return together([criterion for criterion in criteria if criterion.weight > 0]) or together(criteria)
 
 
 @dataclass(frozen=True)
@@ -135,7 +150,7 @@ class Batch:
 
     wired: tuple[Wired, ...]
     """The rubrics."""
-    of: Shorts
+    rubric_index: Shorts
     """(n,) which of them each response is under."""
     local: Floats
     """(Σk,) each response's local scores in [0, 1], in the order of its rubric's criteria; 0 where unscored."""
@@ -152,7 +167,7 @@ class Batch:
 
 def batch(
     wired: Sequence[Wired],
-    of: Shorts,
+    rubric_index: Shorts,
     local: Floats,
     scored: Bools | None = None,
     decided: Floats | None = None,
@@ -164,35 +179,43 @@ def batch(
     decided: (Σk,) as in `Batch`; the local scores where not given. variance: (Σk,) as in `Batch`; nothing is known of
     it where not given.
     """
-    sizes = np.array([len(one.criteria) for one in wired], dtype=np.int64)
-    of = np.array(of, dtype=np.int32)
-    if len(of) and not (of.min() >= 0 and of.max() < len(wired)):
-        odd = int(of.min()) if of.min() < 0 else int(of.max())
+    sizes = np.array([len(graph.criteria) for graph in wired], dtype=np.int64)
+    rubric_index = np.array(rubric_index, dtype=np.int32)
+    if len(rubric_index) and not (rubric_index.min() >= 0 and rubric_index.max() < len(wired)):
+        odd = int(rubric_index.min()) if rubric_index.min() < 0 else int(rubric_index.max())
         raise ContractError(f"a response is under rubric {odd}; there are {len(wired)}, from 0")
-    start = np.concatenate([[0], np.cumsum(sizes[of])]).astype(np.int64)
+    start = np.concatenate([[0], np.cumsum(sizes[rubric_index])]).astype(np.int64)
     scored = np.ones(len(local), dtype=bool) if scored is None else np.asarray(scored, dtype=bool)
     decided = local if decided is None else decided
     if not len(local) == len(scored) == len(decided) == start[-1]:
         raise ContractError(
             f"{len(local)} local scores and {len(scored)} marks of what is scored, for {int(start[-1])} criteria of "
-            f"{len(of)} responses"
+            f"{len(rubric_index)} responses"
         )
-    given = [np.where(scored, np.asarray(shares, dtype=np.float64), 0.0) for shares in (local, decided)]
-    for values in given:
-        _refuse_no_share(values, wired, of, start)
+    local, decided = (np.where(scored, np.asarray(shares, dtype=np.float64), 0.0) for shares in (local, decided))
+    for values in (local, decided):
+        _refuse_no_share(values, wired, rubric_index, start)
     doubts = np.full(len(local), np.nan) if variance is None else np.asarray(variance, dtype=np.float64)
-    return Batch(tuple(wired), of, given[0], scored, given[1], start, doubts)
+    return Batch(
+        wired=tuple(wired),
+        rubric_index=rubric_index,
+        local=local,
+        scored=scored,
+        decided=decided,
+        start=start,
+        variance=doubts,
+    )
 
 
-def _refuse_no_share(values: Floats, wired: Sequence[Wired], of: Shorts, start: Ints) -> None:
+def _refuse_no_share(values: Floats, wired: Sequence[Wired], rubric_index: Shorts, start: Ints) -> None:
     usable = (values >= 0) & (values <= 1)  # false for NaN, too
     if usable.all():
         return
-    at = int(usable.argmin())
-    response = int(np.searchsorted(start, at, side="right")) - 1
-    one = wired[of[response]]
-    name = one.criteria[at - int(start[response])]
+    place = int(usable.argmin())
+    response = int(np.searchsorted(start, place, side="right")) - 1
+    graph = wired[rubric_index[response]]
+    name = graph.criteria[place - int(start[response])]
     raise ContractError(
-        f"response {response} of the batch, rubric '{one.rubric_id}', criterion '{name}': {values[at]} is no "
+        f"response {response} of the batch, rubric '{graph.rubric_id}', criterion '{name}': {values[place]} is no "
         "local score in [0, 1]"
     )

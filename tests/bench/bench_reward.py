@@ -128,9 +128,9 @@ def plain_by_place(responses, of, graphs):
 
 def by_numpy(one):
     """The same in NumPy: the responses of a rubric together, edge by edge."""
-    found = np.empty(len(one.of))
-    grouped = np.argsort(one.of, kind="stable")
-    ends = np.cumsum(np.bincount(one.of, minlength=len(one.wired)))
+    found = np.empty(len(one.rubric_index))
+    grouped = np.argsort(one.rubric_index, kind="stable")
+    ends = np.cumsum(np.bincount(one.rubric_index, minlength=len(one.wired)))
     for wired, responses in zip(one.wired, np.split(grouped, ends[:-1]), strict=True):
         marginal = one.local[one.start[responses] + np.arange(len(wired.criteria))[:, None]]
         for parent, child, kept in zip(wired.parent, wired.child, wired.retention, strict=True):
@@ -159,11 +159,13 @@ def placed(wired):
 def compare(name, one):
     """Print the rates of all implementations on one batch; their rewards must agree."""
     lists = [part.tolist() for part in np.split(one.local, one.start[1:-1])]
-    dicts = [dict(zip(one.wired[at].criteria, local, strict=True)) for at, local in zip(one.of, lists, strict=True)]
-    of = one.of.tolist()
+    dicts = [
+        dict(zip(one.wired[at].criteria, local, strict=True)) for at, local in zip(one.rubric_index, lists, strict=True)
+    ]
+    of = one.rubric_index.tolist()
     by_name, by_place = ([make(wired) for wired in one.wired] for make in (named, placed))
     ours, fast = best(lambda: aggregate(one, "gear").reward)
-    _, checked = best(lambda: aggregate(batch(one.wired, one.of, one.local), "gear").reward)
+    _, checked = best(lambda: aggregate(batch(one.wired, one.rubric_index, one.local), "gear").reward)
     others = {
         "plain Python": best(lambda: plain(dicts, of, by_name), SLOW_REPEATS),
         "plain Python, places for names": best(lambda: plain_by_place(lists, of, by_place), SLOW_REPEATS),
@@ -230,8 +232,9 @@ def agreement(name, one):
     exact, took_exact = best(lambda: aggregate(one, "gear", inference="exact"), SLOW_REPEATS)
     apart = np.abs(update.marginal - exact.marginal).mean(), np.abs(update.reward - exact.reward).mean()
     together = np.corrcoef(update.reward, exact.reward)[0, 1]
+    responses, criteria = len(one.rubric_index), len(one.local)
     print(
-        f"{name}, {len(one.of):,} responses, {len(one.local) / len(one.of):.2f} criteria: marginal MAE {apart[0]:.4f}, "
+        f"{name}, {responses:,} responses, {criteria / responses:.2f} criteria: marginal MAE {apart[0]:.4f}, "
         f"reward MAE {apart[1]:.4f}, correlation {together:.4f}; {1e3 * took:.1f} and {1e3 * took_exact:.0f} ms"
     )
 

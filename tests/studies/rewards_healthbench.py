@@ -176,7 +176,7 @@ def report(data: Path) -> Iterator[tuple[str, Rows]]:
 
 def against_recorded(recorded: Recorded, of: Locals, flat: Aggregated) -> Rows:
     """Largest difference by run; where scores were recorded in points, also of the points."""
-    points = flat.reward * np.array([of.batch.wired[one].mass for one in of.batch.of])
+    points = flat.reward * np.array([of.batch.wired[one].mass for one in of.batch.rubric_index])
     ours = pd.DataFrame({"completion_id": of.response_id.to_pylist(), "flat": flat.reward, "points": points})
     rows = recorded.completions.merge(ours, on="completion_id")
     rows["kind"] = np.where(rows["run"].str.contains("seed"), "12 seeded runs", rows["run"])
@@ -210,7 +210,7 @@ def implied(of: Locals) -> Rows:
     its credit, so that a reduction beyond 1 − λ comes from children with several."""
     cases = edge_cases(of.batch, of.batch.local, SETTINGS.threshold)
     parents = np.unique(cases.child[cases.violated], return_counts=True)[1]
-    weights = np.concatenate([of.batch.wired[one].weights for one in of.batch.of])
+    weights = np.concatenate([of.batch.wired[one].weights for one in of.batch.rubric_index])
     return [
         {"of": "local scores that are 0 or 1", "value": np.isin(of.batch.local, (0.0, 1.0)).mean()},
         {"of": "criteria met, positive weight", "value": of.batch.local[weights > 0].mean()},
@@ -277,7 +277,7 @@ def strengths(recorded: Recorded, graphs: Mapping[str, Any]) -> Rows:
 
 def exactness(of: Locals) -> Rows:
     """Table 6 with the recorded verdicts, and with verdicts softened to 0.9 and 0.1."""
-    small = np.array([len(one.criteria) <= SMALL for one in of.batch.wired])[of.batch.of]
+    small = np.array([len(one.criteria) <= SMALL for one in of.batch.wired])[of.batch.rubric_index]
     cells = np.repeat(small, np.diff(of.batch.start))
     rows: Rows = []
     for name, local in (
@@ -286,7 +286,7 @@ def exactness(of: Locals) -> Rows:
     ):
         part = replace(
             of,
-            batch=batch(of.batch.wired, of.batch.of[small], local[cells]),
+            batch=batch(of.batch.wired, of.batch.rubric_index[small], local[cells]),
             item_id=of.item_id.filter(pa.array(small)),
         )
         near, exact = (aggregate(part.batch, "gear", inference=how) for how in ("topological", "exact"))

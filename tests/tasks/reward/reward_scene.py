@@ -74,7 +74,7 @@ def random_locals(rng, responses=12, items=5, unscored=0.1):
 def rows_of(locals_):
     """(response, rubric, start of its scores) of every response."""
     whole = locals_.batch
-    return [(n, whole.wired[whole.of[n]], int(whole.start[n])) for n in range(len(whole.of))]
+    return [(n, whole.wired[whole.rubric_index[n]], int(whole.start[n])) for n in range(len(whole.rubric_index))]
 
 
 def ancestors(one, place):

@@ -17,7 +17,7 @@ THRESHOLD = 0.5
 
 def by_hand(batch, gear, response):
     """(false credit, leaks by relation, supported, violated) of a response where all is scored."""
-    wired, first = batch.wired[batch.of[response]], batch.start[response]
+    wired, first = batch.wired[batch.rubric_index[response]], batch.start[response]
     own = batch.local[first : first + len(wired.criteria)]
     licensed = gear.marginal[first : first + len(wired.criteria)]
     credit = sum(max(0.0, weight) * (p - q) for weight, p, q in zip(wired.weights, own, licensed, strict=True))
@@ -38,10 +38,10 @@ def test_every_figure_is_what_a_loop_makes_of_it(seed):
     batch = random_locals(np.random.default_rng(seed)).batch
     flat, gear = (aggregate(batch, name, threshold=THRESHOLD) for name in ("flat", "gear"))
     found = appraisals(batch, flat, gear, THRESHOLD)
-    assert len(found) == len(batch.of)
+    assert len(found) == len(batch.rubric_index)
     for response, appraisal in enumerate(found):
         first, last = batch.start[response], batch.start[response + 1]
-        names = batch.wired[batch.of[response]].criteria
+        names = batch.wired[batch.rubric_index[response]].criteria
         assert tuple(appraisal.shares) == names
         if not batch.scored[first:last].all():
             assert appraisal.flat is appraisal.gear is appraisal.false_credit is None
@@ -53,5 +53,5 @@ def test_every_figure_is_what_a_loop_makes_of_it(seed):
         assert (appraisal.supported, appraisal.violated) == (supported, violated)
         assert appraisal.flat == pytest.approx(flat.reward[response])
         for name, own in zip(names, batch.local[first:last], strict=True):
-            assert appraisal.shares[name].own == own
+            assert appraisal.shares[name].local == own
             assert 0 <= appraisal.shares[name].licensed <= own or math.isclose(appraisal.shares[name].licensed, own)

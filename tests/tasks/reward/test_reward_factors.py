@@ -70,7 +70,9 @@ def lesson(n: int = 300, calibration: int = 200) -> Lesson:
     local = rng.random((n, 3))
     of = locals_of([TYPED], [0] * n, local.tolist())
     theirs = replace(TYPED, retention=np.array(TRUE))
-    scores = 4 * aggregate(batch([theirs], of.batch.of, of.batch.local), "gear").reward + rng.normal(0, 0.01, n)
+    scores = 4 * aggregate(batch([theirs], of.batch.rubric_index, of.batch.local), "gear").reward + rng.normal(
+        0, 0.01, n
+    )
     split = np.array(["calibration"] * calibration + ["test"] * (n - calibration))
     scored = HumanScores(scores, np.arange(n).astype(str), split, (0.0, 4.0, 1.0))
     return taught(of, {TYPED.rubric_id: TYPED}, scored, Learn(), 100)

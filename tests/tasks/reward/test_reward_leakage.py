@@ -33,7 +33,7 @@ def told(locals_, aggregation="gear", settings=None, found=None):
 
 def shares(locals_, effective):
     """An aggregation with these shares."""
-    nothing = np.full(len(locals_.batch.of), np.nan)
+    nothing = np.full(len(locals_.batch.rubric_index), np.nan)
     return Aggregated(reward=nothing, low=nothing, high=nothing, marginal=np.array(effective))
 
 
@@ -242,7 +242,7 @@ def test_intervals_are_those_of_a_loop_over_resampled_items(seed):
 def test_a_random_graph_can_be_diagnosed_on_the_annotated_one():
     locals_ = random_locals(np.random.default_rng(3), responses=200, unscored=0.0)
     whole = locals_.batch
-    other = batch([random_graph(one, 5) for one in whole.wired], whole.of, whole.local, whole.scored)
+    other = batch([random_graph(one, 5) for one in whole.wired], whole.rubric_index, whole.local, whole.scored)
     found = told(locals_, "random_graph", found=aggregate(other, "gear"))["leakage", "edge", "all"]
     assert found["n"] == told(locals_)["leakage", "edge", "all"]["n"]
     assert found["value"] > told(locals_)["leakage", "edge", "all"]["value"]

@@ -79,7 +79,7 @@ def of(locals_):
     ):
         cells = slice(batch.start[n], batch.start[n + 1])
         scores = [p if ok else None for p, ok in zip(batch.local[cells], batch.scored[cells], strict=True)]
-        named[who] = dict(zip(batch.wired[batch.of[n]].criteria, scores, strict=True))
+        named[who] = dict(zip(batch.wired[batch.rubric_index[n]].criteria, scores, strict=True))
     return named
 
 
@@ -183,7 +183,7 @@ def test_items_are_numbered_in_the_order_of_their_ids():
 
 def test_no_judgments_make_an_empty_batch():
     told = found([])
-    assert (len(told.batch.of), len(told.batch.local), len(told.response_id), len(told.item)) == (0, 0, 0, 0)
+    assert (len(told.batch.rubric_index), len(told.batch.local), len(told.response_id), len(told.item)) == (0, 0, 0, 0)
 
 
 def test_only_some_responses_are_kept_with_their_scores():

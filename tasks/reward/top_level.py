@@ -16,15 +16,15 @@ Columns = Mapping[str, Floats]
 """Criterion → a value for each response."""
 
 
-class Wholes:
+class TopLevelCriteria:
     """The criteria that are no sub-points, of the responses of a batch; flat as in `Batch`."""
 
-    def __init__(self, used: Sequence[tuple[Wired, Bundle]], of: Ints, start: Ints) -> None:
+    def __init__(self, used: Sequence[tuple[Wired, Bundle]], rubric_index: Ints, start: Ints) -> None:
         """used: the rubrics. of: (n,) which of them each response is under. start: (n + 1,) where each response's
         decided criteria begin."""
         self._used = [(wired, bundle, composition(bundle)) for wired, bundle in used]
-        self._of, self._start = of, start
-        self._into = starts(np.array([len(wired.criteria) for wired, _ in used], dtype=np.int64)[of])
+        self._rubric_index, self._start = rubric_index, start
+        self._into = starts(np.array([len(wired.criteria) for wired, _ in used], dtype=np.int64)[rubric_index])
 
     def shares(self, decided: Floats) -> tuple[Floats, Bools]:
         """Shares, 0 where unscored, and whether they are scored. decided: of the decided criteria, NaN for those that
@@ -38,16 +38,16 @@ class Wholes:
         decided criteria; shares: as `shares` gives them."""
         return np.minimum(self._put_together(decided, _variances), shares * (1.0 - shares))
 
-    def _put_together(self, decided: Floats, whole_of: Callable[[Composition, Columns], Columns]) -> Floats:
-        """Values of the whole criteria, by what is made of the columns of the decided ones."""
+    def _put_together(self, decided: Floats, put_together: Callable[[Composition, Columns], Columns]) -> Floats:
+        """Values of the top-level criteria, by what is made of the columns of the decided ones."""
         values = np.empty(self._into[-1])
-        by_rubric = np.argsort(self._of, kind="stable")
-        ends = np.searchsorted(self._of[by_rubric], np.arange(len(self._used)), side="right")
+        by_rubric = np.argsort(self._rubric_index, kind="stable")
+        ends = np.searchsorted(self._rubric_index[by_rubric], np.arange(len(self._used)), side="right")
         members_of = np.split(by_rubric, ends[:-1])
         for (wired, bundle, parts), members in zip(self._used, members_of, strict=False):
             cells = self._start[members][:, None] + np.arange(len(bundle.criteria))
             columns = {c.id: decided[cells[:, place]] for place, c in enumerate(bundle.criteria)}
-            reached = whole_of(parts, columns)
+            reached = put_together(parts, columns)
             for place, name in enumerate(wired.criteria):
                 values[self._into[members] + place] = reached[name]
         return values
