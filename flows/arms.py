@@ -48,15 +48,16 @@ def read_arm(name: str, run: Run, sizes: Iterable[int] = ()) -> ExperimentArm:
         raise UserError(f"arm '{name}': its items have different scales; take those of one scale with 'where'")
     scores = score_frame(tables, study.evaluation.target, SPLITS).frame
     gradings = run.read(run.ref(Gradings, "judge"), ["response_id", "rater_kind", "status", "signals"]).to_pandas()
+    metrics = run.read(run.ref(Metrics, "evaluate"), where=pc.field("slice") == "all")
     return ExperimentArm(
-        name,
-        scores,
-        gradings.assign(signals=[dict(signals) for signals in gradings["signals"]]),
-        run.read(run.ref(Attempts, "judge"), CALLS).to_pandas(),
-        next(iter(scales.values())),
-        bool((gradings["rater_kind"] == "simulated").any()),
-        {size: resized(run, study, scores, size) for size in sizes},
-        run.read(run.ref(Metrics, "evaluate"), where=pc.field("slice") == "all").to_pandas(),
+        name=name,
+        scores=scores,
+        gradings=gradings.assign(signals=list(map(dict, gradings["signals"]))),
+        attempts=run.read(run.ref(Attempts, "judge"), CALLS).to_pandas(),
+        scale=next(iter(scales.values())),
+        simulated=bool((gradings["rater_kind"] == "simulated").any()),
+        resized={size: resized(run, study, scores, size) for size in sizes},
+        metrics=metrics.to_pandas(),
     )
 
 

@@ -286,11 +286,9 @@ class RolloutReward:
             ]
             self._here.watch.note(missing)
             if recorder is not None:
-                steps = [rollout.step for rollout in posed]
-                tables: dict[str, Mapping[type[Row], Rows]] = {
-                    TRAINER: {Responses: responses(cases, steps), Judgments: decisions, Rewards: rows},
-                    CURVES: self._compared(local),
-                }
+                answers = responses(cases, [rollout.step for rollout in posed])
+                trained_on: dict[type[Row], Rows] = {Responses: answers, Judgments: decisions, Rewards: rows}
+                tables: dict[str, Mapping[type[Row], Rows]] = {TRAINER: trained_on, CURVES: self._compared(local)}
                 if repeats:
                     tables[REPEATS] = {Judgments: judgments(repeats.rater, repeats.judged)}
                 recorder.add(shard, tables)
@@ -313,15 +311,12 @@ class RolloutReward:
 
     def _local(self, decisions: pa.Table, cases: Sequence[Case], posed: Sequence[PosedRollout]) -> Locals:
         """What each rollout's criteria are worth on their own."""
+        item_of = {case.response_id: case.item_id for case in cases}
+        rubric_of = {rollout.item.row["item_id"]: rollout.item.row["rubric_id"] for rollout in posed}
         rubrics = {rollout.item.row["rubric_id"]: rollout.item for rollout in posed}
-        return local_scores(
-            decisions,
-            {case.response_id: case.item_id for case in cases},
-            {rollout.item.row["item_id"]: rollout.item.row["rubric_id"] for rollout in posed},
-            {name: item.bundle for name, item in rubrics.items()},
-            {name: item.wired for name, item in rubrics.items()},
-            self._settings.local,
-        )
+        bundles = {name: item.bundle for name, item in rubrics.items()}
+        wired = {name: item.wired for name, item in rubrics.items()}
+        return local_scores(decisions, item_of, rubric_of, bundles, wired, self._settings.local)
 
     def aggregated(self, local: Locals, aggregation: Aggregation) -> Aggregated:
         """Rewards and shares of a judged batch by any aggregation."""

@@ -84,7 +84,8 @@ def alternatives(criteria: tuple[Criterion, ...], counted: bool = False) -> tupl
 
     ContractError where there are too many ways to choose among them.
     """
-    links: nx.Graph[str] = nx.Graph((a.id, b.id) for a, b in excluding(criteria) if a.weight * b.weight > 0)
+    same_sign = ((a, b) for a, b in excluding(criteria) if a.weight * b.weight > 0)
+    links: nx.Graph[str] = nx.Graph((a.id, b.id) for a, b in same_sign)
     size = {criterion.id: 1.0 if counted else abs(criterion.weight) for criterion in criteria}
     groups = []
     for linked in sorted(map(sorted, nx.connected_components(links))):

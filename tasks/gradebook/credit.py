@@ -41,12 +41,11 @@ def credit(bundle: Bundle, levels: Sequence[CriterionLevel]) -> Credit:
     shares = _shares(bundle, levels)
     earning = [level for level in levels if level.level and shares.get(level.criterion.id, 0) > 0]
     earned = {level.criterion.id for level in earning}
-    at_zero = [level.criterion for level in levels if level.level == 0]
-    return Credit(
-        counted=tuple(level for level in earning if level.criterion.weight > 0),
-        missing=tuple(criterion for criterion in at_zero if _lacks(criterion, shares, earned, bundle)),
-        cost=tuple(level for level in earning if level.criterion.weight < 0),
-    )
+    at_zero = (level.criterion for level in levels if level.level == 0)
+    missing = (criterion for criterion in at_zero if _lacks(criterion, shares, earned, bundle))
+    counted = (level for level in earning if level.criterion.weight > 0)
+    cost = (level for level in earning if level.criterion.weight < 0)
+    return Credit(counted=tuple(counted), missing=tuple(missing), cost=tuple(cost))
 
 
 def _shares(bundle: Bundle, levels: Sequence[CriterionLevel]) -> dict[str, float]:

@@ -142,10 +142,11 @@ def _annotated(
     if annotator.backend.reads_prose:
         annotator.tell(f"pairs: {planned_calls(pair_requests(asked, annotator), annotator)}")
     labelled = ask_dependencies(asked, annotator)
-    return {
-        name: replace(draft, proposals=labelled[name].proposals, calls=(*roled[name].calls, *labelled[name].calls))
-        for name, draft in drafts.items()
-    }
+    annotated = dict[str, GraphDraft]()
+    for name, draft in drafts.items():
+        calls = (*roled[name].calls, *labelled[name].calls)
+        annotated[name] = replace(draft, proposals=labelled[name].proposals, calls=calls)
+    return annotated
 
 
 def _questions(subject: GraphSubject, roles: Mapping[str, Role]) -> PairQuestion:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain
+from itertools import chain, count
 from typing import Any, NamedTuple, cast, get_args
 
 from tasks.contracts.graph import Relation, Role
@@ -164,9 +164,10 @@ def _request(part: PairQuestion, shared: _Shared, role: str, annotator: Annotato
     def shown(name: str) -> dict[str, str]:
         return {"id": name, "role": part.roles[name], "text": wording(part.subject.by_id[name])}
 
+    pairs = zip(count(1), part.pairs, part.labels, strict=False)
     listed = lines(
         {"pair": number, "parent": shown(parent), "child": shown(child), "labels": [NONE, *labels]}
-        for number, ((parent, child), labels) in enumerate(zip(part.pairs, part.labels, strict=True), 1)
+        for number, (parent, child), labels in pairs
     )
     question = PROMPTS.fill("dependency_list", {"pairs": listed})
     return Request(

@@ -114,7 +114,6 @@ class ShardProgress:
         tokens = f", {counts.tokens:,} tokens" if counts.tokens else ""
         requests = f", {counts.requests:,} requests to the store" if counts.requests else ""
         judged = f"{counts.responses:,}/{self._total:,} responses"
-        return (
-            f"{self._stage}: {self.shards_ended:,}/{self._shards:,} shards, {judged}{rate}, {counts.calls:,} calls, "
-            f"{counts.reused:,} replies reused, {counts.unscored:,} unscored{tokens}{requests}{time_left}"
-        )
+        shards = f"{self.shards_ended:,}/{self._shards:,} shards"
+        calls = f"{counts.calls:,} calls, {counts.reused:,} replies reused, {counts.unscored:,} unscored"
+        return f"{self._stage}: {shards}, {judged}{rate}, {calls}{tokens}{requests}{time_left}"

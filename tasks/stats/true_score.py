@@ -150,8 +150,9 @@ def _rows(ratings: npt.ArrayLike, machine: npt.ArrayLike) -> tuple[Bools, Floats
     # Moments about a central score keep their digits.
     centre = np.median(h) if len(h) else 0.0
     h, m = h - centre, scores - centre
-    columns = [np.ones_like(c), c, c * c, c * h, c * m, c * h * h, c * m * m, c * h * m, c * gap**2, within]
-    return rated, np.stack(columns, axis=1)
+    first_moments = [np.ones_like(c), c, c * c, c * h, c * m]
+    second_moments = [c * h * h, c * m * m, c * h * m, c * gap**2]
+    return rated, np.stack([*first_moments, *second_moments, within], axis=1)
 
 
 def _of_totals(totals: Floats, error_variance: float | None) -> dict[str, Floats]:

@@ -188,9 +188,9 @@ def _shares(place: str, arms: Sequence[ExperimentArm], methods: Sequence[str]) -
     people = _levels(arms[0], "target")
     return LevelShares(
         f"Figure 2: held-out scores{place}",
-        tuple(f"{low + step * level:g}" for level in range(len(people))),
-        people,
-        {name: _levels(arm, "calibrated") for name, arm in zip(methods, arms, strict=True)},
+        levels=tuple(f"{low + step * level:g}" for level in range(len(people))),
+        people=people,
+        arms={name: _levels(arm, "calibrated") for name, arm in zip(methods, arms, strict=True)},
     )
 
 
