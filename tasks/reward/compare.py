@@ -115,11 +115,11 @@ def _inference(judged: Locals, settings: Reward, unscored: Unscored) -> list[Rec
     small = np.array([len(graph.criteria) <= SMALL for graph in judged.batch.wired])[judged.batch.rubric_index]
     if not small.any():
         return []
-    small_ones = judged.only(small)
-    near = aggregate(small_ones.batch, "gear", inference="topological", unscored=unscored)
-    exact = aggregate(small_ones.batch, "gear", inference="exact", unscored=unscored)
+    on_small_graphs = judged.only(small)
+    near = aggregate(on_small_graphs.batch, "gear", inference="topological", unscored=unscored)
+    exact = aggregate(on_small_graphs.batch, "gear", inference="exact", unscored=unscored)
     note = f"graphs of at most {SMALL} criteria"
-    return [_noted(row, note) for row in agreement(small_ones, near, exact, settings)]
+    return [_noted(row, note) for row in agreement(on_small_graphs, near, exact, settings)]
 
 
 def _spearman(judged: Locals, reward: Floats, score: Floats, both: np.ndarray, settings: Reward) -> RewardFigure:

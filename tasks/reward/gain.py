@@ -59,7 +59,7 @@ class GainFigure:
 def predict(train: Batch, scores: Floats, learned: list[Learned], test: Batch) -> dict[Method, Floats]:
     """The human score of each response of `test`, (m,), by each method, everything fitted to `train` alone.
 
-    Both batches have the same rubrics, with the relations' factors; scores: (n,) as `learn` took them; found: what it
+    Both batches have the same rubrics, with the relations' factors; scores: (n,) as `learn` took them; learned: what it
     gave. NaN where a criterion is unscored or nothing could be fitted for the rubric. ContractError for other rubrics.
     """
     if [graph.graph_id for graph in train.wired] != [graph.graph_id for graph in test.wired]:

@@ -110,7 +110,8 @@ def edge_cases(batch: Batch, effective: Floats, threshold: float) -> Cases:
 def diagnose(judged: Locals, aggregation: str, aggregated: Aggregated, settings: Reward) -> list[Record]:
     """The rows of `diagnostics` about leakage under one aggregation, or an ablation of one, with intervals over items.
 
-    of: the responses under the graph whose dependencies are meant; found: their rewards, by that graph or another.
+    judged: the responses under the graph whose dependencies are meant; aggregated: their rewards, by that graph or
+    another.
     Metrics `leakage`, `preservation`, and except for flat `leakage_reduction`: 1 − leakage over that of flat
     aggregation (q̃ = p) on the same cases and draws, at most 1. By 'edge' as published. By 'child' a child counts once:
     for leakage if some parent is unsupported, for preservation if all of them are supported. Slices take the edges of

@@ -49,7 +49,7 @@ class Locals:
         return np.asarray(pc.index_in(self.item_id, value_set=ordered), dtype=np.int64)
 
     def only(self, chosen: Bools) -> Locals:
-        """Some of the responses and the rubrics that they are under. kept: (n,)."""
+        """Some of the responses and the rubrics that they are under. chosen: (n,)."""
         everyone, places = self.batch, pa.array(np.flatnonzero(chosen))
         rubrics, rubric_index = np.unique(everyone.rubric_index[chosen], return_inverse=True)
         cells = np.repeat(chosen, np.diff(everyone.start))

@@ -20,8 +20,8 @@ class TopLevelCriteria:
     """The criteria that are no sub-points, of the responses of a batch; flat as in `Batch`."""
 
     def __init__(self, used: Sequence[tuple[Wired, Bundle]], rubric_index: Ints, start: Ints) -> None:
-        """used: the rubrics. of: (n,) which of them each response is under. start: (n + 1,) where each response's
-        decided criteria begin."""
+        """used: the rubrics. rubric_index: (n,) which of them each response is under. start: (n + 1,) where each
+        response's decided criteria begin."""
         self._used = [(wired, bundle, composition(bundle)) for wired, bundle in used]
         self._rubric_index, self._start = rubric_index, start
         self._into = starts(np.array([len(wired.criteria) for wired, _ in used], dtype=np.int64)[rubric_index])

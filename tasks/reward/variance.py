@@ -37,8 +37,8 @@ def reward_variances(batch: Batch, aggregation: Aggregation) -> Floats:
         wired = batch.wired[rubric]
         rows = np.flatnonzero(batch.rubric_index == rubric)
         cells = batch.start[rows][:, None] + np.arange(len(wired.criteria))
-        has_doubts = batch.scored[cells].all(axis=1) & ~np.isnan(batch.variance[cells]).any(axis=1)
-        rows, cells = rows[has_doubts], cells[has_doubts]
+        is_computable = batch.scored[cells].all(axis=1) & ~np.isnan(batch.variance[cells]).any(axis=1)
+        rows, cells = rows[is_computable], cells[is_computable]
         local, doubt = batch.local[cells], batch.variance[cells]
         variances[rows] = _flat(wired, doubt) if aggregation == "flat" else _licensed(wired, local, doubt)
     return variances
