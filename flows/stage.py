@@ -16,7 +16,6 @@ from tasks.display import say
 from tasks.monitor.artifacts import announce
 from tasks.monitor.runs import log
 from tasks.store.listing import listed_once
-from tasks.store.memory import give_all_back
 from tasks.store.traffic import requests_sent
 from tasks.store.warehouse import Run
 
@@ -51,7 +50,6 @@ def _staged(run: Run, door: Callable[Concatenate[Run, P], Written], *args: P.arg
     words = [f"{stage}: {resumed}{rows}", str(tally(run, stage)), say.duration(time.monotonic() - start)]
     sent = requests_sent().since(requests)
     log("; ".join([*words, str(sent)] if sent.total else words))
-    give_all_back()
     return written
 
 

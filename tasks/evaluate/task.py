@@ -21,10 +21,9 @@ from tasks.evaluate.tables import read_marks
 from tasks.monitor.runs import task
 from tasks.stats.scores import resampled, score_frame
 from tasks.stats.target import people_marks
-from tasks.store.memory import give_all_back
 from tasks.store.naming import named
 from tasks.store.scores import read_scores
-from tasks.store.shards import Rows
+from tasks.store.shards import Rows, give_back
 from tasks.store.warehouse import Run
 
 
@@ -59,7 +58,7 @@ def evaluate(
 
     def make() -> dict[type[Row], Rows]:
         scores = score_frame(read_scores(run, items, responses, people, gradings, predictions), study.evaluation.target)
-        give_all_back()
+        give_back()
         locked = unlocked(run.read(bundles).to_pylist())
         scales = {row["item_id"]: locked[row["rubric_id"]].scale.bounds for row in run.read(items).to_pylist()}
         for name, (other, theirs) in (others or {}).items():

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from tasks.contracts.reference import TableRef
 from tasks.stats.scores import ADDED, ScoreTables, narrow
 from tasks.store.counted import counted
-from tasks.store.memory import give_back
 from tasks.store.ordered import packed
+from tasks.store.shards import give_back
 from tasks.store.warehouse import Run
 
 BATCH = 20_000

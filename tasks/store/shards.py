@@ -26,7 +26,6 @@ from tasks.store.files import cannot_write
 from tasks.store.home import Home
 from tasks.store.listing import DONE, is_unlisted, listed_marks, listed_paths, note_mark, single_mark
 from tasks.store.mark import LAST, DoneMark, MarkedTable, mark_bytes, read_mark
-from tasks.store.memory import give_back
 from tasks.store.part import as_parquet, content, hold
 
 Rows: TypeAlias = pa.Table | Iterable[Mapping[str, object]]
@@ -240,6 +239,11 @@ class Shards:
 
     def _mark_files(self, stage: str) -> list[Path]:
         return sorted((self.folder / DONE / stage).glob("*.json"))
+
+
+def give_back() -> None:
+    """Return to the system what freed tables held: a long run then needs no more memory than its largest stage."""
+    pa.default_memory_pool().release_unused()
 
 
 @cache
