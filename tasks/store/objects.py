@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from hashlib import md5
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tasks.contracts.errors import StoreError
 from tasks.store.files import Content, write_atomically, write_new
@@ -25,10 +27,14 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import S3Store
 
+T = TypeVar("T")
 _TIMEOUT = timedelta(seconds=60)
 """For one request; it is asked again then."""
 _PATIENCE = timedelta(minutes=5)
 """How long a request is tried again: a link that is down or a store that says 503 comes back in that time."""
+_BROKEN = "error sending request"
+"""What the library says of a connection that broke."""
+_PAUSE_S = 0.5
 _ADVICE = "mend that and start again, what is finished stays"
 _STRANGER = timedelta(seconds=20)
 """The same where no variable says who asks: a machine's own role answers at once, or there is none."""
@@ -115,7 +121,7 @@ class Bucket:
         """As `Objects`."""
         count_requests(writes=1)
         with self._named("written", key):
-            self._store.put(key, _bytes(content), use_multipart=False)
+            _persistent(lambda: self._store.put(key, _bytes(content), use_multipart=False))
 
     def put_new(self, key: str, content: Content) -> bytes:
         """As `Objects`. A request that is tried again may meet its own first try: then its own content stands."""
@@ -124,10 +130,10 @@ class Bucket:
         count_requests(writes=1)
         with self._named("written", key):
             try:
-                self._store.put(key, _bytes(content), mode="create", use_multipart=False)
+                _persistent(lambda: self._store.put(key, _bytes(content), mode="create", use_multipart=False))
             except AlreadyExistsError:
                 count_requests(reads=1)
-                return bytes(self._store.get(key).bytes())
+                return _persistent(lambda: bytes(self._store.get(key).bytes()))
         return bytes(content)
 
     def get(self, key: str) -> bytes | None:
@@ -135,7 +141,7 @@ class Bucket:
         count_requests(reads=1)
         with self._named("read", key):
             try:
-                return bytes(self._store.get(key).bytes())
+                return _persistent(lambda: bytes(self._store.get(key).bytes()))
             except FileNotFoundError:
                 return None
 
@@ -143,14 +149,15 @@ class Bucket:
         """As `Objects`."""
         count_requests(listings=1)
         with self._named("listed", folder):
-            listed = self._store.list_with_delimiter(folder or None)
+            listed = _persistent(lambda: self._store.list_with_delimiter(folder or None))
         paths = [*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"])]
         return sorted(path.rpartition("/")[2] for path in paths)
 
     def versions(self, folder: str) -> dict[str, str]:
         """As `Objects`."""
         with self._named("listed", folder):
-            metas = [meta for page in self._store.list(folder, chunk_size=_PAGE) for meta in page]
+            pages = _persistent(lambda: list(self._store.list(folder, chunk_size=_PAGE)))
+        metas = list(chain.from_iterable(pages))
         count_requests(listings=1 + len(metas) // _PAGE)
         versions = {meta["path"].removeprefix(f"{folder}/"): _version(meta) for meta in metas}
         return dict(sorted(versions.items()))
@@ -169,6 +176,21 @@ class Bucket:
         except (BaseError, OSError) as error:
             who = "" if _is_named() else " (no credentials are set: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)"
             raise StoreError(f"{self.url}/{key} cannot be {verb}: {_reason(error)}{who}; {_ADVICE}") from error
+
+
+def _persistent(request: Callable[[], T]) -> T:
+    """What a request gives. The library tries most failures again, but gave up at once on a connection to a store that
+    was being killed; every request may be made twice."""
+    from obstore.exceptions import GenericError
+
+    until = time.monotonic() + (_PATIENCE if _is_named() else _STRANGER).total_seconds()
+    while True:
+        try:
+            return request()
+        except GenericError as error:
+            if _BROKEN not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(_PAUSE_S)
 
 
 def url_of(place: str | Path) -> str | None:

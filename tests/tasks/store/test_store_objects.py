@@ -5,8 +5,10 @@ from __future__ import annotations
 import pickle
 import string
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from builders.buckets import moody, new_bucket, s3_server, variables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from obstore.exceptions import GenericError
 
 from tasks.contracts.errors import StoreError
 from tasks.store import objects
@@ -175,3 +178,43 @@ def test_a_store_that_stays_away_ends_with_a_sentence(server: str, monkeypatch: 
 )
 def test_places(place: str | Path, url: str | None) -> None:
     assert url_of(place) == url
+
+
+class BreakingStore:
+    """A store of the library whose every request breaks some times before it is answered."""
+
+    def __init__(self, behind: Any, breaks: int) -> None:
+        self._behind, self._left = behind, Counter[str]()
+        self._breaks = breaks
+
+    def __getattr__(self, verb: str) -> Callable[..., Any]:
+        def request(*args: Any, **kwargs: Any) -> Any:
+            self._left[verb] += 1
+            if self._left[verb] % (self._breaks + 1):
+                raise GenericError("HTTP error: error sending request")
+            return getattr(self._behind, verb)(*args, **kwargs)
+
+        return request
+
+
+def test_a_request_whose_connection_breaks_is_made_again(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Bucket(new_bucket(server))
+    broken = BreakingStore(store._store, breaks=2)
+    monkeypatch.setattr(objects, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(objects, "_opened", lambda *_: broken)
+    store.put("a/one", b"1")
+    assert store.put_new("a/two", b"2") == b"2"
+    assert store.put_new("a/two", b"3") == b"2"
+    assert store.get("a/one") == b"1"
+    assert store.names("a") == ["one", "two"]
+    assert sorted(store.versions("a")) == ["one", "two"]
+
+
+def test_a_store_that_is_gone_is_an_error_after_a_while(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Bucket(new_bucket(server))
+    broken = BreakingStore(store._store, breaks=10**9)
+    monkeypatch.setattr(objects, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(objects, "_PATIENCE", timedelta(seconds=0.1))
+    monkeypatch.setattr(objects, "_opened", lambda *_: broken)
+    with pytest.raises(StoreError, match="cannot be read: HTTP error"):
+        store.get("a")
