@@ -337,11 +337,11 @@ def _in_short(rollout: Mapping[str, Any]) -> str:
 
 
 def _figures(rollout: Mapping[str, Any], unscored: float) -> dict[str, Any]:
-    """A rollout as verl logs it; finite numbers only, the same ones for every rollout: one NaN would be the mean."""
-    reward, variance = rollout["reward"], rollout.get("reward_variance")
+    """A rollout as verl logs it; finite numbers only, the same ones for every rollout: one NaN would be the mean. So the
+    reward's variance is not among them: where it is not known no number says so."""
+    reward = rollout["reward"]
     return {
         "score": unscored if reward is None else reward,
-        "reward_variance": variance or 0.0,
         "flat": unscored if rollout["flat"] is None else rollout["flat"],
         "gear": unscored if rollout["gear"] is None else rollout["gear"],
         "false_credit": rollout["false_credit"] or 0.0,

@@ -229,6 +229,7 @@ def test_other_trainers_get_their_forms():
         score = asyncio.run(client.verl_score("d", "a b", None, info, unscored=0.0))
         assert score["score"] == 2.0
         assert all(type(value) is float for value in score.values())
+        assert "reward_variance" not in score, "no number says that it is not known"
         assert client.verl_scores(["d"], ["a"], [None], [info], unscored=0.0)[0]["score"] == 1.0
         with pytest.raises(ValueError, match="item_id"):
             client.verl_scores(["d"], ["a"], [None], [None], unscored=0.0)
