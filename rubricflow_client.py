@@ -337,8 +337,8 @@ def _in_short(rollout: Mapping[str, Any]) -> str:
 
 
 def _figures(rollout: Mapping[str, Any], unscored: float) -> dict[str, Any]:
-    """A rollout as verl logs it; finite numbers only, the same ones for every rollout: one NaN would be the mean. So the
-    reward's variance is not among them: where it is not known no number says so."""
+    """A rollout as verl logs it; finite numbers only, the same ones for every rollout: one NaN would be the mean. The
+    variance of the reward is not among them: where it is not known, no number says so."""
     reward = rollout["reward"]
     return {
         "score": unscored if reward is None else reward,
