@@ -31,8 +31,8 @@ def reward(
 ) -> str:
     """Reward the responses of a study file by every aggregation; returns the run's id. The same study resumes itself.
 
-    InputError where the study has no section `reward`. token_budget: of the graph's
-    annotator and the judge together. engine, address: see `grade`.
+    InputError where the study has no section `reward`. token_budget: of the graph's annotator and the judge together.
+    engine, address: see `grade`.
     """
     job = placed(plan(study, warehouse, limit), engine, address)
     if job.study.reward is None:
