@@ -2,7 +2,8 @@
 
 A program may take another separator than the file's, lose count of its quotes or pass over blanks and unseen
 characters, so that a formula can begin at a text's start and behind each separator in it (OWASP, CSV injection). There
-an apostrophe goes before what would begin one. A plain number is none: -1.5 stays -1.5.
+an apostrophe goes before what would begin one. A text that is a number or a list of some is none: -1.5 stays -1.5. A
+number that more text follows may be the beginning of one: -1,5*HYPERLINK(…) where a comma is a decimal point.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import regex
 
 _SIGNS = r"=+\-@＝＋－＠﹦﹢﹣﹫"
-_NUMBER = r"[+\-](?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+\-]?[0-9]+)?[\]} ]*(?:[,;\t\r\n]|\Z)"
-_STARTS = regex.compile(rf"(?:\A|[,;\t\r\n])[\p{{Z}}\p{{C}}\"',;]*+(?:(?!{_NUMBER})[{_SIGNS}])?")
+_NUMBER = r"[+\-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+\-]?[0-9]+)?"
+_NUMBERS = regex.compile(rf"[\[{{ ]*+{_NUMBER}(?:[,;] *+{_NUMBER})*+[\]}} ]*+")
+_STARTS = regex.compile(rf"(?:\A|[,;\t\r\n])[\p{{Z}}\p{{C}}\"',;]*+[{_SIGNS}]?")
 """Where a cell begins, and the sign there that makes a formula of it. It consumes all it looks at, so that hostile
 texts cost no more than others."""
 _IS_SIGN = regex.compile(f"[{_SIGNS}]")
@@ -21,6 +23,8 @@ _BREAKS = regex.compile(r"[ ']*[\t\r\n]")
 def guarded(text: str) -> str:
     """A text that no spreadsheet takes for a formula, however it splits the file: an apostrophe goes before what would
     make one, and before a leading tab or line break."""
+    if _NUMBERS.fullmatch(text):
+        return text
     safe = _STARTS.sub(lambda start: _with_apostrophe(start[0]), text)
     return "'" + safe if _BREAKS.match(safe) else safe
 

@@ -17,7 +17,8 @@ from tasks.text.formulas import cell, guarded, unguarded
 
 PARTS = "=+-@＝－﹦'\"\t\r\n ,;|\ufeff\xa0\u200b\u202e019.eE[]a"
 TEXTS = st.text(st.sampled_from(PARTS) | st.characters(codec="utf-8"), max_size=20)
-NUMBER = re.compile(r"[+-]([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[]} ]*")
+ONE_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+NUMBERS = re.compile(rf"{ONE_NUMBER}([,;] *{ONE_NUMBER})*[]}} ]*")
 UNSEEN = ("Zs", "Zl", "Zp", "Cc", "Cf")
 SIGNS = set("=+-@＝＋－＠﹦﹢﹣﹫")
 
@@ -25,7 +26,7 @@ SIGNS = set("=+-@＝＋－＠﹦﹢﹣﹫")
 def runs(piece: str) -> bool:
     """Whether a program that passes over blanks, quotes and unseen characters might take a cell for a formula."""
     seen = "".join(one for one in piece if one == " " or unicodedata.category(one) not in UNSEEN).strip(' "')
-    return seen[:1] in SIGNS and not NUMBER.fullmatch(seen)
+    return seen[:1] in SIGNS and not NUMBERS.fullmatch(seen)
 
 
 @settings(max_examples=500)
@@ -34,6 +35,8 @@ def runs(piece: str) -> bool:
 @example("a;\n'\"=cmd|' /C calc'!A0")
 @example("  \n")
 @example("-2+3")
+@example("-1\n*2")
+@example("-0\r")
 @example("+49 30 123")
 @example("x,-1.5,'-2,=-1")
 def test_no_piece_of_a_text_runs_and_it_comes_back(text: str) -> None:
@@ -43,7 +46,7 @@ def test_no_piece_of_a_text_runs_and_it_comes_back(text: str) -> None:
     out = io.StringIO(newline="")
     csv.writer(out).writerow([safe, "b"])
     for written in (safe, out.getvalue()):
-        assert not any(map(runs, re.split("[,;\t\r\n]", written)))
+        assert not any(map(runs, (written, *re.split("[,;\t\r\n]", written))))
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.none() | st.booleans())
@@ -60,7 +63,11 @@ def test_numbers_stay_numbers(value: object) -> None:
         ("-1.5e-3", "-1.5e-3"),
         ("+.5 ", "+.5 "),
         ("-1,-2;-3", "-1,-2;-3"),
+        ("[-1.5, -2]", "[-1.5, -2]"),
         ("=1+1", "'=1+1"),
+        ("-1,5*HYPERLINK(A1)", "'-1,5*HYPERLINK(A1)"),
+        ("-1\n*HYPERLINK(A1)", "'-1\n*HYPERLINK(A1)"),
+        ("n,-1", "n,'-1"),
         (" -x", " '-x"),
         ("-1+1", "'-1+1"),
         ("@SUM(A1)", "'@SUM(A1)"),
