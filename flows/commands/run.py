@@ -235,6 +235,10 @@ def plan(
 ) -> None:
     """Say what judging a study takes: calls, tokens, hours, room, and what holds it up. No model is asked."""
     with for_people():
-        from flows.costs import planned_costs
+        from flows.validate import study_cases
+        from tasks.judge.costs import Servers, costs, workload
 
-        print_rows(["what", "how much", "by what"], planned_costs(study, limit, replicas, tokens_per_second))
+        settings, cases = study_cases(study, limit)
+        load = workload(cases, settings.judge.samples, replicas)
+        servers = Servers(replicas, tokens_per_second, settings.judge.engine)
+        print_rows(["what", "how much", "by what"], costs(load, servers))

@@ -37,6 +37,14 @@ def test_a_dry_run_counts_calls_and_writes_nothing(tmp_path: Path) -> None:
     assert not house.exists()
 
 
+def test_what_judging_takes_is_counted_from_the_study() -> None:
+    arguments = ["plan", str(DEMO), "--replicas", "8"]
+    result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+    rows = {row["what"]: row for row in csv.DictReader(result.output.splitlines())}
+    assert (rows["responses"]["how much"], rows["calls"]["how much"]) == ("400", "395")
+    assert "8 replicas" in rows["the model"]["by what"]
+
+
 def test_the_demo_is_valid() -> None:
     result = CliRunner().invoke(cli.app, ["validate", str(DEMO)], catch_exceptions=False)
     assert result.exit_code == 0

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
-from flows.validate import study_cases
 from tasks.contracts.settings.engine import Engine
 from tasks.judge.grade import first_requests, too_short
 from tasks.judge.rows import Case, Rater
@@ -57,16 +55,6 @@ class Servers(NamedTuple):
     """That each reads and writes together."""
     limits: Engine | None = None
     """Whose limits hold for all replicas together."""
-
-
-def planned_costs(study_file: Path, limit: int | None, replicas: int, tokens_per_second: float) -> list[Row]:
-    """(what, how much, what it rests on) of a study on so many replicas, each of so many tokens a second.
-
-    tokens_per_second: prompts and replies together, > 0. InputError where the study cannot be read.
-    """
-    study, cases = study_cases(study_file, limit)
-    load = workload(cases, study.judge.samples, replicas)
-    return list(costs(load, Servers(replicas, tokens_per_second, study.judge.engine)))
 
 
 def workload(cases: Iterable[Case], samples: int, replicas: int) -> Workload:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from builders.bundles import bundle, criterion
 from builders.cases import case
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_study import make_study
 
-from flows.costs import Servers, Workload, costs, hours_of, planned_costs, size, workload
 from tasks.contracts.settings.engine import Engine
+from tasks.judge.costs import Servers, Workload, costs, hours_of, size, workload
 from tasks.judge.grade import first_requests
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
@@ -70,13 +67,6 @@ def test_twice_the_replicas_never_take_longer(replicas: int, speed: int) -> None
     load = Workload(read_tokens=10_000, reply_tokens=1_000)
     once, twice = (dict(hours_of(load, Servers(n, speed)))["the model"] for n in (replicas, 2 * replicas))
     assert twice == pytest.approx(once / 2)
-
-
-def test_a_study_is_counted_from_its_file(tmp_path: Path) -> None:
-    rows = planned_costs(make_study(tmp_path), None, 8, 2000)
-    amounts = {what: amount for what, amount, _ in rows}
-    assert (amounts["responses"], amounts["calls"]) == ("120", "120")
-    assert all(what and amount and basis for what, amount, basis in rows)
 
 
 @pytest.mark.parametrize(
