@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import unicodedata
 from array import array
@@ -14,6 +13,7 @@ import numpy as np
 
 from tasks.contracts.tables.data import INPUT_WARNINGS
 from tasks.ingest.canonical import Answers
+from tasks.ingest.firsts import Firsts, digests
 
 SHOWN = 5
 """Responses that are named."""
@@ -40,28 +40,49 @@ class Oddities:
     def __init__(self) -> None:
         self._examples: dict[str, list[str]] = defaultdict(list)
         self._counts: dict[str, int] = defaultdict(int)
-        self._of_students: dict[bytes, str] = {}
-        self._texts: dict[bytes, tuple[str, str | None]] = {}
-        self._lengths: dict[str, array[int]] = defaultdict(lambda: array("q"))
-        self._ids: dict[str, list[str]] = defaultdict(list)
+        self._ids: list[str] = []
+        """Of every response, by its number."""
+        self._author_keys = array("Q")
+        """Of the author of every response, 0 where not known."""
+        self._students, self._texts = Firsts(), Firsts()
+        self._lengths: dict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("i"), array("i")))
+        """Item → characters of its texts, and the numbers of the responses."""
 
     def look(self, answers: Answers) -> None:
         """Look at the responses of a chunk."""
-        rows = zip(answers.response_id, answers.item_id, answers.author_id, answers.text, strict=True)
-        for response_id, item_id, author_id, text in rows:
-            self._look_at_student(response_id, item_id, author_id)
-            self._look_at_copies(response_id, item_id, author_id, text)
+        start = len(self._ids)
+        self._ids += answers.response_id
+        authors = digests([author or "" for author in answers.author_id])
+        authors[[author is None for author in answers.author_id]] = 0
+        self._author_keys.frombytes(authors.tobytes())
+        # A response without an author, or with a short text, has a key of its own: it repeats nothing.
+        singles = [f"\0{number}" for number in range(start, len(self._ids))]
+        letters = [folded(text) for text in answers.text]
+        students = [
+            single if author is None else f"{author}\0{item}"
+            for single, author, item in zip(singles, answers.author_id, answers.item_id, strict=True)
+        ]
+        texts = [
+            single if len(of_text) < SHORTEST_SAME else f"{item}\0{of_text}"
+            for single, of_text, item in zip(singles, letters, answers.item_id, strict=True)
+        ]
+        same_student, same_text = self._students.add(digests(students)), self._texts.add(digests(texts))
+        for place, text in enumerate(answers.text):
+            number = start + place
+            self._look_at_student(number, int(same_student[place]))
+            self._look_at_copies(number, int(same_text[place]))
             for kind in _kinds(text):
-                self._add(kind, response_id)
+                self._add(kind, self._ids[number])
             if text.strip():
-                self._lengths[item_id].append(len(text))
-                self._ids[item_id].append(response_id)
+                lengths, numbers = self._lengths[answers.item_id[place]]
+                lengths.append(len(text))
+                numbers.append(number)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Rows of `input_warnings`."""
-        for item_id, lengths in self._lengths.items():
-            for response_id in _long(lengths, self._ids[item_id]):
-                self._add("long", response_id)
+        for lengths, numbers in self._lengths.values():
+            for number in _long(lengths, numbers):
+                self._add("long", self._ids[number])
         for kind in INPUT_WARNINGS:
             if self._counts[kind]:
                 yield {"kind": kind, "responses": self._counts[kind], "examples": self._examples[kind]}
@@ -71,21 +92,15 @@ class Oddities:
         if len(self._examples[kind]) < SHOWN:
             self._examples[kind].append(example)
 
-    def _look_at_student(self, response_id: str, item_id: str, author_id: str | None) -> None:
-        if author_id is None:
-            return
-        earlier = self._of_students.setdefault(_digest(author_id, item_id), response_id)
-        if earlier != response_id:
-            self._add("same_student", f"{earlier} and {response_id}")
+    def _look_at_student(self, number: int, earlier: int) -> None:
+        if self._ids[earlier] != self._ids[number]:
+            self._add("same_student", f"{self._ids[earlier]} and {self._ids[number]}")
 
-    def _look_at_copies(self, response_id: str, item_id: str, author_id: str | None, text: str) -> None:
-        letters = folded(text)
-        if len(letters) < SHORTEST_SAME:
-            return
-        earlier, author = self._texts.setdefault(_digest(item_id, letters), (response_id, author_id))
-        is_other_student = author_id is None or author_id != author
-        if earlier != response_id and is_other_student:
-            self._add("same_text", f"{earlier} and {response_id}")
+    def _look_at_copies(self, number: int, earlier: int) -> None:
+        author, other = self._author_keys[number], self._author_keys[earlier]
+        is_other_student = author == 0 or author != other
+        if self._ids[earlier] != self._ids[number] and is_other_student:
+            self._add("same_text", f"{self._ids[earlier]} and {self._ids[number]}")
 
 
 def sentence(kind: str, responses: int, examples: list[str]) -> str:
@@ -111,17 +126,11 @@ def _kinds(text: str) -> Iterator[str]:
         yield "cut"
 
 
-def _long(lengths: array[int], ids: list[str]) -> Iterator[str]:
-    """The responses to an item that are far longer than its median."""
+def _long(lengths: array[int], numbers: array[int]) -> Iterator[int]:
+    """The numbers of the responses to an item that are far longer than its median."""
     if len(lengths) < FEW:
         return
     least = max(SHORTEST_LONG, TIMES * float(np.median(lengths)))
-    for length, response_id in zip(lengths, ids, strict=True):
+    for length, number in zip(lengths, numbers, strict=True):
         if length >= least:
-            yield response_id
-
-
-def _digest(*parts: str) -> bytes:
-    """16 bytes in place of texts."""
-    words = "\0".join(parts).encode(errors="surrogatepass")
-    return hashlib.blake2b(words, digest_size=16).digest()
+            yield number

@@ -25,6 +25,7 @@ from tasks.ingest.canonical import (
     scores,
 )
 from tasks.ingest.columns import name_of
+from tasks.ingest.firsts import Repeats
 from tasks.ingest.oddities import Oddities
 from tasks.ingest.sources import Stream
 from tasks.ingest.words import Decimals
@@ -110,7 +111,7 @@ def _survey_responses(found: Survey, streams: Sequence[Stream], look: _Look, tar
 def _survey_scores(
     found: Survey, streams: Sequence[Stream], target: str, knows_responses: bool, faults: Faults
 ) -> None:
-    graded: set[tuple[int, str]] = set()
+    graded = Repeats()
     for source, chunks, _ in (stream for stream in streams if stream.source.scored):
         decimals = Decimals()
         with faults.gathering():
@@ -123,7 +124,7 @@ def _survey_scores(
 
 
 def _survey_marks(found: Survey, streams: Sequence[Stream], knows_responses: bool, faults: Faults) -> None:
-    marked: set[tuple[int, str, str]] = set()
+    marked = Repeats()
     for source, chunks, _ in (stream for stream in streams if stream.source.marks):
         with faults.gathering():
             for frame in chunks(faults.add):
@@ -227,24 +228,22 @@ def _scores(
     chosen: Sequence[bool],
     graded: Sequence[Scores],
     target: str,
-    known: set[tuple[int, str]],
+    known: Repeats,
     faults: Faults,
 ) -> None:
     """Scores in a file of their own."""
     field, labelled = name_of(source.scored or ""), _labelled(graded, target, len(ids))
-    for number, response_id, counts, picked in zip(rows, ids, labelled, chosen, strict=True):
-        place = found.places.get(response_id)
+    places = [found.places.get(response_id) for response_id in ids]
+    repeated = {one.rater: known.add(places, [one.rater] * len(places)) for one in graded}
+    for row, (number, response_id, place) in enumerate(zip(rows, ids, places, strict=True)):
         if place is None:
             faults.add(_unknown_response(response_id, found, source.file, number, field))
             continue
-        for scores_of_rater in graded:
-            key = (place, scores_of_rater.rater)
-            if key in known:
-                rule = f"rater '{scores_of_rater.rater}' scores response '{response_id}' twice"
-                faults.add(InputError(rule, file=source.file, row=number, field=field))
-            known.add(key)
-        found.labelled[place] |= counts
-        found.drawn[place] |= counts and not picked
+        for rater in (name for name, is_repeated in repeated.items() if is_repeated[row]):
+            rule = f"rater '{rater}' scores response '{response_id}' twice"
+            faults.add(InputError(rule, file=source.file, row=number, field=field))
+        found.labelled[place] |= labelled[row]
+        found.drawn[place] |= labelled[row] and not chosen[row]
 
 
 def _unknown_response(response_id: str, found: Survey, file: str, row: int, field: str) -> InputError:
@@ -252,18 +251,14 @@ def _unknown_response(response_id: str, found: Survey, file: str, row: int, fiel
     return InputError(f"response '{response_id}' is unknown", file=file, row=row, field=field, hint=hint)
 
 
-def _marks(found: Survey, source: Source, some: ChunkMarks, known: set[tuple[int, str, str]], faults: Faults) -> None:
+def _marks(found: Survey, source: Source, some: ChunkMarks, known: Repeats, faults: Faults) -> None:
     names = {name: name_of(column) for name, column in source.marks.items()}
-    words: dict[str, str] = {}
-    marks = zip(some.rows, some.response_id, some.rater_id, some.criterion_id, strict=True)
-    for number, response_id, rater_id, criterion_id in marks:
-        place = found.places.get(response_id)
+    places = [found.places.get(response_id) for response_id in some.response_id]
+    repeated = known.add(places, [*zip(some.rater_id, some.criterion_id, strict=True)])
+    for row, (number, response_id, place) in enumerate(zip(some.rows, some.response_id, places, strict=True)):
         if place is None:
             faults.add(_unknown_response(response_id, found, source.file, number, names["response_id"]))
-            continue
-        rater, criterion = words.setdefault(rater_id, rater_id), words.setdefault(criterion_id, criterion_id)
-        key = (place, rater, criterion)
-        if key in known:
+        elif repeated[row]:
+            rater_id, criterion_id = some.rater_id[row], some.criterion_id[row]
             rule = f"rater '{rater_id}' marks criterion '{criterion_id}' of response '{response_id}' twice"
             faults.add(InputError(rule, file=source.file, row=number, field=names["criterion_id"]))
-        known.add(key)

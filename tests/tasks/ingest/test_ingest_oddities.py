@@ -14,24 +14,17 @@ from tasks.ingest.oddities import CELL, Oddities, folded, sentence
 TEXT = "Heat is the random motion of the particles of a body; cold bodies have slower particles."
 
 
-def told(texts: list[str], authors: list[str | None] | None = None) -> dict[str, tuple[int, list[str]]]:
-    names = [f"r{place}" for place in range(len(texts))]
-    students = authors or [f"s{place}" for place in range(len(texts))]
+def chunk(texts: list[str], authors: list[str | None], items: list[str], first: int) -> Answers:
     count = len(texts)
+    nothing = [None] * count
+    names = [f"r{place}" for place in range(first, first + count)]
+    return Answers([*range(count)], names, items, authors, texts, [*nothing], [[]] * count, [*nothing], [*nothing])
+
+
+def told(texts: list[str], authors: list[str | None] | None = None) -> dict[str, tuple[int, list[str]]]:
+    students = authors or [f"s{place}" for place in range(len(texts))]
     oddities = Oddities()
-    oddities.look(
-        Answers(
-            [*range(count)],
-            names,
-            ["i"] * count,
-            students,
-            texts,
-            [None] * count,
-            [[]] * count,
-            [None] * count,
-            [None] * count,
-        )
-    )
+    oddities.look(chunk(texts, students, ["i"] * len(texts), 0))
     return {row["kind"]: (row["responses"], row["examples"]) for row in oddities.rows()}
 
 
@@ -69,6 +62,31 @@ def test_a_text_ten_times_as_long_as_usual() -> None:
 def test_the_same_text_by_another_student(change: Any) -> None:
     assert told([TEXT, "other", change(TEXT)]) == {"same_text": (1, ["r0 and r2"])}
     assert "same_text" not in told([TEXT, change(TEXT)], ["anna", "anna"])
+
+
+ANSWERS = st.tuples(
+    st.sampled_from(["short", TEXT, TEXT.upper(), "x" * 80]),
+    st.sampled_from([None, "anna", "ben"]),
+    st.sampled_from("ij"),
+)
+
+
+@given(st.lists(st.lists(ANSWERS, max_size=5), max_size=6))
+def test_repetitions_are_those_of_the_first_by_item(chunks: list[list[tuple[str, str | None, str]]]) -> None:
+    """Held against a search through all earlier responses."""
+    oddities, earlier = Oddities(), list[tuple[str, str | None, str]]()
+    students, copies = 0, 0
+    for rows in chunks:
+        first = len(earlier)
+        oddities.look(chunk(*([row[part] for row in rows] for part in range(3)), first))  # type: ignore[arg-type]
+        for text, author, item in rows:
+            own = [row for row in earlier if row[2] == item]
+            students += author is not None and any(row[1] == author for row in own)
+            alike = [row for row in own if len(folded(text)) >= 60 and folded(row[0]) == folded(text)]
+            copies += bool(alike) and (author is None or alike[0][1] != author)
+            earlier.append((text, author, item))
+    counts = {row["kind"]: row["responses"] for row in oddities.rows()}
+    assert (counts.get("same_student", 0), counts.get("same_text", 0)) == (students, copies)
 
 
 def test_short_answers_may_be_the_same() -> None:
