@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, combinations
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, on_items, record, score_columns, slices
+from tasks.evaluate.slices import (
+    TARGET,
+    Record,
+    ScaleBounds,
+    ScoreSlice,
+    group_slices,
+    narrowed,
+    on_items,
+    record,
+    slices,
+)
 from tasks.stats import agreement as stats
 from tasks.stats.arrays import Floats, ratio
 from tasks.stats.bootstrap import Interval, bootstrap, draw_totals, interval, pair_sums
@@ -55,29 +65,32 @@ def agree(
     metrics: Sequence[Metric] = METRICS,
 ) -> list[Record]:
     """Rows of `metrics`. scores: the score frame; intervals resample its clusters."""
-    used = [*score_columns(scores), "item_id", "author_id", "type", "cluster", *(f"group:{name}" for name in groups)]
-    with_released = scores[used].assign(released=scores["calibrated"].where(scores["route"] == "release"))
+    compared_columns = {column for pair in compared for column in (pair.column_a, pair.column_b)} - {"released"}
+    by = ("item_id", "author_id", "type", "cluster", *(f"group:{name}" for name in groups))
+    released = scores["calibrated"].where(scores["route"] == "release")
+    with_released = narrowed(scores, [*sorted(compared_columns), *by]).assign(released=released)
     records: list[Record] = []
     for pair in compared:
         by_item: dict[str, float | None] = {}
-        for part in slices(with_released, groups, scales):
+        for part in chain(slices(with_released, scales), group_slices(with_released, groups, scales)):
             rows = list(_compare(part, pair, draws, seed, metrics))
             records += rows
             if part.slice == "item":
                 by_item[part.value_of] = next(r["value"] for r in rows if r["metric"] == "qwk")
-        records += _item_means(next(slices(with_released, [], scales)), scales, pair, by_item, draws, seed)
+        records += _item_means(next(slices(with_released, scales)), scales, pair, by_item, draws, seed)
     return records
 
 
-def both_scored(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """The rows with a score in each of the columns; where that is all of them, no copy is made."""
+def both_scored(rows: pd.DataFrame, *columns: str, beside: Iterable[str] = ()) -> pd.DataFrame:
+    """Of the rows with a score in each of the columns these columns and those beside them, copied only where rows are
+    left out."""
     is_scored = np.logical_and.reduce([rows[column].notna().to_numpy() for column in columns])
-    return rows if is_scored.all() else rows[is_scored]
+    scored = narrowed(rows, [*columns, *beside])
+    return scored if is_scored.all() else scored[is_scored]
 
 
 def _compare(part: ScoreSlice, pair: RaterPair, draws: int, seed: int, metrics: Sequence[Metric]) -> Iterator[Record]:
-    compared = [*dict.fromkeys((pair.column_a, pair.column_b)), "cluster"]
-    rows = both_scored(part.rows[compared], pair.column_a, pair.column_b)
+    rows = both_scored(part.rows, pair.column_a, pair.column_b, beside=["cluster"])
     # A response that no human of this pair scored is no loss of the machine's.
     unscored = int(part.rows[pair.column_a].notna().sum()) - len(rows)
 
@@ -104,8 +117,8 @@ def item_draws(
     so that an author of several items is drawn with all of them."""
     size = int(scores["cluster"].max()) + 1 if len(scores) else 0
     blocks = []
-    compared = [*dict.fromkeys((pair.column_a, pair.column_b)), "item_id", "cluster"]
-    for item, rows in both_scored(scores[compared], pair.column_a, pair.column_b).groupby("item_id", sort=True):
+    scored = both_scored(scores, pair.column_a, pair.column_b, beside=["item_id", "cluster"])
+    for item, rows in scored.groupby("item_id", sort=True):
         codes = rows["cluster"].to_numpy()
         blocks.append(pair_sums(rows[pair.column_a], rows[pair.column_b], codes, size, scales[str(item)]))
     if not blocks:
@@ -144,8 +157,7 @@ def _item_means(
     nulls = sorted(set(by_item) - set(defined))
     note = f"undefined for {len(nulls)} items, the first {nulls[0]}" if nulls else None
     kappas = np.array(list(defined.values()))
-    compared = [*dict.fromkeys((pair.column_a, pair.column_b)), "cluster"]
-    rows = both_scored(whole_set.rows[compared], pair.column_a, pair.column_b)
+    rows = both_scored(whole_set.rows, pair.column_a, pair.column_b, beside=["cluster"])
     drawn = item_draws(whole_set.rows, scales, pair, "qwk", draws, seed) if draws and len(kappas) else None
     plain = stats.Stat(float(kappas.mean()) if len(kappas) else None)
     plain_ends = mean_of_items(drawn, rows) if drawn is not None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.study import Evaluation, Release
@@ -16,11 +17,14 @@ from tasks.evaluate.other_runs import against_others
 from tasks.evaluate.people import beside_people, lost_over_items, rater_effects
 from tasks.evaluate.released import released
 from tasks.evaluate.rubric import against_text
-from tasks.evaluate.slices import Record, ScaleBounds, slices
+from tasks.evaluate.slices import TARGET, Record, ScaleBounds, group_slices, narrowed, slices
 from tasks.stats.agreement import Stat
 from tasks.stats.metric import Metric
 from tasks.stats.metrics import METRICS
 from tasks.stats.scores import ScoreFrame
+
+_OF_GROUPS = (TARGET, "raw", "calibrated", "low", "high", "risk", "route", "row", "item_id", "author_id", "cluster")
+"""Columns of the score frame that figures of groups are made of, beside the groups' and the raters' own."""
 
 
 def figures(
@@ -38,7 +42,9 @@ def figures(
         return [], []
     target, draws, seed = evaluation.target, evaluation.draws, evaluation.seed
     records = agree(frame, groups, scales, pairs(raters, machine), draws, seed, metrics=metrics)
-    for part in slices(frame, groups, scales):
+    of_raters, of_groups = (f"human:{name}" for name in raters), (f"group:{name}" for name in groups)
+    with_groups = narrowed(frame, [*_OF_GROUPS, *of_raters, *of_groups])
+    for part in chain(slices(frame, scales), group_slices(with_groups, groups, scales)):
         records += released(part, scales, likely, release, machine, draws=draws, seed=seed)
         records += beside_people(part, scales, raters, machine, target, draws=draws, seed=seed)
         if part.slice in ("all", "item"):
@@ -46,7 +52,7 @@ def figures(
             records += variety(part, machine)
             records += again(part, machine, draws, seed)
             records += validity(part, scales, machine, draws, seed)
-    whole_set = next(slices(frame, [], scales))
+    whole_set = next(slices(frame, scales))
     reliability = [row for row in records if (row["metric"], row["slice"]) == ("reliability", "all")]
     reliable = Stat(reliability[0]["value"]) if reliability else Stat(None, "undefined: needs two people")
     lost = _lost_by_item(records)

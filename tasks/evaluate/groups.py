@@ -31,7 +31,7 @@ def fairness(
     single = on_one_scale(whole_set, scales)
     names = TARGET, machine
     for variable in groups:
-        rows = both_scored(single.rows, TARGET, "calibrated", f"group:{variable}")
+        rows = both_scored(single.rows, TARGET, "calibrated", f"group:{variable}", beside=["cluster"])
         counts = rows[f"group:{variable}"].value_counts()
         rows = rows[rows[f"group:{variable}"].isin(counts[counts >= HIDDEN].index)]
         if rows[f"group:{variable}"].nunique() < 2:

@@ -28,8 +28,10 @@ def against_length(
     """
     if "signal:length" not in whole_set.rows:
         return
-    measured = both_scored(whole_set.rows, TARGET, "calibrated", "signal:length")
-    rows = both_scored(measured.assign(length=predicted(measured, scales, seed)), LENGTH)
+    ids = ("item_id", "cluster")
+    measured = both_scored(whole_set.rows, TARGET, "calibrated", "signal:length", beside=ids)
+    with_length = measured.assign(length=predicted(measured, scales, seed))
+    rows = both_scored(with_length, LENGTH, beside=(TARGET, "calibrated", *ids))
     if rows.empty:
         return
     kappas, alone = (item_qwk(rows, scales, TARGET, column) for column in ("calibrated", LENGTH))

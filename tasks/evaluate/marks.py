@@ -34,7 +34,7 @@ def level_shares(
     levels.
     """
     people = [f"human:{name}" for name in raters] if target in OF_SEVERAL else [TARGET]
-    rows = both_scored(part.rows, TARGET, "calibrated")
+    rows = both_scored(part.rows, TARGET, "calibrated", beside=[*people, "cluster"])
     if part.scale is None or rows.empty:
         return
     marks = rows[people].to_numpy(float)
@@ -56,7 +56,8 @@ def level_shares(
 
 def spread(part: ScoreSlice, scales: Mapping[str, ScaleBounds], machine: str) -> Iterator[Record]:
     """Standard deviation of the machine's scores over that of the target: below 1 where extremes are avoided."""
-    rows = on_one_scale(part._replace(rows=both_scored(part.rows, TARGET, "raw", "calibrated")), scales).rows
+    scored = both_scored(part.rows, TARGET, "raw", "calibrated", beside=["item_id"])
+    rows = on_one_scale(part._replace(rows=scored), scales).rows
     if len(rows) < 2:
         return
     people = rows[TARGET].std()
@@ -107,14 +108,13 @@ def validity(
     if "signal:length" not in part.rows:
         return
     single = on_one_scale(part, scales)
-    rows = both_scored(single.rows, TARGET, "calibrated", "signal:length")
+    criteria = [name for name in part.rows.columns if name.startswith("signal:criterion.") and part.slice == "item"]
+    rows = both_scored(single.rows, TARGET, "calibrated", "signal:length", beside=[*criteria, "cluster"])
     if len(rows) < FEWEST:
         return
     columns = [rows[name].to_numpy(float) for name in (TARGET, "calibrated", "signal:length")]
     yield _by_length(part, columns, rows["cluster"].to_numpy(), machine, draws, seed)
-    if part.slice != "item":
-        return
-    for name in [name for name in rows.columns if name.startswith("signal:criterion.")]:
+    for name in criteria:
         scored = rows[rows[name].notna()]
         if len(scored) < FEWEST:
             continue

@@ -42,7 +42,7 @@ def against_others(
     much more the machine has there (over_other_qwk): of every item with enough responses, the mean over items and,
     where items are on one scale, pooled; intervals paired, over the same clusters."""
     for column in (name for name in whole_set.rows.columns if name.startswith(_COLUMN)):
-        rows = both_scored(whole_set.rows, TARGET, "calibrated", column)
+        rows = both_scored(whole_set.rows, TARGET, "calibrated", column, beside=["item_id", "cluster"])
         name = column.removeprefix(_COLUMN)
         if rows.empty:
             continue

@@ -99,7 +99,7 @@ def _lost(part: ScoreSlice, raters: list[str], machine: str, draws: int, seed: i
     drawn: list[dict[str, np.ndarray]] = []
     shared = []
     for first, second in combinations(raters, 2):
-        rows = both_scored(with_codes, f"human:{first}", f"human:{second}", "calibrated")
+        rows = both_scored(with_codes, f"human:{first}", f"human:{second}", "calibrated", beside=["cluster"])
         if len(rows) < 2:
             continue
         one_mark, other_mark = f"human:{first}", f"human:{second}"
@@ -144,7 +144,7 @@ def lost_over_items(
     ends = None
     if draws and len(raters) == 2:  # pairs of several people rest on different responses, and share no draws
         first, second = (f"human:{name}" for name in raters)
-        rows = both_scored(whole_set.rows, first, second, "calibrated")
+        rows = both_scored(whole_set.rows, first, second, "calibrated", beside=["item_id", "cluster"])
         couples = ((first, "calibrated"), (second, "calibrated"), (first, second))
         a, b, c = (item_draws(rows, scales, RaterPair("", "", "", *couple), "qwk", draws, seed) for couple in couples)
         ends = mean_of_items((a + b) / 2 - c, rows)

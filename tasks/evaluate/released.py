@@ -22,6 +22,8 @@ from tasks.stats.selective import augrc, aurc, oracle_aurc, random_aurc
 SLACK = 1e-9
 EXACT = "none: exact binomial"
 """In place of what was resampled: errors among the released are too few to resample."""
+_BESIDE = ("item_id", "cluster", "row", "route", "low", "high", "risk")
+"""Columns of the score frame that are looked at beside the scores."""
 
 
 def released(
@@ -35,7 +37,7 @@ def released(
 ) -> Iterator[Record]:
     """How many scores go out and how many of those are further off than the tolerance; whether the intervals hold what
     they promise; how well the risk ranks the errors; how good the level probabilities are."""
-    rows = both_scored(part.rows, TARGET, "calibrated")
+    rows = both_scored(part.rows, TARGET, "calibrated", beside=_BESIDE)
     if rows.empty:
         return
     off = errors_in_steps(rows, scales)

@@ -21,7 +21,7 @@ def against_text(
     """
     if TEXT not in whole_set.rows:
         return
-    rows = both_scored(whole_set.rows, TARGET, "calibrated", TEXT)
+    rows = both_scored(whole_set.rows, TARGET, "calibrated", TEXT, beside=["item_id", "cluster"])
     if rows.empty:
         return
     kappas, alone = (item_qwk(rows, scales, TARGET, column) for column in ("calibrated", TEXT))

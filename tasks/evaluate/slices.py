@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -28,11 +28,24 @@ class ScoreSlice(NamedTuple):
     resampled: str
 
 
-def slices(scores: pd.DataFrame, groups: list[str], scales: Mapping[str, ScaleBounds]) -> Iterator[ScoreSlice]:
-    """The whole set, then every item, type of item, and group of each group variable."""
+def slices(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> Iterator[ScoreSlice]:
+    """The whole set, then every item and type of item."""
+    yield ScoreSlice("all", "all", scores, common_scale(scores, scales), resampled(scores))
+    yield from _parts(scores, scales, {"item": "item_id", "type": "type"})
+
+
+def group_slices(
+    scores: pd.DataFrame, groups: Sequence[str], scales: Mapping[str, ScaleBounds]
+) -> Iterator[ScoreSlice]:
+    """Every group of each group variable; groups are large, so their rows should have no more columns than are used."""
+    yield from _parts(scores, scales, {name: f"group:{name}" for name in groups})
+
+
+def _parts(
+    scores: pd.DataFrame, scales: Mapping[str, ScaleBounds], column_of: Mapping[str, str]
+) -> Iterator[ScoreSlice]:
     by = resampled(scores)
-    yield ScoreSlice("all", "all", scores, common_scale(scores, scales), by)
-    for kind, column in [("item", "item_id"), ("type", "type"), *((name, f"group:{name}") for name in groups)]:
+    for kind, column in column_of.items():
         for value, places in scores.groupby(column, sort=True).indices.items():
             rows = scores if len(places) == len(scores) else scores.iloc[places]
             yield ScoreSlice(kind, str(value), rows, common_scale(rows, scales), by)
@@ -47,6 +60,11 @@ def common_scale(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> Scale
 def on_items(whole_set: ScoreSlice) -> ScoreSlice:
     """The whole set for a figure that is taken item by item, each on its own scale: nothing is put on another one."""
     return whole_set._replace(scale=(0.0, 1.0, 1.0))
+
+
+def narrowed(rows: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
+    """These columns of the rows, each once; nothing is copied."""
+    return pd.DataFrame({column: rows[column] for column in columns}, copy=False)
 
 
 def score_columns(scores: pd.DataFrame) -> list[str]:

@@ -5,11 +5,13 @@ forecast is p = P(level >= l) and the event is y = [level >= l]. ValueError on a
 no probabilities and on levels off the scale. None without rows.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
 from tasks.stats.agreement import EMPTY, SLACK, Stat
-from tasks.stats.arrays import Floats
+from tasks.stats.arrays import Bools, Floats, Ints
 
 # Probabilities written with six digits still sum to 1.
 ROUNDING = 1e-5
@@ -24,25 +26,30 @@ def ordinal_ece(probabilities: npt.ArrayLike, levels: npt.ArrayLike, bins: int =
     """
     if bins < 1:
         raise ValueError(f"needs a bin, got {bins}")
-    p, y = _thresholds(probabilities, levels)
-    n, thresholds = p.shape
-    if not n:
+    table, human = _checked(probabilities, levels)
+    if not len(table):
         return Stat(None, EMPTY)
-    # 0.1 + 0.7 arrives as 0.7999999999999999; the slack keeps it in the bin that 0.8 opens.
-    place = np.minimum(np.floor(p * bins + SLACK).astype(np.int64), bins - 1) + bins * np.arange(thresholds)
-    # The row-weighted gap of a bin is its sum of p - y over n.
-    gaps = np.bincount(place.ravel(), weights=(p - y).ravel(), minlength=bins * thresholds)
-    return Stat(float(np.abs(gaps).sum() / (n * thresholds)))
+    gaps = np.empty((table.shape[1] - 1, bins))
+    for threshold, p, y in _thresholds(table, human):
+        # 0.1 + 0.7 arrives as 0.7999999999999999; the slack keeps it in the bin that 0.8 opens.
+        place = np.minimum(np.floor(p * bins + SLACK).astype(np.int64), bins - 1)
+        # The row-weighted gap of a bin is its sum of p - y over n.
+        gaps[threshold - 1] = np.bincount(place, weights=p - y, minlength=bins)
+    return Stat(float(np.abs(gaps).sum() / (len(table) * len(gaps))))
 
 
 def rps(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Stat:
     """Ranked probability score, 0 .. L - 1: mean over rows of the sum over l of (p - y)^2 (Epstein 1969)."""
-    p, y = _thresholds(probabilities, levels)
-    return Stat(float(np.mean(np.sum((p - y) ** 2, axis=1)))) if len(p) else Stat(None, EMPTY)
+    table, human = _checked(probabilities, levels)
+    if not len(table):
+        return Stat(None, EMPTY)
+    scores = np.zeros(len(table))
+    for _, p, y in _thresholds(table, human):
+        scores += (p - y) ** 2
+    return Stat(float(scores.mean()))
 
 
-def _thresholds(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """(p, y), each (n, L - 1)."""
+def _checked(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> tuple[Floats, Ints]:
     table, human = np.asarray(probabilities, dtype=np.float64), np.asarray(levels)
     if table.ndim != 2 or table.shape[1] < 2 or human.shape != table.shape[:1]:
         raise ValueError(f"needs probabilities (n, L >= 2) and levels (n,), got {table.shape} and {human.shape}")
@@ -52,4 +59,12 @@ def _thresholds(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> tuple[Fl
     grid = np.arange(table.shape[1])
     if not np.isin(human, grid).all():
         raise ValueError(f"levels must be integers 0 .. {grid[-1]}")
-    return np.cumsum(table[:, :0:-1], axis=1)[:, ::-1], (human[:, None] >= grid[1:]).astype(np.float64)
+    return table, human
+
+
+def _thresholds(table: Floats, human: Ints) -> Iterator[tuple[int, Floats, Bools]]:
+    """(l, p, y) from the highest on, p and y (n,): all at once would take many times the room of the table."""
+    p = np.zeros(len(table))
+    for threshold in range(table.shape[1] - 1, 0, -1):
+        p = p + table[:, threshold]
+        yield threshold, p, human >= threshold

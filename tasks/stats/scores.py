@@ -15,15 +15,12 @@ from tasks.stats.target import target_scores
 
 SIGNALS = ("length", "criterion.")
 """Signals that figures are given for, by the beginning of their names."""
-
-
-ADDED = ("text_only", "points_judge", "points_text", "points_item")
-"""What predictions tell beside the score: the baseline, and what a score is made of."""
+PROBABILITIES = "level_probabilities"
 
 
 class ScoreTables(NamedTuple):
     """What people and the machine said: columns of the tables of these names; the machine's gradings as `narrow` makes
-    them."""
+    them; predictions with `response_id`, `score` and what else is to be known of them."""
 
     items: pa.Table
     responses: pa.Table
@@ -35,12 +32,13 @@ class ScoreTables(NamedTuple):
 class ScoreFrame(NamedTuple):
     """The score frame and what goes with it.
 
-    frame: one row per response: `response_id`, `item_id`, `type`, `author_id`, `split`; `group:<variable>`;
+    frame: one row per response: `response_id`, `item_id`, `type`, `author_id`; `group:<variable>`;
     `human:<rater>` for every person, `target`, `raw` and `calibrated`, NaN where there is no score; `again`, whether
-    all samples have one and the same score, 1 or 0, NaN where fewer than two have any; of the prediction
-    ADDED, `low`, `high`, `risk`, `route`, `route_reason`, `unscored_reason`; `signal:<name>` of the machine; `row`, its
-    own number; `cluster`, the author, or the response itself where an author is missing, as a number.
-    groups: the group variables; raters: the persons who scored; likely: level probabilities of each row, or null.
+    all samples have one and the same score, 1 or 0, NaN where fewer than two have any; the other columns of the
+    predictions; `signal:<name>` of the machine; `row`, its own number; `cluster`, the author, or the response itself
+    where an author is missing, as a number.
+    groups: the group variables; raters: the persons who scored; likely: level probabilities of each row, null where it
+    has none or the predictions have no such column.
     """
 
     frame: pd.DataFrame
@@ -84,7 +82,7 @@ def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def _part(tables: ScoreTables, target: str, splits: tuple[str, ...]) -> tuple[pd.DataFrame, pa.Array]:
     items, responses, people, gradings, predictions = tables
     asked = responses.filter(pc.is_in(responses["split"], value_set=pa.array(splits)))
-    frame = asked.select(["response_id", "item_id", "author_id", "split"]).to_pandas()
+    frame = asked.select(["response_id", "item_id", "author_id"]).to_pandas()
     kinds = pc.index_in(asked["item_id"], value_set=items["item_id"])
     frame["type"] = _taken(items["type"], kinds)
     for name in map_keys(asked["groups"]):
@@ -101,25 +99,35 @@ def _part(tables: ScoreTables, target: str, splits: tuple[str, ...]) -> tuple[pd
     several = pc.if_else(pc.greater(raw["score_count"], 1), pc.equal(raw["score_min"], raw["score_max"]), None)
     frame["again"] = _taken(several.cast(pa.float64()), _places(asked, raw))
     at = _places(asked, predictions)
-    for column in ("score", *ADDED, "low", "high", "risk", "route", "route_reason", "unscored_reason"):
-        frame["calibrated" if column == "score" else column] = _taken(predictions[column], at)
+    for column in predictions.column_names:
+        if column not in ("response_id", PROBABILITIES):
+            frame["calibrated" if column == "score" else column] = _taken(predictions[column], at)
     first = _places(asked, gradings)
     for name in gradings.column_names:
         if name.startswith("signal:"):
             frame[name] = _taken(gradings[name], first)
-    return frame, predictions["level_probabilities"].take(at).combine_chunks()
+    if PROBABILITIES not in predictions.column_names:
+        return frame, pa.nulls(len(frame), pa.list_(pa.float64()))
+    return frame, predictions[PROBABILITIES].take(at).combine_chunks()
 
 
 def narrow(gradings: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Of batches of `gradings` (response_id, score, signals): response_id, score, and `signal:<name>` for each signal
-    that figures are given for. A map column takes many times the memory of what is used of it."""
+    """Of batches of `gradings` (response_id, score and, where they are asked for, signals): response_id, score, and
+    `signal:<name>` for each signal that figures are given for. A map column takes many times the memory of what is used
+    of it."""
     parts = []
     for batch in gradings:
-        names = [name for name in map_keys(pa.chunked_array([batch["signals"]])) if name.startswith(SIGNALS)]
-        signals = {f"signal:{name}": pc.map_lookup(batch["signals"], name, "first") for name in names}
-        parts.append(pa.table({"response_id": batch["response_id"], "score": batch["score"], **signals}))
+        scored = {"response_id": batch["response_id"], "score": batch["score"]}
+        parts.append(pa.table(scored | _signals(batch)))
     empty = pa.table({"response_id": pa.array([], pa.string()), "score": pa.array([], pa.float64())})
     return pa.concat_tables([empty, *parts], promote_options="default")
+
+
+def _signals(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    if "signals" not in batch.schema.names:
+        return {}
+    names = [name for name in map_keys(pa.chunked_array([batch["signals"]])) if name.startswith(SIGNALS)]
+    return {f"signal:{name}": pc.map_lookup(batch["signals"], name, "first") for name in names}
 
 
 def resampled(scores: pd.DataFrame) -> str:

@@ -37,6 +37,12 @@ from tasks.store.recorded import read_manifest
 from tasks.store.scores import read_scores
 from tasks.store.warehouse import Run
 
+_SHOWN = (
+    *("low", "high", "risk", "route", "route_reason", "unscored_reason"),
+    *("points_judge", "points_text", "points_item"),
+)
+"""What the report shows of a prediction beside its score."""
+
 
 @task(task_run_name="report")
 def report(run: Run, study: Study, manifest: Path, command: str, verbose: bool = False) -> str:
@@ -96,7 +102,8 @@ def viewed(run: Run) -> View:
     study = Study.model_validate(manifest["identity"]["study"])
     stages = ((Items, "ingest"), (Responses, "ingest"), (Gradings, "ingest"), (Gradings, "judge"))
     refs = (*(run.ref(row, stage) for row, stage in stages), run.ref(Predictions, "calibrate"))
-    scores = score_frame(read_scores(run, *refs), study.evaluation.target).frame
+    tables_of_scores = read_scores(run, *refs, predicted=_SHOWN, signals=False)
+    scores = score_frame(tables_of_scores, study.evaluation.target).frame
     with catalogue(run) as tables:
         items, bundles = _table(tables, "items"), unlocked(_table(tables, "bundles").to_pylist())
         scales = {row["item_id"]: bundles[row["rubric_id"]].scale.bounds for row in items.to_pylist()}

@@ -84,7 +84,7 @@ def test_no_function_of_length_passes(seed: int, by_length: float, kind: str) ->
     way = {"log": x, "rank": x.rank(), "square": (x - 5) ** 2, "steps": (x * 2).round(), "falling": -x}[kind]
     own = np.digitize(way, np.quantile(way, [0.1, 0.4, 0.7, 0.9])).astype(float)
     scales = dict.fromkeys("ab", (0.0, TOP, 1.0))
-    whole = next(slices(scores.assign(calibrated=own), [], scales))
+    whole = next(slices(scores.assign(calibrated=own), scales))
     rows = [row for row in against_length(whole, scales, "m", 200, 0) if row["metric"] == "over_length_qwk"]
     assert len(rows) == 2
     assert "pass" not in {verdict(row["value"], row["low"], row["high"], OVER_LENGTH) for row in rows}
@@ -130,7 +130,7 @@ def test_small_items_are_fitted_together_and_judged_over_all() -> None:
 def test_too_few_responses_say_nothing() -> None:
     rng = np.random.default_rng(6)
     scores = frame(item("a", rng, n=FEWEST - 1))
-    whole = next(slices(scores, [], {"a": (0.0, TOP, 1.0)}))
+    whole = next(slices(scores, {"a": (0.0, TOP, 1.0)}))
     assert list(against_length(whole, {"a": (0.0, TOP, 1.0)}, "m", 50, 0)) == []
 
 

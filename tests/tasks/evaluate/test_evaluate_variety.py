@@ -35,7 +35,7 @@ def frame(**items: tuple[np.ndarray, np.ndarray]) -> pd.DataFrame:
 
 def outcomes(**items: tuple[np.ndarray, np.ndarray]) -> dict[str, str]:
     """Item → outcome of the gate."""
-    parts = slices(frame(**items), [], dict.fromkeys(items, SCALE))
+    parts = slices(frame(**items), dict.fromkeys(items, SCALE))
     rows = [row for part in parts for row in variety(part, "m")]
     return {row["value_of"]: verdict(row["value"], row["low"], row["high"], 2) for row in rows}
 
