@@ -9,9 +9,9 @@ from tasks.check.task import data_docs
 from tasks.graph.task import Graphed
 from tasks.graph.task import graph as build
 from tasks.ingest.task import Ingested, ingest
-from tasks.judge.task import credential
 from tasks.llm.budget import Purse
 from tasks.lock.task import Locked, lock
+from tasks.monitor.credentials import credential
 from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.reward.task import draw_graphs
 
