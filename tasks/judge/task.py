@@ -135,9 +135,9 @@ def _share_out(
         rule = "a trained grader judges where the command runs: other machines' processors may round its sums otherwise"
         raise InputError(rule, field="run.engine", hint="take engine: local")
     open_ = [shard for shard in ordered if not shard.done]
-    names = PieceNames(stage, "shards", "responses", "unscored")
+    words = PieceNames(stage, "shards", "responses", "unscored")
     total = assignment.plan.samples * sum(shard.responses for shard in open_)
-    progress = PieceProgress(names, len(open_), total, saying(run.run_id, stage))
+    progress = PieceProgress(words, len(open_), total, saying(run.run_id, stage))
 
     def done(name: str, counts: PieceCounts) -> None:
         shard = name.split()[-1]
