@@ -22,7 +22,7 @@ from tasks.llm.terms import Terms
 from tasks.store.warehouse import Run
 
 PACK = 50
-"""Rubrics of a pack: of HealthBench's size they take some 900 calls."""
+"""Rubrics of a pack: of HealthBench's size they take some 500 calls."""
 _NO_REPLY = "no_reply: the backend gave no reply"
 
 
