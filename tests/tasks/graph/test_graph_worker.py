@@ -34,6 +34,7 @@ from tasks.llm.backends.scripted import Scripted
 from tasks.llm.budget import BudgetSpent, Purse
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request, digest
+from tasks.llm.sharing import Sharing, sharing
 from tasks.llm.terms import terms_of
 from tasks.llm.worker import Desks
 from tasks.store.warehouse import Run, Warehouse
@@ -229,13 +230,15 @@ def test_a_budget_ends_the_packs_together_and_what_is_left_is_for_the_judge(
     assert len(model.answered) == len(set(model.answered)) == expected(folder / "alone")[1]
 
 
-def test_a_model_is_opened_once_a_worker_and_what_a_piece_takes_along_is_small(tmp_path: Path) -> None:
-    crew = Crew(2)
-    with shared(pack=1, crew=crew) as opened:
+def test_a_worker_opens_its_model_once_with_its_share_of_the_limits(tmp_path: Path) -> None:
+    crew, shares = Crew(2), list[Sharing]()
+    with shared(pack=1, crew=crew), pytest.MonkeyPatch.context() as patched:
+        opens = door.open_backend
+        patched.setattr(door, "open_backend", lambda *_: (shares.append(sharing()), opens(*_))[1])
         graphed(run_of(tmp_path, WEIGHTS), study(), DASK)
-    assert len(opened) == 2
+    assert [(share.workers, share.ledger is not None) for share in shares] == [(Crew.room, True)] * 2
     assert len(crew.sizes) == 6
-    assert max(crew.sizes) < 5_000
+    assert max(crew.sizes) < 5_000, "what a piece takes along"
 
 
 def test_where_every_reply_is_there_no_worker_is_needed_and_no_model(tmp_path: Path) -> None:
