@@ -140,7 +140,7 @@ class Trials:
         cluster.end()
         first = f"exit {code}" + (f", '{last}'" if fault == "poison" else "")
         print(
-            f"{fault} killed: {first}; then exit {again}, equal: {digests == self.expected}, {self._asked()}",
+            f"{fault}: {first}; then exit {again}, equal: {digests == self.expected}, {self._asked()}",
             flush=True,
         )
 
