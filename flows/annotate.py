@@ -15,8 +15,9 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study, load_study
 from tasks.ingest.task import Ingested, ingest
-from tasks.judge.task import credential, judge
+from tasks.judge.task import judge
 from tasks.lock.task import Locked, lock
+from tasks.monitor.credentials import credential
 from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.annotation.task import report_annotation
 from tasks.review.stored_acts import Spoken, spoken

@@ -15,8 +15,8 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import load_study
 from tasks.ingest.task import ingest
-from tasks.judge.task import credential
 from tasks.lock.task import lock
+from tasks.monitor.credentials import credential
 from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.annotation.task import report_annotation
 from tasks.report.bottleneck.task import report_graders

@@ -14,8 +14,8 @@ from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import load_study
 from tasks.edit.task import train
 from tasks.ingest.task import ingest
-from tasks.judge.task import credential
 from tasks.lock.task import lock
+from tasks.monitor.credentials import credential
 from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.edit.task import report_policies
 

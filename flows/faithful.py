@@ -27,9 +27,10 @@ from tasks.edit.faithfulness import faithfulness
 from tasks.edit.rule_edits import EDITS, Edited, edits, restated, totals
 from tasks.edit.scheme import family
 from tasks.ingest.task import Ingested, ingest
-from tasks.judge.task import credential, judge
+from tasks.judge.task import judge
 from tasks.lock.task import lock
 from tasks.monitor.artifacts import leave_table
+from tasks.monitor.credentials import credential
 from tasks.monitor.runs import flow, introduce, task
 from tasks.stats.target import target_scores
 from tasks.store.warehouse import Run, Warehouse

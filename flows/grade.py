@@ -15,8 +15,9 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.tables.calibration import Predictions
 from tasks.evaluate.task import evaluate
 from tasks.ingest.task import Ingested, ingest, warning_sentences
-from tasks.judge.task import credential, judge
+from tasks.judge.task import judge
 from tasks.lock.task import fit, lock
+from tasks.monitor.credentials import credential
 from tasks.monitor.runs import completed, flow, introduce, log
 from tasks.report.grading.task import report, write_page
 from tasks.store.listing import listed_once

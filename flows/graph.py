@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from flows.logs import without_tracebacks
+from flows.placed import placed
 from flows.plan import Plan, plan, record
 from flows.stage import staged
 from tasks.check.task import data_docs
 from tasks.graph.task import Graphed
 from tasks.graph.task import graph as build
 from tasks.ingest.task import Ingested, ingest
-from tasks.judge.task import credential
 from tasks.llm.budget import Purse
 from tasks.lock.task import Locked, lock
+from tasks.monitor.credentials import credential
 from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.reward.task import draw_graphs
 
@@ -20,13 +21,18 @@ without_tracebacks()
 
 @flow(name="graph")
 def graph(
-    study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
+    study: str,
+    warehouse: str = "data/warehouse",
+    limit: int | None = None,
+    token_budget: int | None = None,
+    engine: str | None = None,
+    address: str | None = None,
 ) -> str:
     """Build the graph of every rubric of a study file and draw it; returns the run's id.
 
-    token_budget: tokens that the annotator may ask for now, see `grade`.
+    token_budget: tokens that the annotator may ask for now, see `grade`, as engine and address.
     """
-    job = plan(study, warehouse, limit)
+    job = placed(plan(study, warehouse, limit), engine, address)
     introduce(job.study.name, flow="graph", backend=job.study.graph.backend)
     data, locked, graphed = stages(job, purse_of(token_budget))
     data_docs(job.run)
@@ -44,7 +50,7 @@ def stages(job: Plan, purse: Purse | None = None) -> tuple[Ingested, Locked, Gra
     data = staged(run, ingest, settings, base, job.limit)
     people = data.gradings, data.judgments
     locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
-    graphed = staged(run, build, settings, base, data.items, locked.bundles, credential, purse)
+    graphed = staged(run, build, settings, base, data.items, locked.bundles, purse, settings.run)
     return data, locked, graphed
 
 

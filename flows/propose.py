@@ -14,10 +14,10 @@ from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import Study, load_study
 from tasks.ingest.task import ingest
-from tasks.judge.task import credential
 from tasks.llm.opening import open_backend
 from tasks.llm.stores import open_replies
 from tasks.lock.rubric import authored, guided
+from tasks.monitor.credentials import credential
 from tasks.store.files import write_atomically
 from tasks.store.warehouse import Warehouse
 

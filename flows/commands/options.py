@@ -43,7 +43,7 @@ TokenBudget = Annotated[
 ]
 EngineName = Annotated[
     str | None,
-    typer.Option("--engine", help="Who judges the shards: local, dask or ray; as the study says if not given."),
+    typer.Option("--engine", help="Who waits for models: local, dask or ray; as the study says if not given."),
 ]
 Address = Annotated[
     str | None,

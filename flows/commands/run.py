@@ -51,13 +51,19 @@ def grade(
 
 
 def graph(
-    study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None, token_budget: TokenBudget = None
+    study: StudyFile,
+    warehouse: WarehouseFolder = HOUSE,
+    limit: Limit = None,
+    token_budget: TokenBudget = None,
+    engine: EngineName = None,
+    address: Address = None,
 ) -> None:
     """Build and draw the graphs of a study's rubrics: which criterion licenses which. No response is looked at."""
+    watch_engine(study, engine)
     with for_people():
         from flows.graph import graph as flow
 
-        flow(str(study), str(warehouse), limit, token_budget)
+        flow(str(study), str(warehouse), limit, token_budget, engine, address)
 
 
 def reward(

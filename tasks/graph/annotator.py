@@ -31,6 +31,11 @@ class Annotator:
     """Says to a person how far it is."""
 
     @property
+    def is_planned(self) -> bool:
+        """Whether somebody is told what it takes before it is asked: where it costs something, and somebody listens."""
+        return self.backend.reads_prose and self.tell is not silent
+
+    @property
     def structured(self) -> bool:
         """Whether the model is held to the contract's JSON Schema; rules of thumb keep it anyway."""
         return self.backend.reads_prose and (self.plan.engine is None or self.plan.engine.structured)

@@ -124,12 +124,8 @@ def _annotated(
     others: Sequence[GraphSubject], annotator: Annotator, ballot: Mapping[str, RubricVotes]
 ) -> dict[str, GraphDraft]:
     """Votes on roles count before pairs are made of them."""
-    if annotator.backend.reads_prose:
-        by_roles = [_questions(subject, {c.id: by_sign(c) for c in subject.criteria}) for subject in others]
-        annotator.tell(
-            f"roles of {len(others):,} rubrics: {planned_calls(role_requests(others, annotator), annotator)}"
-        )
-        annotator.tell(f"pairs, of roughly so many: {planned_calls(pair_requests(by_roles, annotator), annotator)}")
+    if annotator.is_planned:
+        tell_plan(others, annotator)
     roled = ask_roles(others, annotator)
     drafts: dict[str, GraphDraft] = {}
     for subject in others:
@@ -139,7 +135,7 @@ def _annotated(
         voted = _voted_roles(given, origins, ballot[subject.rubric_id])
         drafts[subject.rubric_id] = GraphDraft(subject, *voted, roles_missing=len(given) - len(said))
     asked = [_questions(draft.subject, draft.roles) for draft in drafts.values()]
-    if annotator.backend.reads_prose:
+    if annotator.is_planned:
         annotator.tell(f"pairs: {planned_calls(pair_requests(asked, annotator), annotator)}")
     labelled = ask_dependencies(asked, annotator)
     annotated = dict[str, GraphDraft]()
@@ -147,6 +143,13 @@ def _annotated(
         calls = (*roled[name].calls, *labelled[name].calls)
         annotated[name] = replace(draft, proposals=labelled[name].proposals, calls=calls)
     return annotated
+
+
+def tell_plan(others: Sequence[GraphSubject], annotator: Annotator) -> None:
+    """Says what annotating rubrics takes, before anything is asked."""
+    by_roles = [_questions(subject, {c.id: by_sign(c) for c in subject.criteria}) for subject in others]
+    annotator.tell(f"roles of {len(others):,} rubrics: {planned_calls(role_requests(others, annotator), annotator)}")
+    annotator.tell(f"pairs, of roughly so many: {planned_calls(pair_requests(by_roles, annotator), annotator)}")
 
 
 def _questions(subject: GraphSubject, roles: Mapping[str, Role]) -> PairQuestion:

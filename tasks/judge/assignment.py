@@ -11,6 +11,8 @@ from typing import NamedTuple
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.rows import Graded
+from tasks.llm.pieces import PieceCounts
+from tasks.llm.terms import Terms
 from tasks.store.warehouse import Run
 
 
@@ -38,38 +40,11 @@ class SentAssignment(NamedTuple):
     assignment: Assignment
     inputs: str
     """Under which name the shards' inputs were written."""
-    workers: int
-    """How many judge side by side."""
-    ledger: Path | str | None
-    """Where they count together; None for an encoder in a bucket, which asks nobody."""
-    purse: str | None
-    """The ledger's purse that pays; None without a budget."""
-    step: int
-    """Tokens that a worker draws from it together."""
-    code: str
-    """Digest of the code that sends it: a worker of another version refuses it."""
+    terms: Terms
+    """What the workers have in common."""
 
 
-class ShardCounts(NamedTuple):
-    """What came of shards, in numbers."""
-
-    responses: int = 0
-    unscored: int = 0
-    calls: int = 0
-    """That were paid for."""
-    reused: int = 0
-    """Replies that the reply store had."""
-    tokens: int = 0
-    """Of the calls, prompts and replies."""
-    requests: int = 0
-    """That workers sent to the object store."""
-
-    def plus(self, other: ShardCounts) -> ShardCounts:
-        """Both together."""
-        return ShardCounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
-
-
-def counts_of(graded: Sequence[Graded]) -> ShardCounts:
+def counts_of(graded: Sequence[Graded]) -> PieceCounts:
     """The numbers of what was graded; each repetition by itself."""
     calls = chain.from_iterable(sample.called for sample in graded)
     attempts = list(chain.from_iterable(call.answer.attempts for call in calls))
@@ -77,9 +52,9 @@ def counts_of(graded: Sequence[Graded]) -> ShardCounts:
     gradings = list(chain.from_iterable(sample.gradings for sample in graded))
     unscored = [grading for grading in gradings if grading.scored.score is None]
     tokens = [(reply.prompt_tokens or 0) + (reply.completion_tokens or 0) for reply in paid]
-    return ShardCounts(
-        responses=len(gradings),
-        unscored=len(unscored),
+    return PieceCounts(
+        members=len(gradings),
+        failed=len(unscored),
         calls=len(paid),
         reused=len(attempts) - len(paid),
         tokens=sum(tokens),

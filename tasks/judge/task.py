@@ -2,46 +2,47 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import pyarrow.dataset as ds
-from prefect.blocks.system import Secret
 
-from tasks.contracts.errors import BackendError, InputError, StoreError
+from tasks.contracts.errors import InputError, StoreError
 from tasks.contracts.grader import Grader
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.placement import HERE, Placement
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
-from tasks.judge.assignment import Assignment, ShardCounts
+from tasks.judge.assignment import Assignment
 from tasks.judge.cut import Shard
 from tasks.judge.progress import Progress
 from tasks.judge.rater import rater
 from tasks.judge.rows import Rater
 from tasks.judge.shard_judge import ShardJudge, replies_for, within
 from tasks.judge.shards import libraries_aside, shards, whole_items
-from tasks.judge.shared_out import ShardProgress, at_once, sent_off
+from tasks.judge.shared_out import sent_off
 from tasks.judge.simulated import human_marks
 from tasks.judge.tables import item_counts, shard_cases
 from tasks.judge.worker import ShardWorker
 from tasks.llm.budget import Purse
 from tasks.llm.calls import looking
+from tasks.llm.pieces import PieceCounts, PieceNames, PieceProgress
 from tasks.llm.reply_store import Replies
-from tasks.monitor.artifacts import ProgressBar
+from tasks.llm.terms import at_once
+from tasks.llm.worker import DESKS
+from tasks.monitor.artifacts import saying
+from tasks.monitor.credentials import credential
 from tasks.monitor.crew import Crew
 from tasks.monitor.engines import on_engine
-from tasks.monitor.runs import is_watched, log, task
+from tasks.monitor.runs import task
 from tasks.stats.target import MEAN
 from tasks.store.listing import look_again
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
 
-_WORKER = ShardWorker()
-_NAMED = "PREFECT_API_URL names the one that is asked"
+_WORKER = ShardWorker(DESKS)
 
 
 class JudgedTables(NamedTuple):
@@ -108,7 +109,7 @@ def _judge_here(
     run, plan = assignment.run, assignment.plan
     with replies_for(plan, run.warehouse) as replies, libraries_aside():
         open_ = sum(shard.responses for shard in ordered if not shard.done)
-        progress = Progress(plan.samples * open_, _say(run, assignment.stage))
+        progress = Progress(plan.samples * open_, saying(run.run_id, assignment.stage))
         study_rater = _rater(assignment, replies, grader)
         if token_budget is not None:
             study_rater = within(Purse(token_budget), study_rater)
@@ -134,11 +135,13 @@ def _share_out(
         rule = "a trained grader judges where the command runs: other machines' processors may round its sums otherwise"
         raise InputError(rule, field="run.engine", hint="take engine: local")
     open_ = [shard for shard in ordered if not shard.done]
-    progress = ShardProgress(stage, open_, assignment.plan.samples, _say(run, stage))
+    words = PieceNames(stage, "shards", "responses", "unscored")
+    total = assignment.plan.samples * sum(shard.responses for shard in open_)
+    progress = PieceProgress(words, len(open_), total, saying(run.run_id, stage))
 
-    def done(name: str, counts: ShardCounts) -> None:
+    def done(name: str, counts: PieceCounts) -> None:
         shard = name.split()[-1]
-        if not progress.shards_ended and not run.done(stage, shard):
+        if not progress.pieces_ended and not run.done(stage, shard):
             raise _unseen(run, stage, shard)
         progress.ended(counts)
 
@@ -162,7 +165,7 @@ def _unseen(run: Run, stage: str, shard: str) -> StoreError:
     )
 
 
-def judged_shard(sent: bytes, stage: str, shard: str) -> ShardCounts:
+def judged_shard(sent: bytes, stage: str, shard: str) -> PieceCounts:
     """Judge one shard, wherever this runs.
 
     sent: the pickled `SentAssignment`, for Prefect looks into other parameters.
@@ -173,20 +176,6 @@ def judged_shard(sent: bytes, stage: str, shard: str) -> ShardCounts:
 
 # A name of its own, so that the function travels by its name and meets what its module keeps from shard to shard.
 judge_shard = task(task_run_name="{stage} {shard}")(judged_shard)
-
-
-def credential(name: str) -> str | None:
-    """The value of an environment variable, or of a Prefect secret block for `block:NAME`; None where the variable is
-    not set, BackendError where there is no such block."""
-    if not name.startswith("block:"):
-        return os.environ.get(name)
-    block = name.removeprefix("block:")
-    if not is_watched():
-        raise BackendError(f"secret block '{block}' (judge.engine.key) is kept by a server of Prefect's: {_NAMED}")
-    try:
-        return str(cast(Secret[Any], Secret.load(block)).get())
-    except ValueError:
-        raise BackendError(f"Prefect has no secret block named '{block}' (judge.engine.key): {_NAMED}") from None
 
 
 def _rater(assignment: Assignment, replies: Replies, grader: Grader | None = None) -> Rater:
@@ -200,14 +189,3 @@ def _rater(assignment: Assignment, replies: Replies, grader: Grader | None = Non
     marks = run.read(judgments, ["response_id", "criterion_id", "decision"], theirs)
     human = human_marks(scores.to_pylist(maps_as_pydicts="strict"), marks.to_pylist())
     return rater(plan, base, replies, credential, grader, human)
-
-
-def _say(run: Run, stage: str) -> Callable[[str, float], None]:
-    """Logs a line and shows the share done in Prefect's UI."""
-    bar = ProgressBar(run.run_id, f"{stage}-progress")
-
-    def say(line: str, share: float) -> None:
-        log(line)
-        bar.show(share, line)
-
-    return say

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import pickle
-import socket
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from tasks.contracts.errors import BackendError
-from tasks.judge.assignment import Assignment, SentAssignment, ShardCounts, counts_of
+from tasks.judge.assignment import Assignment, SentAssignment, counts_of
 from tasks.judge.cut import cases_of_shard
 from tasks.judge.rows import Rater
 from tasks.judge.shard_judge import ShardJudge, replies_for
 from tasks.judge.tables import Sheet, sheets_of
-from tasks.llm.budget import SharedPurse
+from tasks.llm.pieces import PieceCounts
 from tasks.llm.reply_store import Replies
 from tasks.llm.sharing import Sharing, shared
-from tasks.store.manifest import code_digest
+from tasks.llm.worker import Desks, opened_ledger, paying, refuse_stranger
 from tasks.store.traffic import requests_sent
 
 if TYPE_CHECKING:
@@ -37,11 +34,11 @@ class _Desk(NamedTuple):
 class ShardWorker:
     """Judges shards as they come; a model is loaded and a rubric read for the first one alone. Threads may share it."""
 
-    def __init__(self) -> None:
-        self._gate = threading.Lock()
-        self._desks: dict[bytes, _Desk] = {}
+    def __init__(self, desks: Desks) -> None:
+        """desks: of the process."""
+        self._desks = desks
 
-    def judge(self, pickled: bytes, shard: str, open_rater: OpenRater) -> ShardCounts:
+    def judge(self, pickled: bytes, shard: str, open_rater: OpenRater) -> PieceCounts:
         """Judges a shard and writes its tables; nothing where they are there already. pickled: the assignment as sent.
 
         BackendError where this worker has another version of the code, or another warehouse; BudgetSpent where the
@@ -51,52 +48,22 @@ class ShardWorker:
         counts = self._judge(pickled, shard, open_rater)
         return counts._replace(requests=requests_sent().since(earlier).total)
 
-    def _judge(self, pickled: bytes, shard: str, open_rater: OpenRater) -> ShardCounts:
+    def _judge(self, pickled: bytes, shard: str, open_rater: OpenRater) -> PieceCounts:
         sent: SentAssignment = pickle.loads(pickled)
         assignment = sent.assignment
-        _refuse_stranger(sent, shard)
+        refuse_stranger(sent.terms.code, assignment.run, sent.inputs, shard)
         if assignment.run.done(assignment.stage, shard):
-            return ShardCounts()
-        desk = self._desk(pickled, open_rater)
+            return PieceCounts()
+        desk = self._desks.desk(pickled, lambda: _opened(sent, open_rater))
         cases = cases_of_shard(assignment.run, sent.inputs, shard, desk.sheets)
-        if sent.purse is None or desk.ledger is None:
-            return counts_of(desk.judge.judge(shard, cases))
-        purse = SharedPurse(desk.ledger, sent.purse, sent.step)
-        try:
+        with paying(sent.terms, desk.ledger) as purse:
             return counts_of(desk.judge.judge(shard, cases, purse))
-        finally:
-            purse.give_back()
-
-    def _desk(self, pickled: bytes, open_rater: OpenRater) -> _Desk:
-        with self._gate:
-            if pickled not in self._desks:
-                self._desks.clear()  # a worker that outlives a command lets go of its model
-                self._desks[pickled] = _opened(pickle.loads(pickled), open_rater)
-            return self._desks[pickled]
 
 
 def _opened(sent: SentAssignment, open_rater: OpenRater) -> _Desk:
-    assignment = sent.assignment
-    from tasks.llm.ledger import CallLedger  # and so SQLAlchemy, which no run of one process needs
-
-    ledger = None if sent.ledger is None else CallLedger(sent.ledger)
+    assignment, ledger = sent.assignment, opened_ledger(sent.terms)
     replies = replies_for(assignment.plan, assignment.run.warehouse)
-    with shared(Sharing(sent.workers, ledger)):
+    with shared(Sharing(sent.terms.workers, ledger)):
         rater = open_rater(assignment, replies)
     sheets = sheets_of(assignment.run, assignment.items, assignment.bundles)
     return _Desk(ShardJudge(assignment, rater, replies), sheets, ledger)
-
-
-def _refuse_stranger(sent: SentAssignment, shard: str) -> None:
-    """BackendError where the worker has not what the command has."""
-    run, host = sent.assignment.run, socket.gethostname()
-    if code_digest() != sent.code:
-        raise BackendError(
-            f"the worker on {host} has another version of rubricflow than this command: install the same one on every "
-            "machine, and start the workers again"
-        )
-    if not run.done(sent.inputs, shard):
-        raise BackendError(
-            f"the worker on {host} does not see {run.folder}: workers need the same warehouse, so name a folder that "
-            "all machines share, or an object store"
-        )

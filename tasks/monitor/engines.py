@@ -46,8 +46,6 @@ def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -
     """
     _refuse_missing(placement)
     _refuse_deaf(placement)
-
-    # The flow travels to workers with what it holds: nothing in here may hold a lock.
     begun: list[bool] = []
 
     def shared_out() -> Result:
@@ -56,13 +54,29 @@ def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -
         room_now = partial(_room_now, placement, runner)
         return work(Crew(placement, _room(placement, room_now()), room_now))
 
+    stays = _Here(shared_out)
+
+    def travels() -> Result:
+        return cast(Result, stays.act())
+
     with _server(placement):
         try:
-            return Flow(shared_out, name=name, task_runner=_runner(placement), validate_parameters=False)()
+            return Flow(travels, name=name, task_runner=_runner(placement), validate_parameters=False)()
         except Exception as error:
             if begun:
                 raise
             raise _unstarted(placement, error) from error
+
+
+class _Here:
+    """What a flow does in this process. Each piece takes its flow along to a worker, with all that the flow holds: this
+    stays behind, with the locks and the lists of pieces that it may hold."""
+
+    def __init__(self, act: Callable[[], Any] = lambda: None) -> None:
+        self.act = act
+
+    def __reduce__(self) -> tuple[type[_Here], tuple[()]]:
+        return _Here, ()
 
 
 def _unstarted(placement: Placement, error: Exception) -> BackendError:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from flows import cli
 from tasks.contracts.errors import BackendError
 from tasks.contracts.tables.judging import Gradings
-from tasks.judge.task import credential
+from tasks.monitor.credentials import credential
 from tasks.store.warehouse import Warehouse
 
 KEY = "sk-secret-of-the-test-71"

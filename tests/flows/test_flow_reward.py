@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from flows import cli
 from flows.trainers import RubricReward
+from tasks.contracts.errors import BackendError
+from tasks.contracts.settings.placement import Placement
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Rewards
 from tasks.store.warehouse import Run, Warehouse
@@ -249,3 +251,25 @@ def test_graphs_and_a_trainers_reward_need_no_response(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", str(house)])
     assert result.exit_code == 2
     assert "there are no responses to judge" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["graph", "reward"])
+def test_graphs_are_asked_for_on_the_engine_that_the_command_names(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines: list[Placement] = []
+
+    def on_engine(placement: Placement, *_: object) -> None:
+        engines.append(placement)
+        raise BackendError("nobody is there")
+
+    monkeypatch.setattr("tasks.graph.task.on_engine", on_engine)
+    monkeypatch.setattr("tasks.graph.task.PACK", 1)
+    study = make_study(tmp_path)
+    study.write_text(STUDY.replace("{file: graphs.yaml}", "{backend: openai, engine: {model: m}}"))
+    items = [{"id": name, "question": f"Why {name}?", "criteria": CRITERIA} for name in "ab"]
+    (tmp_path / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+    words = ["--warehouse", str(tmp_path / "house"), "--engine", "dask", "--address", "tcp://head:8786"]
+    ended = CliRunner().invoke(cli.app, [command, str(study), *words])
+    assert (ended.exit_code, "nobody is there" in ended.stderr) == (2, True), ended.output
+    assert engines == [Placement(engine="dask", address="tcp://head:8786")]

@@ -25,10 +25,11 @@ from tasks.contracts.tables.checks import Checks
 from tasks.judge import task as door
 from tasks.judge.rows import Rater
 from tasks.judge.shards import shards
-from tasks.judge.task import credential, judge
+from tasks.judge.task import judge
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.request import Reply, Request
 from tasks.monitor import artifacts
+from tasks.monitor.credentials import credential
 from tasks.store.warehouse import Run, Warehouse
 
 HOUSE = Path(__file__).resolve().parents[2]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import json
+import math
 import os
 import re
 import signal
@@ -37,14 +38,23 @@ QUIET = {
 }
 
 
+def judged(body: dict[str, Any]) -> object:
+    """What a judge says of every answer."""
+    return {"decisions": {"P": {"evidence": [{"unit": "s1", "quote": "plants need light"}], "level": 1}}}
+
+
 class JudgesServer(ThreadingHTTPServer):
     """Answers every request after the same time, and counts how often each was asked."""
 
     daemon_threads = True
+    request_queue_size = 256
 
-    def __init__(self, latency_s: float) -> None:
+    def __init__(self, latency_s: float, says: Callable[[dict[str, Any]], object] = judged) -> None:
+        """says: the artifact that a request's body gets."""
         super().__init__(("127.0.0.1", 0), _Answer)
-        self.latency_s, self.asked, self.poison = latency_s, Counter[str](), False
+        self.latency_s, self.says, self.asked, self.poison = latency_s, says, Counter[str](), False
+        self.first_s, self.last_s = math.inf, 0.0
+        """By the monotonic clock, when the first request came and the last reply went."""
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -60,13 +70,14 @@ class _Answer(BaseHTTPRequestHandler):
         if self.server.poison and POISON.encode() in body:
             os.kill(_process_of(self.client_address[1]), signal.SIGKILL)
             return
+        self.server.first_s = min(self.server.first_s, time.monotonic())
         time.sleep(self.server.latency_s)
-        quote = [{"unit": "s1", "quote": "plants need light"}]
-        message = {"content": json.dumps({"decisions": {"P": {"evidence": quote, "level": 1}}})}
+        message = {"content": json.dumps(self.server.says(json.loads(body)))}
         answer = {"choices": [{"message": message, "finish_reason": "stop"}], "model": "m"}
         content = json.dumps(answer | {"usage": {"prompt_tokens": 100, "completion_tokens": 20}}).encode()
         with suppress(ConnectionError):  # who asked was killed meanwhile
             self._send(content)
+        self.server.last_s = time.monotonic()
         self.server.asked[hashlib.sha256(body).hexdigest()] += 1
 
     def _send(self, content: bytes) -> None:

@@ -24,8 +24,8 @@ class Placement(Frozen):
     """Of a cluster that runs already: tcp://head:8786 (dask), head:6379 (ray). Without one, a cluster is started on
     this machine and ends with the command."""
     workers: int | None = Field(default=None, ge=1)
-    """Shards that are worked at once; where not given, as many as this machine has processors or the cluster has room
-    for."""
+    """Shards, or packs of rubrics, that are worked at once; where not given, as many as this machine has processors or
+    the cluster has room for."""
 
     @model_validator(mode="after")
     def _is_sound(self) -> Self:

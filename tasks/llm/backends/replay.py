@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tasks.contracts.backends import Choice
-from tasks.contracts.errors import InputError
+from tasks.contracts.errors import InputError, StoreError
 from tasks.llm.opening import KeyOf
 from tasks.llm.recording import Recording, Speaker, read_recording
 from tasks.llm.reply_store import Replies
 from tasks.llm.request import Reply, Request, digest
 
 _MISSING = "not_recorded: "
+
+
+class UnansweredError(StoreError):
+    """A request that should have been answered before has no reply in the store."""
 
 
 def opened(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> Replay | Recorded:
@@ -104,3 +108,27 @@ class ForeignReplay:
             else:
                 artifact = self._read(raw, request)
                 yield index, Reply(text=raw if artifact is None else artifact)
+
+
+class Settled:
+    """Backend of who reads what workers asked: their replies are in the store, and what failed for them fails here in
+    the same words. Any other request is an UnansweredError: nobody has asked it, or into another store."""
+
+    name = "settled"
+    reads_prose = True
+    batch_size = 1024
+    by_subject = False
+
+    def __init__(self, model: str, errors: Mapping[str, str], place: str) -> None:
+        """model: that workers asked. errors: by a request's digest. place: of the reply store, for people."""
+        self.model = model
+        self._errors, self._place = errors, place
+
+    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        """Yields in order."""
+        for index, request in enumerate(requests):
+            error = self._errors.get(digest(request, self.model))
+            if error is None:
+                rule = f"the replies in {self._place} are not all there"
+                raise UnansweredError(f"{rule}: name a reply store that all workers write to; the same command goes on")
+            yield index, Reply(error=error)

@@ -18,18 +18,20 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.engine import Engine
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments, ShardInputs
-from tasks.judge.assignment import Assignment, SentAssignment, ShardCounts
+from tasks.judge.assignment import Assignment, SentAssignment
 from tasks.judge.cut import Shard, cut, cut_stage
 from tasks.judge.rows import Rater
 from tasks.judge.shard_judge import ShardJudge
 from tasks.judge.shards import shards
-from tasks.judge.shared_out import ShardProgress, at_once, sent_off
+from tasks.judge.shared_out import sent_off
 from tasks.judge.tables import item_counts, shard_cases
 from tasks.judge.worker import ShardWorker
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.budget import BudgetSpent
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request
+from tasks.llm.terms import at_once
+from tasks.llm.worker import Desks
 from tasks.stats.target import MEAN
 from tasks.store.warehouse import Run, Warehouse
 
@@ -83,7 +85,7 @@ def test_workers_write_what_one_process_writes(tmp_path_factory: pytest.TempPath
     sent = pickle.dumps(sent_off(assignment, ordered, 2, None))
     names = data.draw(st.permutations([shard.name for shard in ordered]))
     again = data.draw(st.lists(st.sampled_from(names), max_size=3))
-    workers = ShardWorker(), ShardWorker()
+    workers = ShardWorker(Desks()), ShardWorker(Desks())
     for number, name in enumerate([*names, *again]):
         workers[number % 2].judge(sent, name, open_rater)
     assert written(assignment.run) == judged_here(folder / "alone")
@@ -119,7 +121,7 @@ def test_a_budget_ends_the_shards_together_and_pays_for_nothing_twice(tmp_path: 
     calls = 0
     while not all(assignment.run.done("judge", shard.name) for shard in ordered):
         sent = pickle.dumps(sent_off(assignment, ordered, 2, 5_000))
-        workers = ShardWorker(), ShardWorker()
+        workers = ShardWorker(Desks()), ShardWorker(Desks())
         for number, shard in enumerate(ordered):
             with suppress(BudgetSpent):
                 workers[number % 2].judge(sent, shard.name, open_rater)
@@ -132,9 +134,10 @@ def test_a_budget_ends_the_shards_together_and_pays_for_nothing_twice(tmp_path: 
 
 def test_a_worker_of_another_version_refuses(tmp_path: Path) -> None:
     assignment, ordered = assigned(tmp_path)
-    sent = sent_off(assignment, ordered, 1, None)._replace(code="another")
+    sent = sent_off(assignment, ordered, 1, None)
+    sent = sent._replace(terms=sent.terms._replace(code="another"))
     with pytest.raises(BackendError, match="has another version of rubricflow"):
-        ShardWorker().judge(pickle.dumps(sent), ordered[0].name, open_rater)
+        ShardWorker(Desks()).judge(pickle.dumps(sent), ordered[0].name, open_rater)
 
 
 def test_a_worker_that_sees_another_warehouse_refuses(tmp_path: Path) -> None:
@@ -143,7 +146,7 @@ def test_a_worker_that_sees_another_warehouse_refuses(tmp_path: Path) -> None:
     elsewhere = Warehouse.open(tmp_path / "elsewhere").run("run")
     moved = sent._replace(assignment=Assignment(**{**vars(sent.assignment), "run": elsewhere}))
     with pytest.raises(BackendError, match=r"does not see .*elsewhere.*folder that all machines share"):
-        ShardWorker().judge(pickle.dumps(moved), ordered[0].name, open_rater)
+        ShardWorker(Desks()).judge(pickle.dumps(moved), ordered[0].name, open_rater)
 
 
 def test_what_is_sent_is_small_and_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,32 +157,10 @@ def test_what_is_sent_is_small_and_found_from_anywhere(tmp_path: Path, monkeypat
     monkeypatch.chdir("/")
     back: SentAssignment = pickle.loads(pickle.dumps(sent))
     assert back.assignment.base == tmp_path / "relative"
-    assert ShardWorker().judge(pickle.dumps(back), ordered[0].name, open_rater).responses == ordered[0].responses
+    assert ShardWorker(Desks()).judge(pickle.dumps(back), ordered[0].name, open_rater).members == ordered[0].responses
 
 
 def test_no_more_shards_at_once_than_the_server_takes_calls() -> None:
     asking = Judge(protocol="rulers", backend="openai", engine=Engine(model="m", concurrency=5))
     assert [at_once(asking, room, 100) for room in (3, 8)] == [3, 5]
     assert [at_once(PLAN, room, 4) for room in (3, 8)] == [3, 4]
-
-
-def test_the_last_line_counts_everything() -> None:
-    lines: list[tuple[str, float]] = []
-    ticks = iter(range(0, 1000, 10))
-    progress = ShardProgress(
-        "judge",
-        [Shard("00000", 30, False), Shard("00001", 10, False)],
-        2,
-        lambda line, share: lines.append((line, share)),
-        lambda: float(next(ticks)),
-    )
-    progress.ended(ShardCounts(60, 1, 55, 5, 5_000))
-    progress.ended(ShardCounts(20, 0, 20, 0, 1_000))
-    assert lines == [
-        (
-            "judge: 1/2 shards, 60/80 responses, 6/s, 55 calls, 5 replies reused, 1 unscored, 5,000 tokens, "
-            "about 10 s left",
-            0.5,
-        ),
-        ("judge: 2/2 shards, 80/80 responses, 4/s, 75 calls, 5 replies reused, 1 unscored, 6,000 tokens", 1.0),
-    ]

@@ -5,7 +5,7 @@ import pytest
 from tasks.contracts.errors import BackendError
 from tasks.llm.backend import Backend
 from tasks.llm.backends.offline import Offline
-from tasks.llm.backends.replay import ForeignReplay, Replay
+from tasks.llm.backends.replay import ForeignReplay, Replay, Settled, UnansweredError
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Message, Reply, Request, digest
@@ -51,6 +51,14 @@ def test_replay_answers_from_the_store_and_else_says_so():
         known, unknown = (reply for _, reply in backend.answer([asking("other subject"), asking("a", "other")]))
     assert known.text == "kept"
     assert unknown.error.startswith("not_recorded: ")
+
+
+def test_what_failed_for_workers_fails_in_the_same_words_and_anything_else_is_no_error_reply():
+    backend: Backend = Settled("m", {digest(asking("a"), "m"): "down: no"}, "replies.sqlite")
+    ((_, failed),) = backend.answer([asking("a")])
+    assert failed.error == "down: no"
+    with pytest.raises(UnansweredError, match=r"replies in replies\.sqlite are not all there"):
+        list(backend.answer([asking("a"), asking("b", "other")]))
 
 
 def test_foreign_replay_reads_leaves_and_misses():

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,6 +125,27 @@ def test_an_engine_that_does_not_start_is_told_in_words(installed: None, monkeyp
         BackendError, match=r"dask cluster of this command did not start: .* during startup\.; the same"
     ):
         on_engine(DASK, "shards", lambda crew: None)
+
+
+@given(names=st.lists(st.text(), max_size=50))
+def test_what_a_flow_holds_stays_where_the_command_runs(names: list[str]) -> None:
+    sizes, gate, pieces = [], threading.Lock(), names * 1_000
+
+    def flow(function: Callable[[], Any], **_: Any) -> Callable[[], Any]:
+        sizes.append(len(cloudpickle.dumps(function)))  # as Prefect sends it with each piece
+        return lambda: None
+
+    def work(crew: Crew) -> int:
+        with gate:
+            return len(pieces)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(engines, "find_spec", lambda name: name)
+        patched.setattr(engines, "_server", lambda placement: nullcontext())
+        patched.setattr(engines, "_runner", lambda placement: None)
+        patched.setattr(engines, "Flow", flow)
+        on_engine(DASK, "shards", work)
+    assert sizes[0] < 5_000
 
 
 class Waiting:

@@ -1,0 +1,114 @@
+"""Rubrics in packs, which workers of a cluster ask about: every reply goes into the store, and the command builds the
+graphs of what it finds there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tasks.contracts.reference import TableRef
+from tasks.contracts.settings.graph import Graphs
+from tasks.graph.annotator import Annotator
+from tasks.graph.build import Built, build
+from tasks.graph.subject import GraphSubject
+from tasks.graph.votes import Vote
+from tasks.llm.backend import Backend
+from tasks.llm.backends.replay import UnansweredError
+from tasks.llm.calls import Watched
+from tasks.llm.pieces import PieceCounts
+from tasks.llm.request import Reply, Request, digest
+from tasks.llm.terms import Terms
+from tasks.store.warehouse import Run
+
+PACK = 50
+"""Rubrics of a pack: of HealthBench's size they take some 500 calls."""
+_NO_REPLY = "no_reply: the backend gave no reply"
+
+
+class Pack(NamedTuple):
+    """Rubrics that one worker asks about, by id."""
+
+    rubric_ids: tuple[str, ...]
+    votes: tuple[Vote, ...]
+    """On their roles, which decide what pairs there are. Those on edges change no request."""
+
+    @property
+    def name(self) -> str:
+        """As people and Prefect see it."""
+        return f"{self.rubric_ids[0]} to {self.rubric_ids[-1]}"
+
+
+class Assignment(NamedTuple):
+    """What is annotated, how, and where it is: everything by name and reference."""
+
+    run: Run
+    plan: Graphs
+    base: Path
+    items: TableRef
+    bundles: TableRef
+
+
+class SentAssignment(NamedTuple):
+    """An assignment on its way to workers, the same for all packs."""
+
+    assignment: Assignment
+    terms: Terms
+    """What the workers have in common."""
+
+
+class AnsweredPack(NamedTuple):
+    """What came of a pack beside the replies."""
+
+    counts: PieceCounts
+    errors: Mapping[str, str]
+    """Digest of a request that got no reply → why: the reply store keeps no errors."""
+
+
+def packs_of(rubric_ids: Iterable[str], votes: Iterable[Vote], size: int) -> list[Pack]:
+    """The rubrics in packs of at most so many, in their order."""
+    on_roles: dict[str, list[Vote]] = {}
+    for vote in votes:
+        if len(vote.on) == 1:
+            on_roles.setdefault(vote.rubric_id, []).append(vote._replace(comment=None))
+    names = list(rubric_ids)
+    parts = [tuple(names[start : start + size]) for start in range(0, len(names), size)]
+    return [Pack(part, tuple(vote for name in part for vote in on_roles.get(name, ()))) for part in parts]
+
+
+def built_pack(pack: Pack, subjects: Mapping[str, GraphSubject], annotator: Annotator) -> list[Built]:
+    """The graphs of a pack's rubrics, but for votes on edges."""
+    return build({name: subjects[name] for name in pack.rubric_ids}, {}, pack.votes, annotator)
+
+
+def is_answered(pack: Pack, subjects: Mapping[str, GraphSubject], settled: Annotator) -> bool:
+    """Whether the reply store holds all that a pack asks for. settled: asks nobody."""
+    try:
+        built_pack(pack, subjects, settled)
+    except UnansweredError:
+        return False
+    return True
+
+
+def answered_pack(
+    pack: Pack,
+    subjects: Mapping[str, GraphSubject],
+    backend: Backend,
+    annotating: Callable[[Backend], Annotator],
+) -> AnsweredPack:
+    """Asks for all that a pack's graphs are made of. annotating: the annotator that asks a backend."""
+    told: dict[str, Reply] = {}
+
+    def tell(request: Request, reply: Reply) -> None:
+        told[digest(request, backend.model, backend.by_subject)] = reply
+
+    graphs = built_pack(pack, subjects, annotating(Watched(backend, tell)))
+    calls = [call for built in graphs for call in built.draft.calls]
+    lacking = [call["request_digest"] for call in calls if call["reply"] is None]
+    errors = {key: (told[key].error if key in told else None) or _NO_REPLY for key in lacking}
+    return AnsweredPack(_counts(pack, len(calls), list(told.values()), len(errors)), errors)
+
+
+def _counts(pack: Pack, attempts: int, paid: Sequence[Reply], failed: int) -> PieceCounts:
+    tokens = sum((reply.prompt_tokens or 0) + (reply.completion_tokens or 0) for reply in paid)
+    return PieceCounts(len(pack.rubric_ids), failed, len(paid), attempts - len(paid), tokens)
