@@ -107,7 +107,7 @@ def _inference(judged: Locals, settings: Reward, unscored: Unscored) -> list[Rec
     small = np.array([len(graph.criteria) <= SMALL for graph in judged.batch.wired])[judged.batch.rubric_index]
     if not small.any():
         return []
-    on_small_graphs = judged.only(small)
+    on_small_graphs = judged if small.all() else judged.only(small)
     near = aggregate(on_small_graphs.batch, "gear", inference="topological", unscored=unscored)
     exact = aggregate(on_small_graphs.batch, "gear", inference="exact", unscored=unscored)
     note = f"graphs of at most {SMALL} criteria"

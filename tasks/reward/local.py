@@ -22,6 +22,7 @@ from tasks.reward.shares import Worth, refuse, shares, starts, where
 from tasks.reward.top_level import TopLevelCriteria
 from tasks.reward.wire import Batch, Shorts, Wired, batch
 from tasks.stats.arrays import Bools, Ints
+from tasks.stats.bootstrap import cluster_codes
 
 ROWS = 200_000
 """Judgments that are taken as numbers at a time."""
@@ -46,10 +47,15 @@ class Locals:
 
     @cached_property
     def item(self) -> Ints:
-        """(n,) number of each response's item, items in the order of their ids: what a bootstrap resamples."""
+        """(n,) number of each response's item, items in the order of their ids."""
         item_ids = pc.unique(self.item_id)
         ordered = item_ids.take(pc.sort_indices(item_ids))
         return np.asarray(pc.index_in(self.item_id, value_set=ordered), dtype=np.int64)
+
+    @cached_property
+    def clusters(self) -> tuple[Ints, int]:
+        """What a bootstrap resamples, as `cluster_codes` gives it: the items."""
+        return cluster_codes(self.item)
 
     def part(self, responses: slice) -> Locals:
         """Some neighbouring responses, as `Batch.part` takes them."""

@@ -18,7 +18,7 @@ from tasks.reward.variance import reward_variances
 from tasks.reward.wire import Batch
 from tasks.stats.arrays import Floats, Ints
 
-PART = 500_000
+PART = 1_000_000
 """Responses, criteria and dependencies whose rows are in a part, together; more only where one response has more."""
 
 

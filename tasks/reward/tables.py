@@ -25,6 +25,7 @@ from tasks.reward.rows import cases, rewards
 from tasks.reward.wire import Wired
 from tasks.stats.arrays import Floats
 from tasks.stats.target import target_scores
+from tasks.store.shards import give_back
 from tasks.store.warehouse import Run
 
 _JUDGED = ["response_id", "criterion_id", "rater_id", "sample", "decision", "level_probabilities", "action"]
@@ -70,7 +71,8 @@ def judged_responses(
     """The local scores of the responses that are rewarded."""
     rubric_of = _pairs(run.read(items, ["item_id", "rubric_id"]))
     item_of = _pairs(run.read(responses, ["response_id", "item_id"]))
-    return local_scores(_judged_rows(run, judgments, settings), item_of, rubric_of, locked, wired, settings.local)
+    rows = _judged_rows(run, judgments, settings)
+    return local_scores(rows, item_of, rubric_of, locked, wired, settings.local)
 
 
 def _judged_rows(run: Run, judgments: TableRef, settings: Reward) -> pa.Table:
@@ -89,6 +91,7 @@ def _coded(rows: pa.Table) -> pa.Table:
     """The rows with every id once and numbers in its place: half the memory."""
     for name in ("response_id", "criterion_id", "rater_id"):
         rows = rows.set_column(rows.column_names.index(name), name, rows[name].dictionary_encode())
+        give_back()
     return rows
 
 

@@ -17,7 +17,7 @@ from tasks.reward.factors import Lesson, read_factors, taught
 from tasks.reward.tables import judged_responses, scores_to_learn, write_rewards
 from tasks.reward.wire import Wired, wire
 from tasks.store.naming import named
-from tasks.store.shards import Rows
+from tasks.store.shards import Rows, give_back
 from tasks.store.warehouse import Run
 
 
@@ -62,6 +62,7 @@ def reward(
             }
 
         judged = judged_responses(run, items, responses, judgments, locked, wiring(settings.eta), settings)
+        give_back()
         scores = run.read(gradings, ["response_id", "rater_id", "rater_kind", "score"])
         lesson = Lesson([], [])
         if settings.learn:
