@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pyarrow.dataset as ds
 from prefect.blocks.system import Secret
 
-from tasks.contracts.errors import BackendError, InputError, StoreError
+from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.grader import Grader
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.judge import Judge
@@ -31,14 +31,14 @@ from tasks.judge.worker import ShardWorker
 from tasks.llm.budget import Purse
 from tasks.llm.calls import looking
 from tasks.llm.reply_store import Replies
-from tasks.monitor.artifacts import ProgressBar
+from tasks.monitor.artifacts import told
 from tasks.monitor.crew import Crew
 from tasks.monitor.engines import on_engine
-from tasks.monitor.runs import is_watched, log, task
+from tasks.monitor.runs import is_watched, task
 from tasks.stats.target import MEAN
-from tasks.store.listing import look_again
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
+from tasks.store.workers import refuse_unseen
 
 _WORKER = ShardWorker()
 _NAMED = "PREFECT_API_URL names the one that is asked"
@@ -108,7 +108,7 @@ def _judge_here(
     run, plan = assignment.run, assignment.plan
     with replies_for(plan, run.warehouse) as replies, libraries_aside():
         open_ = sum(shard.responses for shard in ordered if not shard.done)
-        progress = Progress(plan.samples * open_, _say(run, assignment.stage))
+        progress = Progress(plan.samples * open_, told(run.run_id, assignment.stage))
         study_rater = _rater(assignment, replies, grader)
         if token_budget is not None:
             study_rater = within(Purse(token_budget), study_rater)
@@ -134,12 +134,11 @@ def _share_out(
         rule = "a trained grader judges where the command runs: other machines' processors may round its sums otherwise"
         raise InputError(rule, field="run.engine", hint="take engine: local")
     open_ = [shard for shard in ordered if not shard.done]
-    progress = ShardProgress(stage, open_, assignment.plan.samples, _say(run, stage))
+    progress = ShardProgress(stage, open_, assignment.plan.samples, told(run.run_id, stage))
 
     def done(name: str, counts: ShardCounts) -> None:
-        shard = name.split()[-1]
-        if not progress.shards_ended and not run.done(stage, shard):
-            raise _unseen(run, stage, shard)
+        if not progress.shards_ended:
+            refuse_unseen(run, stage, [name.split()[-1]])
         progress.ended(counts)
 
     def work(crew: Crew) -> None:
@@ -149,17 +148,7 @@ def _share_out(
         crew.each(judge_shard, pieces, workers, done)
 
     on_engine(placement, f"{stage} shards", work)
-    look_again(run.folder)
-    names = [shard.name for shard in open_]
-    for name in sorted(set(names) - run.finished(stage, names)):
-        raise _unseen(run, stage, name)
-
-
-def _unseen(run: Run, stage: str, shard: str) -> StoreError:
-    """What is said where a shard that a worker has judged is not in this warehouse."""
-    return StoreError(
-        f"a worker judged {stage} {shard}, and {run.place} does not hold it: name a warehouse that all see"
-    )
+    refuse_unseen(run, stage, [shard.name for shard in open_])
 
 
 def judged_shard(sent: bytes, stage: str, shard: str) -> ShardCounts:
@@ -200,14 +189,3 @@ def _rater(assignment: Assignment, replies: Replies, grader: Grader | None = Non
     marks = run.read(judgments, ["response_id", "criterion_id", "decision"], theirs)
     human = human_marks(scores.to_pylist(maps_as_pydicts="strict"), marks.to_pylist())
     return rater(plan, base, replies, credential, grader, human)
-
-
-def _say(run: Run, stage: str) -> Callable[[str, float], None]:
-    """Logs a line and shows the share done in Prefect's UI."""
-    bar = ProgressBar(run.run_id, f"{stage}-progress")
-
-    def say(line: str, share: float) -> None:
-        log(line)
-        bar.show(share, line)
-
-    return say

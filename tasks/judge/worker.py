@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import pickle
-import socket
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from tasks.contracts.errors import BackendError
 from tasks.judge.assignment import Assignment, SentAssignment, ShardCounts, counts_of
 from tasks.judge.cut import cases_of_shard
 from tasks.judge.rows import Rater
@@ -17,8 +14,8 @@ from tasks.judge.tables import Sheet, sheets_of
 from tasks.llm.budget import SharedPurse
 from tasks.llm.reply_store import Replies
 from tasks.llm.sharing import Sharing, shared
-from tasks.store.manifest import code_digest
 from tasks.store.traffic import requests_sent
+from tasks.store.workers import Desk, refuse_stranger
 
 if TYPE_CHECKING:
     from tasks.llm.ledger import CallLedger
@@ -38,8 +35,7 @@ class ShardWorker:
     """Judges shards as they come; a model is loaded and a rubric read for the first one alone. Threads may share it."""
 
     def __init__(self) -> None:
-        self._gate = threading.Lock()
-        self._desks: dict[bytes, _Desk] = {}
+        self._desk = Desk[_Desk]()
 
     def judge(self, pickled: bytes, shard: str, open_rater: OpenRater) -> ShardCounts:
         """Judges a shard and writes its tables; nothing where they are there already. pickled: the assignment as sent.
@@ -54,10 +50,10 @@ class ShardWorker:
     def _judge(self, pickled: bytes, shard: str, open_rater: OpenRater) -> ShardCounts:
         sent: SentAssignment = pickle.loads(pickled)
         assignment = sent.assignment
-        _refuse_stranger(sent, shard)
+        refuse_stranger(assignment.run, sent.inputs, shard, sent.code)
         if assignment.run.done(assignment.stage, shard):
             return ShardCounts()
-        desk = self._desk(pickled, open_rater)
+        desk = self._desk.kept(pickled, lambda: _opened(sent, open_rater))
         cases = cases_of_shard(assignment.run, sent.inputs, shard, desk.sheets)
         if sent.purse is None or desk.ledger is None:
             return counts_of(desk.judge.judge(shard, cases))
@@ -66,13 +62,6 @@ class ShardWorker:
             return counts_of(desk.judge.judge(shard, cases, purse))
         finally:
             purse.give_back()
-
-    def _desk(self, pickled: bytes, open_rater: OpenRater) -> _Desk:
-        with self._gate:
-            if pickled not in self._desks:
-                self._desks.clear()  # a worker that outlives a command lets go of its model
-                self._desks[pickled] = _opened(pickle.loads(pickled), open_rater)
-            return self._desks[pickled]
 
 
 def _opened(sent: SentAssignment, open_rater: OpenRater) -> _Desk:
@@ -86,17 +75,3 @@ def _opened(sent: SentAssignment, open_rater: OpenRater) -> _Desk:
     sheets = sheets_of(assignment.run, assignment.items, assignment.bundles)
     return _Desk(ShardJudge(assignment, rater, replies), sheets, ledger)
 
-
-def _refuse_stranger(sent: SentAssignment, shard: str) -> None:
-    """BackendError where the worker has not what the command has."""
-    run, host = sent.assignment.run, socket.gethostname()
-    if code_digest() != sent.code:
-        raise BackendError(
-            f"the worker on {host} has another version of rubricflow than this command: install the same one on every "
-            "machine, and start the workers again"
-        )
-    if not run.done(sent.inputs, shard):
-        raise BackendError(
-            f"the worker on {host} does not see {run.folder}: workers need the same warehouse, so name a folder that "
-            "all machines share, or an object store"
-        )

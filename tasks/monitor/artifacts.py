@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from prefect.artifacts import (
 )
 from prefect.events import emit_event
 
-from tasks.monitor.runs import in_run
+from tasks.monitor.runs import in_run, log
 
 Event = Literal["rubricflow.checkpoint.failed", "rubricflow.gate.missed"]
 """What automations.yaml waits for."""
@@ -56,3 +56,14 @@ class ProgressBar:
         """share: 0 to 1; line: what is being done."""
         if self._artifact is not None:
             update_progress_artifact(cast(UUID, self._artifact), progress=100 * share, description=line)
+
+
+def told(run_id: str, stage: str) -> Callable[[str, float], None]:
+    """What tells how far a stage is: logs a line, and shows the share done in Prefect's UI."""
+    bar = ProgressBar(run_id, f"{stage}-progress")
+
+    def tell(line: str, share: float) -> None:
+        log(line)
+        bar.show(share, line)
+
+    return tell
