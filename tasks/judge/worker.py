@@ -74,4 +74,3 @@ def _opened(sent: SentAssignment, open_rater: OpenRater) -> _Desk:
         rater = open_rater(assignment, replies)
     sheets = sheets_of(assignment.run, assignment.items, assignment.bundles)
     return _Desk(ShardJudge(assignment, rater, replies), sheets, ledger)
-
