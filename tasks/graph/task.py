@@ -35,8 +35,7 @@ from tasks.llm.opening import model_of, open_backend
 from tasks.llm.pieces import PieceNames, PieceProgress
 from tasks.llm.reply_store import Replies
 from tasks.llm.stores import open_replies, shown_place
-from tasks.llm.terms import Terms, at_once, from_anywhere, terms_of, tokens_drawn
-from tasks.llm.worker import DESKS
+from tasks.llm.terms import Terms, at_once, terms_of, tokens_drawn, with_replies_from_anywhere
 from tasks.monitor.artifacts import saying
 from tasks.monitor.credentials import credential
 from tasks.monitor.crew import Crew
@@ -45,6 +44,7 @@ from tasks.monitor.runs import task
 from tasks.store.naming import named
 from tasks.store.shards import Rows
 from tasks.store.warehouse import Run
+from tasks.store.workers import DESKS
 
 _WORKER = PackWorker(DESKS)
 
@@ -150,7 +150,7 @@ def _share_out(
     assignment: Assignment, packs: Sequence[Pack], purse: Purse | None, placement: Placement
 ) -> Mapping[str, str]:
     """Has the workers of a cluster ask about packs; the errors of requests that got no reply, by digest."""
-    run, plan = from_anywhere(assignment.run), assignment.plan
+    run, plan = with_replies_from_anywhere(assignment.run), assignment.plan
     words = PieceNames("graph", "packs", "rubrics", "requests failed")
     rubrics = sum(len(pack.rubric_ids) for pack in packs)
     progress = PieceProgress(words, len(packs), rubrics, saying(run.run_id, "graph"))

@@ -17,8 +17,9 @@ from tasks.llm.budget import Budgeted
 from tasks.llm.reply_store import Replies
 from tasks.llm.sharing import Sharing, shared
 from tasks.llm.stores import open_replies
-from tasks.llm.worker import Desks, opened_ledger, paying, refuse_stranger
+from tasks.llm.worker import opened_ledger, paying
 from tasks.store.traffic import requests_sent
+from tasks.store.workers import Desks, refuse_stranger
 
 if TYPE_CHECKING:
     from tasks.llm.ledger import CallLedger
@@ -52,7 +53,7 @@ class PackWorker:
         earlier = requests_sent()
         sent: SentAssignment = pickle.loads(pickled)
         run, plan, *_, bundles = sent.assignment
-        refuse_stranger(sent.terms.code, run, bundles.stage, "all")
+        refuse_stranger(run, bundles.stage, "all", sent.terms.code)
         desk = self._desks.desk(pickled, lambda: _opened(sent, open_backend))
         with paying(sent.terms, desk.ledger) as purse:
             backend = Budgeted(desk.backend, purse) if purse else desk.backend

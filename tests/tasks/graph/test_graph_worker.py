@@ -36,8 +36,8 @@ from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request, digest
 from tasks.llm.sharing import Sharing, sharing
 from tasks.llm.terms import terms_of
-from tasks.llm.worker import Desks
 from tasks.store.warehouse import Run, Warehouse
+from tasks.store.workers import Desks
 
 DASK = Placement(engine="dask")
 MODEL = {"backend": "openai", "engine": {"model": "m"}, "pairs_per_call": 3}
