@@ -13,7 +13,7 @@ FITTED = "fitted"
 """The shard that holds the mappings: by what is read of it every pack is predicted, whoever does it, and when."""
 
 
-class Assignment(NamedTuple):
+class PredictionAssignment(NamedTuple):
     """What predictions are made of; the same for every pack of a run."""
 
     run: Run
@@ -25,15 +25,15 @@ class Assignment(NamedTuple):
     bundles: TableRef
 
 
-class SentAssignment(NamedTuple):
+class SentPrediction(NamedTuple):
     """An assignment on its way to workers."""
 
-    assignment: Assignment
+    assignment: PredictionAssignment
     code: str
     """Digest of the code that sends it: a worker of another version refuses it."""
 
 
-class Pack(NamedTuple):
+class GradingPack(NamedTuple):
     """Gradings that are predicted and written together: neighbours in the order of item and response, with all of a
     response in one pack."""
 

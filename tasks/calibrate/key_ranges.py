@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.calibrate.assignment import Pack
+from tasks.calibrate.assignment import GradingPack
 from tasks.calibrate.rows import GRADING, whole_responses
 from tasks.contracts.errors import StoreError
 from tasks.contracts.reference import TableRef
@@ -22,14 +22,16 @@ def in_packs(run: Run, gradings: TableRef, rows: int) -> Iterator[tuple[str, pa.
     return _numbered(whole_responses(in_order(run, gradings, GRADING, KEYS), rows))
 
 
-def packs(run: Run, gradings: TableRef, rows: int) -> Iterator[Pack]:
+def packs(run: Run, gradings: TableRef, rows: int) -> Iterator[GradingPack]:
     """The packs of `in_packs` without their gradings, for which only keys are read."""
     for name, keys in _numbered(whole_responses(in_order(run, gradings, KEYS, KEYS), rows)):
         first, last = keys.take([0, len(keys) - 1]).select(KEYS).to_pylist()
-        yield Pack(name, len(keys), (first["item_id"], first["response_id"]), (last["item_id"], last["response_id"]))
+        yield GradingPack(
+            name, len(keys), (first["item_id"], first["response_id"]), (last["item_id"], last["response_id"])
+        )
 
 
-def gradings_of(run: Run, gradings: TableRef, pack: Pack) -> pa.Table:
+def gradings_of(run: Run, gradings: TableRef, pack: GradingPack) -> pa.Table:
     """The gradings of a pack as `in_packs` gives them, read from the files that hold any of its keys; StoreError if
     they are not as many."""
     rows = run.read(gradings, GRADING, _between(pack.first, pack.last))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.calibrate.assignment import FITTED, STAGE, Assignment
+from tasks.calibrate.assignment import FITTED, STAGE, PredictionAssignment
 from tasks.calibrate.calibration import ScaleMapping, read_calibration
 from tasks.calibrate.predict import predict
 from tasks.calibrate.rows import Item, by_item
@@ -23,7 +23,7 @@ TEXT_ROWS = 2_000
 class Predictor:
     """Predicts packs of a run's gradings by the mappings that it keeps."""
 
-    def __init__(self, assignment: Assignment, bundle_of: Mapping[str, Bundle], texts: Texts) -> None:
+    def __init__(self, assignment: PredictionAssignment, bundle_of: Mapping[str, Bundle], texts: Texts) -> None:
         """StoreError where nothing is fitted yet."""
         self._assignment, self._bundles, self._texts = assignment, bundle_of, texts
         self._mappings = fitted_mappings(assignment)
@@ -58,14 +58,14 @@ class Predictor:
         return pa.concat_tables(tables)
 
 
-def fitted_mappings(assignment: Assignment) -> dict[str, ScaleMapping]:
+def fitted_mappings(assignment: PredictionAssignment) -> dict[str, ScaleMapping]:
     """Item → its mapping as the run keeps it, to the last bit; StoreError where nothing is fitted yet."""
     contents = assignment.run.shard(Calibrations, STAGE, FITTED)["content"].to_pylist()
     mappings = [read_calibration(content) for content in contents]
     return {item: mapping for mapping in mappings for item in mapping.rules}
 
 
-def read_bundles(assignment: Assignment) -> dict[str, Bundle]:
+def read_bundles(assignment: PredictionAssignment) -> dict[str, Bundle]:
     """Item → its bundle."""
     run = assignment.run
     locked = unlocked(run.read(assignment.bundles).to_pylist())
@@ -73,7 +73,7 @@ def read_bundles(assignment: Assignment) -> dict[str, Bundle]:
     return {row["item_id"]: locked[row["rubric_id"]] for row in rubrics}
 
 
-def read_texts(assignment: Assignment, bundle_of: Mapping[str, Bundle]) -> Texts:
+def read_texts(assignment: PredictionAssignment, bundle_of: Mapping[str, Bundle]) -> Texts:
     """What reads the run's texts."""
     run, plan, items, responses, *_ = assignment
     return Texts(run, plan, items, responses, bundle_of)

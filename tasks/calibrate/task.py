@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from tasks.calibrate.assignment import FITTED, STAGE, Assignment, Pack
+from tasks.calibrate.assignment import FITTED, STAGE, GradingPack, PredictionAssignment
 from tasks.calibrate.fit import fit_items
 from tasks.calibrate.key_ranges import in_packs, packs
 from tasks.calibrate.labels import TAUGHT
@@ -16,7 +16,7 @@ from tasks.calibrate.predictions import Predictor, read_bundles, read_texts
 from tasks.calibrate.progress import PackProgress
 from tasks.calibrate.rows import GRADING, graded_items, only_rater
 from tasks.calibrate.run_texts import Texts, among
-from tasks.calibrate.worker import PackWorker, sent_off
+from tasks.calibrate.worker import PredictionWorker, sent_off
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
@@ -35,7 +35,7 @@ from tasks.store.workers import DESKS, refuse_unseen
 
 SHARD_ROWS = 20_000
 """Gradings that are predicted and written at a time, more only where one response has more."""
-_WORKER = PackWorker(DESKS)
+_WORKER = PredictionWorker(DESKS)
 
 
 class Calibrated(NamedTuple):
@@ -66,7 +66,7 @@ def calibrate(
     takes time, because texts are read for it.
     """
     if not run.done(STAGE, "all"):
-        assignment = Assignment(run, study.calibration, items, responses, gradings, bundles)
+        assignment = PredictionAssignment(run, study.calibration, items, responses, gradings, bundles)
         bundle_of = read_bundles(assignment)
         texts = read_texts(assignment, bundle_of)
         if not run.done(STAGE, FITTED):
@@ -78,7 +78,7 @@ def calibrate(
 
 
 def _fitted(
-    assignment: Assignment, study: Study, people: TableRef, bundle_of: Mapping[str, Bundle], texts: Texts
+    assignment: PredictionAssignment, study: Study, people: TableRef, bundle_of: Mapping[str, Bundle], texts: Texts
 ) -> dict[type[Row], Rows]:
     """The mappings and what they were chosen by, as tables."""
     run, _, _, responses, gradings, _ = assignment
@@ -96,7 +96,7 @@ def _fitted(
     }
 
 
-def _predict(assignment: Assignment, predictor: Predictor, placement: Placement) -> None:
+def _predict(assignment: PredictionAssignment, predictor: Predictor, placement: Placement) -> None:
     """Predicts the packs that are not done: here, or by workers where there are several."""
     run, gradings = assignment.run, assignment.gradings
     finished = run.finished(STAGE, run.shards(STAGE))
@@ -116,7 +116,9 @@ def _predict(assignment: Assignment, predictor: Predictor, placement: Placement)
             progress.predicted(len(rows))
 
 
-def _share_out(assignment: Assignment, open_: list[Pack], placement: Placement, progress: PackProgress) -> None:
+def _share_out(
+    assignment: PredictionAssignment, open_: list[GradingPack], placement: Placement, progress: PackProgress
+) -> None:
     """Has the workers of a cluster predict packs."""
     run, sent, seen = assignment.run, pickle.dumps(sent_off(assignment)), list[str]()
 
@@ -137,7 +139,7 @@ def _share_out(assignment: Assignment, open_: list[Pack], placement: Placement, 
 def predicted_pack(sent: bytes, name: str, pack: bytes) -> int:
     """Predict one pack, wherever this runs; its number of gradings.
 
-    sent, pack: the pickled `SentAssignment` and `Pack`, for Prefect looks into other parameters.
+    sent, pack: the pickled `SentPrediction` and `GradingPack`, for Prefect looks into other parameters.
     """
     return _WORKER.predict(sent, pickle.loads(pack))
 

@@ -14,11 +14,11 @@ from builders.models import byte_model
 from texts_scene import plan, run_of
 
 from tasks.calibrate import run_texts, task
-from tasks.calibrate.assignment import Assignment, Pack
+from tasks.calibrate.assignment import GradingPack, PredictionAssignment
 from tasks.calibrate.key_ranges import packs
 from tasks.calibrate.progress import PackProgress
 from tasks.calibrate.task import calibrate
-from tasks.calibrate.worker import PackWorker, sent_off
+from tasks.calibrate.worker import PredictionWorker, sent_off
 from tasks.contracts.errors import BackendError, StoreError
 from tasks.contracts.settings.placement import HERE, Placement
 from tasks.store.shards import Shards
@@ -36,7 +36,7 @@ class Engine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int = 0, dies_after: int | None = None) -> None:
         self.pieces, self._order, self._left = list[str](), random.Random(seed), dies_after
-        self._workers = PackWorker(Desks()), PackWorker(Desks())
+        self._workers = PredictionWorker(Desks()), PredictionWorker(Desks())
         self.room = 2
         monkeypatch.setattr(task, "on_engine", lambda placement, name, work: work(self))
         monkeypatch.setattr(task, "SHARD_ROWS", PACK)
@@ -52,7 +52,7 @@ class Engine:
             done(name, self._workers[number % 2].predict(sent, pickle.loads(pack)))
 
 
-def assigned(folder: Path) -> tuple[Assignment, list[Pack]]:
+def assigned(folder: Path) -> tuple[PredictionAssignment, list[GradingPack]]:
     """A run whose mappings are fitted, and its packs."""
     run, refs = run_of(folder / "house")
     items, responses, _, gradings, bundles = refs
@@ -60,7 +60,7 @@ def assigned(folder: Path) -> tuple[Assignment, list[Pack]]:
     for path in (run.folder / "_done" / "calibrate").glob("*.json"):
         if path.stem != "fitted":
             path.unlink()
-    assignment = Assignment(run, WORDS.calibration, items, responses, gradings, bundles)
+    assignment = PredictionAssignment(run, WORDS.calibration, items, responses, gradings, bundles)
     return assignment, list(packs(run, gradings, PACK))
 
 
@@ -110,16 +110,16 @@ def test_a_worker_of_another_version_or_another_warehouse_refuses(tmp_path: Path
     assignment, (pack, *_) = assigned(tmp_path)
     sent = sent_off(assignment)
     with pytest.raises(BackendError, match="has another version of rubricflow"):
-        PackWorker(Desks()).predict(pickle.dumps(sent._replace(code="another")), pack)
+        PredictionWorker(Desks()).predict(pickle.dumps(sent._replace(code="another")), pack)
     elsewhere = Warehouse.open(tmp_path / "elsewhere").run("small")
     moved = sent._replace(assignment=assignment._replace(run=elsewhere))
     with pytest.raises(BackendError, match=r"does not see .*elsewhere.*folder that all machines share"):
-        PackWorker(Desks()).predict(pickle.dumps(moved), pack)
+        PredictionWorker(Desks()).predict(pickle.dumps(moved), pack)
 
 
 def test_a_pack_that_the_command_does_not_see_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(monkeypatch)
-    monkeypatch.setattr(PackWorker, "predict", lambda *_: PACK)
+    monkeypatch.setattr(PredictionWorker, "predict", lambda *_: PACK)
     run, refs = run_of(tmp_path)
     with pytest.raises(StoreError, match="name a warehouse that all see"):
         calibrate.fn(run, WORDS, *refs, placement=DASK)
@@ -135,7 +135,7 @@ def test_what_is_sent_is_small_and_found_from_anywhere(tmp_path: Path, monkeypat
     sent = pickle.dumps(sent_off(assignment))
     assert len(sent) + len(pickle.dumps(pack)) < 4_000
     monkeypatch.chdir("/")
-    assert PackWorker(Desks()).predict(sent, pack) == pack.rows
+    assert PredictionWorker(Desks()).predict(sent, pack) == pack.rows
 
 
 def test_a_worker_loads_a_model_once_for_all_packs_of_a_command(
