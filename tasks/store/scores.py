@@ -39,13 +39,12 @@ def read_scores(
     kinds = run.read(items, ["item_id", "type"])
     for names in packed(sizes, BATCH) or [[]]:
         some = pc.field("item_id").isin(pa.array(names, pa.string()))
-        graded = run.read(gradings, ["response_id", "score", *(["signals"] if signals else [])], some)
+        columns = ["response_id", "score", *(["signals"] if signals else [])]
         yield ScoreTables(
             kinds,
             run.read(responses, ["response_id", "item_id", "author_id", "split", "groups"], some),
             run.read(people, ["response_id", "rater_id", "rater_kind", "score"], some),
-            narrow(graded.to_batches()),
+            narrow(run.batches(gradings, columns, where=some)),
             run.read(predictions, ["response_id", "score", *predicted], some),
         )
-        del graded
         give_back()

@@ -1,7 +1,7 @@
 """What each stage of `grade` holds in memory: python tests/bench/bench_stage_memory.py [RESPONSES].
 
-Twenty items, three criteria each, two human scores a response, and a judge that answers at once. `--characters N` makes
-answers longer. Answers repeat after REPEAT but for a number: `--judged N` judges the first N alone, in a process of its
+Twenty items (or `--items N`), three criteria each, two human scores a response, and a judge that answers at once.
+`--characters N` makes answers longer. Answers repeat after REPEAT but for a number: `--judged N` judges the first N alone, in a process of its
 own, and gives those that repeat them the same rows, so that every other stage is measured on a million responses within
 minutes. `--features judge characters embedding` is what calibration reads of the texts; by default nothing. A stage's
 peak is the most that the process held while the stage ran, what earlier stages left included.
@@ -261,8 +261,8 @@ def main(responses, characters, features, judged, folder=None):
         if judged < responses:
             first = Path(name) / "judged"
             first.mkdir()
-            command = [sys.executable, __file__, str(judged), "--characters", str(characters), "--into", str(first)]
-            subprocess.run(command, check=True)
+            same = ["--characters", str(characters), "--items", str(ITEMS)]
+            subprocess.run([sys.executable, __file__, str(judged), *same, "--into", str(first)], check=True)
         os.environ |= {"PREFECT_API_URL": "", "GX_ANALYTICS_ENABLED": "false"}
         started = begin()
         from flows import grade as flow
@@ -300,8 +300,10 @@ if __name__ == "__main__":
     words.add_argument("responses", type=int, nargs="?", default=RESPONSES)
     words.add_argument("--characters", type=int, default=0)
     words.add_argument("--judged", type=int)
+    words.add_argument("--items", type=int, default=ITEMS)
     words.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     words.add_argument("--features", nargs="+", default=["judge"])
     arguments = words.parse_args()
+    ITEMS = arguments.items
     judged = arguments.judged or arguments.responses
     main(arguments.responses, arguments.characters, arguments.features, judged, arguments.into)
