@@ -1,10 +1,11 @@
 """What each stage of `grade` holds in memory: python tests/bench/bench_stage_memory.py [RESPONSES].
 
 Twenty items (or `--items N`), three criteria each, two human scores a response, and a judge that answers at once.
-`--characters N` makes answers longer. Answers repeat after REPEAT but for a number: `--judged N` judges the first N alone, in a process of its
-own, and gives those that repeat them the same rows, so that every other stage is measured on a million responses within
-minutes. `--features judge characters embedding` is what calibration reads of the texts; by default nothing. A stage's
-peak is the most that the process held while the stage ran, what earlier stages left included.
+`--characters N` makes answers longer. Answers repeat after REPEAT but for a number: `--judged N` judges the first N
+alone, in a process of its own, and gives those that repeat them the same rows, so that every other stage is measured on
+a million responses within minutes. `--features judge characters embedding` is what calibration reads of the texts; by
+default nothing. A stage's peak is the most that the process held while the stage ran, what earlier stages left
+included.
 """
 
 import argparse
