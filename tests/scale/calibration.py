@@ -1,9 +1,9 @@
-"""Calibration's packs on workers of Dask, beside one process: python tests/scale/calibration.py [ANSWERS].
+"""Calibration's packs on workers of Dask (or ENGINE ray), beside one process: python tests/scale/calibration.py [ANSWERS] [ENGINE].
 
 First the demo, graded whole with packs of 50: the digests of all tables. Then ANSWERS (1,000) answers of 400 words in
 packs of 125: seconds from the fitted mappings to the last pack with 1 and 2 workers of one thread each, which begin by
 loading the encoder; and digests where a worker or the command is killed in the middle, with the same command
-after it. Minutes, by hand; needs the extras `dask` and `embedded`.
+after it. Minutes, by hand; needs the extras `embedded` and `dask` or `ray`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cluster import HOUSE, QUIET, DaskCluster
+from cluster import CLUSTERS, HOUSE, QUIET
 from worker_faults import prefect_server
 
 PACK_OF_DEMO, PACK, WORDS, MARKED = 50, 125, 400, 80
+ENGINE = os.environ.get("ENGINE") or next((word for word in sys.argv[2:3] if word in CLUSTERS), "dask")
 
 
 class Command:
@@ -100,14 +101,14 @@ def calibrate_run(folder: Path, address: str) -> None:
 
 
 def _placed(address: str) -> dict[str, Any]:
-    return {"engine": "dask", "address": address} if address else {}
+    return {"engine": ENGINE, "address": address} if address else {}
 
 
 def compare_demo(folder: Path) -> None:
     """Grades the demo in one process, with as many threads as it takes, and with two workers; prints what differs."""
     local = Command("demo", folder / "demo-here", OMP_NUM_THREADS=str(os.cpu_count()))
     code, expected = local.end()
-    cluster = DaskCluster(2)
+    cluster = CLUSTERS[ENGINE](2)
     there = Command("demo", folder / "demo-there", cluster.address)
     code_there, digests = there.end()
     cluster.end()
@@ -120,7 +121,7 @@ def measure(folder: Path) -> list[str]:
     """Prints the seconds of one process and of 1 and 2 workers; the digests."""
     expected: list[str] = []
     for workers in (0, 1, 2):
-        cluster = DaskCluster(workers) if workers else None
+        cluster = CLUSTERS[ENGINE](workers) if workers else None
         command = Command("run", folder / str(workers), cluster.address if cluster else "")
         code, digests = command.end()
         expected = expected or digests
@@ -136,7 +137,7 @@ def measure(folder: Path) -> list[str]:
 def kill(folder: Path, expected: list[str]) -> None:
     """Kills a worker, and then the command, when two packs are there; prints what the same command makes of it."""
     for what in ("worker", "command"):
-        cluster = DaskCluster(2)
+        cluster = CLUSTERS[ENGINE](2)
         first = Command("run", folder / what, cluster.address)
         first.wait_for(2)
         before = first.marks()
@@ -153,7 +154,7 @@ if __name__ == "__main__":
     if len(sys.argv) > 3:
         {"demo": grade_demo, "run": calibrate_run}[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])
         raise SystemExit
-    os.environ |= QUIET | {"ANSWERS": sys.argv[1] if len(sys.argv) > 1 else "1000"}
+    os.environ |= QUIET | {"ENGINE": ENGINE, "ANSWERS": sys.argv[1] if len(sys.argv) > 1 else "1000"}
     with tempfile.TemporaryDirectory() as name, prefect_server(Path(name)):
         compare_demo(Path(name))
         kill(Path(name), measure(Path(name)))
