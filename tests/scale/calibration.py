@@ -1,4 +1,6 @@
-"""Calibration's packs on workers of Dask (or ENGINE ray), beside one process: python tests/scale/calibration.py [ANSWERS] [ENGINE].
+"""Calibration's packs on workers of Dask (or ENGINE ray), beside one process.
+
+    python tests/scale/calibration.py [ANSWERS] [ENGINE]
 
 First the demo, graded whole with packs of 50: the digests of all tables. Then ANSWERS (1,000) answers of 400 words in
 packs of 125: seconds from the fitted mappings to the last pack with 1 and 2 workers of one thread each, which begin by

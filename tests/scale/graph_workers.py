@@ -1,4 +1,4 @@
-"""Graphs of rubrics that workers of Dask (or ENGINE ray) ask about, beside one process, and what is asked twice where one is killed.
+"""Graphs of rubrics that workers of Dask (or ENGINE ray) ask about, beside one process, and repeated calls after kills.
 
     python tests/scale/graph_workers.py [LATENCY_S] [ENGINE]
 
