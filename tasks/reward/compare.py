@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -25,7 +26,7 @@ from tasks.reward.figures import (
 )
 from tasks.reward.leakage import diagnose
 from tasks.reward.local import Locals
-from tasks.reward.wire import Wired, batch
+from tasks.reward.wire import Wired
 from tasks.stats.arrays import Floats
 
 AGGREGATIONS: tuple[Aggregation, ...] = get_args(Aggregation)
@@ -38,31 +39,26 @@ Wiring = Callable[[float], Mapping[str, Wired]]
 """Suppression strength η → each rubric ready to be computed with."""
 
 
-def figures(
-    judged: Locals,
-    aggregated: Mapping[Aggregation, Aggregated],
-    wiring: Wiring,
-    settings: Reward,
-    unscored: Unscored = "null",
-) -> list[Record]:
-    """The rows of `diagnostics`: rewards, leakage and preservation under every aggregation, with a random and an
+def figures(judged: Locals, name: str, aggregated: Aggregated, settings: Reward) -> list[Record]:
+    """The rows of `diagnostics` about one aggregation, or an ablation of one: rewards, leakage and preservation."""
+    return [*reward_figures(judged, name, aggregated, settings), *diagnose(judged, name, aggregated, settings)]
+
+
+def ablations(judged: Locals, wiring: Wiring, settings: Reward, unscored: Unscored = "null") -> list[Record]:
+    """The rows of `diagnostics` about what of a graph makes the difference: gear's `figures` with a random and an
     untyped graph and at other strengths, and how near the topological update comes to exact inference.
 
-    unscored: what an unscored criterion does, as it did in `aggregated`. The random graphs, which may be too wide for
-    exact inference, are computed by the topological update whatever the settings say.
+    unscored: what an unscored criterion does. The random graphs, which may be too wide for exact inference, are
+    computed by the topological update whatever the settings say.
     """
-    records: list[Record] = []
-    for name, rewards in aggregated.items():
-        records += _both(judged, name, rewards, settings)
     graphs = judged.batch.wired
 
     def ablated(name: str, wired: Sequence[Wired], inference: Inference) -> list[Record]:
         """GEAR's figures with the same local scores under other graphs."""
-        scores = judged.batch
-        rewired = batch(wired, scores.rubric_index, scores.local, scores.scored, scores.decided)
-        return _both(judged, name, aggregate(rewired, "gear", inference=inference, unscored=unscored), settings)
+        rewired = replace(judged.batch, wired=tuple(wired))
+        return figures(judged, name, aggregate(rewired, "gear", inference=inference, unscored=unscored), settings)
 
-    records += ablated("random_graph", [random_graph(graph, settings.seed) for graph in graphs], "topological")
+    records = ablated("random_graph", [random_graph(graph, settings.seed) for graph in graphs], "topological")
     factor = shared_factor(graphs)
     note = "there is no edge" if factor is None else f"one factor for all edges: {factor:.3f}"
     records += [_noted(row, note) for row in ablated("untyped", untyped(graphs), settings.inference)]
@@ -74,9 +70,9 @@ def figures(
 
 
 def against(
-    judged: Locals, aggregated: Mapping[Aggregation, Aggregated], gradings: pa.Table, settings: Reward
+    judged: Locals, rewards: Mapping[Aggregation, Floats], gradings: pa.Table, settings: Reward
 ) -> list[Record]:
-    """How the rewards stand to the scores that others gave the same responses.
+    """How the rewards of every aggregation, (n,), stand to the scores that others gave the same responses.
 
     gradings: response_id, rater_id, rater_kind and score of one rater or several. For each rater and aggregation
     `spearman: <rater>`, over all responses that have both; and of flat rewards the `largest difference: <rater>` from
@@ -88,22 +84,18 @@ def against(
         theirs = gradings.filter(pc.equal(gradings["rater_id"], rater))
         places = pc.index_in(judged.response_id, value_set=theirs["response_id"].combine_chunks())
         score = np.asarray(theirs["score"].take(places), dtype=np.float64)  # no score is NaN
-        for name, rewards in aggregated.items():
-            both = np.flatnonzero(~np.isnan(score) & ~np.isnan(rewards.reward))
+        for name, reward in rewards.items():
+            both = np.flatnonzero(~np.isnan(score) & ~np.isnan(reward))
             if not len(both):
                 continue
             missing = len(score) - len(both)
-            correlated = _spearman(judged, rewards.reward, score, both, settings)
+            correlated = _spearman(judged, reward, score, both, settings)
             records.append(record(f"spearman: {rater}", name, correlated, len(both), missing))
             if name == "flat" and theirs["rater_kind"][0].as_py() == "replayed":
-                gap = float(np.abs(rewards.reward - score)[both].max())
+                gap = float(np.abs(reward - score)[both].max())
                 largest = RewardFigure(gap, None, None, None)
                 records.append(record(f"largest difference: {rater}", name, largest, len(both), missing))
     return records
-
-
-def _both(judged: Locals, name: str, aggregated: Aggregated, settings: Reward) -> list[Record]:
-    return [*reward_figures(judged, name, aggregated, settings), *diagnose(judged, name, aggregated, settings)]
 
 
 def _noted(row: Record, note: str) -> Record:
@@ -115,7 +107,7 @@ def _inference(judged: Locals, settings: Reward, unscored: Unscored) -> list[Rec
     small = np.array([len(graph.criteria) <= SMALL for graph in judged.batch.wired])[judged.batch.rubric_index]
     if not small.any():
         return []
-    on_small_graphs = judged.only(small)
+    on_small_graphs = judged if small.all() else judged.only(small)
     near = aggregate(on_small_graphs.batch, "gear", inference="topological", unscored=unscored)
     exact = aggregate(on_small_graphs.batch, "gear", inference="exact", unscored=unscored)
     note = f"graphs of at most {SMALL} criteria"

@@ -16,7 +16,7 @@ from tasks.contracts.settings.reward import Reward
 from tasks.reward.aggregate import Aggregated
 from tasks.reward.local import Locals
 from tasks.stats.arrays import Floats, Ints
-from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, sums_by_code
+from tasks.stats.bootstrap import draw_totals, interval, sums_by_code
 
 Record = dict[str, Any]
 """A row of the table `diagnostics`."""
@@ -54,7 +54,7 @@ class Resampling:
     @classmethod
     def plan(cls, judged: Locals, settings: Reward) -> Resampling:
         """As the study says."""
-        return cls(*cluster_codes(judged.item), settings.draws, settings.seed)
+        return cls(*judged.clusters, settings.draws, settings.seed)
 
     def figure(self, statistic: Statistic, response: Ints, terms: list[Floats]) -> RewardFigure:
         """A statistic of the sums of some cases' terms.

@@ -18,10 +18,14 @@ import pyarrow.compute as pc
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.composite import levels_counted
 from tasks.contracts.errors import ContractError
-from tasks.reward.shares import Shares, Worth, refuse, shares, starts, where
+from tasks.reward.shares import Worth, refuse, shares, starts, where
 from tasks.reward.top_level import TopLevelCriteria
-from tasks.reward.wire import Batch, Wired, batch
-from tasks.stats.arrays import Bools, Floats, Ints
+from tasks.reward.wire import Batch, Shorts, Wired, batch
+from tasks.stats.arrays import Bools, Ints
+from tasks.stats.bootstrap import cluster_codes
+
+ROWS = 200_000
+"""Judgments that are taken as numbers at a time."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,26 @@ class Locals:
 
     @cached_property
     def item(self) -> Ints:
-        """(n,) number of each response's item, items in the order of their ids: what a bootstrap resamples."""
+        """(n,) number of each response's item, items in the order of their ids."""
         item_ids = pc.unique(self.item_id)
         ordered = item_ids.take(pc.sort_indices(item_ids))
         return np.asarray(pc.index_in(self.item_id, value_set=ordered), dtype=np.int64)
+
+    @cached_property
+    def clusters(self) -> tuple[Ints, int]:
+        """What a bootstrap resamples, as `cluster_codes` gives it: the items."""
+        return cluster_codes(self.item)
+
+    def part(self, responses: slice) -> Locals:
+        """Some neighbouring responses, as `Batch.part` takes them."""
+        return Locals(
+            batch=self.batch.part(responses),
+            response_id=self.response_id[responses],
+            item_id=self.item_id[responses],
+            rater_id=self.rater_id[responses],
+            sample=self.sample[responses],
+            decided_by=self.decided_by[responses],
+        )
 
     def only(self, chosen: Bools) -> Locals:
         """Some of the responses and the rubrics that they are under. chosen: (n,)."""
@@ -82,7 +102,8 @@ def local_scores(
     """The local scores of all responses that have judgments, in the order in which they first occur.
 
     judgments: rows of the table `judgments`: response_id, criterion_id, rater_id, sample, decision, action and, for
-    probabilities, level_probabilities. item_of: response → item; rubric_of: item → rubric; bundles and wired by rubric.
+    probabilities, level_probabilities; ids as strings or as a dictionary of those that occur. item_of: response → item;
+    rubric_of: item → rubric; bundles and wired by rubric.
     local: 'probability' takes the expected share of the levels, Σ level·p / M, where the rater gave probabilities and
     its decision stands (action none or counted), and else decision / M; 'decision' always the latter.
 
@@ -106,18 +127,22 @@ def local_scores(
     start = starts(points.sizes[rubric_index])
     cell = start[gradings.place] + points.place[point]
     refuse(judgments, np.bincount(cell, minlength=start[-1])[cell] > 1, "judged twice by one rater and sample")
-    judged = shares(judgments, Worth(points.counted, points.levels[point], points.top[point]), local)
-
-    def of_points(values: Floats) -> Floats:
-        """Of all decided criteria, NaN where unscored."""
-        spread = np.full(start[-1], np.nan)
-        spread[cell] = np.where(judged.scored, values, np.nan)
-        return spread
+    # Of all decided criteria, NaN where unscored.
+    share, decision, doubt = (np.full(start[-1], np.nan) for _ in range(3))
+    by_probability, by_decision = (np.zeros(len(rubric_index), dtype=bool) for _ in range(2))
+    for first in range(0, len(judgments), ROWS):
+        part = slice(first, first + ROWS)
+        worth = Worth(points.counted, points.levels[point[part]], points.top[point[part]])
+        judged = shares(judgments.slice(first, ROWS), worth, local)
+        for values, of_part in ((share, judged.share), (decision, judged.decided), (doubt, judged.variance)):
+            values[cell[part]] = np.where(judged.scored, of_part, np.nan)
+        by_probability[gradings.place[part][judged.likely]] = True
+        by_decision[gradings.place[part][judged.scored & ~judged.likely]] = True
 
     rewarded = TopLevelCriteria(used, rubric_index, start)
-    scores, scored = rewarded.shares(of_points(judged.share))
-    decided = rewarded.shares(of_points(judged.decided))[0] if judged.likely.any() else scores
-    variance = rewarded.variances(of_points(judged.variance), scores)
+    scores, scored = rewarded.shares(share)
+    decided = rewarded.shares(decision)[0] if by_probability.any() else scores
+    variance = rewarded.variances(doubt, scores)
     graphs = [graph for graph, _ in used]
     responses = pa.array(gradings.response)
     return Locals(
@@ -126,7 +151,7 @@ def local_scores(
         item_id=pa.array(of_response.items, pa.string()).take(responses),
         rater_id=rater.values.take(pa.array(gradings.rater)),
         sample=sample.values.take(pa.array(gradings.sample)),
-        decided_by=_decided_by(gradings.place, len(rubric_index), judged),
+        decided_by=_decided_by(by_probability, by_decision),
     )
 
 
@@ -134,20 +159,20 @@ class _Coded(NamedTuple):
     """A column as numbers: (rows,) the place of each row's value among the distinct `values`, which stand in the order
     in which they first occur."""
 
-    places: Ints
+    places: Shorts
     values: pa.Array
 
 
 def _coded(column: pa.ChunkedArray | pa.Array) -> _Coded:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    encoded = array.dictionary_encode()
-    return _Coded(np.asarray(encoded.indices, dtype=np.int64), encoded.dictionary)
+    encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    return _Coded(np.asarray(encoded.indices, dtype=np.int32), encoded.dictionary)
 
 
 class _Gradings(NamedTuple):
     """The n gradings that the judgments make up: those of one response by one rater in one repetition are one."""
 
-    place: Ints
+    place: Shorts
     """(rows,) which of them each judgment belongs to; they stand in the order in which they first occur."""
     response: Ints
     """(n,) place of each one's response among the distinct ones."""
@@ -158,7 +183,7 @@ class _Gradings(NamedTuple):
 
 
 def _gradings(response: _Coded, rater: _Coded, sample: _Coded) -> _Gradings:
-    responses_and_raters = response.places * len(rater.values) + rater.places
+    responses_and_raters = response.places.astype(np.int64) * len(rater.values) + rater.places
     keys = _coded(pa.array(responses_and_raters * len(sample.values) + sample.places))
     combined, sample_place = np.divmod(np.asarray(keys.values), max(1, len(sample.values)))
     response_place, rater_place = np.divmod(combined, max(1, len(rater.values)))
@@ -243,9 +268,7 @@ def _point_of(judgments: pa.Table, points: _Points, rubric: Ints, criterion: _Co
     return np.asarray(places, dtype=np.int64)
 
 
-def _decided_by(group: Ints, n: int, judged: Shares) -> pa.Array:
+def _decided_by(by_probability: Bools, by_decision: Bools) -> pa.Array:
     """(n,) what the local scores of each response come from."""
-    decided = judged.scored & ~judged.likely
-    by_probability, by_decision = (np.bincount(group[rows], minlength=n) > 0 for rows in (judged.likely, decided))
     kinds = pa.array(["decision", "probability", "both"])
     return kinds.take(pa.array(by_probability * (1 + by_decision)))

@@ -1,8 +1,9 @@
-"""Rewards and dependency cases as their tables, column by column."""
+"""Rewards and dependency cases as their tables, column by column, a part of the responses at a time."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +18,34 @@ from tasks.reward.variance import reward_variances
 from tasks.reward.wire import Batch
 from tasks.stats.arrays import Floats, Ints
 
+PART = 1_000_000
+"""Responses, criteria and dependencies whose rows are in a part, together; more only where one response has more."""
 
-def rewards(judged: Locals, aggregated: Aggregated, aggregation: Aggregation, settings: Reward) -> pa.Table:
-    """The table `rewards` of a batch under one aggregation; NaN is null.
+
+def parts(batch: Batch) -> list[slice]:
+    """The responses of a batch in parts, one after the other; a single empty one where there are none."""
+    sizes = [1 + len(rubric.criteria) + len(rubric.parent) for rubric in batch.wired]
+    filled = np.cumsum(np.array(sizes, dtype=np.int64)[batch.rubric_index]) // PART
+    cuts = (np.flatnonzero(np.diff(filled)) + 1).tolist()
+    return [slice(*ends) for ends in itertools.pairwise([0, *cuts, len(filled)])]
+
+
+def rewards(judged: Locals, aggregated: Aggregated, aggregation: Aggregation, settings: Reward) -> Iterator[pa.Table]:
+    """The table `rewards` of a batch under one aggregation, in `parts`; NaN is null.
 
     `inference` and `retention` are the study's for gear, 'none' and empty for the aggregations that use neither; `eta`
     is the study's for all.
     """
+    # Of all at once: the last digit of a sum by BLAS depends on the rows beside it.
+    variance = reward_variances(judged.batch, aggregation)
+    for part in parts(judged.batch):
+        of_part = aggregated.part(part, judged.batch.start)
+        yield _rewards(judged.part(part), of_part, variance[part], aggregation, settings)
+
+
+def _rewards(
+    judged: Locals, aggregated: Aggregated, variance: Floats, aggregation: Aggregation, settings: Reward
+) -> pa.Table:
     batch, n = judged.batch, len(judged.batch.rubric_index)
     unscored_before = np.concatenate([[0], np.cumsum(~batch.scored)])
     graph_ids = pa.array([rubric.graph_id for rubric in batch.wired], pa.string())
@@ -39,7 +61,7 @@ def rewards(judged: Locals, aggregated: Aggregated, aggregation: Aggregation, se
             "reward": _or_null(aggregated.reward),
             "low": _or_null(aggregated.low),
             "high": _or_null(aggregated.high),
-            "reward_variance": _or_null(reward_variances(batch, aggregation)),
+            "reward_variance": _or_null(variance),
             "marginals": _marginals(batch, aggregated.marginal),
             "inference": pa.repeat(inference, n),
             "eta": pa.repeat(settings.eta, n),
@@ -50,11 +72,17 @@ def rewards(judged: Locals, aggregated: Aggregated, aggregation: Aggregation, se
     )
 
 
-def cases(judged: Locals, edge_cases: Cases, aggregation: Aggregation) -> pa.Table:
-    """The table `edge_cases` of the cases of a batch under one aggregation."""
-    batch, response = judged.batch, judged.batch.rubric_index[edge_cases.response]
-    first_name = np.cumsum([0, *(len(rubric.criteria) for rubric in batch.wired)])[response]
-    first_edge = np.cumsum([0, *(len(rubric.parent) for rubric in batch.wired)])[response]
+def cases(judged: Locals, edge_cases: Cases, aggregation: Aggregation) -> Iterator[pa.Table]:
+    """The table `edge_cases` of the cases of a batch under one aggregation, in the same parts."""
+    for part in parts(judged.batch):
+        here = slice(*np.searchsorted(edge_cases.response, [part.start, part.stop]))
+        yield _cases(judged, edge_cases.part(here), aggregation)
+
+
+def _cases(judged: Locals, edge_cases: Cases, aggregation: Aggregation) -> pa.Table:
+    batch, rubric_index = judged.batch, judged.batch.rubric_index[edge_cases.response]
+    first_name = np.cumsum([0, *(len(rubric.criteria) for rubric in batch.wired)])[rubric_index]
+    first_edge = np.cumsum([0, *(len(rubric.parent) for rubric in batch.wired)])[rubric_index]
     parents = np.concatenate([np.empty(0, dtype=np.int64), *(rubric.parent for rubric in batch.wired)])
     names = _names(batch)
     parent = first_name + parents[first_edge + edge_cases.edge]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,63 +12,93 @@ import pyarrow.dataset as ds
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
-from tasks.contracts.schema import Row
-from tasks.contracts.settings.reward import Learn, Reward
+from tasks.contracts.settings.reward import Aggregation, Learn, Reward
 from tasks.contracts.settings.study import Study
-from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
+from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.reward.aggregate import aggregate
-from tasks.reward.compare import AGGREGATIONS, Wiring, against, figures
-from tasks.reward.factors import HumanScores, Lesson, human_scores
+from tasks.reward.compare import AGGREGATIONS, Wiring, ablations, against, figures
+from tasks.reward.factors import HumanScores, human_scores
+from tasks.reward.figures import Record
 from tasks.reward.leakage import edge_cases
-from tasks.reward.local import Locals
+from tasks.reward.local import Locals, local_scores
 from tasks.reward.rows import cases, rewards
+from tasks.reward.wire import Wired
+from tasks.stats.arrays import Floats
 from tasks.stats.target import target_scores
-from tasks.store.shards import Rows
+from tasks.store.shards import give_back
 from tasks.store.warehouse import Run
 
 _JUDGED = ["response_id", "criterion_id", "rater_id", "sample", "decision", "level_probabilities", "action"]
 
 
-def reward_tables(
-    judged: Locals, wiring: Wiring, study: Study, settings: Reward, scores: pa.Table, lesson: Lesson
-) -> dict[type[Row], Rows]:
-    """The rewards of every aggregation, where they differ, what leaks, and what was learned."""
-    reward_of = partial(
-        aggregate,
-        judged.batch,
-        threshold=settings.threshold,
-        inference=settings.inference,
-        unscored=study.judge.unscored,
-    )
-    aggregated = {name: reward_of(name) for name in AGGREGATIONS}
-    reward_parts, case_parts = [], []
-    for name, worth in aggregated.items():
-        reward_parts.append(rewards(judged, worth, name, settings))
+def write_rewards(
+    run: Run, judged: Locals, wiring: Wiring, study: Study, settings: Reward, scores: pa.Table
+) -> list[Record]:
+    """Commit the rewards of every aggregation and its dependency cases, a part of the responses to a shard; the rows of
+    `diagnostics` about them and who else scored.
+
+    scores: as `against` takes them.
+    """
+    diagnostics: list[Record] = []
+    reward_of: dict[Aggregation, Floats] = {}
+    for nth, name in enumerate(AGGREGATIONS):
+        worth = aggregate(
+            judged.batch,
+            name,
+            threshold=settings.threshold,
+            inference=settings.inference,
+            unscored=study.judge.unscored,
+        )
         leaks = edge_cases(judged.batch, worth.marginal, settings.threshold)
-        case_parts.append(cases(judged, leaks, name))
-    diagnostics = [
-        *figures(judged, aggregated, wiring, settings, study.judge.unscored),
-        *against(judged, aggregated, scores, settings),
-        *lesson.diagnostics,
-    ]
-    return {
-        Rewards: pa.concat_tables(reward_parts),
-        EdgeCases: pa.concat_tables(case_parts),
-        Diagnostics: diagnostics,
-        Retentions: lesson.retentions,
-    }
+        tables = zip(rewards(judged, worth, name, settings), cases(judged, leaks, name), strict=True)
+        for number, (paid, dependencies) in enumerate(tables):
+            run.commit("reward", f"{nth}-{name}-{number:05d}", {Rewards: paid, EdgeCases: dependencies})
+        diagnostics += figures(judged, name, worth, settings)
+        reward_of[name] = worth.reward
+    diagnostics += ablations(judged, wiring, settings, study.judge.unscored)
+    return diagnostics + against(judged, reward_of, scores, settings)
 
 
-def judged_rows(run: Run, judgments: TableRef, settings: Reward) -> pa.Table:
+def judged_responses(
+    run: Run,
+    items: TableRef,
+    responses: TableRef,
+    judgments: TableRef,
+    locked: Mapping[str, Bundle],
+    wired: Mapping[str, Wired],
+    settings: Reward,
+) -> Locals:
+    """The local scores of the responses that are rewarded."""
+    rubric_of = _pairs(run.read(items, ["item_id", "rubric_id"]))
+    item_of = _pairs(run.read(responses, ["response_id", "item_id"]))
+    rows = _judged_rows(run, judgments, settings)
+    return local_scores(rows, item_of, rubric_of, locked, wired, settings.local)
+
+
+def _judged_rows(run: Run, judgments: TableRef, settings: Reward) -> pa.Table:
     """The judgments that are rewarded."""
     if settings.rater is None:
-        return run.read(judgments, _JUDGED)
+        return _coded(run.read(judgments, _JUDGED))
     theirs = run.read(judgments, _JUDGED, ds.field("rater_id") == settings.rater)
     if not theirs.num_rows:
         there = ", ".join(sorted(pc.unique(run.read(judgments, ["rater_id"])["rater_id"]).to_pylist())) or "none"
         rule = f"rater '{settings.rater}' judged no criterion of any response"
         raise InputError(rule, field="reward.rater", hint=f"there are {there}")
-    return theirs
+    return _coded(theirs)
+
+
+def _coded(rows: pa.Table) -> pa.Table:
+    """The rows with every id once and numbers in its place: half the memory."""
+    for name in ("response_id", "criterion_id", "rater_id"):
+        rows = rows.set_column(rows.column_names.index(name), name, rows[name].dictionary_encode())
+        give_back()
+    return rows
+
+
+def _pairs(table: pa.Table) -> dict[str, str]:
+    """A table of two columns as a mapping, of the second each string once."""
+    first, second = (column.to_pylist() for column in table.columns)
+    return dict(zip(first, map(sys.intern, second), strict=True))
 
 
 def scores_to_learn(
@@ -80,9 +110,3 @@ def scores_to_learn(
         raise InputError(f"the rubrics have {len(scales)} scales; factors are learned on one", field="reward.learn")
     authors = run.read(responses, ["response_id", "author_id", "split"])
     return human_scores(judged, target_scores(scores, plan.target), authors, scales.pop())
-
-
-def pairs(table: pa.Table) -> dict[str, str]:
-    """A table of two columns as a mapping."""
-    first, second = (column.to_pylist() for column in table.columns)
-    return dict(zip(first, second, strict=True))

@@ -14,11 +14,10 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
 from tasks.monitor.runs import task
 from tasks.reward.factors import Lesson, read_factors, taught
-from tasks.reward.local import local_scores
-from tasks.reward.tables import judged_rows, pairs, reward_tables, scores_to_learn
+from tasks.reward.tables import judged_responses, scores_to_learn, write_rewards
 from tasks.reward.wire import Wired, wire
 from tasks.store.naming import named
-from tasks.store.shards import Rows
+from tasks.store.shards import Rows, give_back
 from tasks.store.warehouse import Run
 
 
@@ -62,17 +61,22 @@ def reward(
                 for name, graph in drawn.items()
             }
 
-        rubric_of = pairs(run.read(items, ["item_id", "rubric_id"]))
-        item_of = pairs(run.read(responses, ["response_id", "item_id"]))
-        judgment_rows = judged_rows(run, judgments, settings)
-        judged = local_scores(judgment_rows, item_of, rubric_of, locked, wiring(settings.eta), settings.local)
+        judged = judged_responses(run, items, responses, judgments, locked, wiring(settings.eta), settings)
+        give_back()
         scores = run.read(gradings, ["response_id", "rater_id", "rater_kind", "score"])
         lesson = Lesson([], [])
         if settings.learn:
             plain = {name: wire(name, locked[name], graph, settings.retention) for name, graph in drawn.items()}
             human = scores_to_learn(run, judged, responses, scores, locked, settings.learn)
             lesson = taught(judged, plain, human, settings.learn, settings.draws)
-        return reward_tables(judged, wiring, study, settings, scores, lesson)
+        diagnostics = write_rewards(run, judged, wiring, study, settings, scores)
+        return {
+            Rewards: [],
+            EdgeCases: [],
+            Diagnostics: [*diagnostics, *lesson.diagnostics],
+            Retentions: lesson.retentions,
+        }
 
+    # The shard 'all' comes last: without it the stage is not done, and the others are written again, the same.
     run.once("reward", make)
     return Paid(*(run.ref(row, "reward") for row in (Rewards, EdgeCases, Diagnostics, Retentions)))

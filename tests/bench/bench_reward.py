@@ -277,7 +277,7 @@ def step(rng, bundles, wired):
             marks.append(time.perf_counter())
             found = aggregate(of.batch, "gear")
             marks.append(time.perf_counter())
-            table: pa.Table = rewards(of, found, "gear", settings)
+            table = pa.concat_tables(rewards(of, found, "gear", settings))
             marks.append(time.perf_counter())
             pq.write_table(table, Path(folder) / "rewards.parquet")
             marks.append(time.perf_counter())

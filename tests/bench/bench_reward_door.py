@@ -150,7 +150,7 @@ def told(name: str) -> None:
 def pay(folder: str) -> None:
     """Runs the door over the run in a folder and prints its figures."""
     run, study = Warehouse.open(Path(folder)).run("run"), studies.study(reward={"retention": RETENTION})
-    for name in ("pairs", "judged_rows", "local_scores", "reward_tables"):
+    for name in ("judged_responses", "write_rewards"):
         told(name)
     tables = [run.ref(row, stage) for row, stage in REFERENCES]
     before, started = held()[0], time.perf_counter()

@@ -12,9 +12,12 @@ from reward_scene import STRONG, WEAK, locals_of, rubric, study
 from scipy.stats import spearmanr
 
 from tasks.contracts.schema import conform
+from tasks.contracts.settings.reward import Aggregation, Reward
 from tasks.contracts.tables.reward import Diagnostics
-from tasks.reward.aggregate import aggregate
-from tasks.reward.compare import AGGREGATIONS, STRENGTHS, against, figures
+from tasks.reward.aggregate import Aggregated, aggregate
+from tasks.reward.compare import AGGREGATIONS, STRENGTHS, Unscored, ablations, against, figures
+from tasks.reward.figures import Record
+from tasks.reward.local import Locals
 from tasks.reward.wire import Wired
 
 CHAIN = rubric([4, 3, 2, -1], [(0, 1, STRONG), (1, 2, WEAK), (0, 2, WEAK)])
@@ -28,7 +31,16 @@ def wiring(eta: float) -> Mapping[str, Wired]:
     return {CHAIN.rubric_id: replace(CHAIN, retention=CHAIN.retention**eta)}
 
 
-ROWS = figures(OF, FOUND, wiring, SETTINGS)
+def rows_of(
+    of: Locals, found: Mapping[Aggregation, Aggregated], settings: Reward = SETTINGS, unscored: Unscored = "null"
+) -> list[Record]:
+    """The figures of every aggregation and the ablations."""
+    own = [row for name, rewards in found.items() for row in figures(of, name, rewards, settings)]
+    return own + ablations(of, wiring, settings, unscored)
+
+
+ROWS = rows_of(OF, FOUND)
+REWARD_OF = {name: rewards.reward for name, rewards in FOUND.items()}
 
 
 def value(metric: str, aggregation: str, by: str = "edge") -> float:
@@ -85,7 +97,7 @@ def test_rewards_are_held_against_the_ranks_of_another_raters_scores() -> None:
             "score": scores.astype(float),
         }
     )
-    rows = {row["aggregation"]: row for row in against(OF, FOUND, gradings, SETTINGS)}
+    rows = {row["aggregation"]: row for row in against(OF, REWARD_OF, gradings, SETTINGS)}
     assert rows["gear"]["metric"] == "spearman: anna"
     assert rows["gear"]["value"] == pytest.approx(spearmanr(FOUND["gear"].reward, scores).statistic)
 
@@ -99,7 +111,7 @@ def test_a_machines_recorded_scores_are_held_against_flat_rewards_one_by_one() -
             "score": [*FOUND["flat"].reward[:-2], FOUND["flat"].reward[-2] + 0.25, None],
         }
     )
-    (row,) = [row for row in against(OF, FOUND, gradings, SETTINGS) if row["metric"].startswith("largest")]
+    (row,) = [row for row in against(OF, REWARD_OF, gradings, SETTINGS) if row["metric"].startswith("largest")]
     assert row["value"] == pytest.approx(0.25)
     assert (row["n"], row["unscored"]) == (29, 1)
 
@@ -110,7 +122,7 @@ def test_what_an_unscored_criterion_does_is_the_same_in_every_row() -> None:
     found = {name: aggregate(of.batch, name, unscored="zero") for name in AGGREGATIONS}
     rows = {
         (row["metric"], row["aggregation"]): row
-        for row in figures(of, found, wiring, SETTINGS, "zero")
+        for row in rows_of(of, found, unscored="zero")
         if row["metric"] in ("reward_mean", "reward_mae")
     }
     assert {row["n"] for row in rows.values()} == {30}
@@ -120,17 +132,13 @@ def test_what_an_unscored_criterion_does_is_the_same_in_every_row() -> None:
 def test_with_exact_inference_strength_1_is_gear() -> None:
     settings = study(inference="exact")
     found = {name: aggregate(OF.batch, name, inference="exact") for name in AGGREGATIONS}
-    rows = {
-        row["aggregation"]: row["value"]
-        for row in figures(OF, found, wiring, settings)
-        if row["metric"] == "reward_mean"
-    }
+    rows = {row["aggregation"]: row["value"] for row in rows_of(OF, found, settings) if row["metric"] == "reward_mean"}
     assert rows["gear, eta 1"] == rows["gear"]
     assert rows["gear"] != pytest.approx(FOUND["gear"].reward.mean(), abs=1e-9)
 
 
 def test_a_shared_factor_of_0_is_told_as_0() -> None:
     of = locals_of([replace(CHAIN, retention=np.zeros(3))], [0] * 30, LOCAL.tolist())
-    rows = figures(of, {}, lambda eta: {CHAIN.rubric_id: of.batch.wired[0]}, SETTINGS)
+    rows = ablations(of, lambda eta: {CHAIN.rubric_id: of.batch.wired[0]}, SETTINGS)
     notes = [row["note"] for row in rows if (row["metric"], row["aggregation"]) == ("reward_mean", "untyped")]
     assert notes == ["one factor for all edges: 0.000"]
