@@ -332,12 +332,16 @@ class RolloutReward:
         """What a training's curves are drawn from: both rewards, and where the flat one pays without licence."""
         both = {name: self.aggregated(local, name) for name in COMPARED}
         cases = edge_cases(local.batch, both["flat"].marginal, self.threshold)
-        rewards = [reward_rows(local, worth, name, self._settings) for name, worth in both.items()]
-        return {Rewards: pa.concat_tables(rewards), EdgeCases: case_rows(local, cases, "flat")}
+        rewards = [part for name, worth in both.items() for part in reward_rows(local, worth, name, self._settings)]
+        return {
+            Rewards: pa.concat_tables(rewards),
+            EdgeCases: pa.concat_tables(case_rows(local, cases, "flat")),
+        }
 
     def _aggregated(self, local: Locals) -> pa.Table:
         """The rows of the table `rewards`."""
-        return reward_rows(local, self.aggregated(local, self.aggregation), self.aggregation, self._settings)
+        worth = self.aggregated(local, self.aggregation)
+        return pa.concat_tables(reward_rows(local, worth, self.aggregation, self._settings))
 
 
 def _case(name: str, rollout: PosedRollout) -> Case:
