@@ -13,8 +13,8 @@ import pyarrow.dataset as ds
 from tasks.calibrate.calibration import POOLED, read_calibration
 from tasks.calibrate.predict import apply_later
 from tasks.calibrate.rows import Item
+from tasks.calibrate.run_texts import Texts
 from tasks.calibrate.samples import one_per_response
-from tasks.calibrate.task import Texts
 from tasks.calibrate.texts import Blocks
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.schema import conform
@@ -106,4 +106,4 @@ class Following:
     @cached_property
     def _texts(self) -> Texts:
         items, responses = self._run.ref(Items, "ingest"), self._run.ref(Responses, "ingest")
-        return Texts(self._run, self._study, items, responses, self._bundles)
+        return Texts(self._run, self._study.calibration, items, responses, self._bundles)

@@ -45,7 +45,7 @@ def grade(
     the same call continues it.
     model: a language model in place of the study's judge, behind the server at `url` or else loaded here.
     beside: a further study file that the scores stand beside. verbose: print every table of the summary.
-    engine, address: who judges the shards, see `Placement`; no part of the run's identity.
+    engine, address: who judges and calibrates the shards, see `Placement`; no part of the run's identity.
     """
     job = placed(plan(study, warehouse, limit, model, url, beside), engine, address)
     introduce(job.study.name, flow="grade", backend=job.study.judge.backend)
@@ -75,7 +75,7 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
         run, judge, *to_judge, token_budget, people, grader, settings.evaluation.target, placement=settings.run
     )
     answered = data.items, data.responses, data.gradings, judged.gradings
-    scored = staged(run, calibrate, settings, *answered, locked.bundles)
+    scored = staged(run, calibrate, settings, *answered, locked.bundles, placement=settings.run)
     decided = data.judgments, judged.judgments
     agreed = staged(run, evaluate, settings, *answered, scored.predictions, locked.bundles, *decided, others)
     return [*data, *locked, *judged, *scored, *agreed]

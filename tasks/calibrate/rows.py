@@ -67,6 +67,14 @@ def graded_items(
     for name, table, column in lookups:
         row_of_response = pc.index_in(rows["response_id"], value_set=table["response_id"])
         rows = rows.append_column(name, table[column].take(row_of_response))
+    return by_item(bundle_of, rows)
+
+
+def by_item(bundle_of: Mapping[str, Bundle], rows: pa.Table) -> list[Item]:
+    """Rows of responses, one of each, as their items in the order of their ids, those without a row too.
+
+    ContractError for rows of an item that has no bundle.
+    """
     rows = rows.sort_by([("item_id", "ascending"), ("response_id", "ascending")]).combine_chunks()
     counts = rows.group_by("item_id").aggregate([("response_id", "count")]).to_pydict()
     sizes = dict(zip(counts["item_id"], counts["response_id_count"], strict=True))

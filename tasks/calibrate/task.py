@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+import pickle
+from collections.abc import Mapping
 from typing import NamedTuple
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.calibrate.calibration import ScaleMapping
+from tasks.calibrate.assignment import FITTED, STAGE, GradingPack, PredictionAssignment
 from tasks.calibrate.fit import fit_items
+from tasks.calibrate.key_ranges import in_packs, packs
 from tasks.calibrate.labels import TAUGHT
-from tasks.calibrate.predict import predict
-from tasks.calibrate.rows import GRADING, Item, graded_items, only_rater, whole_responses
-from tasks.calibrate.texts import Blocks, Readers, TextSource, text_blocks
-from tasks.contracts.bundle import Bundle, unlocked
+from tasks.calibrate.predictions import Predictor, read_bundles, read_texts
+from tasks.calibrate.progress import PackProgress
+from tasks.calibrate.rows import GRADING, graded_items, only_rater
+from tasks.calibrate.run_texts import Texts, among
+from tasks.calibrate.worker import PredictionWorker, sent_off
+from tasks.contracts.bundle import Bundle
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
+from tasks.contracts.settings.placement import HERE, Placement
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
-from tasks.llm.encoder import minilm
-from tasks.llm.hidden import HiddenStates
+from tasks.monitor.artifacts import saying
+from tasks.monitor.crew import Crew
+from tasks.monitor.engines import on_engine
 from tasks.monitor.runs import task
 from tasks.store.counted import counted
 from tasks.store.naming import named
-from tasks.store.ordered import in_order
 from tasks.store.shards import Rows
 from tasks.store.warehouse import Run
+from tasks.store.workers import DESKS, refuse_unseen
 
 SHARD_ROWS = 20_000
 """Gradings that are predicted and written at a time, more only where one response has more."""
-TEXT_ROWS = 2_000
-"""Responses whose texts are read at a time: what they tell takes a hundred times the room of a grading."""
-RESPONSE = ["response_id", "split", "author_id"]
+_WORKER = PredictionWorker(DESKS)
 
 
 class Calibrated(NamedTuple):
@@ -45,7 +47,7 @@ class Calibrated(NamedTuple):
     predictions: TableRef
 
 
-@task(task_run_name=named("calibrate"))
+@task(task_run_name=named(STAGE))
 def calibrate(
     run: Run,
     study: Study,
@@ -54,114 +56,93 @@ def calibrate(
     people: TableRef,
     gradings: TableRef,
     bundles: TableRef,
+    placement: Placement = HERE,
 ) -> Calibrated:
-    """Choose and fit each item's mapping on its calibration split, then predict every graded response.
+    """Choose and fit each item's mapping on its calibration split, then predict every graded response, pack by pack;
+    what is fitted and predicted already is passed over.
 
     people: human gradings; gradings: those of one machine rater, ContractError for several. Where it graded a response
-    several times, score and signals are means over the scored samples.
+    several times, score and signals are means over the scored samples. placement: who predicts the packs where that
+    takes time, because texts are read for it.
     """
-
-    target = study.evaluation.target
-
-    def make() -> dict[type[Row], Rows]:
-        bundle_of = _bundle_of(run, items, bundles)
-        texts = Texts(run, study, items, responses, bundle_of)
-        teaching = run.read(responses, RESPONSE, pc.field("split").isin(TAUGHT))
-        labelled = _among(teaching["response_id"])
-        scores = run.read(people, ["response_id", "rater_id", "rater_kind", "score"], labelled)
-        rater_id = only_rater(counted(run, gradings, "rater_id"))
-        graded = graded_items(bundle_of, run.read(gradings, GRADING, labelled), teaching, scores, target)
-        fitted = fit_items(texts.beside(graded), rater_id, study)
-        in_turn = in_order(run, gradings, GRADING, ("item_id", "response_id"))
-        for number, rows in enumerate(whole_responses(in_turn, SHARD_ROWS)):
-            split_of = run.read(responses, RESPONSE, _among(rows["response_id"]))
-            named = {name: bundle_of[name] for name in rows["item_id"].unique().to_pylist() if name in bundle_of}
-            shard = graded_items(named, rows, split_of, scores, target)
-            answers = texts.read([item for item in shard if fitted.mappings[item.item_id].texts])
-            predicted = [_predicted(fitted.mappings[item.item_id], item, texts, answers) for item in shard]
-            run.commit("calibrate", f"predictions-{number:05d}", {Predictions: pa.concat_tables(predicted)})
-        mappings = {mapping.calibration_id: mapping for mapping in fitted.mappings.values()}
-        return {
-            Calibrations: [mapping.row() for mapping in mappings.values()],
-            Candidates: fitted.candidates,
-            ReleaseRules: fitted.release_rules,
-            Predictions: [],
-        }
-
-    # The shard 'all' comes last: without it the stage is not done, and the others are written again, the same.
-    run.once("calibrate", make)
-    tables = (run.ref(table, "calibrate") for table in (Calibrations, Candidates, ReleaseRules, Predictions))
-    return Calibrated(*tables)
+    if not run.done(STAGE, "all"):
+        assignment = PredictionAssignment(run, study.calibration, items, responses, gradings, bundles)
+        bundle_of = read_bundles(assignment)
+        texts = read_texts(assignment, bundle_of)
+        if not run.done(STAGE, FITTED):
+            run.commit(STAGE, FITTED, _fitted(assignment, study, people, bundle_of, texts))
+        predictor = Predictor(assignment, bundle_of, texts)
+        _predict(assignment, predictor, placement if predictor.reads_texts else HERE)
+        run.commit(STAGE, "all", {Predictions: []})  # the last one: without it the stage is not done
+    return Calibrated(*(run.ref(table, STAGE) for table in (Calibrations, Candidates, ReleaseRules, Predictions)))
 
 
-def _among(response_ids: pa.ChunkedArray) -> pc.Expression:
-    """Whether a row is about one of these responses."""
-    return pc.field("response_id").isin(response_ids.combine_chunks())
+def _fitted(
+    assignment: PredictionAssignment, study: Study, people: TableRef, bundle_of: Mapping[str, Bundle], texts: Texts
+) -> dict[type[Row], Rows]:
+    """The mappings and what they were chosen by, as tables."""
+    run, _, _, responses, gradings, _ = assignment
+    teaching = run.read(responses, ["response_id", "split", "author_id"], pc.field("split").isin(TAUGHT))
+    labelled = among(teaching["response_id"])
+    scores = run.read(people, ["response_id", "rater_id", "rater_kind", "score"], labelled)
+    rater_id = only_rater(counted(run, gradings, "rater_id"))
+    graded = graded_items(bundle_of, run.read(gradings, GRADING, labelled), teaching, scores, study.evaluation.target)
+    fitted = fit_items(texts.beside(graded), rater_id, study)
+    mappings = {mapping.calibration_id: mapping for mapping in fitted.mappings.values()}
+    return {
+        Calibrations: [mapping.row() for mapping in mappings.values()],
+        Candidates: fitted.candidates,
+        ReleaseRules: fitted.release_rules,
+    }
 
 
-def _predicted(calibration: ScaleMapping, item: Item, texts: Texts, answers: pa.Table) -> pa.Table:
-    """Predictions for an item's gradings, where the mapping reads texts a part of them at a time. answers: as
-    `Texts.read` gives them."""
-    rows = TEXT_ROWS if calibration.texts else SHARD_ROWS
-    tables = []
-    for start in range(0, len(item.rows), rows):
-        part = item.take(start, rows)
-        with_texts = texts.with_blocks(part, answers) if calibration.texts else part
-        tables.append(predict(calibration, with_texts).append_column("split", part.rows["split"]))
-    return pa.concat_tables(tables)
+def _predict(assignment: PredictionAssignment, predictor: Predictor, placement: Placement) -> None:
+    """Predicts the packs that are not done: here, or by workers where there are several."""
+    run, gradings = assignment.run, assignment.gradings
+    finished = run.finished(STAGE, run.shards(STAGE))
+    progress = PackProgress(gradings.rows, saying(run.run_id, STAGE))
+    if not placement.is_local:
+        parted = list(packs(run, gradings, SHARD_ROWS))
+        open_ = [pack for pack in parted if pack.name not in finished]
+        if len(open_) > 1:
+            progress.passed(sum(pack.rows for pack in parted if pack.name in finished))
+            _share_out(assignment, open_, placement, progress)
+            return
+    for name, rows in in_packs(run, gradings, SHARD_ROWS):
+        if name in finished:
+            progress.passed(len(rows))
+        else:
+            predictor.write(name, rows)
+            progress.predicted(len(rows))
 
 
-class Texts:
-    """What the texts of a study's responses tell, read item by item; nothing where no mapping may take it."""
+def _share_out(
+    assignment: PredictionAssignment, open_: list[GradingPack], placement: Placement, progress: PackProgress
+) -> None:
+    """Has the workers of a cluster predict packs."""
+    run, sent, seen = assignment.run, pickle.dumps(sent_off(assignment)), list[str]()
 
-    def __init__(
-        self, run: Run, study: Study, items: TableRef, responses: TableRef, bundle_of: dict[str, Bundle]
-    ) -> None:
-        self._run, self._responses, self._bundles = run, responses, bundle_of
-        self._plan = study.calibration
-        columns = ["item_id", "question", "reference_answer", "reference_answers"]
-        self._items = {row["item_id"]: row for row in run.read(items, columns).to_pylist()}
+    def done(name: str, gradings: int) -> None:
+        if not seen:
+            refuse_unseen(run, STAGE, [name.split()[-1]])
+        seen.append(name)
+        progress.predicted(gradings)
 
-    @cached_property
-    def _readers(self) -> Readers:
-        """Loaded where the first text is to be read."""
-        return Readers(
-            encode=minilm() if "embedding" in self._plan.texts else None,
-            hidden=HiddenStates(self._plan.language_model) if self._plan.language_model else None,
-        )
+    def work(crew: Crew) -> None:
+        pieces = {f"{STAGE} {pack.name}": (sent, pack.name, pickle.dumps(pack)) for pack in open_}
+        crew.each(predict_pack, pieces, min(crew.room, len(open_)), done)
 
-    def beside(self, items: Sequence[Item]) -> list[Item]:
-        """The items with a row of every block for each of their rows."""
-        if not self._plan.texts or not any(len(item.rows) for item in items):
-            return [*items]
-        answers = self.read(items)
-        return [self.with_blocks(item, answers) for item in items]
-
-    def read(self, items: Sequence[Item]) -> pa.Table:
-        """Columns `response_id` and `text` of the items' responses."""
-        ids = [chunk for item in items for chunk in item.rows["response_id"].chunks]
-        if not ids:
-            return pa.table({name: pa.array([], pa.string()) for name in ("response_id", "text")})
-        return self._run.read(self._responses, ["response_id", "text"], _among(pa.chunked_array(ids)))
-
-    def with_blocks(self, item: Item, answers: pa.Table) -> Item:
-        """The item with its blocks; answers: its responses' texts, as `read` gives them, others among them."""
-        return item._replace(blocks=self._blocks(item, answers))
-
-    def _blocks(self, item: Item, texts: pa.Table) -> Blocks:
-        at = pc.index_in(item.rows["response_id"], value_set=texts["response_id"])
-        asked = self._items[item.item_id]
-        source = TextSource(
-            texts=texts["text"].take(at).to_pylist(),
-            question=asked["question"],
-            reference=asked["reference_answer"] or "\n".join(asked["reference_answers"] or ()),
-            rubric=self._bundles[item.item_id].text,
-        )
-        return text_blocks(source, self._plan.texts, self._readers)
+    on_engine(placement, f"{STAGE} packs", work)
+    refuse_unseen(run, STAGE, [pack.name for pack in open_])
 
 
-def _bundle_of(run: Run, items: TableRef, bundles: TableRef) -> dict[str, Bundle]:
-    """Item -> its bundle."""
-    locked = unlocked(run.read(bundles).to_pylist())
-    rubrics = run.read(items, ["item_id", "rubric_id"]).to_pylist()
-    return {row["item_id"]: locked[row["rubric_id"]] for row in rubrics}
+def predicted_pack(sent: bytes, name: str, pack: bytes) -> int:
+    """Predict one pack, wherever this runs; its number of gradings.
+
+    sent, pack: the pickled `SentPrediction` and `GradingPack`, for Prefect looks into other parameters.
+    """
+    return _WORKER.predict(sent, pickle.loads(pack))
+
+
+# A name of its own, so that the function travels by its name and meets what its module keeps from pack to pack.
+predict_pack = task(task_run_name="calibrate {name}")(predicted_pack)

@@ -57,9 +57,12 @@ def evaluate(
     """
 
     def make() -> dict[type[Row], Rows]:
+        locked = unlocked(run.read(bundles).to_pylist())
+        # First of all: it needs as much room as all that comes after it.
+        effects = _rater_effects(run, items, responses, people, locked, study.evaluation)
+        give_back()
         scores = score_frame(read_scores(run, items, responses, people, gradings, predictions), study.evaluation.target)
         give_back()
-        locked = unlocked(run.read(bundles).to_pylist())
         scales = {row["item_id"]: locked[row["rubric_id"]].scale.bounds for row in run.read(items).to_pylist()}
         for name, (other, theirs) in (others or {}).items():
             table = other.read(theirs, ["response_id", "score"])
@@ -70,7 +73,6 @@ def evaluate(
         metrics += _decisions(
             run, scores.frame, marks, judgments, locked, items, machine=machine, plan=study.evaluation
         )
-        effects = _rater_effects(run, items, responses, people, locked, study.evaluation)
         return {Metrics: metrics, Verdicts: verdicts, RaterEffects: effects}
 
     run.once("evaluate", make)

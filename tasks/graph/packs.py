@@ -26,7 +26,7 @@ PACK = 50
 _NO_REPLY = "no_reply: the backend gave no reply"
 
 
-class Pack(NamedTuple):
+class RubricPack(NamedTuple):
     """Rubrics that one worker asks about, by id."""
 
     rubric_ids: tuple[str, ...]
@@ -39,7 +39,7 @@ class Pack(NamedTuple):
         return f"{self.rubric_ids[0]} to {self.rubric_ids[-1]}"
 
 
-class Assignment(NamedTuple):
+class GraphAssignment(NamedTuple):
     """What is annotated, how, and where it is: everything by name and reference."""
 
     run: Run
@@ -49,10 +49,10 @@ class Assignment(NamedTuple):
     bundles: TableRef
 
 
-class SentAssignment(NamedTuple):
+class SentGraphAssignment(NamedTuple):
     """An assignment on its way to workers, the same for all packs."""
 
-    assignment: Assignment
+    assignment: GraphAssignment
     terms: Terms
     """What the workers have in common."""
 
@@ -65,7 +65,7 @@ class AnsweredPack(NamedTuple):
     """Digest of a request that got no reply → why: the reply store keeps no errors."""
 
 
-def packs_of(rubric_ids: Iterable[str], votes: Iterable[Vote], size: int) -> list[Pack]:
+def packs_of(rubric_ids: Iterable[str], votes: Iterable[Vote], size: int) -> list[RubricPack]:
     """The rubrics in packs of at most so many, in their order."""
     on_roles: dict[str, list[Vote]] = {}
     for vote in votes:
@@ -73,15 +73,15 @@ def packs_of(rubric_ids: Iterable[str], votes: Iterable[Vote], size: int) -> lis
             on_roles.setdefault(vote.rubric_id, []).append(vote._replace(comment=None))
     names = list(rubric_ids)
     parts = [tuple(names[start : start + size]) for start in range(0, len(names), size)]
-    return [Pack(part, tuple(vote for name in part for vote in on_roles.get(name, ()))) for part in parts]
+    return [RubricPack(part, tuple(vote for name in part for vote in on_roles.get(name, ()))) for part in parts]
 
 
-def built_pack(pack: Pack, subjects: Mapping[str, GraphSubject], annotator: Annotator) -> list[Built]:
+def built_pack(pack: RubricPack, subjects: Mapping[str, GraphSubject], annotator: Annotator) -> list[Built]:
     """The graphs of a pack's rubrics, but for votes on edges."""
     return build({name: subjects[name] for name in pack.rubric_ids}, {}, pack.votes, annotator)
 
 
-def is_answered(pack: Pack, subjects: Mapping[str, GraphSubject], settled: Annotator) -> bool:
+def is_answered(pack: RubricPack, subjects: Mapping[str, GraphSubject], settled: Annotator) -> bool:
     """Whether the reply store holds all that a pack asks for. settled: asks nobody."""
     try:
         built_pack(pack, subjects, settled)
@@ -91,7 +91,7 @@ def is_answered(pack: Pack, subjects: Mapping[str, GraphSubject], settled: Annot
 
 
 def answered_pack(
-    pack: Pack,
+    pack: RubricPack,
     subjects: Mapping[str, GraphSubject],
     backend: Backend,
     annotating: Callable[[Backend], Annotator],
@@ -109,6 +109,6 @@ def answered_pack(
     return AnsweredPack(_counts(pack, len(calls), list(told.values()), len(errors)), errors)
 
 
-def _counts(pack: Pack, attempts: int, paid: Sequence[Reply], failed: int) -> PieceCounts:
+def _counts(pack: RubricPack, attempts: int, paid: Sequence[Reply], failed: int) -> PieceCounts:
     tokens = sum((reply.prompt_tokens or 0) + (reply.completion_tokens or 0) for reply in paid)
     return PieceCounts(len(pack.rubric_ids), failed, len(paid), attempts - len(paid), tokens)

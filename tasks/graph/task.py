@@ -21,22 +21,29 @@ from tasks.graph.annotator import Annotator
 from tasks.graph.authored import Authored, authored
 from tasks.graph.build import Built, build, tell_plan
 from tasks.graph.heuristic import rules_of_thumb
-from tasks.graph.packs import PACK, AnsweredPack, Assignment, Pack, SentAssignment, is_answered, packs_of
+from tasks.graph.packs import (
+    PACK,
+    AnsweredPack,
+    GraphAssignment,
+    RubricPack,
+    SentGraphAssignment,
+    is_answered,
+    packs_of,
+)
 from tasks.graph.rows import edge_rows, graph_row, node_rows
 from tasks.graph.subject import GraphSubject
 from tasks.graph.tables import rubric_subjects
 from tasks.graph.votes import Vote, read_votes
-from tasks.graph.worker import PackWorker
+from tasks.graph.worker import RubricWorker
 from tasks.llm.backend import Backend
-from tasks.llm.backends.replay import Settled
+from tasks.llm.backends.replay import AskedByWorkers
 from tasks.llm.budget import Budgeted, Purse
 from tasks.llm.calls import telling
 from tasks.llm.opening import model_of, open_backend
 from tasks.llm.pieces import PieceNames, PieceProgress
 from tasks.llm.reply_store import Replies
 from tasks.llm.stores import open_replies, shown_place
-from tasks.llm.terms import Terms, at_once, from_anywhere, terms_of, tokens_drawn
-from tasks.llm.worker import DESKS
+from tasks.llm.terms import Terms, at_once, terms_of, tokens_drawn, with_replies_from_anywhere
 from tasks.monitor.artifacts import saying
 from tasks.monitor.credentials import credential
 from tasks.monitor.crew import Crew
@@ -45,8 +52,9 @@ from tasks.monitor.runs import task
 from tasks.store.naming import named
 from tasks.store.shards import Rows
 from tasks.store.warehouse import Run
+from tasks.store.workers import DESKS
 
-_WORKER = PackWorker(DESKS)
+_WORKER = RubricWorker(DESKS)
 
 
 class Graphed(NamedTuple):
@@ -91,7 +99,7 @@ def graph(
     """
 
     def make() -> dict[type[Row], Rows]:
-        plan, assignment = study.graph, Assignment(run, study.graph, base, items, bundles)
+        plan, assignment = study.graph, GraphAssignment(run, study.graph, base, items, bundles)
         subjects = rubric_subjects(run, items, bundles)
         written = authored(base / plan.file, subjects) if plan.file else {}
         votes = read_votes(base / plan.votes, subjects) if plan.votes else []
@@ -111,7 +119,7 @@ def graph(
     return Graphed(*(run.ref(row, "graph") for row in (RubricGraphs, GraphNodes, GraphEdges, Votes)))
 
 
-def _built_here(assignment: Assignment, inputs: _Inputs, purse: Purse | None) -> list[Built]:
+def _built_here(assignment: GraphAssignment, inputs: _Inputs, purse: Purse | None) -> list[Built]:
     """All graphs, asked for in this process."""
     run, plan, base, *_ = assignment
     asking = bool(inputs.asked)
@@ -123,14 +131,14 @@ def _built_here(assignment: Assignment, inputs: _Inputs, purse: Purse | None) ->
 
 
 def _built_by_workers(
-    assignment: Assignment, inputs: _Inputs, purse: Purse | None, placement: Placement
+    assignment: GraphAssignment, inputs: _Inputs, purse: Purse | None, placement: Placement
 ) -> list[Built]:
     """All graphs, of the replies that workers put into the store; a single pack is asked about here."""
     run, plan, base, *_ = assignment
     place = run.warehouse.replies
 
     def settled(replies: Replies, errors: Mapping[str, str]) -> Annotator:
-        return Annotator(Settled(model_of(plan, base), errors, shown_place(place)), replies, plan)
+        return Annotator(AskedByWorkers(model_of(plan, base), errors, shown_place(place)), replies, plan)
 
     with open_replies(place) as replies:
         nobody = settled(replies, {})
@@ -147,10 +155,10 @@ def _built_by_workers(
 
 
 def _share_out(
-    assignment: Assignment, packs: Sequence[Pack], purse: Purse | None, placement: Placement
+    assignment: GraphAssignment, packs: Sequence[RubricPack], purse: Purse | None, placement: Placement
 ) -> Mapping[str, str]:
     """Has the workers of a cluster ask about packs; the errors of requests that got no reply, by digest."""
-    run, plan = from_anywhere(assignment.run), assignment.plan
+    run, plan = with_replies_from_anywhere(assignment.run), assignment.plan
     words = PieceNames("graph", "packs", "rubrics", "requests failed")
     rubrics = sum(len(pack.rubric_ids) for pack in packs)
     progress = PieceProgress(words, len(packs), rubrics, saying(run.run_id, "graph"))
@@ -163,7 +171,7 @@ def _share_out(
     def work(crew: Crew) -> Terms:
         workers = at_once(plan, crew.room, len(packs))
         terms = terms_of(plan, run, "graph", workers, None if purse is None else purse.tokens - purse.spent)
-        sent = pickle.dumps(SentAssignment(assignment._replace(run=run, base=assignment.base.resolve()), terms))
+        sent = pickle.dumps(SentGraphAssignment(assignment._replace(run=run, base=assignment.base.resolve()), terms))
         pieces = {f"graph of {pack.name}": (sent, pickle.dumps(pack), pack.name) for pack in packs}
         crew.each(ask_pack, pieces, workers, done)
         return terms
@@ -177,7 +185,8 @@ def _share_out(
 def asked_pack(sent: bytes, pack: bytes, name: str) -> AnsweredPack:
     """Ask about one pack, wherever this runs.
 
-    sent, pack: the pickled `SentAssignment` and `Pack`, for Prefect looks into other parameters. name: of the pack.
+    sent, pack: the pickled `SentGraphAssignment` and `RubricPack`, for Prefect looks into other parameters; name: of
+    the pack.
     """
     return _WORKER.ask(sent, pickle.loads(pack), _backend)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tasks.contracts.settings.graph import Graphs
 from tasks.graph.annotator import Annotator
-from tasks.graph.packs import AnsweredPack, Pack, SentAssignment, answered_pack
+from tasks.graph.packs import AnsweredPack, RubricPack, SentGraphAssignment, answered_pack
 from tasks.graph.subject import GraphSubject
 from tasks.graph.tables import rubric_subjects
 from tasks.llm.backend import Backend
@@ -17,8 +17,9 @@ from tasks.llm.budget import Budgeted
 from tasks.llm.reply_store import Replies
 from tasks.llm.sharing import Sharing, shared
 from tasks.llm.stores import open_replies
-from tasks.llm.worker import Desks, opened_ledger, paying, refuse_stranger
+from tasks.llm.worker import opened_ledger, paying
 from tasks.store.traffic import requests_sent
+from tasks.store.workers import Desks, refuse_stranger
 
 if TYPE_CHECKING:
     from tasks.llm.ledger import CallLedger
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 OpenBackend = Callable[[Graphs, Path, Replies], Backend]
 
 
-class _Desk(NamedTuple):
+class _RubricDesk(NamedTuple):
     """What one command's packs are worked with."""
 
     subjects: dict[str, GraphSubject]
@@ -35,7 +36,7 @@ class _Desk(NamedTuple):
     ledger: CallLedger | None
 
 
-class PackWorker:
+class RubricWorker:
     """Asks about packs as they come; a model is loaded and the rubrics are read for the first one alone. Threads may
     share it."""
 
@@ -43,16 +44,16 @@ class PackWorker:
         """desks: of the process."""
         self._desks = desks
 
-    def ask(self, pickled: bytes, pack: Pack, open_backend: OpenBackend) -> AnsweredPack:
+    def ask(self, pickled: bytes, pack: RubricPack, open_backend: OpenBackend) -> AnsweredPack:
         """Asks what a pack's graphs are made of, so that every reply is in the store. pickled: what was sent.
 
         BackendError where this worker has another version of the code, or another warehouse; BudgetSpent where the
         run's tokens do not suffice.
         """
         earlier = requests_sent()
-        sent: SentAssignment = pickle.loads(pickled)
+        sent: SentGraphAssignment = pickle.loads(pickled)
         run, plan, *_, bundles = sent.assignment
-        refuse_stranger(sent.terms.code, run, bundles.stage, "all")
+        refuse_stranger(run, bundles.stage, "all", sent.terms.code)
         desk = self._desks.desk(pickled, lambda: _opened(sent, open_backend))
         with paying(sent.terms, desk.ledger) as purse:
             backend = Budgeted(desk.backend, purse) if purse else desk.backend
@@ -61,9 +62,9 @@ class PackWorker:
         return answered._replace(counts=answered.counts._replace(requests=requests))
 
 
-def _opened(sent: SentAssignment, open_backend: OpenBackend) -> _Desk:
+def _opened(sent: SentGraphAssignment, open_backend: OpenBackend) -> _RubricDesk:
     run, plan, base, items, bundles = sent.assignment
     ledger, replies = opened_ledger(sent.terms), open_replies(run.warehouse.replies)
     with shared(Sharing(sent.terms.workers, ledger)):
         backend = open_backend(plan, base, replies)
-    return _Desk(rubric_subjects(run, items, bundles), backend, replies, ledger)
+    return _RubricDesk(rubric_subjects(run, items, bundles), backend, replies, ledger)

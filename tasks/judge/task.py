@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow.dataset as ds
 
-from tasks.contracts.errors import InputError, StoreError
+from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Grader
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.judge import Judge
@@ -31,16 +31,15 @@ from tasks.llm.calls import looking
 from tasks.llm.pieces import PieceCounts, PieceNames, PieceProgress
 from tasks.llm.reply_store import Replies
 from tasks.llm.terms import at_once
-from tasks.llm.worker import DESKS
 from tasks.monitor.artifacts import saying
 from tasks.monitor.credentials import credential
 from tasks.monitor.crew import Crew
 from tasks.monitor.engines import on_engine
 from tasks.monitor.runs import task
 from tasks.stats.target import MEAN
-from tasks.store.listing import look_again
 from tasks.store.naming import named
 from tasks.store.warehouse import Run
+from tasks.store.workers import DESKS, refuse_unseen
 
 _WORKER = ShardWorker(DESKS)
 
@@ -140,9 +139,8 @@ def _share_out(
     progress = PieceProgress(words, len(open_), total, saying(run.run_id, stage))
 
     def done(name: str, counts: PieceCounts) -> None:
-        shard = name.split()[-1]
-        if not progress.pieces_ended and not run.done(stage, shard):
-            raise _unseen(run, stage, shard)
+        if not progress.pieces_ended:
+            refuse_unseen(run, stage, [name.split()[-1]])
         progress.ended(counts)
 
     def work(crew: Crew) -> None:
@@ -152,17 +150,7 @@ def _share_out(
         crew.each(judge_shard, pieces, workers, done)
 
     on_engine(placement, f"{stage} shards", work)
-    look_again(run.folder)
-    names = [shard.name for shard in open_]
-    for name in sorted(set(names) - run.finished(stage, names)):
-        raise _unseen(run, stage, name)
-
-
-def _unseen(run: Run, stage: str, shard: str) -> StoreError:
-    """What is said where a shard that a worker has judged is not in this warehouse."""
-    return StoreError(
-        f"a worker judged {stage} {shard}, and {run.place} does not hold it: name a warehouse that all see"
-    )
+    refuse_unseen(run, stage, [shard.name for shard in open_])
 
 
 def judged_shard(sent: bytes, stage: str, shard: str) -> PieceCounts:

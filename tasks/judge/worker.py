@@ -14,8 +14,9 @@ from tasks.judge.tables import Sheet, sheets_of
 from tasks.llm.pieces import PieceCounts
 from tasks.llm.reply_store import Replies
 from tasks.llm.sharing import Sharing, shared
-from tasks.llm.worker import Desks, opened_ledger, paying, refuse_stranger
+from tasks.llm.worker import opened_ledger, paying
 from tasks.store.traffic import requests_sent
+from tasks.store.workers import Desks, refuse_stranger
 
 if TYPE_CHECKING:
     from tasks.llm.ledger import CallLedger
@@ -51,7 +52,7 @@ class ShardWorker:
     def _judge(self, pickled: bytes, shard: str, open_rater: OpenRater) -> PieceCounts:
         sent: SentAssignment = pickle.loads(pickled)
         assignment = sent.assignment
-        refuse_stranger(sent.terms.code, assignment.run, sent.inputs, shard)
+        refuse_stranger(assignment.run, sent.inputs, shard, sent.terms.code)
         if assignment.run.done(assignment.stage, shard):
             return PieceCounts()
         desk = self._desks.desk(pickled, lambda: _opened(sent, open_rater))

@@ -11,6 +11,7 @@ from tasks.contracts.backends import Choice, speaks
 from tasks.llm.stores import is_database
 from tasks.store.manifest import code_digest
 from tasks.store.warehouse import Run, Warehouse
+from tasks.store.workers import from_anywhere
 
 _STEPS = 16
 """Steps in which a worker draws its equal part of a token budget."""
@@ -70,16 +71,13 @@ def tokens_drawn(terms: Terms) -> int:
     return drawn
 
 
-def from_anywhere(run: Run) -> Run:
-    """The same run, as any process of any working directory finds it."""
-    warehouse = run.warehouse
-    named = warehouse.replies_named
-    if named and not is_database(named):
-        warehouse = replace(warehouse, replies_named=str(Path(named).absolute()))
-    if not warehouse.mirrored:
-        opened = Warehouse.open(warehouse.root.absolute())
-        warehouse = replace(opened, replies_named=warehouse.replies_named)
-    return warehouse.run(run.run_id)
+def with_replies_from_anywhere(run: Run) -> Run:
+    """The same run and its replies, found from any working directory."""
+    run = from_anywhere(run)
+    named = run.warehouse.replies_named
+    if not named or is_database(named):
+        return run
+    return replace(run.warehouse, replies_named=str(Path(named).absolute())).run(run.run_id)
 
 
 def _make_ledger(place: Path | str | None, purse: str | None, tokens: int) -> None:

@@ -15,7 +15,7 @@ from tasks.store.shards import give_back
 from tasks.store.warehouse import Run
 
 BATCH = 20_000
-"""Responses read at a time, more only of an item that has more."""
+"""Responses read at a time."""
 EVALUATED = ("text_only", "low", "high", "risk", "route", PROBABILITIES)
 """What the evaluation looks at of a prediction beside its score."""
 
@@ -31,21 +31,34 @@ def read_scores(
     predicted: Sequence[str] = EVALUATED,
     signals: bool = True,
 ) -> Iterator[ScoreTables]:
-    """What the score frame is made from, some items at a time: no texts, and of a grading only score and signals.
+    """What the score frame is made from, some responses at a time: no texts, and of a grading only score and signals.
 
     predicted: columns of `predictions` beside the score; signals: whether the machine's signals are wanted.
     """
-    sizes = counted(run, responses, "item_id")
     kinds = run.read(items, ["item_id", "type"])
-    for names in packed(sizes, BATCH) or [[]]:
-        some = pc.field("item_id").isin(pa.array(names, pa.string()))
-        graded = run.read(gradings, ["response_id", "score", *(["signals"] if signals else [])], some)
+    columns = ["response_id", "score", *(["signals"] if signals else [])]
+    for some in _together(run, responses):
         yield ScoreTables(
             kinds,
             run.read(responses, ["response_id", "item_id", "author_id", "split", "groups"], some),
             run.read(people, ["response_id", "rater_id", "rater_kind", "score"], some),
-            narrow(graded.to_batches()),
+            narrow(run.batches(gradings, columns, where=some)),
             run.read(predictions, ["response_id", "score", *predicted], some),
         )
-        del graded
         give_back()
+
+
+def _together(run: Run, responses: TableRef) -> Iterator[pc.Expression]:
+    """Which rows are read together: those of some items or, of an item with many responses, from one id to another."""
+    sizes = counted(run, responses, "item_id")
+    for names in packed(sizes, BATCH) or [[]]:
+        of_items = pc.field("item_id").isin(pa.array(names, pa.string()))
+        if sum(sizes[name] for name in names) <= BATCH:
+            yield of_items
+            continue
+        ids = run.read(responses, ["response_id"], of_items)["response_id"]
+        ordered = ids.take(pc.sort_indices(ids))
+        response_id = pc.field("response_id")
+        for start in range(0, len(ordered), BATCH):
+            first, last = ordered[start], ordered[min(start + BATCH, len(ordered)) - 1]
+            yield of_items & (response_id >= first) & (response_id <= last)

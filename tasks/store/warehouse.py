@@ -142,11 +142,7 @@ class Run(Shards):
     def read(self, ref: TableRef, columns: list[str] | None = None, where: ds.Expression | None = None) -> pa.Table:
         """The rows behind a reference, shards in name order; StoreError if they are not all there."""
         with reading(ref.path, self.mend()):
-            dataset = self._dataset(ref)
-            rows = dataset.count_rows()
-            if rows != ref.rows:
-                raise StoreError(f"{ref.path} holds {rows} rows where {ref.rows} were written; {self.mend()}")
-            return dataset.to_table(columns=columns, filter=where)
+            return self._dataset(ref).to_table(columns=columns, filter=where)
 
     def shard(self, row: type[Row], stage: str, name: str) -> pa.Table:
         """The rows of a table that one finished shard holds, whatever other shards of the stage finish meanwhile;
@@ -158,12 +154,18 @@ class Run(Shards):
         with reading(f"{self.place}/{row.table}/{stage}/{name}", self.mend()):
             return ds.dataset(list(files), format=PARQUET, schema=schema(row)).to_table()
 
-    def batches(self, ref: TableRef, columns: list[str] | None = None, rows: int = 50_000) -> Iterator[pa.RecordBatch]:
-        """The rows behind a reference in batches of at most `rows`; StoreError if they cannot be read."""
+    def batches(
+        self, ref: TableRef, columns: list[str] | None = None, rows: int = 50_000, where: ds.Expression | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows behind a reference in batches of at most `rows`; StoreError if they are not all there."""
         with reading(ref.path, self.mend()):
-            yield from self._dataset(ref).to_batches(columns=columns, batch_size=rows)
+            yield from self._dataset(ref).to_batches(columns=columns, filter=where, batch_size=rows)
 
     def _dataset(self, ref: TableRef) -> ds.Dataset:
         # Beside a finished shard, a file without a mark is what a killed writer left.
         files = self.files(ref.table, ref.stage) or sorted((self.warehouse.root / ref.path).glob("*.parquet"))
-        return ds.dataset(files, format=PARQUET, schema=schema(BY_NAME[ref.table]))
+        dataset = ds.dataset(files, format=PARQUET, schema=schema(BY_NAME[ref.table]))
+        rows = dataset.count_rows()
+        if rows != ref.rows:
+            raise StoreError(f"{ref.path} holds {rows} rows where {ref.rows} were written; {self.mend()}")
+        return dataset

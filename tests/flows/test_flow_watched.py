@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,17 @@ from prefect.events.schemas.automations import AutomationCore
 from tiny_study import make_study
 
 from flows.grade import grade
+from flows.plan import plan
+from tasks.calibrate import task as calibration
+from tasks.calibrate.task import calibrate
 from tasks.contracts.errors import BackendError
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.placement import HERE, Placement
+from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.contracts.tables.checks import Checks
+from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.judging import Gradings
+from tasks.contracts.tables.rubrics import Bundles
 from tasks.judge import task as door
 from tasks.judge.rows import Rater
 from tasks.judge.shards import shards
@@ -122,25 +130,44 @@ def test_a_credential_is_a_variable_or_a_secret_block(prefect_server: None, monk
         credential("block:nowhere")
 
 
-def test_workers_of_dask_judge_what_one_process_judges(
-    tmp_path: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module")
+def dask(prefect_server: None) -> Iterator[Placement]:
+    """Two workers of Dask. Threads of this process: the way there and back is what is tested; tests/scale has processes
+    and their deaths."""
     distributed = pytest.importorskip("distributed", reason="needs the extra 'dask'")
     pytest.importorskip("prefect_dask", reason="needs the extra 'dask'")
+    threads = {"processes": False, "protocol": "tcp", "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(2, **threads) as cluster:
+        yield Placement(engine="dask", address=cluster.scheduler_address)
+
+
+def test_workers_of_dask_judge_what_one_process_judges(
+    tmp_path: Path, dask: Placement, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(door, "rater", lambda *_: Rater("scripted:test", "llm", Scripted(_right)))
     monkeypatch.setattr(door, "shards", lambda counts: shards(counts, 4))
     texts = {"i1": {f"r{n}": f"plants need light {n}" for n in range(9)}, "i2": {"s1": "", "s2": "plants grow"}}
-    refs, threads = {}, {"processes": False, "protocol": "tcp", "threads_per_worker": 1, "dashboard_address": None}
-    # Threads of this process: the way there and back is what is tested; tests/scale has processes and their deaths.
-    with distributed.LocalCluster(2, **threads) as cluster:
-        there = Placement(engine="dask", address=cluster.scheduler_address)
-        for name, placement in {"here": HERE, "dask": there}.items():
-            run = Warehouse.open(tmp_path / name).run("run")
-            given = to_judge(run, bundle(criterion("P", text="light")), texts)
-            plan = Judge(protocol="rulers", backend="replay", model="scripted")
-            refs[name] = judge.fn(run, plan, tmp_path, *given, placement=placement)
+    refs = {}
+    for name, placement in {"here": HERE, "dask": dask}.items():
+        run = Warehouse.open(tmp_path / name).run("run")
+        given = to_judge(run, bundle(criterion("P", text="light")), texts)
+        scripted = Judge(protocol="rulers", backend="replay", model="scripted")
+        refs[name] = judge.fn(run, scripted, tmp_path, *given, placement=placement)
     assert refs["dask"] == refs["here"]
     assert refs["here"].gradings.rows == 11
+
+
+def test_workers_of_dask_predict_what_one_process_predicts(
+    watched: Run, dask: Placement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "SHARD_ROWS", 30)
+    house = watched.warehouse
+    settings = plan(str(house.root.with_name("study.yaml")), str(house.root), None).study
+    data = [watched.ref(row, "ingest") for row in (Items, Responses, Gradings)]
+    answered = *data, watched.ref(Gradings, "judge"), watched.ref(Bundles, "lock")
+    written = calibrate.fn(house.run("by workers"), settings, *answered, placement=dask)
+    assert [ref.digest for ref in written] == [watched.ref(BY_NAME[ref.table], "calibrate").digest for ref in written]
+    assert len(house.run("by workers").shards("calibrate")) == 6
 
 
 def _right(request: Request) -> Reply:

@@ -157,7 +157,7 @@ class RayCluster:
             subprocess.run(wait, env=os.environ | QUIET, check=True, timeout=300, capture_output=True)
 
     def kill_worker(self) -> None:
-        """A process that works on a shard."""
+        """A process that works on a piece."""
         _wait_for(self._workers)
         self._workers()[0].kill()
 
@@ -176,7 +176,12 @@ class RayCluster:
         _kill_with_children(self.head)
 
     def _workers(self) -> list[Any]:
-        return [worker for node in self.nodes for worker in _named_below(node, "ray::judged_shard")]
+        workers = [worker for node in self.nodes for worker in _named_below(node, "ray::")]
+        return [worker for worker in workers if "::IDLE" not in worker.cmdline()[0]]
+
+
+CLUSTERS: dict[str, type[DaskCluster] | type[RayCluster]] = {"dask": DaskCluster, "ray": RayCluster}
+"""Engine → its cluster on this machine."""
 
 
 def _started(module: str, *words: str) -> subprocess.Popen[bytes]:

@@ -1,10 +1,10 @@
-"""Graphs of rubrics that workers of Dask ask about, beside one process, and what is asked twice where one is killed.
+"""Graphs of rubrics that workers of Dask (or ENGINE ray) ask about, beside one process, and repeated calls after kills.
 
-    python tests/scale/graph_workers.py [LATENCY_S]
+    python tests/scale/graph_workers.py [LATENCY_S] [ENGINE]
 
 The model's server answers every request after the same time (0.5 s) by its schema. It bears 8 calls at once for each
 worker, as a cluster with a replica for each does. Prints seconds of the door beside the plain formula, calls, and
-whether the tables have the digests of one process. Needs the extra `dask`.
+whether the tables have the digests of one process. Needs the extra of the engine.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from cluster import HOUSE, POISON, QUIET, DaskCluster, JudgesServer
+from cluster import CLUSTERS, HOUSE, POISON, QUIET, DaskCluster, JudgesServer, RayCluster
 from worker_faults import prefect_server
 
-os.environ |= QUIET
 RUBRICS, CRITERIA = 300, 6
 CALLS = 8
+ENGINE = os.environ.get("ENGINE") or next((word for word in sys.argv[2:3] if word in CLUSTERS), "dask")
 """At once, of a worker."""
+os.environ |= QUIET | {"ENGINE": ENGINE}
 
 
 def by_schema(body: dict[str, Any]) -> object:
@@ -85,7 +86,7 @@ def build_graphs(folder: str, server: str, concurrency: str, address: str) -> No
     run.commit("lock", "all", {Bundles: [locked(bundle(*criteria), name) for name in names]})
     model = {"model": "m", "urls": [server], "concurrency": int(concurrency)}
     study = studies.study(graph={"backend": "openai", "engine": model})
-    placement = Placement(engine="dask", address=address) if address else HERE
+    placement = Placement(engine=ENGINE, address=address) if address else HERE
     started = time.monotonic()
     try:
         tables = run.ref(Items, "ingest"), run.ref(Bundles, "lock")
@@ -113,7 +114,7 @@ class Trials:
 
     def whole(self, workers: int) -> None:
         """Workers that nothing happens to."""
-        asked, cluster = self._anew(), DaskCluster(workers)
+        asked, cluster = self._anew(), CLUSTERS[ENGINE](workers)
         code, said, digests, seconds = self._driver(f"w{workers}", workers, cluster).end()
         cluster.end()
         assert code == 0, said
@@ -125,7 +126,7 @@ class Trials:
     def harmed(self, fault: str) -> None:
         """A fault in the middle, and the same command again."""
         self._anew()
-        cluster = DaskCluster(2)
+        cluster = CLUSTERS[ENGINE](2)
         self.server.poison = fault == "poison"
         driver = self._driver(fault, 2, cluster)
         while fault != "poison" and len(self.server.asked) < self.calls / 2:
@@ -144,7 +145,7 @@ class Trials:
             flush=True,
         )
 
-    def _driver(self, name: str, workers: int, cluster: DaskCluster) -> Driver:
+    def _driver(self, name: str, workers: int, cluster: DaskCluster | RayCluster) -> Driver:
         return Driver(self.folder / name, self.server.url, CALLS * workers, cluster.address)
 
     def _anew(self) -> Counter[str]:

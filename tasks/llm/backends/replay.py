@@ -110,7 +110,7 @@ class ForeignReplay:
                 yield index, Reply(text=raw if artifact is None else artifact)
 
 
-class Settled:
+class AskedByWorkers:
     """Backend of who reads what workers asked: their replies are in the store, and what failed for them fails here in
     the same words. Any other request is an UnansweredError: nobody has asked it, or into another store."""
 

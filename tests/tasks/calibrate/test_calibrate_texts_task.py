@@ -1,61 +1,16 @@
 """The door of calibrate where mappings take what the texts tell: stored, told apart, killed and applied later."""
 
-import numpy as np
 import pytest
-from builders.bundles import bundle, criterion, trait
 from builders.models import byte_model
-from builders.rows import grading, item, locked, response
-from builders.studies import study
+from texts_scene import JUDGED, plan, run_of
 
 from tasks.calibrate.calibration import read_calibration
 from tasks.calibrate.predict import apply_later
+from tasks.calibrate.predictions import Predictor
 from tasks.calibrate.task import calibrate
 from tasks.calibrate.texts import Readers, TextSource, text_blocks
 from tasks.contracts.errors import ContractError
-from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.judging import Gradings
-from tasks.contracts.tables.rubrics import Bundles
 from tasks.llm.encoder import minilm
-from tasks.store.warehouse import Warehouse
-
-WORDS = ("membrane", "water", "energy", "salt", "gate", "cell")
-JUDGED = bundle(
-    criterion("c1"),
-    ends=(0, 3),
-    traits=(trait("t", 0, 3),),
-    name="pointwise",
-    final_score="weighted_points",
-    signals=("criteria", "length"),
-)
-SIZES = {"p": 60, "q": 20, "empty": 4}
-"""Item → responses; of the last no label calibrates."""
-
-
-def run_of(root):
-    """A run whose scores lie partly in the words and partly in the judge's decision, and what calibrate takes of it."""
-    rng = np.random.default_rng(0)
-    responses, people, machine = [], [], []
-    for item_id, size in SIZES.items():
-        for at in range(size):
-            key, said, level = f"{item_id}-{at:02d}", rng.random(len(WORDS)) < 0.5, rng.random()
-            text = " ".join(word for word, used in zip(WORDS, said, strict=True) if used)
-            split = "test" if at % 4 == 0 or item_id == "empty" else "calibration"
-            responses.append(response(key, item_id, text=text, split=split))
-            signals = {"criterion.c1": level, "length": float(len(text))}
-            machine.append(grading(key, "m", float(round(3 * level)), item_id=item_id, signals=signals))
-            score = float(np.clip(round(said[0] + said[1] + level), 0, 3))
-            people.append(grading(key, "h", score, item_id=item_id))
-    run = Warehouse.open(root).run("small")
-    items = [item(name, rubric_id="r", reference_answer="water passes a membrane") for name in SIZES]
-    run.commit("ingest", "all", {Items: items, Responses: responses, Gradings: people})
-    run.commit("lock", "all", {Bundles: [locked(JUDGED, "r")]})
-    run.commit("judge", "all", {Gradings: machine})
-    ingested = (run.ref(Items, "ingest"), run.ref(Responses, "ingest"), run.ref(Gradings, "ingest"))
-    return run, (*ingested, run.ref(Gradings, "judge"), run.ref(Bundles, "lock"))
-
-
-def plan(**calibration):
-    return study(calibration={"minimum": 20, "method": "stacked"} | calibration)
 
 
 def predictions(run, done):
@@ -79,7 +34,7 @@ def test_every_score_tells_its_parts_and_stands_beside_the_text_alone(tmp_path):
 
 
 def test_a_method_that_takes_no_text_reads_none(tmp_path, monkeypatch):
-    monkeypatch.setattr("tasks.calibrate.task.minilm", lambda: pytest.fail("the encoder was loaded"))
+    monkeypatch.setattr("tasks.calibrate.run_texts.minilm", lambda: pytest.fail("the encoder was loaded"))
     run, refs = run_of(tmp_path / "w")
     rows = predictions(run, calibrate.fn(run, plan(method="linear"), *refs))
     assert {row["text_only"] for row in rows.values()} == {None}
@@ -97,24 +52,26 @@ def test_hidden_states_are_one_more_block(tmp_path):
     assert all(row["points_text"] is not None for row in predictions(run, done).values())
 
 
-def test_killed_between_parts_it_goes_on_to_the_same_bytes(tmp_path, monkeypatch):
+def test_killed_between_packs_it_goes_on_and_predicts_no_pack_twice(tmp_path, monkeypatch):
     monkeypatch.setattr("tasks.calibrate.task.SHARD_ROWS", 20)
     run, refs = run_of(tmp_path / "whole")
     expected = run.read(calibrate.fn(run, plan(), *refs).predictions)
     run, refs = run_of(tmp_path / "killed")
-    commit, made = type(run).commit, []
+    write, written = Predictor.write, []
 
-    def dying(self, stage, shard, tables):
-        if stage == "calibrate" and len(made) == 2:
+    def dying(self, name, gradings):
+        if len(written) == 2:
             raise KeyboardInterrupt
-        made.append(shard)
-        commit(self, stage, shard, tables)
+        written.append(name)
+        write(self, name, gradings)
 
-    monkeypatch.setattr(type(run), "commit", dying)
+    monkeypatch.setattr(Predictor, "write", dying)
     with pytest.raises(KeyboardInterrupt):
         calibrate.fn(run, plan(), *refs)
-    monkeypatch.setattr(type(run), "commit", commit)
+    monkeypatch.setattr(Predictor, "write", lambda *pack: (written.append(pack[1]), write(*pack)))
+    monkeypatch.setattr("tasks.calibrate.task.fit_items", lambda *_: pytest.fail("it was fitted again"))
     assert run.read(calibrate.fn(run, plan(), *refs).predictions).equals(expected)
+    assert written == [f"predictions-{number:05d}" for number in range(5)]
 
 
 def test_applied_later_it_needs_the_texts_and_gives_the_same(tmp_path):

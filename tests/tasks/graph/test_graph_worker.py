@@ -26,9 +26,9 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.graph import task as door
-from tasks.graph.packs import Assignment, Pack, SentAssignment
+from tasks.graph.packs import GraphAssignment, RubricPack, SentGraphAssignment
 from tasks.graph.task import Graphed, graph
-from tasks.graph.worker import PackWorker
+from tasks.graph.worker import RubricWorker
 from tasks.llm.backends.replay import UnansweredError
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.budget import BudgetSpent, Purse
@@ -36,8 +36,8 @@ from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request, digest
 from tasks.llm.sharing import Sharing, sharing
 from tasks.llm.terms import terms_of
-from tasks.llm.worker import Desks
 from tasks.store.warehouse import Run, Warehouse
+from tasks.store.workers import Desks
 
 DASK = Placement(engine="dask")
 MODEL = {"backend": "openai", "engine": {"model": "m"}, "pairs_per_call": 3}
@@ -93,7 +93,7 @@ class Crew:
     room = 4
 
     def __init__(self, workers: int) -> None:
-        self.workers = cycle([PackWorker(Desks()) for _ in range(workers)])
+        self.workers = cycle([RubricWorker(Desks()) for _ in range(workers)])
         self.sizes: list[int] = []
 
     def each(
@@ -259,14 +259,16 @@ def test_a_single_pack_and_rules_of_thumb_need_no_workers(plan: dict[str, Any], 
         assert graphed(run_of(tmp_path, WEIGHTS), studies.study(graph=plan), DASK).graphs.rows == 6
 
 
-def sent(run: Run) -> SentAssignment:
+def sent(run: Run) -> SentGraphAssignment:
     plan, tables = study().graph, (run.ref(Items, "ingest"), run.ref(Bundles, "lock"))
-    return SentAssignment(Assignment(run, plan, Path(), *tables), terms_of(plan, run, "graph", 1, None))
+    return SentGraphAssignment(GraphAssignment(run, plan, Path(), *tables), terms_of(plan, run, "graph", 1, None))
 
 
-def refusal(strange: SentAssignment) -> str:
+def refusal(strange: SentGraphAssignment) -> str:
     with pytest.raises(BackendError) as refused:
-        PackWorker(Desks()).ask(pickle.dumps(strange), Pack(("r00",), ()), lambda *_: Scripted(right, model="m"))
+        RubricWorker(Desks()).ask(
+            pickle.dumps(strange), RubricPack(("r00",), ()), lambda *_: Scripted(right, model="m")
+        )
     return str(refused.value)
 
 

@@ -31,9 +31,9 @@ from tasks.llm.budget import BudgetSpent
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply, Request
 from tasks.llm.terms import at_once
-from tasks.llm.worker import Desks
 from tasks.stats.target import MEAN
 from tasks.store.warehouse import Run, Warehouse
+from tasks.store.workers import Desks
 
 PLAN = Judge(protocol="rulers", backend="replay", model="scripted")
 SHARD = 3

@@ -5,7 +5,7 @@ import pytest
 from tasks.contracts.errors import BackendError
 from tasks.llm.backend import Backend
 from tasks.llm.backends.offline import Offline
-from tasks.llm.backends.replay import ForeignReplay, Replay, Settled, UnansweredError
+from tasks.llm.backends.replay import AskedByWorkers, ForeignReplay, Replay, UnansweredError
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Message, Reply, Request, digest
@@ -54,7 +54,7 @@ def test_replay_answers_from_the_store_and_else_says_so():
 
 
 def test_what_failed_for_workers_fails_in_the_same_words_and_anything_else_is_no_error_reply():
-    backend: Backend = Settled("m", {digest(asking("a"), "m"): "down: no"}, "replies.sqlite")
+    backend: Backend = AskedByWorkers("m", {digest(asking("a"), "m"): "down: no"}, "replies.sqlite")
     ((_, failed),) = backend.answer([asking("a")])
     assert failed.error == "down: no"
     with pytest.raises(UnansweredError, match=r"replies in replies\.sqlite are not all there"):

@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.llm.worker import Desks
+from tasks.store.workers import Desks
 
 
 class Model:
