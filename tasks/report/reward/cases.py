@@ -42,6 +42,10 @@ class FalseCreditCase:
     paid: str
 
 
+PAID = (pc.field("aggregation") == "flat") & (pc.field("leaked") > 0)
+"""Which dependency cases the report is about."""
+
+
 def needs_texts(edge_cases: pa.Table) -> list[str]:
     """The responses whose text and question the page shows."""
     return [row["response_id"] for row in worst(edge_cases)]
@@ -49,7 +53,7 @@ def needs_texts(edge_cases: pa.Table) -> list[str]:
 
 def worst(edge_cases: pa.Table) -> list[Row]:
     """The violated dependencies that flat aggregation pays most for: one of a response and of a pair of criteria."""
-    paid = edge_cases.filter((pc.field("aggregation") == "flat") & (pc.field("leaked") > 0))
+    paid = edge_cases.filter(PAID)
     if not len(paid):
         return []
     ties = [(name, "ascending") for name in ("response_id", "rater_id", "sample", "child", "parent")]
@@ -67,7 +71,7 @@ def worst(edge_cases: pa.Table) -> list[Row]:
 
 def leaked_by_rubric(edge_cases: pa.Table) -> dict[str, float]:
     """Rubric → what flat aggregation paid for unlicensed criteria in all; only those with some."""
-    paid = edge_cases.filter((pc.field("aggregation") == "flat") & (pc.field("leaked") > 0))
+    paid = edge_cases.filter(PAID)
     summed = paid.group_by("rubric_id").aggregate([("leaked", "sum")])
     return dict(zip(summed["rubric_id"].to_pylist(), summed["leaked_sum"].to_pylist(), strict=True))
 

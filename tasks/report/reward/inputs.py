@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from tasks.contracts.settings.reward import Reward
 
+EVERY_REWARD = ("aggregation", "reward", "low", "unscored")
+
 
 @dataclass(frozen=True)
 class RewardView:
@@ -18,6 +20,11 @@ class RewardView:
     run_id: str
     settings: Reward
     rewards: pa.Table
+    """Of flat aggregation and GEAR."""
+    every_reward: pa.Table
+    """Of all aggregations; columns EVERY_REWARD."""
+    retention: Mapping[str, float]
+    """Relation → the factor that GEAR's rows say they were made with; empty without such rows."""
     edge_cases: pa.Table
     diagnostics: pa.Table
     graphs: pa.Table

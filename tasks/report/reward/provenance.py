@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,18 +26,17 @@ def facts(view: RewardView) -> Iterator[tuple[str, str]]:
     yield "judged by", ", ".join(judged) or "nobody"
     yield "local scores", ", ".join(f"by {word}" for word in sorted(gear["decided_by"].unique().to_pylist()))
     if len(gear):
-        yield from _recorded(gear)
+        yield from _recorded(gear, view.retention)
     yield "threshold", say.level(view.settings.threshold)
     intervals = f"95%, {say.count(view.settings.draws)} draws over items, seed {view.settings.seed}"
     yield "intervals", "; ".join((intervals, *cautions(view.diagnostics["clusters"].to_pylist())))
 
 
-def _recorded(gear: pa.Table) -> Iterator[tuple[str, str]]:
+def _recorded(gear: pa.Table, factors: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     """What the rows of GEAR say that they were made with."""
     eta = gear["eta"].unique().to_pylist()
     yield "inference", ", ".join(sorted(gear["inference"].unique().to_pylist()))
     yield "suppression strength η", ", ".join(map(say.level, sorted(eta)))
-    factors = dict(gear["retention"][0].as_py())
     retention = (f"{words} {say.level(factors[name])}" for name, words in RELATIONS.items() if name in factors)
     yield "retention factors before η", ", ".join(retention)
 

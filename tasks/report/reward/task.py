@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
@@ -18,7 +19,7 @@ from tasks.report.reward import cases as dependencies
 from tasks.report.reward.figures import HEADER as REWARDS
 from tasks.report.reward.figures import summary_rows
 from tasks.report.reward.graphs import statistics
-from tasks.report.reward.inputs import RewardView
+from tasks.report.reward.inputs import EVERY_REWARD, RewardView
 from tasks.report.reward.picture import graph_page, rows_of
 from tasks.report.reward.view import page as reward_page
 from tasks.report.task import tell
@@ -26,6 +27,12 @@ from tasks.stats.bootstrap import cautions
 from tasks.store.naming import file_name
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run
+
+_SHOWN = (
+    *("response_id", "rubric_id", "rater_id", "sample", "aggregation"),
+    *("reward", "marginals", "inference", "eta", "decided_by"),
+)
+"""What the report shows of a reward."""
 
 
 @task(task_run_name="pictures")
@@ -50,7 +57,8 @@ def report_rewards(run: Run, manifest: Path) -> str:
     notes = tuple(cautions(diagnostics["clusters"].to_pylist()))
     title = "Rewards, and what they pay without licence"
     table = Table("diagnostics", title, REWARDS, tuple(summary_rows(diagnostics)), notes)
-    responses = len(run.read(run.ref(Rewards, "reward"), ["response_id"])["response_id"].unique())
+    flat = pc.field("aggregation") == "flat"
+    responses = len(run.read(run.ref(Rewards, "reward"), ["response_id"], flat)["response_id"].unique())
     sentence = f"{say.plural(responses, 'response')} rewarded by every aggregation"
     return tell(run, "reward", sentence, table, {"manifest": manifest, "tables": run.folder}, page)
 
@@ -59,7 +67,8 @@ def write_rewards(run: Run) -> Path:
     """Write `<run>/reward.html` from the tables of a run that was rewarded; StoreError if it was not."""
     study = Study.model_validate(read_manifest(run)["identity"]["study"])
     assert study.reward is not None  # nothing was rewarded without
-    cases = run.read(run.ref(EdgeCases, "reward"))
+    rewards = run.ref(Rewards, "reward")
+    cases = run.read(run.ref(EdgeCases, "reward"), where=dependencies.PAID)
     shown = dependencies.needs_texts(cases)
     is_shown = pc.field("response_id").isin(pa.array(shown, pa.string()))
     texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], is_shown).to_pylist()
@@ -68,7 +77,9 @@ def write_rewards(run: Run) -> Path:
         study=study.name,
         run_id=run.run_id,
         settings=study.reward,
-        rewards=run.read(run.ref(Rewards, "reward")),
+        rewards=run.read(rewards, list(_SHOWN), pc.field("aggregation").isin(["flat", "gear"])),
+        every_reward=run.read(rewards, list(EVERY_REWARD)),
+        retention=_retention(run, rewards),
         edge_cases=cases,
         diagnostics=run.read(run.ref(Diagnostics, "reward")),
         graphs=run.read(run.ref(RubricGraphs, "graph")),
@@ -81,3 +92,10 @@ def write_rewards(run: Run) -> Path:
     path = run.folder / "reward.html"
     run.warehouse.write(path, reward_page(content).encode())
     return path
+
+
+def _retention(run: Run, rewards: TableRef) -> dict[str, float]:
+    """The factors that GEAR's rows say they were made with: all of a run have the same."""
+    gear = pc.field("aggregation") == "gear"
+    first = next((batch for batch in run.batches(rewards, ["retention"], where=gear) if len(batch)), None)
+    return {} if first is None else dict(first["retention"][0].as_py())

@@ -155,7 +155,7 @@ def _relations(diagnostics: DiagnosticFigures) -> Section:
 
 def _rewards(view: RewardView, diagnostics: DiagnosticFigures, both: pd.DataFrame) -> Section:
     drawings = []
-    frame = view.rewards.select(["aggregation", "reward"]).to_pandas().dropna()
+    frame = view.every_reward.select(["aggregation", "reward"]).to_pandas().dropna()
     rewards = {str(name): _numbers(part) for name, part in frame.groupby("aggregation")["reward"]}
     values = {words: rewards[name] for name, words in COMPARED.items() if name in rewards}
     if values:
@@ -172,7 +172,7 @@ def _rewards(view: RewardView, diagnostics: DiagnosticFigures, both: pd.DataFram
         "Rewards: what do the dependencies change?",
         title,
         drawings=tuple(drawings),
-        tables=(figures.reward_table(diagnostics), _unscored(view.rewards)),
+        tables=(figures.reward_table(diagnostics), _unscored(view.every_reward)),
         notes=("more than flat: a penalty counts less, since its condition is missing",),
     )
 

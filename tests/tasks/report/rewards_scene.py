@@ -9,7 +9,7 @@ from tasks.contracts.schema import conform, schema
 from tasks.contracts.settings.reward import Retention, Reward
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
-from tasks.report.reward.inputs import RewardView
+from tasks.report.reward.inputs import EVERY_REWARD, RewardView
 
 RETENTION = {"weak_prerequisite": 0.6, "strong_prerequisite": 0.2, "activation": 0.0}
 
@@ -118,11 +118,14 @@ def made(text: str = "", rubrics: tuple[str, ...] = ("a", "b"), **more: Any) -> 
         for name in rubrics
         for at, node in enumerate(NODES)
     ]
+    rewards = conform(Rewards, [row for name in rubrics for row in reward_rows(name)])
     view = RewardView(
         study=text or "osmosis",
         run_id="run1",
         settings=Reward(retention=Retention(**RETENTION)),
-        rewards=conform(Rewards, [row for name in rubrics for row in reward_rows(name)]),
+        rewards=rewards,
+        every_reward=rewards.select(EVERY_REWARD),
+        retention=RETENTION,
         edge_cases=conform(EdgeCases, [row for name in rubrics for row in case_rows(name)]),
         diagnostics=conform(Diagnostics, diagnostic_rows()),
         graphs=conform(RubricGraphs, [graph_row(name, 2) for name in rubrics]),
