@@ -32,7 +32,7 @@ class ScoreTables(NamedTuple):
 class ScoreFrame(NamedTuple):
     """The score frame and what goes with it.
 
-    frame: one row per response: `response_id`, `item_id`, `type`, `author_id`; `group:<variable>`;
+    frame: one row per response: `response_id`, `item_id`, `type`, `author_id`, `split`; `group:<variable>`;
     `human:<rater>` for every person, `target`, `raw` and `calibrated`, NaN where there is no score; `again`, whether
     all samples have one and the same score, 1 or 0, NaN where fewer than two have any; the other columns of the
     predictions; `signal:<name>` of the machine; `row`, its own number; `cluster`, the author, or the response itself
@@ -82,7 +82,7 @@ def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def _part(tables: ScoreTables, target: str, splits: tuple[str, ...]) -> tuple[pd.DataFrame, pa.Array]:
     items, responses, people, gradings, predictions = tables
     asked = responses.filter(pc.is_in(responses["split"], value_set=pa.array(splits)))
-    frame = asked.select(["response_id", "item_id", "author_id"]).to_pandas()
+    frame = asked.select(["response_id", "item_id", "author_id", "split"]).to_pandas()
     kinds = pc.index_in(asked["item_id"], value_set=items["item_id"])
     frame["type"] = _taken(items["type"], kinds)
     for name in map_keys(asked["groups"]):
