@@ -63,7 +63,7 @@ def spend(place: Path, number: int, dies: bool) -> None:
 
 def together(work: Callable[..., None], *arguments: tuple[object, ...]) -> None:
     """Processes that do it side by side, to their ends."""
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("forkserver")
     processes = [context.Process(target=work, args=each) for each in arguments]
     for process in processes:
         process.start()
