@@ -21,7 +21,7 @@ class Firsts:
 
     def __init__(self) -> None:
         self._runs: list[tuple[Keys, Ints]] = []
-        """Keys in order, each with its first number; every run is longer than all that follow it together."""
+        """Keys in order, each with its first number; each run longer than the next, so that there are few."""
         self.count = 0
 
     def add(self, keys: Keys) -> Ints:
@@ -76,7 +76,7 @@ def digests(texts: Sequence[str]) -> Keys:
     return np.frombuffer(bytearray().join(digest_of), np.uint64)
 
 
-def _merged(one: tuple[Keys, Ints], other: tuple[Keys, Ints]) -> tuple[Keys, Ints]:
-    keys, numbers = (np.concatenate(columns) for columns in zip(one, other, strict=True))
+def _merged(longer: tuple[Keys, Ints], shorter: tuple[Keys, Ints]) -> tuple[Keys, Ints]:
+    keys, numbers = (np.concatenate(columns) for columns in zip(longer, shorter, strict=True))
     order = np.argsort(keys, kind="stable")
     return keys[order], numbers[order]

@@ -13,7 +13,7 @@ import numpy as np
 
 from tasks.contracts.tables.data import INPUT_WARNINGS
 from tasks.ingest.canonical import Answers
-from tasks.ingest.firsts import Firsts, digests
+from tasks.ingest.firsts import Firsts, Keys, digests
 
 SHOWN = 5
 """Responses that are named."""
@@ -55,18 +55,8 @@ class Oddities:
         authors = digests([author or "" for author in answers.author_id])
         authors[[author is None for author in answers.author_id]] = 0
         self._author_keys.frombytes(authors.tobytes())
-        # A response without an author, or with a short text, has a key of its own: it repeats nothing.
-        singles = [f"\0{number}" for number in range(start, len(self._ids))]
-        letters = [folded(text) for text in answers.text]
-        students = [
-            single if author is None else f"{author}\0{item}"
-            for single, author, item in zip(singles, answers.author_id, answers.item_id, strict=True)
-        ]
-        texts = [
-            single if len(of_text) < SHORTEST_SAME else f"{item}\0{of_text}"
-            for single, of_text, item in zip(singles, letters, answers.item_id, strict=True)
-        ]
-        same_student, same_text = self._students.add(digests(students)), self._texts.add(digests(texts))
+        students, texts = _keys(answers, start)
+        same_student, same_text = self._students.add(students), self._texts.add(texts)
         for place, text in enumerate(answers.text):
             number = start + place
             self._look_at_student(number, int(same_student[place]))
@@ -107,6 +97,22 @@ def sentence(kind: str, responses: int, examples: list[str]) -> str:
     """A warning in words: what it is, how many responses it is about, and which."""
     shown = ", ".join(examples) + (", …" if responses > len(examples) else "")
     return f"{INPUT_WARNINGS[kind]}: {responses:,} ({shown})"
+
+
+def _keys(answers: Answers, start: int) -> tuple[Keys, Keys]:
+    """By which a student and a text are the same in an item; start: the first response's number. A response without an
+    author, or with a short text, has a key of its own: it repeats nothing."""
+    singles = [f"\0{number}" for number in range(start, start + len(answers.text))]
+    letters = [folded(text) for text in answers.text]
+    students = [
+        single if author is None else f"{author}\0{item}"
+        for single, author, item in zip(singles, answers.author_id, answers.item_id, strict=True)
+    ]
+    texts = [
+        single if len(of_text) < SHORTEST_SAME else f"{item}\0{of_text}"
+        for single, of_text, item in zip(singles, letters, answers.item_id, strict=True)
+    ]
+    return digests(students), digests(texts)
 
 
 def folded(text: str) -> str:
