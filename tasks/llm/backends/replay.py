@@ -114,7 +114,7 @@ class AskedByWorkers:
     """Backend of who reads what workers asked: their replies are in the store, and what failed for them fails here in
     the same words. Any other request is an UnansweredError: nobody has asked it, or into another store."""
 
-    name = "settled"
+    name = "asked by workers"
     reads_prose = True
     batch_size = 1024
     by_subject = False

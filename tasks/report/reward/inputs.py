@@ -10,6 +10,7 @@ import pyarrow as pa
 from tasks.contracts.settings.reward import Reward
 
 EVERY_REWARD = ("aggregation", "reward", "low", "unscored")
+"""What the report shows of the rewards of every aggregation."""
 
 
 @dataclass(frozen=True)
