@@ -12,7 +12,7 @@ from tasks.llm.foreign import foreign_rows, foreign_score, is_off_scale
 from tasks.store.cells import quoted
 
 
-def gradable(found: Survey, foreign: Foreign, base: Path) -> bytearray:
+def gradable(surveyed: Survey, foreign: Foreign, base: Path) -> bytearray:
     """Whether each response, by its place, is within the limit and has a reply that reads as a score on the judge's
     own scale, where the study gives one.
 
@@ -20,20 +20,20 @@ def gradable(found: Survey, foreign: Foreign, base: Path) -> bytearray:
     none can be read.
     """
     replies = {row["response_id"]: row["reply"] for row in foreign_rows(foreign, base)}
-    about = [name for name in found.places if replies.get(name) is not None]
-    if not about and found.places:
-        rule = f"no reply is about a response of the data, such as {quoted(next(iter(found.places)))}"
+    about = [name for name in surveyed.places if replies.get(name) is not None]
+    if not about and surveyed.places:
+        rule = f"no reply is about a response of the data, such as {quoted(next(iter(surveyed.places)))}"
         hint = f"the first is about {quoted(next(iter(replies)))}"
         raise InputError(rule, file=foreign.file, field="response_id", hint=hint)
 
     def can(name: str) -> bool:
-        item_id = found.item_id[found.places[name]]
+        item_id = surveyed.item_id[surveyed.places[name]]
         score = foreign_score(foreign, item_id, name, replies[name])
         return score is not None and not is_off_scale(score, foreign, item_id)
 
-    able = bytearray(len(found.places))
+    able = bytearray(len(surveyed.places))
     for name in about:
-        able[found.places[name]] = found.kept[found.places[name]] and can(name)
+        able[surveyed.places[name]] = surveyed.kept[surveyed.places[name]] and can(name)
     if about and not any(able) and not any(map(can, about)):
         rule = f"none of {len(about)} replies reads as a score; the first begins {quoted(replies[about[0]])}"
         raise InputError(rule, file=foreign.file, field="judge.foreign.reader", hint=_looked_for(foreign))
@@ -45,9 +45,9 @@ def _looked_for(foreign: Foreign) -> str:
     return f"looked for {' + '.join(keys) or 'the pattern'}"
 
 
-def drawn(found: Survey, able: bytearray, side_of: Sequence[str | None]) -> str:
+def drawn(surveyed: Survey, able: bytearray, side_of: Sequence[str | None]) -> str:
     """What calibrates, in words, and what it was drawn from; side_of: the split of each response, by its place."""
-    labelled = [bool(has and side) for has, side in zip(found.labelled, side_of, strict=True)]
+    labelled = [bool(has and side) for has, side in zip(surveyed.labelled, side_of, strict=True)]
     usable = [has and bool(can) for has, can in zip(labelled, able, strict=True)]
     count = sum(of and side == "calibration" for of, side in zip(usable, side_of, strict=True))
     without = sum(labelled) - sum(usable)

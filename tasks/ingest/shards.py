@@ -21,39 +21,41 @@ from tasks.ingest.survey import Survey
 T = TypeVar("T")
 
 
-def sides(found: Survey, plan: Split, able: bytearray | None = None) -> list[str | None]:
+def sides(surveyed: Survey, plan: Split, able: bytearray | None = None) -> list[str | None]:
     """The split of each response by its place; None beyond the limit.
 
     able: whether the judge can grade each response, where that is known; a label of one that it cannot is not drawn.
     """
 
     def within(column: Iterable[T]) -> list[T]:
-        return list(compress(column, found.kept))
+        return list(compress(column, surveyed.kept))
 
-    labelled = found.labelled if able is None else bytes(map(and_, found.labelled, able))
-    known = within(found.places), within(found.item_id), within(found.author_id), within(found.given)
+    labelled = surveyed.labelled if able is None else bytes(map(and_, surveyed.labelled, able))
+    known = within(surveyed.places), within(surveyed.item_id), within(surveyed.author_id), within(surveyed.given)
     drawn = iter(split(*known, within(labelled), plan))
-    return [next(drawn) if kept else None for kept in found.kept]
+    return [next(drawn) if kept else None for kept in surveyed.kept]
 
 
 def shards(
-    sources: Sequence[Stream], found: Survey, side_of: Sequence[str | None]
+    sources: Sequence[Stream], surveyed: Survey, side_of: Sequence[str | None]
 ) -> Iterator[dict[type[Row], pa.Table]]:
     """The tables of each chunk of responses, then of scores and of marks in files of their own."""
     for source, chunks, _ in (stream for stream in sources if stream.source.responses):
         for frame in chunks():
             some = answers(source, frame)
-            mine = [side_of[found.places[key]] for key in some.response_id]
+            mine = [side_of[surveyed.places[key]] for key in some.response_id]
             if any(mine):
                 yield answer_tables(some, scores(source, frame), mine)
     for source, chunks, _ in (stream for stream in sources if stream.source.scored):
         for frame in chunks():
-            _, ids = scored(source, frame, found.places)
-            places = [found.places[key] for key in ids]
+            _, ids = scored(source, frame, surveyed.places)
+            places = [surveyed.places[key] for key in ids]
             keep = [at for at, place in enumerate(places) if side_of[place] is not None]
-            items = [found.item_id[place] for place in places]
+            items = [surveyed.item_id[place] for place in places]
             yield {Gradings: grading_table(ids, items, scores(source, frame), keep)}
     for source, chunks, _ in (stream for stream in sources if stream.source.marks):
         for frame in chunks():
             given = marks(source, frame)
-            yield {Judgments: mark_table(given, [side_of[found.places[key]] is not None for key in given.response_id])}
+            yield {
+                Judgments: mark_table(given, [side_of[surveyed.places[key]] is not None for key in given.response_id])
+            }

@@ -66,76 +66,76 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
     without an author where it needs one. Where items are lost it is not held against responses that theirs is unknown,
     and so on.
     """
-    found, faults = Survey(), Faults()
-    look = _Look(found, plan, limit, faults)
-    _survey_items(found, streams, faults)
+    surveyed, faults = Survey(), Faults()
+    look = _Look(surveyed, plan, limit, faults)
+    _survey_items(surveyed, streams, faults)
     look.knows_items = not faults.count
-    _survey_responses(found, streams, look, target, faults)
+    _survey_responses(surveyed, streams, look, target, faults)
     files = [stream.source.file for stream in streams if stream.source.responses]
-    if not found.places and (files or not found.items) and not faults.count:
+    if not surveyed.places and (files or not surveyed.items) and not faults.count:
         raise InputError("no response is left to grade", file=files[0] if files else None)
     knows_responses = not faults.lost_rows
-    _survey_scores(found, streams, target, knows_responses, faults)
-    _survey_marks(found, streams, knows_responses, faults)
+    _survey_scores(surveyed, streams, target, knows_responses, faults)
+    _survey_marks(surveyed, streams, knows_responses, faults)
     for stream in streams:
         faults.locate(stream.source.file, stream.path, stream.lines_of)
     faults.refuse()
     # A label beside which there is one that was not chosen would have been there anyway.
-    sides = zip(found.given, found.labelled, found.drawn, strict=True)
-    found.given = ["chosen" if labelled and not drawn else side for side, labelled, drawn in sides]
+    sides = zip(surveyed.given, surveyed.labelled, surveyed.drawn, strict=True)
+    surveyed.given = ["chosen" if labelled and not drawn else side for side, labelled, drawn in sides]
     if files and limit is not None:
-        found.items = {key: row for key, row in found.items.items() if look.counts[key]}
-    return found
+        surveyed.items = {key: row for key, row in surveyed.items.items() if look.counts[key]}
+    return surveyed
 
 
-def _survey_items(found: Survey, streams: Sequence[Stream], faults: Faults) -> None:
+def _survey_items(surveyed: Survey, streams: Sequence[Stream], faults: Faults) -> None:
     for source, chunks, _ in (stream for stream in streams if stream.source.items):
         with faults.gathering():
             for frame in chunks(faults.add):
-                _items(found, source, items(source, frame, faults.add), faults)
+                _items(surveyed, source, items(source, frame, faults.add), faults)
 
 
-def _survey_responses(found: Survey, streams: Sequence[Stream], look: _Look, target: str, faults: Faults) -> None:
+def _survey_responses(surveyed: Survey, streams: Sequence[Stream], look: _Look, target: str, faults: Faults) -> None:
     for source, chunks, _ in (stream for stream in streams if stream.source.responses):
         decimals = Decimals()
         with faults.gathering():
             for frame in chunks(faults.add):
                 some = answers(source, frame, faults.add)
                 look.add(source, some)
-                found.oddities.look(some)
+                surveyed.oddities.look(some)
                 look_at_decimals(source, frame, decimals, faults.add)
-                found.labelled += _labelled(scores(source, frame, faults.add), target, len(some.rows))
-    found.drawn = found.labelled[:]
+                surveyed.labelled += _labelled(scores(source, frame, faults.add), target, len(some.rows))
+    surveyed.drawn = surveyed.labelled[:]
 
 
 def _survey_scores(
-    found: Survey, streams: Sequence[Stream], target: str, knows_responses: bool, faults: Faults
+    surveyed: Survey, streams: Sequence[Stream], target: str, knows_responses: bool, faults: Faults
 ) -> None:
     graded = Repeats()
     for source, chunks, _ in (stream for stream in streams if stream.source.scored):
         decimals = Decimals()
         with faults.gathering():
             for frame in chunks(faults.add):
-                rows, ids = scored(source, frame, found.places, faults.add)
+                rows, ids = scored(source, frame, surveyed.places, faults.add)
                 look_at_decimals(source, frame, decimals, faults.add)
                 picked, marked = chosen(source, frame, faults.add), scores(source, frame, faults.add)
                 if knows_responses:
-                    _scores(found, source, rows, ids, picked, marked, target, graded, faults)
+                    _scores(surveyed, source, rows, ids, picked, marked, target, graded, faults)
 
 
-def _survey_marks(found: Survey, streams: Sequence[Stream], knows_responses: bool, faults: Faults) -> None:
+def _survey_marks(surveyed: Survey, streams: Sequence[Stream], knows_responses: bool, faults: Faults) -> None:
     marked = Repeats()
     for source, chunks, _ in (stream for stream in streams if stream.source.marks):
         with faults.gathering():
             for frame in chunks(faults.add):
                 chunk = marks(source, frame, faults.add)
                 if knows_responses:
-                    _marks(found, source, chunk, marked, faults)
+                    _marks(surveyed, source, chunk, marked, faults)
 
 
-def _items(found: Survey, source: Source, rows: Iterable[tuple[int, Record]], faults: Faults) -> None:
+def _items(surveyed: Survey, source: Source, rows: Iterable[tuple[int, Record]], faults: Faults) -> None:
     for number, row in rows:
-        known = found.items.setdefault(row["item_id"], row)
+        known = surveyed.items.setdefault(row["item_id"], row)
         if known != row:
             other = next(name for name in row if known[name] != row[name])
             rule = f"item '{row['item_id']}' is given twice with different content"
@@ -146,7 +146,7 @@ def _items(found: Survey, source: Source, rows: Iterable[tuple[int, Record]], fa
 class _Look:
     """Adds responses to a survey, chunk by chunk."""
 
-    found: Survey
+    surveyed: Survey
     plan: Split
     limit: int | None
     faults: Faults
@@ -157,24 +157,24 @@ class _Look:
     """Author or item → the side on which the source has it."""
 
     def add(self, source: Source, some: Answers) -> None:
-        found, names = self.found, {name: name_of(column) for name, column in source.responses.items()}
-        authors = {author: author for author in found.author_id[-1:]}
+        surveyed, names = self.surveyed, {name: name_of(column) for name, column in source.responses.items()}
+        authors = {author: author for author in surveyed.author_id[-1:]}
         rows = zip(some.rows, some.response_id, some.item_id, some.author_id, some.split, strict=True)
         for number, response_id, item_id, author_id, side in rows:
-            if not (response_id and item_id in found.items):
+            if not (response_id and item_id in surveyed.items):
                 self.faults.lost_rows = True
             error = self._error(source, number, response_id, item_id, author_id, side, names)
             if error is not None:
                 self.faults.add(error)
-            if not response_id or response_id in found.places or item_id not in found.items:
+            if not response_id or response_id in surveyed.places or item_id not in surveyed.items:
                 continue
             self.counts[item_id] += 1
-            found.places[response_id] = len(found.places)
+            surveyed.places[response_id] = len(surveyed.places)
             # One string for all responses of an item or author, not one for each.
-            found.item_id.append(found.items[item_id]["item_id"])
-            found.author_id.append(authors.setdefault(author_id, author_id))
-            found.given.append(side)
-            found.kept.append(self.limit is None or self.counts[item_id] <= self.limit)
+            surveyed.item_id.append(surveyed.items[item_id]["item_id"])
+            surveyed.author_id.append(authors.setdefault(author_id, author_id))
+            surveyed.given.append(side)
+            surveyed.kept.append(self.limit is None or self.counts[item_id] <= self.limit)
 
     def _error(
         self,
@@ -193,10 +193,10 @@ class _Look:
 
         if not (response_id and item_id):
             return None  # it is told already that they are empty
-        if response_id in self.found.places:
+        if response_id in self.surveyed.places:
             return error(f"response id '{response_id}' occurs twice", "response_id")
-        if item_id not in self.found.items and self.knows_items:
-            return error(f"item '{item_id}' is unknown", "item_id", likely_id(item_id, self.found.items))
+        if item_id not in self.surveyed.items and self.knows_items:
+            return error(f"item '{item_id}' is unknown", "item_id", likely_id(item_id, self.surveyed.items))
         if self.plan.by == "author" and side is None and author_id is None:
             rule = f"a split by author needs an author for every response; '{response_id}' has none"
             return error(rule, "author_id")
@@ -212,16 +212,16 @@ class _Look:
 
 def _labelled(graded: Iterable[Scores], target: str, count: int) -> bytearray:
     """Whether each answer of a chunk has a score that counts as the target, see `target_scores`."""
-    found = bytearray(count)
+    surveyed = bytearray(count)
     for one in graded:
         if one.rater == target or (target in OF_SEVERAL and one.kind == "human"):
             for at, score in enumerate(one.score):
-                found[at] |= score is not None
-    return found
+                surveyed[at] |= score is not None
+    return surveyed
 
 
 def _scores(
-    found: Survey,
+    surveyed: Survey,
     source: Source,
     rows: Sequence[int],
     ids: Sequence[str],
@@ -233,31 +233,31 @@ def _scores(
 ) -> None:
     """Scores in a file of their own."""
     field, labelled = name_of(source.scored or ""), _labelled(graded, target, len(ids))
-    places = [found.places.get(response_id) for response_id in ids]
-    repeated = {one.rater: known.add(places, [one.rater] * len(places)) for one in graded}
+    places = [surveyed.places.get(response_id) for response_id in ids]
+    repeated = {of_rater.rater: known.add(places, [of_rater.rater] * len(places)) for of_rater in graded}
     for row, (number, response_id, place) in enumerate(zip(rows, ids, places, strict=True)):
         if place is None:
-            faults.add(_unknown_response(response_id, found, source.file, number, field))
+            faults.add(_unknown_response(response_id, surveyed, source.file, number, field))
             continue
         for rater in (name for name, is_repeated in repeated.items() if is_repeated[row]):
             rule = f"rater '{rater}' scores response '{response_id}' twice"
             faults.add(InputError(rule, file=source.file, row=number, field=field))
-        found.labelled[place] |= labelled[row]
-        found.drawn[place] |= labelled[row] and not chosen[row]
+        surveyed.labelled[place] |= labelled[row]
+        surveyed.drawn[place] |= labelled[row] and not chosen[row]
 
 
-def _unknown_response(response_id: str, found: Survey, file: str, row: int, field: str) -> InputError:
-    hint = likely_id(response_id, found.places)
+def _unknown_response(response_id: str, surveyed: Survey, file: str, row: int, field: str) -> InputError:
+    hint = likely_id(response_id, surveyed.places)
     return InputError(f"response '{response_id}' is unknown", file=file, row=row, field=field, hint=hint)
 
 
-def _marks(found: Survey, source: Source, some: ChunkMarks, known: Repeats, faults: Faults) -> None:
+def _marks(surveyed: Survey, source: Source, some: ChunkMarks, known: Repeats, faults: Faults) -> None:
     names = {name: name_of(column) for name, column in source.marks.items()}
-    places = [found.places.get(response_id) for response_id in some.response_id]
+    places = [surveyed.places.get(response_id) for response_id in some.response_id]
     repeated = known.add(places, [*zip(some.rater_id, some.criterion_id, strict=True)])
     for row, (number, response_id, place) in enumerate(zip(some.rows, some.response_id, places, strict=True)):
         if place is None:
-            faults.add(_unknown_response(response_id, found, source.file, number, names["response_id"]))
+            faults.add(_unknown_response(response_id, surveyed, source.file, number, names["response_id"]))
         elif repeated[row]:
             rater_id, criterion_id = some.rater_id[row], some.criterion_id[row]
             rule = f"rater '{rater_id}' marks criterion '{criterion_id}' of response '{response_id}' twice"

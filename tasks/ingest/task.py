@@ -62,25 +62,25 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
         if target == FAIR and FAIR in kinds:
             rule = f"a rater of the sources is called '{FAIR}', as is the score made of all raters'; rename the rater"
             raise InputError(rule, field="evaluation.target")
-        found = survey(sources, study.split, target, limit)
-        able = gradable(found, study.judge.foreign, base) if study.judge.foreign else None
-        side_of = sides(found, study.split, able)
+        surveyed = survey(sources, study.split, target, limit)
+        able = gradable(surveyed, study.judge.foreign, base) if study.judge.foreign else None
+        side_of = sides(surveyed, study.split, able)
         if evaluation_only(study.data):
             side_of = [side and "test" for side in side_of]
         told = [schema(Gradings).empty_table().select(TOLD)]
         if able is not None:
-            log(drawn(found, able, side_of))
-        for number, tables in enumerate(shards(sources, found, side_of)):
+            log(drawn(surveyed, able, side_of))
+        for number, tables in enumerate(shards(sources, surveyed, side_of)):
             run.commit("ingest", f"{number:05d}", tables)
             if target == FAIR and Gradings in tables:
                 told.append(tables[Gradings].select(TOLD))
         if target == FAIR:
-            rubric_of = {key: row["rubric_id"] for key, row in found.items.items()}
-            split_of = {key: side for key, side in zip(found.places, side_of, strict=True) if side}
+            rubric_of = {key: row["rubric_id"] for key, row in surveyed.items.items()}
+            split_of = {key: side for key, side in zip(surveyed.places, side_of, strict=True) if side}
             fair = fair_gradings(pa.concat_tables(told), rubric_of, split_of, study.evaluation.random_assignment)
             run.commit("ingest", FAIR, {Gradings: fair})
         # The last shard says that the others are all there.
-        last: dict[type[Row], Rows] = {Items: found.items.values(), InputWarnings: list(found.oddities.rows())}
+        last: dict[type[Row], Rows] = {Items: surveyed.items.values(), InputWarnings: list(surveyed.oddities.rows())}
         run.commit("ingest", "all", last | {Responses: [], Units: [], Gradings: [], Judgments: []})
     return Ingested(*(run.ref(row, "ingest") for row in (Items, Responses, Units, Gradings, Judgments, InputWarnings)))
 
