@@ -12,9 +12,10 @@ from tasks.contracts.tables.rubrics import Bundles
 from tasks.judge.grade import first_requests, too_short
 from tasks.judge.rater import rater
 from tasks.judge.rows import Case, Rater
+from tasks.llm.places import are_there
 from tasks.llm.recording import read_recording
 from tasks.llm.request import Request, digest
-from tasks.llm.stores import are_there, open_replies
+from tasks.llm.stores import open_replies
 from tasks.store.marker import MARKER
 from tasks.store.warehouse import Warehouse
 

@@ -16,8 +16,9 @@ from tasks.contracts.tables.judging import Attempts
 from tasks.contracts.tables.rubrics import Rubrics
 from tasks.llm.backends.vllm import weights
 from tasks.llm.opening import model_of
+from tasks.llm.places import shown_place
 from tasks.llm.recording import Header, Speaker, as_lines, write_recording
-from tasks.llm.stores import open_replies, shown_place
+from tasks.llm.stores import open_replies
 from tasks.store.digest import digest_of
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from flows.plan import inputs
 from tasks.contracts.errors import StoreError, UserError
 from tasks.contracts.settings.study import Study
-from tasks.llm.stores import are_there, open_replies, shown_place
+from tasks.llm.places import are_there, shown_place
+from tasks.llm.stores import open_replies
 from tasks.review.ledger import Ledger
 from tasks.review.stored_acts import LEDGER
 from tasks.store.recorded import MANIFEST, manifest_of

@@ -41,8 +41,9 @@ from tasks.llm.budget import Budgeted, Purse
 from tasks.llm.calls import telling
 from tasks.llm.opening import model_of, open_backend
 from tasks.llm.pieces import PieceNames, PieceProgress
+from tasks.llm.places import shown_place
 from tasks.llm.reply_store import Replies
-from tasks.llm.stores import open_replies, shown_place
+from tasks.llm.stores import open_replies
 from tasks.llm.terms import Terms, at_once, terms_of, tokens_drawn, with_replies_from_anywhere
 from tasks.monitor.artifacts import saying
 from tasks.monitor.credentials import credential

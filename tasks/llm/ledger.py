@@ -20,7 +20,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from tasks.contracts.errors import StoreError
 from tasks.llm.minute import MINUTE_S, MinuteLimits, seconds_until_room
-from tasks.llm.stores import is_database, shown_place
+from tasks.llm.places import is_database, shown_place
 
 Value = TypeVar("Value")
 _WAIT_S = 60.0

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tasks.contracts.errors import StoreError
 from tasks.llm import claims
+from tasks.llm.places import shown_place
 from tasks.llm.reply_store import Line, Replies
-from tasks.llm.stores import shown_place
 
 if TYPE_CHECKING:
     import psycopg

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tasks.contracts.backends import Choice, speaks
-from tasks.llm.stores import is_database
+from tasks.llm.places import is_database
 from tasks.store.manifest import code_digest
 from tasks.store.warehouse import Run, Warehouse
 from tasks.store.workers import from_anywhere

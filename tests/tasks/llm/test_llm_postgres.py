@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 from tasks.contracts.errors import StoreError
 from tasks.llm import claims, stores
+from tasks.llm.places import is_database, shown_place
 from tasks.llm.request import Reply
-from tasks.llm.stores import is_database, open_replies, shown_place
+from tasks.llm.stores import open_replies
 
 ASKED = [f"d{number}" for number in range(40)]
 
