@@ -20,6 +20,11 @@ from typing import NoReturn
 from tasks.contracts.errors import StoreError
 
 _SWEEP = Path(__file__).with_name("sweep.py")
+SUDDEN_END = (
+    "rubricflow: the command ended without finishing: it was killed, or ran out of memory, or lost its cluster (where the "
+    "lines above speak of GCS, start Ray's head again: ray start --head). What is finished stays, and the same command "
+    "goes on"
+)
 
 
 class Stopped(KeyboardInterrupt):
@@ -64,7 +69,8 @@ def end_by(one: signal.Signals) -> NoReturn:
 @contextmanager
 def own_temporary_folder() -> Iterator[None]:
     """What this process and its children put into the temporary directory goes into a folder there, which is removed
-    when the process ends, however it ends: a second process waits for that. StoreError where there can be none."""
+    when the process ends, however it ends: a second process waits for that, and says what to do where the end is sudden.
+    StoreError where there can be none."""
     before = os.environ.get("TMPDIR"), tempfile.tempdir
     try:
         folder = Path(tempfile.gettempdir(), f"rubricflow-{secrets.token_hex(8)}")
@@ -87,5 +93,5 @@ def own_temporary_folder() -> Iterator[None]:
 def _sweeper(folder: Path) -> subprocess.Popen[bytes]:
     """Who removes a folder after this process. It is there before the folder is, and a signal to all processes of a
     terminal is not for it."""
-    words, nowhere = [sys.executable, "-I", "-S", str(_SWEEP), str(os.getpid()), str(folder)], subprocess.DEVNULL
-    return subprocess.Popen(words, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+    words = [sys.executable, "-I", "-S", str(_SWEEP), str(os.getpid()), str(folder), SUDDEN_END]
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)

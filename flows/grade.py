@@ -53,7 +53,9 @@ def grade(
     with listed_once():
         data_docs(job.run)
         settle_scores(job.run)
-        command = arguments(study, job.run.warehouse.place, limit)
+        # The commands that follow read the study file: they do not know what options of this one have changed.
+        as_written = model is None and beside is None
+        command = arguments(study, job.run.warehouse.place, limit) if as_written else None
         state = report(job.run, job.study, record(job, tables), command, verbose)
     return completed(job.run.run_id, state)
 

@@ -38,11 +38,12 @@ def write_grades(
     InputError where the study is not graded as it is now, or the file is not one that can be written.
     """
     _refuse(to, wide, platform, include_waiting)
-    book = gradebook_of(graded_run(study_file, warehouse, limit))
+    run = graded_run(study_file, warehouse, limit)
+    book = gradebook_of(run)
     content, remarks = _grades(book, to, wide, platform, include_waiting)
     hand_out(warehouse, to, content, overwrite)
     lines = [f"{to}: {book.study}", *totals(book), *remarks, *_repeated(book)]
-    if book.count("waits"):
+    if book.count("waits") and not run.warehouse.mirrored:
         lines.append(f"next: rubricflow review {arguments(study_file, warehouse, limit)}, then this command again")
     return lines
 
@@ -65,8 +66,9 @@ def graded_run(study_file: Path, warehouse: Path, limit: int | None) -> Run:
     """The finished run of a study, with what people have said of its scores until now."""
     job = plan(study_file, warehouse, limit)
     if not (job.run.done("evaluate", "all") and job.run.fetched("manifest.json").exists()):
-        rule = f"{job.study.name} is not graded in {warehouse}, as study, data and code are now"
-        raise InputError(rule, file=study_file, hint=f"rubricflow grade {arguments(study_file, warehouse, limit)}")
+        place = job.run.warehouse.place
+        rule = f"{job.study.name} is not graded in {place}, as study, data and code are now"
+        raise InputError(rule, file=study_file, hint=f"rubricflow grade {arguments(study_file, place, limit)}")
     settle_scores(job.run)
     return job.run
 

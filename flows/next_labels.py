@@ -36,8 +36,9 @@ def propose_labels(study_file: Path, warehouse: Path, limit: int | None, count: 
     job = plan(study_file, warehouse, limit)
     run, study = job.run, job.study
     if not run.done("evaluate", "all"):
-        rule = f"{study.name} is not graded in {warehouse}, as study, data and code are now"
-        raise InputError(rule, file=study_file, hint=f"rubricflow grade {arguments(study_file, warehouse, limit)}")
+        place = run.warehouse.place
+        rule = f"{study.name} is not graded in {place}, as study, data and code are now"
+        raise InputError(rule, file=study_file, hint=f"rubricflow grade {arguments(study_file, place, limit)}")
     items, predictions = read_items(run, study), read_predictions(run)
     rows = next_labels(items, predictions, study, count)
     _keep(run, rows)

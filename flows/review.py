@@ -81,8 +81,9 @@ def board_of(
     job = (annotating if study.annotation else plan)(study_file, warehouse, limit)
     run, doing = job.run, "annotate" if study.annotation else "grade"
     if not run.done("queue" if study.annotation else "calibrate", "all"):
-        rule = f"{study.name} is not there to review in {warehouse}, as study, data and code are now"
-        raise InputError(rule, file=study_file, hint=f"rubricflow {doing} {arguments(study_file, warehouse, limit)}")
+        place = run.warehouse.place
+        rule = f"{study.name} is not there to review in {place}, as study, data and code are now"
+        raise InputError(rule, file=study_file, hint=f"rubricflow {doing} {arguments(study_file, place, limit)}")
     raters: dict[str, TableRef] = {"judge": run.ref(Judgments, "judge")} if study.annotation is None else {}
     for name in study.annotation.annotators if study.annotation else ():
         raters[name] = run.ref(Judgments, f"annotate-{name}")

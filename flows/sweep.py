@@ -1,4 +1,9 @@
-"""Removes a folder once the parent of this script has ended: python -I -S flows/sweep.py PARENT FOLDER"""
+"""Waits for the end of its parent, removes a folder and prints a message: python -I -S flows/sweep.py PARENT FOLDER MESSAGE
+
+A command that ends in order ends this script first. What is still here to see its parent go saw it end suddenly: killed,
+out of memory, or by a library (a minute after Ray lost its head, it ends the process of its driver, and no handler of
+Python's runs).
+"""
 
 from __future__ import annotations
 
@@ -14,3 +19,4 @@ if __name__ == "__main__":
     while os.getppid() == int(sys.argv[1]):
         time.sleep(LOOK_S)
     shutil.rmtree(sys.argv[2], ignore_errors=True)
+    print(sys.argv[3], file=sys.stderr, flush=True)

@@ -10,7 +10,6 @@ import typer
 from flows.command_line import HOUSE
 from flows.commands.options import Address, EngineName, Limit, StudyFile, TokenBudget, WarehouseFolder
 from flows.terminal import for_people, print_rows
-from flows.watching import watch_engine
 from tasks.contracts.errors import BackendError, UserError
 
 
@@ -34,7 +33,6 @@ def grade(
     address: Address = None,
 ) -> None:
     """Grade a study: ingest, lock, judge, calibrate, evaluate. A killed run continues where it stopped."""
-    watch_engine(study, engine)
     with for_people():
         if dry_run:
             from flows.validate import planned_calls
@@ -59,7 +57,6 @@ def graph(
     address: Address = None,
 ) -> None:
     """Build and draw the graphs of a study's rubrics: which criterion licenses which. No response is looked at."""
-    watch_engine(study, engine)
     with for_people():
         from flows.graph import graph as flow
 
@@ -75,7 +72,6 @@ def reward(
     address: Address = None,
 ) -> None:
     """Reward a study's responses with and without the dependencies of the criteria, and say what leaks."""
-    watch_engine(study, engine)
     with for_people():
         from flows.reward import reward as flow
 
@@ -120,7 +116,6 @@ def annotate(
     address: Address = None,
 ) -> None:
     """Label the concepts of a study's responses by two annotators, and queue what people should look at."""
-    watch_engine(study, engine)
     with for_people():
         from flows.annotate import annotate as flow
 
@@ -136,7 +131,6 @@ def adjudicate(
     address: Address = None,
 ) -> None:
     """Settle a study's labels by what people have said until now, and compare raters before and after."""
-    watch_engine(study, engine)
     with for_people():
         from flows.annotate import settle as flow
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from builders.buckets import new_bucket, s3_server, variables
+from next_scene import run_next
 from tiny_study import make_study
 from typer.testing import CliRunner
 
@@ -25,7 +26,9 @@ def lasting(run: Run) -> dict[str, Any]:
     return {name: value for name, value in manifest.items() if name not in VOLATILE}
 
 
-def test_a_bucket_gives_the_digests_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_gives_the_digests_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     study = make_study(tmp_path / "study")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "first machine"))
     monkeypatch.delenv("RUBRICFLOW_REPLIES", raising=False)  # a judge whose replies are recorded asks nobody
@@ -35,7 +38,11 @@ def test_a_bucket_gives_the_digests_of_a_folder(tmp_path: Path, monkeypatch: pyt
         for name, value in variables(endpoint).items():
             monkeypatch.setenv(name, value)
         url = new_bucket(endpoint)
+        capsys.readouterr()
         assert grade(str(study), url) == run_id
+        printed = capsys.readouterr().out
+        assert f"--warehouse {url}" in printed
+        assert run_next(printed, tmp_path) == ["grades"]  # votes need a folder: nobody is sent to `review`
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "second machine"))
         _seen.clear()
         bucket = Warehouse.open(url).run(run_id)

@@ -274,7 +274,6 @@ def judge_study(folder: str, server: str, engine: Any = None, address: str | Non
     from builders.bundles import bundle, criterion
     from builders.cases import to_judge
 
-    from flows.watching import go_on_in_child
     from tasks.contracts.errors import UserError
     from tasks.contracts.settings.engine import Engine
     from tasks.contracts.settings.judge import Judge
@@ -283,8 +282,6 @@ def judge_study(folder: str, server: str, engine: Any = None, address: str | Non
     from tasks.judge.shards import shards
     from tasks.store.warehouse import Warehouse
 
-    if engine == "ray":
-        go_on_in_child()
     door.shards = lambda counts: shards(counts, SHARD)  # type: ignore[assignment]
     run = Warehouse.open(os.environ.get("RUBRICFLOW_WAREHOUSE") or Path(folder) / "house").run("run")
     words: dict[str, dict[str, str]] = {

@@ -29,17 +29,27 @@ class Ending(NamedTuple):
     """Agreement with the human score, under `TABLE`."""
 
 
-def ending(title: str, outcome: OutcomeSection, rules: Sequence[Row], gates: Sequence[Row], study: str) -> Ending:
+def ending(
+    title: str,
+    outcome: OutcomeSection,
+    rules: Sequence[Row],
+    gates: Sequence[Row],
+    study: str | None,
+    has_review: bool = True,
+) -> Ending:
     """What to say of a graded run, but for its table.
 
     title: what may be released, in a sentence; rules: rows of `release_rules`; gates: rows of `verdicts`; study: what
-    to type behind a command about this study.
+    to type behind a command about this study, None where its commands would not find this run; has_review: whether
+    people can review it where its tables are (votes need a folder).
     """
     missed = sum(gate["outcome"] == "fail" for gate in gates)
     state = f"{say.count(outcome.released)} of {say.count(outcome.responses)} released"
     state += f", {say.plural(missed, 'gate')} missed" if missed else ""
     released = " ".join(filter(None, (title, "" if outcome.released else outcome.released_why)))
-    return Ending(state, (say.plain(released), to_people(outcome), next_step(outcome, rules, study)), "", ())
+    return Ending(
+        state, (say.plain(released), to_people(outcome), next_step(outcome, rules, study, has_review)), "", ()
+    )
 
 
 def to_people(outcome: OutcomeSection) -> str:
@@ -56,11 +66,18 @@ def to_people(outcome: OutcomeSection) -> str:
     )
 
 
-def next_step(outcome: OutcomeSection, rules: Sequence[Row], study: str) -> str:
-    """What to do next, with the command to type."""
+def next_step(outcome: OutcomeSection, rules: Sequence[Row], study: str | None, has_review: bool) -> str:
+    """What to do next, with the command to type: one that does not refuse."""
+    if study is None:
+        return (
+            "Next: write what --model, --url and --beside say into the study file and grade it: review, grades and "
+            "feedback read the study as it is written."
+        )
     if not rules:
         return f"Next: rubricflow next {study} --to labels.csv proposes the answers that people should score first."
     grades = f"rubricflow grades {study} --to grades.xlsx"
+    if (outcome.review or outcome.unscored) and not has_review:
+        return f"Next: {grades} lists them; people can review a study whose warehouse is a folder."
     if outcome.review or outcome.unscored:
         return f"Next: rubricflow review {study} opens the page on which people score them; then {grades} lists all."
     return f"Next: {grades} lists them."

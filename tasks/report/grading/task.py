@@ -45,10 +45,10 @@ _SHOWN = (
 
 
 @task(task_run_name="report")
-def report(run: Run, study: Study, manifest: Path, command: str, verbose: bool = False) -> str:
+def report(run: Run, study: Study, manifest: Path, command: str | None, verbose: bool = False) -> str:
     """Write the HTML report, print what came of the run, and leave the same in Prefect's UI; returns it in a few words.
 
-    command: what to type behind a command about this study. verbose: print all tables of the summary, too.
+    command: what to type behind a command about this study; None where its commands would not find this run. verbose: print all tables of the summary, too.
     """
     metrics, verdicts = run.read(run.ref(Metrics, "evaluate")), run.read(run.ref(Verdicts, "evaluate")).to_pandas()
     gates = verdicts.to_dict("records")
@@ -58,7 +58,7 @@ def report(run: Run, study: Study, manifest: Path, command: str, verbose: bool =
     facts = _facts(run, study, metrics.to_pandas(), gates)
     facts |= {"manifest": run.warehouse.shown(manifest), "tables": run.place, "report": path}
     rules = run.read(run.ref(ReleaseRules, "calibrate")).to_pylist()
-    end = ending(shown.head.title, shown.outcome, rules, gates, command)
+    end = ending(shown.head.title, shown.outcome, rules, gates, command, not run.warehouse.mirrored)
     end = with_table(end, Figures(metrics.to_pylist()), study.evaluation.target)
     leave_table(run.run_id, "metrics", [dict(zip(HEADER, row, strict=True)) for row in rows])
     head = opening(run.run_id, shlex.quote(run.warehouse.place), end)

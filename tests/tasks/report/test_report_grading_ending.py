@@ -82,6 +82,19 @@ def test_the_next_step_is_a_command_to_type() -> None:
     assert told(outcome(0, [3]), []).sentences[2].startswith("Next: rubricflow next study.yaml ")
 
 
+@pytest.mark.parametrize("rules", [[rule(100)], []])
+@pytest.mark.parametrize("waiting", [[2], []])
+def test_a_run_that_no_command_would_find_names_none(rules: list[dict[str, Any]], waiting: list[int]) -> None:
+    end = ending("The headline.", outcome(1, waiting), rules, [], None)
+    assert "rubricflow " not in end.sentences[2]
+
+
+def test_a_run_in_a_bucket_is_not_sent_to_review() -> None:
+    end = ending("The headline.", outcome(1, [2]), [rule(100)], [], "study.yaml", has_review=False)
+    assert end.sentences[2].startswith("Next: rubricflow grades study.yaml ")
+    assert "rubricflow review" not in end.sentences[2]
+
+
 def test_the_judge_people_baselines_and_length_stand_in_this_order_with_interval_and_n() -> None:
     rows = with_table(told(outcome(1, []), [rule(100)]), Figures(ROWS), "key").rows
     assert rows == (

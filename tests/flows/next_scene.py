@@ -1,0 +1,29 @@
+"""Types what the last line of a graded run says to type."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from flows.cli import app
+
+
+def run_next(printed: str, folder: Path) -> list[str]:
+    """The commands that the line "Next:" of a run's output names; AssertionError where one of them refuses.
+
+    `review` would serve a page until somebody stops it: `votes` reads the same queue of the same run.
+    """
+    (line,) = re.findall(r"^Next: .*$", printed, re.MULTILINE)
+    commands = []
+    for typed in re.findall(r"rubricflow (\w+ .+?)(?= opens| lists| proposes)", line):
+        name, *words = shlex.split(typed)
+        if name == "review":
+            words += ["--to", str(folder / "votes.csv")]
+        words = [str(folder / word) if word.endswith((".xlsx", "labels.csv")) else word for word in words]
+        said = CliRunner().invoke(app, ["votes" if name == "review" else name, *words], catch_exceptions=False)
+        assert said.exit_code == 0, (typed, said.output)
+        commands.append(name)
+    return commands
