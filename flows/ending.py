@@ -21,9 +21,9 @@ from tasks.contracts.errors import StoreError
 
 _SWEEP = Path(__file__).with_name("sweep.py")
 SUDDEN_END = (
-    "rubricflow: the command ended without finishing: it was killed, or ran out of memory, or lost its cluster (where the "
-    "lines above speak of GCS, start Ray's head again: ray start --head). What is finished stays, and the same command "
-    "goes on"
+    "rubricflow: the command ended without finishing: it was killed, or ran out of memory, or lost its cluster (where "
+    "the lines above speak of GCS, start Ray's head again: ray start --head). What is finished stays, and the same "
+    "command goes on"
 )
 
 
@@ -69,7 +69,7 @@ def end_by(one: signal.Signals) -> NoReturn:
 @contextmanager
 def own_temporary_folder() -> Iterator[None]:
     """What this process and its children put into the temporary directory goes into a folder there, which is removed
-    when the process ends, however it ends: a second process waits for that, and says what to do where the end is sudden.
+    when the process ends, however it ends: a second process waits for that, and says what to do after a sudden end.
     StoreError where there can be none."""
     before = os.environ.get("TMPDIR"), tempfile.tempdir
     try:

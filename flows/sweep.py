@@ -1,8 +1,8 @@
-"""Waits for the end of its parent, removes a folder and prints a message: python -I -S flows/sweep.py PARENT FOLDER MESSAGE
+"""Waits for its parent to end, removes a folder and prints a message: python -I -S flows/sweep.py PARENT FOLDER MESSAGE
 
-A command that ends in order ends this script first. What is still here to see its parent go saw it end suddenly: killed,
-out of memory, or by a library (a minute after Ray lost its head, it ends the process of its driver, and no handler of
-Python's runs).
+A command that ends in order ends this script first. If the script is still here then, the command ended suddenly: it
+was killed, ran out of memory, or a library ended it (a minute after Ray lost its head, it ends the process of its
+driver, and no handler of Python's runs).
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ _SHOWN = (
 def report(run: Run, study: Study, manifest: Path, command: str | None, verbose: bool = False) -> str:
     """Write the HTML report, print what came of the run, and leave the same in Prefect's UI; returns it in a few words.
 
-    command: what to type behind a command about this study; None where its commands would not find this run. verbose: print all tables of the summary, too.
+    command: what to type behind a command about this study; None where its commands would not find
+    this run. verbose: print all tables of the summary, too.
     """
     metrics, verdicts = run.read(run.ref(Metrics, "evaluate")), run.read(run.ref(Verdicts, "evaluate")).to_pandas()
     gates = verdicts.to_dict("records")
