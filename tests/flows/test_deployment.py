@@ -1,21 +1,36 @@
-"""prefect.yaml: its deployments load, and the smoke deployment runs on a worker of the process work pool."""
+"""docs/scheduled-runs.md to the letter: a server, a worker, a run by hand, one by schedule, a failing checkpoint."""
 
 from __future__ import annotations
 
 import os
+import shlex
+import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import httpx
+import pytest
 import yaml
-from prefect.client.orchestration import get_client
 from prefect.flows import load_flow_from_entrypoint
-from prefect.settings import get_current_settings
+from tiny_study import make_study
 
+from flows.checkout import find_checkout
+from flows.plan import plan
+from tasks.contracts.tables.catalogue import BY_NAME
+from tasks.contracts.tables.data import Items
+from tasks.ingest.task import ingest
 from tasks.store.warehouse import Warehouse
 
 HOUSE = Path(__file__).resolve().parents[2]
+GUIDE = HOUSE / "docs" / "scheduled-runs.md"
+PATIENCE_S = 300
+"""For how long one step may take on a busy machine."""
 
 
 def test_every_deployment_loads_and_takes_its_parameters() -> None:
@@ -25,53 +40,146 @@ def test_every_deployment_loads_and_takes_its_parameters() -> None:
         assert (HOUSE / deployment["parameters"]["study"]).is_file()
 
 
-def test_the_smoke_deployment_runs_on_a_worker(tmp_path: Path, prefect_server: None) -> None:
-    """The worker is started elsewhere, as on another machine: a variable says where its checkout is."""
-    environment = os.environ | {"PREFECT_API_URL": str(get_current_settings().api.url), "RUBRICFLOW_POOL": "local"}
-    command = [str(Path(sys.executable).with_name("prefect")), "--no-prompt"]
+def test_the_checkout_is_found_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RUBRICFLOW_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert find_checkout() == {"directory": str(HOUSE)}
+    monkeypatch.setenv("RUBRICFLOW_HOME", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="RUBRICFLOW_HOME"):
+        find_checkout()
+    (tmp_path / "prefect.yaml").touch()
+    assert find_checkout() == {"directory": str(tmp_path)}
 
-    def prefect(*words: str) -> None:
-        done = subprocess.run(
-            [*command, *words], cwd=HOUSE, env=environment, capture_output=True, text=True, timeout=180
-        )
+
+class Guided(NamedTuple):
+    """What the guide's commands have started."""
+
+    api: httpx.Client
+    warehouse: Path
+    worker_log: Path
+    type: Callable[[str], None]
+    """Types a command in the terminal in which the guide's commands are typed."""
+
+
+@pytest.fixture(scope="module")
+def guided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guided]:
+    """Types the guide's block of commands in the checkout, in terminals of its own where the guide says so.
+
+    Another port, a home of Prefect's and a warehouse of the test's own are all that differs from the guide.
+    """
+    folder = tmp_path_factory.mktemp("guided")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "RUBRICFLOW_"))}
+    environment |= {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_SERVER_API_PORT": port}
+    api = httpx.Client(base_url=f"http://127.0.0.1:{port}/api/", timeout=30)
+    terminals: list[subprocess.Popen[bytes]] = []
+
+    def typed(command: str) -> None:
+        words = shlex.split(command.replace("4200", port), comments=True)
+        if words[0] == "export":
+            environment.update([words[1].split("=", 1)])
+            return
+        assert words[0] == ".venv/bin/prefect"
+        words[0] = str(Path(sys.executable).with_name("prefect"))
+        if words[1:3] == ["deployment", "run"]:
+            words += ["--param", f"warehouse={folder / 'house'}"]
+        if words[2] == "start":
+            with (folder / f"{words[1]}.log").open("wb") as log:
+                own: Any = {"cwd": HOUSE, "env": environment, "stdout": log, "stderr": log, "start_new_session": True}
+                terminals.append(subprocess.Popen(words, **own))
+            if words[1] == "server":
+                _until(lambda: _answers(api))
+            return
+        done = subprocess.run(words, cwd=HOUSE, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    prefect("work-pool", "create", "local", "--type", "process")
-    prefect("deploy", "--name", "smoke")
-    prefect("deployment", "run", "grade/smoke", "--param", f"warehouse={tmp_path / 'house'}")
-    with (tmp_path / "worker.log").open("w") as log:
-        worker = subprocess.Popen(
-            [*command, "worker", "start", "--pool", "local"],
-            cwd=tmp_path,
-            env=environment | {"RUBRICFLOW_HOME": str(HOUSE)},
-            stdout=log,
-            stderr=log,
-        )
     try:
-        state = _ended(240)
+        block = GUIDE.read_text().partition("```sh\n")[2].partition("```")[0]
+        for line in block.splitlines():
+            typed(line)
+        yield Guided(api, folder / "house", folder / "worker.log", typed)
     finally:
-        _stop(worker)
-    assert state == "Completed", (tmp_path / "worker.log").read_text()
-    house = Warehouse.open(tmp_path / "house")
+        api.close()
+        for terminal in reversed(terminals):
+            with suppress(ProcessLookupError):
+                os.killpg(terminal.pid, signal.SIGKILL)
+            terminal.wait()
+
+
+def test_the_run_that_the_guide_starts_completes_on_the_worker(guided: Guided) -> None:
+    run = _ended(guided, lambda run: not run["auto_scheduled"])
+    assert run["state_type"] == "COMPLETED", guided.worker_log.read_text()
+    house = Warehouse.open(guided.warehouse)
     assert (house.run(house.runs()[-1]).folder / "report.html").is_file()
 
 
-def _stop(worker: subprocess.Popen[bytes]) -> None:
-    """Asks the worker to end; one that hangs, as Prefect's does while the run's process is just ending, is killed."""
-    worker.terminate()
-    try:
-        worker.wait(15)
-    except subprocess.TimeoutExpired:
-        worker.kill()
-        worker.wait()
+def test_a_run_by_schedule_completes_on_the_worker(guided: Guided) -> None:
+    deployment = guided.api.get("deployments/name/grade/smoke").raise_for_status().json()
+    schedule = {
+        "schedule": {"interval": 86_400, "anchor_date": _soon(guided)},
+        "parameters": deployment["parameters"] | {"warehouse": str(guided.warehouse)},
+    }
+    guided.api.post(f"deployments/{deployment['id']}/schedules", json=[schedule]).raise_for_status()
+    run = _ended(guided, lambda run: run["auto_scheduled"] and run["deployment_id"] == deployment["id"])
+    assert run["state_type"] == "COMPLETED", guided.worker_log.read_text()
 
 
-def _ended(seconds: float) -> str | None:
-    """The last state of the one run of a deployment, once it is a final one or the time is over."""
-    give_up = time.monotonic() + seconds
-    with get_client(sync_client=True) as client:
-        while True:
-            (run,) = [run for run in client.read_flow_runs() if run.deployment_id is not None]
-            if (run.state and run.state.is_final()) or time.monotonic() > give_up:
-                return run.state_name
-            time.sleep(1)
+def test_a_failing_checkpoint_sets_its_automation_off(guided: Guided, tmp_path: Path) -> None:
+    """Ingest left the same item twice, as no ingest would; the worker's run passes over the finished stage."""
+    guided.type(".venv/bin/prefect automation create --from-file automations.yaml")
+    study, house = make_study(tmp_path / "study"), tmp_path / "house"
+    job = plan(str(study), str(tmp_path / "sound house"))
+    rows = {
+        BY_NAME[ref.table]: job.run.read(ref).to_pylist() for ref in ingest.fn(job.run, job.study, job.base, job.limit)
+    }
+    rows[Items] += rows[Items][:1]
+    plan(str(study), str(house)).run.commit("ingest", "all", rows)
+    deployment = guided.api.get("deployments/name/grade/grade").raise_for_status().json()
+    parameters = {"study": str(study), "warehouse": str(house)}
+    made = guided.api.post(f"deployments/{deployment['id']}/create_flow_run", json={"parameters": parameters})
+    run = _ended(guided, lambda run: run["id"] == made.raise_for_status().json()["id"])
+    assert run["state_type"] == "FAILED", guided.worker_log.read_text()
+    assert "checkpoint" in run["state"]["message"]
+    named = {"event": {"name": ["prefect.automation.triggered"]}}
+
+    def names() -> list[str]:
+        found = guided.api.post("events/filter", json={"filter": named}).raise_for_status().json()["events"]
+        return [event["resource"]["prefect.resource.name"] for event in found]
+
+    _until(names)
+    assert "rubricflow checkpoint failed" in names()
+
+
+def _answers(api: httpx.Client) -> bool:
+    with suppress(httpx.TransportError):
+        return api.get("health").is_success
+    return False
+
+
+def _soon(guided: Guided) -> str:
+    """Two seconds from now, by the server's clock."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 2))
+
+
+def _ended(guided: Guided, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The first of the runs that are wanted, once it has ended."""
+
+    def found() -> list[dict[str, Any]]:
+        runs = guided.api.post("flow_runs/filter", json={"sort": "EXPECTED_START_TIME_ASC"}).raise_for_status().json()
+        return [run for run in runs if wanted(run)][:1]
+
+    def has_ended() -> bool:
+        return any(run["state_type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED") for run in found())
+
+    _until(has_ended)
+    return found()[0]
+
+
+def _until(is_so: Callable[[], object]) -> None:
+    give_up = time.monotonic() + PATIENCE_S
+    while not is_so():
+        if time.monotonic() > give_up:
+            raise TimeoutError("a step of the guide never came to its end")
+        time.sleep(0.5)
