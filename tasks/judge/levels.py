@@ -63,7 +63,7 @@ def places(request: Request, text: str) -> dict[str, Place]:
         question: Question = request.data
         part = Part(question.part, question.criteria, question.traits)
         schema = protocol_module(question.bundle.protocol.name).schema(question.bundle, part)
-    # Whatever has any of the keys may have a value in such a place, so that nothing else of the kind may be in the reply.
+    # An object with any of the keys may have a value in such a place: where several differ none is told.
     found = verdict_in(request, Reply(text=text), serves=lambda node: not request.keys.isdisjoint(node))
     starts = {} if found.artifact is None else offsets(text, found.start)
     decided = [(path, values) for path, values in _choices(Same(schema)).items() if path in starts]

@@ -15,15 +15,13 @@ from typing import Any, NamedTuple
 
 import regex
 
-from tasks.llm.tolerant import DEPTH, OPENING, Broken, Cut, ObjectReader, RefusedObject
+from tasks.llm.tolerant import DEPTH, OPENING, Broken, Cut, Damaged, ObjectReader, RefusedObject
 
-_NAMES = (
-    r"(?:\w{1,20}[:_])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflect(?:ion|ing)?|analysis|scratchpad|monologue)"
-)
+_NAMES = "(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflect(?:ion)?|analysis|scratchpad|monologue)"
 _REASONING = re.compile(
-    rf"""(?P<begin>(?i:<\s*{_NAMES}\b[^<>/]{{0,80}}>|<\|(?:(?:begin|start)_(?:of_)?)?{_NAMES}\|>)
+    rf"""(?P<begin>(?i:<\s*(?:\w{{1,20}}[:_])?{_NAMES}\b[^<>/]{{0,80}}>|<\|(?:(?:begin|start)_(?:of_)?)?{_NAMES}\|>)
     |\[THINK\]|◁think▷|<unused94>|<\|channel\|?>\s*(?!final\b)\w+)
-    |(?P<end>(?i:<\s*/\s*{_NAMES}\s*>|<\|(?:end_(?:of_)?|/){_NAMES}\|>)
+    |(?P<end>(?i:<\s*/\s*(?:\w{{1,20}}[:_])?{_NAMES}\s*>|<\|(?:end_(?:of_)?|/){_NAMES}\|>)
     |\[/THINK\]|◁/think▷|<unused95>|<\|channel\|>\s*final\b[^<{{]*(?:<\|message\|>)?|<channel\|>|assistantfinal)""",
     re.VERBOSE,
 )
@@ -44,7 +42,8 @@ _ESCAPE = re.compile(r"\\u\{?([0-9a-fA-F]{4,5})\}?|\\x([0-9a-fA-F]{2})|%([0-7][0
 _BLOCK_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _COMMENT = re.compile(r"/\*.*?\*/|(?://|#)[^\n]*", re.DOTALL)
 _UNSEEN = regex.compile(r"[\p{Mn}\p{Me}\p{Cf}]")
-_TOKEN = re.compile(r"(?<![^\W_])\d{1,300}(?:\.\d{1,300})?(?:e[+-]?\d{1,3})?(?![^\W_])|[^\W_]+")
+_NUMBER = re.compile(r"\d{1,300}(?:\.\d{1,300})?(?:e[+-]?\d{1,3})?")
+_TOKEN = re.compile(rf"(?<![^\W_]){_NUMBER.pattern}(?![^\W_])|[^\W_]+")
 
 Serves = Callable[[dict[str, Any]], bool]
 """Whether an object is one that was asked for."""
@@ -175,8 +174,8 @@ def _search(text: str, serves: Serves, itemised: frozenset[str], serving: Servin
         try:
             value, position = reader.read(start)
         except Broken as broken:
-            is_cut = isinstance(broken, Cut)
-            reason, end = ("truncated", len(text)) if is_cut else ("damaged", broken.position)
+            is_cut, end = isinstance(broken, Cut), broken.position if isinstance(broken, Damaged) else len(text)
+            reason = "truncated" if is_cut else "damaged"
             artifact = _trusted(broken, text, start, reader.notes) if is_cut or broken.named else None
             if artifact is not None:
                 remains.append(Found(artifact, _how(text, start, end, [*reader.notes, reason]), start))
@@ -270,7 +269,7 @@ def _words(value: object) -> str:
 
 def _plain(token: str) -> str:
     """A word, or a number as it is written most plainly; what Python calls none is null."""
-    if token[0].isdecimal() and math.isfinite(number := float(token)):
+    if _NUMBER.fullmatch(token) and math.isfinite(number := float(token)):
         return f"{number:.12g}"
     return "null" if token == "none" else token
 
