@@ -12,7 +12,7 @@ SELECT
             ELSE
                 error IS NULL
                 AND NOT list_contains(list_transform(violations, lambda v: split_part(v, ':', 2)), mended)
-                AND len(list_filter(violations, lambda v: starts_with(v, 'unreadable'))) = 0
+                AND len(list_filter(violations, lambda v: split_part(v, ':', 1) IN ('unreadable', 'ambiguous', 'quoted'))) = 0
         END
     ) AS held
 FROM attempts, unnest(CASE WHEN len(mends) = 0 THEN [''] ELSE mends END) AS u (mended)

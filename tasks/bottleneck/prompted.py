@@ -17,7 +17,7 @@ from tasks.contracts.grader import Answered
 from tasks.contracts.settings.engine import Sampling
 from tasks.llm.ask import Attempt, Checked, RequestOutcome, Wave, ask, quiet
 from tasks.llm.backend import Backend
-from tasks.llm.extract import extract
+from tasks.llm.extract import extract, said
 from tasks.llm.reply_store import Replies
 from tasks.llm.request import Message, Reply, Request
 from tasks.llm.schema import record
@@ -108,7 +108,7 @@ def prompted(
         sampling=sampling or Sampling(),
     )
     requests = [
-        replace(first, messages=(system, Message("user", _shown(response))), subject=response_id)
+        replace(first, messages=(system, Message("user", _shown(response))), subject=response_id, data=response)
         for response_id, response in zip(response_ids, answered, strict=True)
     ]
     answers = ask(requests, backend, replies, partial(_check, scale=scale), partial(_repair, scale=scale), on_wave)
@@ -158,7 +158,7 @@ def _range(scale: Scale) -> str:
 
 def _check(request: Request, reply: Reply, scale: Scale) -> Checked[float]:
     """The score that a reply states, if it is one of the scale's."""
-    artifact, note = extract(reply.text, request.keys)
+    artifact, note = extract(reply.text, request.keys, response=request.data.response)
     if artifact is None:
         return Checked(None, (f"unreadable:{note}",))
     stated = artifact["score"]
@@ -175,7 +175,7 @@ def _repair(request: Request, history: tuple[Attempt[float], ...], scale: Scale)
     kind = history[-1].checked.violations[0].partition(":")[0] if history[-1].checked.violations else ""
     if len(history) > 1 or kind not in _FAILED:
         return None
-    previous = (history[-1].reply.text or "")[:_SHOWN]
+    previous = said(history[-1].reply.text)[:_SHOWN]
     text = PROMPTS.fill(
         "mend",
         {

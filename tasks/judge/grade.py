@@ -28,7 +28,7 @@ from tasks.text.tokens import tokens
 
 AskAll = Callable[[Sequence[Request]], list[RequestOutcome[Any]]]
 """Puts requests to the rater, all at once."""
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 """Goes up whenever the same replies would be verified or scored differently."""
 
 

@@ -15,9 +15,9 @@ from tasks.judge.protocol import Answer
 from tasks.judge.question import Question
 from tasks.judge.schema import citing
 from tasks.judge.unit_names import names_of
-from tasks.judge.unscored import incomplete
+from tasks.judge.unscored import NOT_READ, incomplete, unread, verdict_in
 from tasks.llm.ask import Attempt, Checked, RequestOutcome
-from tasks.llm.extract import extract
+from tasks.llm.extract import said
 from tasks.llm.request import Message, Reply, Request, Same
 
 Choose = Callable[[int], int]
@@ -56,7 +56,7 @@ class Settled(NamedTuple):
 def check(contract: Contract, request: Request, reply: Reply) -> Checked[Any]:
     """What a reply is worth: that of a repair together with what was settled before.
 
-    A repair without a readable reply leaves what was settled, and says `unreadable` beside what is still wrong with it.
+    A repair in whose reply nothing is read leaves what was settled, and says why next to what is still wrong with it.
     Of a reply that breaks off the items that are whole count, and `incomplete` stands beside those that are missing.
     """
     question: Question = request.data
@@ -64,11 +64,11 @@ def check(contract: Contract, request: Request, reply: Reply) -> Checked[Any]:
     settled: Settled | None = question.settled
     if settled is None:
         if artifact is None:
-            return Checked(None, (f"unreadable:{note}",))
+            return Checked(None, (unread(note),))
         checked = contract.judge(artifact[contract.key], contract.items(question), question)
     elif artifact is None:
         checked = contract.judge(settled.entries, settled.items, question)
-        return Checked(checked.value, (f"unreadable:{note}", *checked.violations))
+        return Checked(checked.value, (unread(note), *checked.violations))
     else:
         checked = contract.judge(_merged(contract, question, artifact[contract.key]), settled.items, question)
     return incomplete(checked, note)
@@ -92,7 +92,7 @@ def repair(contract: Contract, request: Request, history: Sequence[Attempt[Any]]
     entries = _usable_entries(contract, last)
     settled = Settled(items, entries) if entries else None
     narrowed = replace(question, **contract.narrowed(question, frozenset(names)), role=role, settled=settled)
-    text = mend.task(role, names, mine, last.reply.text or "")
+    text = mend.task(role, names, mine, said(last.reply.text))
     return follow_up(request, narrowed, contract.schema(narrowed), names, text)
 
 
@@ -141,7 +141,7 @@ def signals(bundle: Bundle, answers: Sequence[Answer]) -> dict[str, float]:
         last = usable[-1] if usable else call.attempts[-1]
         open_violations = [v for v in mendable(last.checked.violations, bundle) if v != "no_reply"]
         if last.checked.value is not None:
-            open_violations = [v for v in open_violations if not v.startswith("unreadable")]
+            open_violations = [v for v in open_violations if v.partition(":")[0] not in NOT_READ]
         kinds = {kind_of((violation,)) for violation in open_violations}
         if "contract" in kinds:
             failures["contract_fail"] = 1.0
@@ -164,7 +164,7 @@ def probabilities(call: RequestOutcome[Any], items: Sequence[Criterion]) -> dict
 
 def _read(contract: Contract, request: Request, reply: Reply) -> tuple[dict[str, Any] | None, str | None]:
     """The artifact, with the levels that count in place of the stated ones, and how it was found."""
-    artifact, note = extract(reply.text or "", request.keys, frozenset({contract.key}))
+    artifact, note, _ = verdict_in(request, reply, frozenset({contract.key}))
     protocol, probabilities = request.data.bundle.protocol, reply.level_probabilities
     if artifact is None or not probabilities or protocol.level == "stated":
         return artifact, note

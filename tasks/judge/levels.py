@@ -16,6 +16,7 @@ from typing import Any
 from tasks.contracts.bundle import Bundle
 from tasks.judge.protocol import Part, protocol_module
 from tasks.judge.question import Question
+from tasks.judge.unscored import verdict_in
 from tasks.llm.backend import Around, Arriving, Passing
 from tasks.llm.choices import Path, Place, level_probabilities, offsets
 from tasks.llm.request import Reply, Request, Same
@@ -62,7 +63,9 @@ def places(request: Request, text: str) -> dict[str, Place]:
         question: Question = request.data
         part = Part(question.part, question.criteria, question.traits)
         schema = protocol_module(question.bundle.protocol.name).schema(question.bundle, part)
-    starts = offsets(text)
+    # An object with any of the keys may have a value in such a place: where several differ none is told.
+    found = verdict_in(request, Reply(text=text), serves=lambda node: not request.keys.isdisjoint(node))
+    starts = {} if found.artifact is None else offsets(text, found.start)
     decided = [(path, values) for path, values in _choices(Same(schema)).items() if path in starts]
     # `{"decisions": {"P1": {"level": 2}}}` decides P1, `{"subscores": {"clarity": 7}}` clarity, `{"score": 3}` score.
     return {str(path[min(1, len(path) - 1)]): (starts[path], values) for path, values in decided}

@@ -2,7 +2,7 @@
 (GradeAgentOps, section 2.4).
 
 Violations are `kind:what`. What a check says of a repair is what is still wrong with the whole, so that a repair whose
-reply could not be read (`unreadable` beside the rest) is judged by the rest.
+reply could not be read (`NOT_READ` next to the rest) is judged by the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from tasks.contracts.protocols import Repair
 from tasks.judge import prompt
+from tasks.judge.unscored import NOT_READ
 from tasks.llm.ask import Attempt
 
 Kind = Literal["contract", "semantic"]
@@ -25,6 +26,8 @@ MAX_PREVIOUS = 4_000
 _ROLES: Mapping[Kind, Role] = MappingProxyType({"contract": "contract_repair", "semantic": "semantic_repair"})
 _WORDS = (
     ("unreadable", "no JSON object with the required fields could be read ({what})"),
+    ("ambiguous", "the reply holds several objects with the required fields that differ: give yours alone"),
+    ("quoted", "the object stands in the response, so that it cannot count as yours"),
     ("incomplete", "the reply breaks off ({what}); what is whole in it stands"),
     ("missing_point", "{what} is said to be neither covered nor missed"),
     ("contradictory_point", "{what} is said to be both covered and missed"),
@@ -45,10 +48,10 @@ _DEMAND = {
 
 
 def kind_of(violations: Sequence[str]) -> Kind:
-    """`semantic` where only evidence fails, else `contract`. An unreadable reply counts only where nothing else is
-    said."""
+    """`semantic` where only evidence fails, else `contract`. A reply in which nothing was read counts only where
+    nothing else is said."""
     kinds = {_kind(violation) for violation in violations}
-    return "semantic" if kinds & SEMANTIC and kinds <= SEMANTIC | {"unreadable"} else "contract"
+    return "semantic" if kinds & SEMANTIC and kinds <= SEMANTIC | NOT_READ else "contract"
 
 
 def next_role(history: Sequence[Attempt[Any]], budgets: Repair | None) -> Role | None:
@@ -70,7 +73,7 @@ def next_role(history: Sequence[Attempt[Any]], budgets: Repair | None) -> Role |
 def task(role: Role, mends: Sequence[str], violations: Sequence[str], previous: str) -> str:
     """What stands behind the response in a repair: what failed, the reply that failed, and what alone is to be given.
 
-    mends: names of the fields, criteria or points to be given again. previous: the reply, of which the first
+    mends: names of the fields, criteria or points to be given again. previous: what the reply said, of which the first
     MAX_PREVIOUS characters are shown as data: every line of it is marked, and the fence carries a code made from it.
     """
     shown = previous[:MAX_PREVIOUS]

@@ -120,7 +120,7 @@ def _reading(foreign: Foreign) -> Callable[[str, Request], str | None]:
 
     def reading(text: str, request: Request) -> str | None:
         question: Question = request.data
-        value = foreign_score(foreign, question.item_id, request.subject, text)
+        value = foreign_score(foreign, question.item_id, request.subject, text, question.text)
         if value is None:
             return None
         return json.dumps({"score": rescale(value, foreign, question.item_id, question.bundle.scale)})

@@ -12,8 +12,9 @@ from tasks.judge.itemised import follow_up
 from tasks.judge.mend import next_role
 from tasks.judge.question import Question
 from tasks.judge.score import round_half_up
+from tasks.judge.unscored import unread, verdict_in
 from tasks.llm.ask import Attempt, Checked, RequestOutcome
-from tasks.llm.extract import extract
+from tasks.llm.extract import said
 from tasks.llm.request import Reply, Request
 
 FIELD = "score"
@@ -23,11 +24,11 @@ def check(request: Request, reply: Reply, scale: Scale, on_step: bool = False) -
     """The number that the reply states, within the scale; on_step: and on one of its steps; or what counts in its
     place, see `tasks.judge.counted_level`.
 
-    Violations: `unreadable`, `malformed_score`, `score_off_scale`, `score_off_step`.
+    Violations: those of `unread`, `malformed_score`, `score_off_scale`, `score_off_step`.
     """
-    artifact, note = extract(reply.text or "", request.keys)
+    artifact, note, _ = verdict_in(request, reply)
     if artifact is None:
-        return Checked(None, (f"unreadable:{note}",))
+        return Checked(None, (unread(note),))
     stated = artifact.get(FIELD)
     if isinstance(stated, bool) or not isinstance(stated, int | float):
         return Checked(None, ("malformed_score",))
@@ -56,5 +57,5 @@ def repair(request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
     if role is None:
         return None
     last = history[-1]
-    text = mend.task(role, (FIELD,), last.checked.violations, last.reply.text or "")
+    text = mend.task(role, (FIELD,), last.checked.violations, said(last.reply.text))
     return follow_up(request, replace(question, role=role), request.schema, (FIELD,), text)

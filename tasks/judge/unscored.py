@@ -1,4 +1,4 @@
-"""Why a call brought nothing to score with."""
+"""The verdict in a judge's reply, and why a call brought nothing to score with."""
 
 from __future__ import annotations
 
@@ -6,8 +6,28 @@ from dataclasses import replace
 from typing import Any
 
 from tasks.llm.ask import Checked, RequestOutcome
+from tasks.llm.extract import Found, Serves, find
+from tasks.llm.request import Reply, Request
 
 _BREAKS_OFF = ("truncated", "damaged")
+_WHOSE = {"ambiguous": "ambiguous_reply", "quoted": "quoted_verdict"}
+"""Violation → reason, where it is in doubt whether a verdict is the judge's."""
+NOT_READ = frozenset({"unreadable", *_WHOSE})
+"""Kinds of violation of a reply in which no verdict was read."""
+
+
+def verdict_in(
+    request: Request, reply: Reply, itemised: frozenset[str] = frozenset(), serves: Serves | None = None
+) -> Found:
+    """The judge's own verdict in a reply, see `tasks.llm.extract.find`. serves: where other objects than those with all
+    keys of the request do."""
+    wanted = serves or request.keys.issubset
+    return find(reply.text, wanted, itemised, request.data.text)
+
+
+def unread(note: str | None) -> str:
+    """The violation of a reply without a verdict: `ambiguous`, `quoted`, or `unreadable:` with why."""
+    return note if note in _WHOSE else f"unreadable:{note}"
 
 
 def reason_of(answer: RequestOutcome[Any]) -> str:
@@ -18,6 +38,8 @@ def reason_of(answer: RequestOutcome[Any]) -> str:
     kinds = {violation.partition(":")[0] for violation in violations}
     if "score_off_scale" in kinds:
         return "off_scale"
+    if doubts := [_WHOSE[kind] for kind in _WHOSE if kind in kinds]:
+        return doubts[0]
     if {"unreadable:truncated", "incomplete:truncated"} & {*violations}:
         return "truncated"
     return "unreadable_reply" if "unreadable" in kinds else "invalid_reply"

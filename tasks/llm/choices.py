@@ -10,7 +10,6 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from json.decoder import scanstring  # type: ignore[attr-defined]  # not in the stubs
 from typing import NamedTuple
 
@@ -25,8 +24,7 @@ _Container = tuple[Path | None, bool, int]
 _REACH = 12
 """A token that begins further before a value does not reach into it."""
 _DEEPEST = 8
-_STARTS = 20
-"""Bounds on where values are looked for: a reply may nest, and begin anew, as often as it likes."""
+"""Levels at which values are looked for: a reply may nest as deeply as it likes."""
 _GOES_ON = re.compile(r"[0-9.eE+-]")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
@@ -142,23 +140,15 @@ def aligned(text: str, tokens: Sequence[Token]) -> list[TokenPlace]:
     return pieces
 
 
-def offsets(text: str) -> dict[Path, int]:
-    """Path → character offset of every value, up to 8 levels deep, of the first JSON object that can be read to
-    its end, or to that of the text, among the first 20 that begin in a text.
+def offsets(text: str, start: int = 0) -> dict[Path, int]:
+    """Path → character offset of every value, up to 8 levels deep, of the JSON object at `start`, without the last one
+    where the text ends first; empty where there is no object. A path holds the keys and, in arrays, the positions; of a
+    key that is given twice the last one counts, as it does for `json.loads`.
 
-    A path holds the keys and, in arrays, the positions. Of a key that is given twice the last one counts, as it does
-    for `json.loads`. Empty where there is no object.
+    Without recursion: a reply may nest as deeply as it likes.
     """
-    for match in islice(re.finditer(r"\{", text), _STARTS):
-        starts = _walk(text, match.start())
-        if starts:
-            return starts
-    return {}
-
-
-def _walk(text: str, start: int) -> dict[Path, int]:
-    """Offsets of all values of the object at `start`; without the last one where the text ends first, empty where it is
-    no object. Without recursion: a reply may nest as deeply as it likes."""
+    if not text.startswith("{", start):
+        return {}
     starts: dict[Path, int] = {}
     inside: list[_Container] = []
     path: Path | None = ()

@@ -66,14 +66,15 @@ def _reply(cells: dict[str, Any]) -> str | None:
     return as_text(*cells.values()) if len(cells) == 1 else json.dumps(cells, ensure_ascii=False, default=as_text)
 
 
-def foreign_score(foreign: Foreign, item_id: str, response_id: str, reply: str) -> float | None:
-    """The score that a reply is read for, on the scale that its judge used; None where none can be read.
+def foreign_score(foreign: Foreign, item_id: str, response_id: str, reply: str, response: str = "") -> float | None:
+    """The score that a reply is read for, on the scale that its judge used; None where none can be read. response: the
+    text that was judged, whose own objects are no verdict.
 
     InputError for a pattern that cannot be used.
     """
     special = foreign.items.get(item_id)
     try:
-        return read_score(reply, (special and special.reader) or foreign.reader)
+        return read_score(reply, (special and special.reader) or foreign.reader, response)
     except InputError as error:
         rule = f"reply about response '{response_id}': {error.rule}"
         raise InputError(rule, file=foreign.file, field=f"reader.{error.field}", hint=error.hint) from error

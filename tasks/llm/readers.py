@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import regex
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Reader
-from tasks.llm.extract import extract_ranked
+from tasks.llm.extract import find, inside, said
 from tasks.text.patterns import compiled, matches
 
 _LONGEST = 20_000
@@ -25,16 +25,18 @@ _LEADING = regex.compile(
 )
 
 
-def read_score(text: str, reader: Reader) -> float | None:
-    """The score as the study's reader finds it: by its JSON keys, or by the first of its patterns that reads one."""
+def read_score(text: str, reader: Reader, response: str = "") -> float | None:
+    """The score as the study's reader finds it: by its JSON keys, or by the first of its patterns that reads one.
+    response: what was judged; see `tasks.llm.extract.find`."""
     if reader.pattern is None:
-        return json_keys(text, reader.json_keys)
+        return json_keys(text, reader.json_keys, response)
+    text = said(text)
     values = {name.casefold(): value for name, value in reader.values.items()}
     scores = (pattern(text, expression, reader.take, values) for expression in (reader.pattern, *reader.otherwise))
     return next((score for score in scores if score is not None), None)
 
 
-def json_keys(text: str, keys: Sequence[str | Sequence[str]]) -> float | None:
+def json_keys(text: str, keys: Sequence[str | Sequence[str]], response: str = "") -> float | None:
     """Sum of the numbers under the keys of the artifact in the text; None unless each of them holds one.
 
     In place of a key may stand alternatives, of which the first that is there counts; 'a.b' is a key of that name or
@@ -43,7 +45,20 @@ def json_keys(text: str, keys: Sequence[str | Sequence[str]]) -> float | None:
     which some read as 4.5 and some as a list; true and false are none.
     """
     alternatives = [(key,) if isinstance(key, str) else tuple(key) for key in keys]
-    artifact, _ = extract_ranked(text, lambda candidate: _places(candidate, alternatives))
+
+    def serving(value: object) -> list[dict[str, Any]]:
+        """The outermost objects that serve; of several as deep those with the first of the alternatives."""
+        level = [value]
+        while level:
+            objects = [node for node in level if isinstance(node, dict)]
+            placed = [(places, node) for node in objects if (places := _places(node, alternatives)) is not None]
+            if placed:
+                best = min(places for places, _ in placed)
+                return [node for places, node in placed if places == best]
+            level = inside(level)
+        return []
+
+    artifact = find(text, lambda node: _places(node, alternatives) is not None, frozenset(), response, serving).artifact
     places = _places(artifact or {}, alternatives)
     if places is None:
         return None

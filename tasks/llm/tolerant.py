@@ -10,6 +10,9 @@ from typing import Any
 DEPTH = 64
 """Deepest nesting that is read."""
 
+OPENING = re.compile(r"""\{\s*["'}/#]""")
+"""How an object begins."""
+_INNER = re.compile(r"""\{\s*["']""")
 _SPACE = re.compile(r"\s*")
 _INLINE = re.compile(r"(?://|#)[^\n]*")
 _CHUNK = {quote: re.compile(rf"[^{quote}\\]*(?:\\.[^{quote}\\]*)*", re.DOTALL) for quote in "\"'"}
@@ -57,7 +60,8 @@ class Cut(Broken):
 
 
 class ObjectReader:
-    """Reads objects of one text. `notes` names the tolerances that the last one needed."""
+    """Reads objects of one text. `notes` names the tolerances that the last one needed; `swallows`: whether a string of
+    it that holds unescaped quotes holds the beginning of an object, too, so that it is in doubt whose they are."""
 
     def __init__(
         self, text: str, carries: Callable[[dict[str, Any]], bool], itemised: frozenset[str] = frozenset()
@@ -66,10 +70,11 @@ class ObjectReader:
         whose objects hold items that stand each for itself, so that the complete ones are kept."""
         self.text, self.carries, self.itemised = text, carries, itemised
         self.notes: dict[str, None] = {}
+        self.swallows = False
 
     def read(self, start: int) -> tuple[dict[str, Any], int]:
         """(object that opens at `start`, one past its end); raises Refused, Damaged or Cut."""
-        self.notes = {}
+        self.notes, self.swallows = {}, False
         return self._object(start, 1)
 
     def _object(self, start: int, depth: int) -> tuple[dict[str, Any], int]:
@@ -159,20 +164,25 @@ class ObjectReader:
         quote = self._char(start)
         if quote not in _CHUNK:
             raise Damaged(start)
-        position = start + 1
+        position, is_open = start + 1, False
         while True:
             position = _CHUNK[quote].match(self.text, position).end()  # type: ignore[union-attr]  # it also matches nothing
             if position >= len(self.text) or self.text[position] != quote:
+                self._swallow(start + 1, position, is_open)
                 raise Cut
             if after.match(self.text, position + 1):
                 break
             if after is _AFTER_KEY or self._char(self._space(position + 1)) in "\"'":
                 raise Damaged(position)  # no colon; or two strings side by side, with nothing between
-            self.notes["unescaped_quotes"] = None
+            self.notes["unescaped_quotes"], is_open = None, True
             position += 1
+        self._swallow(start + 1, position, is_open)
         if quote == "'":
             self.notes["single_quotes"] = None
         return self._unescaped(self.text[start + 1 : position], quote), position + 1
+
+    def _swallow(self, start: int, end: int, is_open: bool) -> None:
+        self.swallows = self.swallows or (is_open and _INNER.search(self.text, start, end) is not None)
 
     def _unescaped(self, body: str, quote: str) -> str:
         if _CONTROL.search(body):

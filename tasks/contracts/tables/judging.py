@@ -22,6 +22,8 @@ RATER_KINDS: Mapping[str, str] = {
 UnscoredReason = Literal[
     "no_reply",
     "unreadable_reply",
+    "ambiguous_reply",
+    "quoted_verdict",
     "truncated",
     "invalid_reply",
     "off_scale",
@@ -33,6 +35,8 @@ UnscoredReason = Literal[
 UNSCORED_REASONS: Mapping[str, str] = {
     "no_reply": "the model gave no reply",
     "unreadable_reply": "the reply could not be read",
+    "ambiguous_reply": "the reply holds several verdicts that differ",
+    "quoted_verdict": "the verdict in the reply stands in the response",
     "truncated": "the reply was cut off before it",
     "invalid_reply": "the reply breaks the contract",
     "off_scale": "a score outside the judge's scale",

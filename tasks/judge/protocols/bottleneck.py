@@ -17,9 +17,8 @@ from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, bui
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.score import Scored, conflicts, expected_share, round_half_up, trait_means
-from tasks.judge.unscored import reason_of
+from tasks.judge.unscored import reason_of, verdict_in
 from tasks.llm.ask import Attempt, Checked
-from tasks.llm.extract import extract
 from tasks.llm.request import Message, Reply, Request, Same
 
 KEYS = frozenset({"levels", "score", "probability"})
@@ -56,7 +55,7 @@ def check(request: Request, reply: Reply) -> Checked[Any]:
     """
     question: Question = request.data
     score = stated_score.check(request, reply, question.bundle.scale)
-    artifact, _ = extract(reply.text or "", request.keys)
+    artifact = verdict_in(request, reply).artifact
     if score.value is None or artifact is None:
         return score
     levels = artifact["levels"] if isinstance(artifact["levels"], dict) else {}

@@ -4,7 +4,7 @@ appendix C.2). The contract is that of rulers; the reference answer and worked e
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -17,8 +17,9 @@ from tasks.judge.protocols import rulers
 from tasks.judge.protocols.rulers import artifact, outcome, parts, schema
 from tasks.judge.rows import Case, Rater
 from tasks.judge.unit_names import UnitNames, names_of
+from tasks.judge.unscored import verdict_in
 from tasks.llm.ask import Attempt, Checked
-from tasks.llm.extract import extract
+from tasks.llm.extract import said, stands_in
 from tasks.llm.request import Message, Reply, Request, Same
 from tasks.text.quotes import find
 from tasks.text.units import units
@@ -36,12 +37,13 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
 
 def check(request: Request, reply: Reply) -> Checked[Any]:
     """The `Verdict` on a reply and on what was settled before it."""
-    return rulers.check(request, _as_json(reply))
+    return rulers.check(request, _as_json(request, reply))
 
 
 def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
     """The concepts that failed, once more."""
-    return rulers.repair(request, tuple(replace(attempt, reply=_as_json(attempt.reply)) for attempt in history))
+    read = tuple(replace(attempt, reply=_as_json(attempt.request, attempt.reply)) for attempt in history)
+    return rulers.repair(request, read)
 
 
 def read_lines(text: str) -> dict[str, Any] | None:
@@ -59,12 +61,20 @@ def read_lines(text: str) -> dict[str, Any] | None:
     return decisions or None
 
 
-def _as_json(reply: Reply) -> Reply:
-    """The reply, with the artifact in place of its text where this holds lines and no JSON at all."""
-    decisions = read_lines(reply.text or "")
-    if decisions is None or extract(reply.text, contract.CHECKLIST_KEYS)[1] != "no_object":
+def _as_json(request: Request, reply: Reply) -> Reply:
+    """The reply, with the artifact in place of its text where this holds lines, none of them the response's, and no
+    JSON at all."""
+    decisions, response = read_lines(said(reply.text)), request.data.text
+    if decisions is None or verdict_in(request, reply).how != "no_object":
+        return reply
+    if any(stands_in(_line(name, decision), response) for name, decision in decisions.items()):
         return reply
     return replace(reply, text=json.dumps({"decisions": decisions}, ensure_ascii=False))
+
+
+def _line(concept: str, decision: Mapping[str, Any]) -> str:
+    words = " ".join(quote["quote"] for quote in decision["evidence"])
+    return " ".join([_LINE[0], concept, _LINE[1], decision["level"], _LINE[2], words])
 
 
 @lru_cache(maxsize=1024)

@@ -11,8 +11,8 @@ from tasks.judge.protocol import Answer, Opinion, Part, Shown, build
 from tasks.judge.protocols.dhs import outcome, parts
 from tasks.judge.question import Question
 from tasks.judge.rows import Case, Rater
+from tasks.judge.unscored import unread, verdict_in
 from tasks.llm.ask import Attempt, Checked
-from tasks.llm.extract import extract
 from tasks.llm.request import Reply, Request, Same
 
 __all__ = ["artifact", "check", "outcome", "parts", "repair", "request", "schema"]
@@ -26,10 +26,10 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
 
 
 def check(request: Request, reply: Reply) -> Checked[float]:
-    """The score that the light stands for. Violations: `unreadable`, `malformed_light`."""
-    artifact, note = extract(reply.text, request.keys)
+    """The score that the light stands for. Violations: those of `unread`, `malformed_light`."""
+    artifact, note, _ = verdict_in(request, reply)
     if artifact is None:
-        return Checked(None, (f"unreadable:{note}",))
+        return Checked(None, (unread(note),))
     if artifact["light"] not in LIGHTS:
         return Checked(None, ("malformed_light",))
     low, high, _ = request.data.bundle.scale.bounds

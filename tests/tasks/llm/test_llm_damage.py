@@ -21,8 +21,8 @@ ARTIFACT = {
 }
 TEXT = json.dumps(ARTIFACT)
 KEYS = frozenset({"decisions"})
-READ = ("in_prose", "followed", "fenced", "fenced_in_prose", "trailing_comma", "single_quotes", "second_object")
-LOST = ("cut", "other_keys", "prose", "empty", "fraction")
+READ = ("in_prose", "followed", "fenced", "fenced_in_prose", "trailing_comma", "single_quotes")
+LOST = ("cut", "second_object", "other_keys", "prose", "empty", "fraction")
 
 
 def request(subject="r1"):

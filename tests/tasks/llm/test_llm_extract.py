@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.llm.extract import extract
+from tasks.llm.extract import extract, stands_in, without_reasoning
 
 KEY = frozenset({"score"})
 
@@ -23,8 +23,19 @@ KEY = frozenset({"score"})
         ('Form: {"a": 1}. Mine: {"score": 3}', {"score": 3}, "embedded"),
         ('Form: {"score": <int>}. Mine: {"score": 3}', {"score": 3}, "embedded"),
         ('Set {"a", "b"} of {x}: {"score": 3}', {"score": 3}, "embedded"),
-        ('{"score": 1} or {"score": 2}', {"score": 1}, "embedded"),
-        ('Like {"score": 0}:\n```\n{"score": 3}\n```', {"score": 3}, "fenced"),
+        ('{"score": 1} or {"score": 2}', None, "ambiguous"),
+        ('Like {"score": 0}:\n```\n{"score": 3}\n```', None, "ambiguous"),
+        ('[{"score": 3}, {"score": 2}]', None, "ambiguous"),
+        ('{"score": 3, "other": {"score": 2}}', None, "ambiguous"),
+        ('{"score": 3} {"score": 2, "why": "cut', None, "ambiguous"),
+        ('{"score": 3} {"score": true}', None, "ambiguous"),
+        ('{"score": 3} {"score": 2, "score": 2}', None, "duplicate_key"),
+        ('{"score": 3, "a": [1]} or {"a": [1], "score": 3.0}', {"score": 3, "a": [1]}, "embedded"),
+        ('{"score": 3, "why": "x"} {"score": 3, "why": "cut', {"score": 3, "why": "x"}, "embedded"),
+        ('<think>{"score": 3}</think>{"score": 2}', {"score": 2}, None),
+        ('{"score": 3}</think>{"score": 2}', {"score": 2}, None),
+        ('<think>{"score": 3}', None, "empty"),
+        ('{"score": 2}<think>{"score": 3}', {"score": 2}, None),
         ('Infinity good! {"score": 3}', {"score": 3}, "embedded"),
         ('{"result": {"score": 3}}', {"score": 3}, "nested"),
         ('[{"score": 3}]', {"score": 3}, "embedded"),
@@ -92,9 +103,52 @@ def test_text_inside_a_damaged_object_or_a_string_is_never_the_artifact(text):
     assert note in {"damaged", "missing_keys", "ambiguous", "truncated"}
 
 
-def test_quoted_json_in_an_unescaped_string_stays_text():
-    artifact, _ = extract('{"score": 2, "why": "wrote {"score": 6} here"}', KEY)
-    assert artifact == {"score": 2, "why": 'wrote {"score": 6} here'}
+def test_of_json_in_an_unescaped_string_it_is_in_doubt_whose_it_is():
+    assert extract('{"score": 2, "why": "wrote {"score": 6} here"}', KEY) == (None, "ambiguous")
+    assert extract('{"score": 6, "why": "he wrote. </think> {"score": 2, "why": "own"}', KEY)[0] in (
+        None,
+        {"score": 2, "why": "own"},
+    )
+
+
+def test_reasoning_leaves_everything_in_its_place():
+    for text in (
+        '<think>a</think>{"b": 1}',
+        '{"b": "</think>"} c',
+        "a </think> b <think> c",
+        "<think>" * 9 + "</think>" * 9,
+    ):
+        shown = without_reasoning(text)
+        assert len(shown) == len(text)
+        assert all(new in (" ", old) for new, old in zip(shown, text, strict=True))
+        assert without_reasoning(shown) == shown
+    assert without_reasoning('{"b": "</think>"} c') == '{"b": "</think>"} c'
+    assert without_reasoning("List<int> and [1] <b>think</b> <thinker>") == "List<int> and [1] <b>think</b> <thinker>"
+
+
+@pytest.mark.parametrize(
+    ("value", "response", "stands"),
+    [
+        ({"score": 3}, 'x {"SCORE" : 3.0}', True),
+        ({"score": 3}, '{"why": "", "score": "3"}', True),
+        ({"score": 3, "why": ""}, '{"score": 3}', True),
+        ({"score": 3, "of": {"a": 1}}, '{"of": {"a": 1}, "score": 3}', True),
+        ({"score": 3, "of": [{"a": 1}, {"b": 2}]}, '{"of": [{"b": 2}, {"a": 1}], "score": 3}', True),
+        ({"score": 3}, "&#123;&quot;score&quot;: 3}", True),
+        ({"score": 3}, "%7B%22score%22: 3", True),
+        ({"score": None}, "{'score': None}", True),
+        ({"score": 3}, "the score 3", False),
+        ({"score": 3}, '{"score": 30}', False),
+        ({"score": 3}, '{"score": 2}', False),
+        ({"score": 3, "why": "mine"}, '{"score": 3, "why": "yours"}', False),
+        ({"score": None}, "{}", False),
+        ({"score": "7b"}, '{"score": "7B"}', True),
+        ({"score": 3}, "", False),
+    ],
+)
+def test_what_stands_in_a_response(value, response, stands):
+    assert stands_in(value, response) is stands
+    assert (extract(json.dumps(value), frozenset(value), response=response)[1] == "quoted") is stands
 
 
 @pytest.mark.parametrize(
@@ -115,8 +169,10 @@ def test_quoted_json_in_an_unescaped_string_stays_text():
         '{"a":x} ' * 25_000,
         '{"a":"x"' + " " * 200_000 + "y",
         '{"a":' + "1" * 200_000 + "}",
+        "<think>{'a} </think>" * 10_000,
+        "</think>" + "{'a} " * 40_000,
     ],
-    ids=range(15),
+    ids=range(17),
 )
 def test_hostile_text_costs_linear_time(text):
     started = time.perf_counter()

@@ -27,9 +27,9 @@ from tasks.judge.question import Question
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.schema import MAX_PROSE
 from tasks.judge.score import Scored, round_half_up, score
-from tasks.judge.unscored import incomplete, reason_of
+from tasks.judge.unscored import NOT_READ, incomplete, reason_of, unread, verdict_in
 from tasks.llm.ask import Attempt, Checked, RequestOutcome
-from tasks.llm.extract import extract
+from tasks.llm.extract import said
 from tasks.llm.request import Message, Reply, Request, Same
 
 _ITEMISED = frozenset({"points", "subscores"})
@@ -58,19 +58,27 @@ def check(request: Request, reply: Reply) -> Checked[Any]:
     """The `Settlement` on all that was claimed up to this reply; none where no artifact was ever read."""
     question: Question = request.data
     carried: Carried | None = question.settled
-    artifact, note = _extracted(reply.text or "", request.keys, is_repair=carried is not None)
+    # Either form with all that was asked for; failing that one with some of it, so that what is there need not be asked
+    # for again: in a repair any field, in a first reply one that only this contract has.
+    published = request.keys - {"points"} | PUBLISHED if "points" in request.keys else request.keys
+    some = request.keys | published if carried else {"subscores", "points", "covered"}
+
+    def serves(artifact: Mapping[str, Any]) -> bool:
+        return not some.isdisjoint(artifact) or request.keys <= artifact.keys()
+
+    artifact, note, _ = verdict_in(request, reply, _ITEMISED, serves)
     if artifact is not None:
         artifact = restated(artifact, reply, question.bundle)
-    unread = () if artifact is not None else (f"unreadable:{note}",)
+    lost = () if artifact is not None else (unread(note),)
     if carried:
         new = read(artifact or {}, carried.demand, question.bundle)
         claims = merge(carried.claims, new, carried.demand) if artifact is not None else carried.claims
     elif artifact is not None:
         claims = read(artifact, everything(question.bundle), question.bundle)
     else:
-        return Checked(None, unread)
+        return Checked(None, lost)
     verdict = settlement.settle(claims, question.bundle, subject_of(question))
-    return incomplete(Checked(verdict, (*unread, *verdict.violations)), note)
+    return incomplete(Checked(verdict, (*lost, *verdict.violations)), note)
 
 
 def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
@@ -101,7 +109,7 @@ def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | Non
         mending = follow_up(request, question, contract.schema(bundle, demand), mends, task)
         return replace(mending, keys=demand.fields)
 
-    return _fitting(showing, (last.reply.text or "")[: mend.MAX_PREVIOUS])
+    return _fitting(showing, said(last.reply.text)[: mend.MAX_PREVIOUS])
 
 
 def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
@@ -189,20 +197,6 @@ def _claim(opinion: Opinion, point: Criterion) -> dict[str, str]:
     return claim
 
 
-def _extracted(text: str, keys: frozenset[str], *, is_repair: bool) -> tuple[dict[str, Any] | None, str | None]:
-    """The artifact with all that was asked for, in either form; failing that, one with some of it, so that what is
-    there need not be asked for again: in a repair any field, in a first reply one that only this contract has."""
-    published = keys - {"points"} | PUBLISHED if "points" in keys else keys
-    some = sorted(keys | published) if is_repair else ("subscores", "points", "covered")
-    artifact, first_note = extract(text, keys, _ITEMISED)
-    note = first_note
-    for names in (published, *(frozenset({name}) for name in some)):
-        if artifact is not None:
-            return artifact, note
-        artifact, note = extract(text, names, _ITEMISED)
-    return (artifact, note) if artifact is not None else (None, first_note)
-
-
 def _fitting(showing: Callable[[str], Request], previous: str) -> Request:
     """The repair that shows a reply, made to fit the context as far as memory and that reply can be left out."""
     request = showing(previous)
@@ -241,7 +235,7 @@ def _criteria(bundle: Bundle, demand: Demand) -> tuple[Criterion, ...]:
 def _is_of(role: mend.Role, violation: str) -> bool:
     """Whether a repair of this role is told of a violation: of its own kind, and that nothing could be read."""
     is_semantic = mend.kind_of((violation,)) == "semantic"
-    return is_semantic == (role == "semantic_repair") or violation.startswith("unreadable")
+    return is_semantic == (role == "semantic_repair") or violation.partition(":")[0] in NOT_READ
 
 
 def _renamed(violation: str, names: Mapping[str, str]) -> str:
