@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from tasks.contracts.errors import InputError
-from tasks.ingest.columns import with_columns
+from tasks.store.cells import with_columns
 from tasks.store.cells import as_number, need, quoted, texts
 
 _END = re.compile(r"(?<=[。；！？])|(?<=．)(?!\d)|(?<=[^\\];)|\n\s*\n")
