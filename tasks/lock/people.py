@@ -124,7 +124,11 @@ def score_place(data: Data, base: Path, offence: Offence) -> Place | None:
         mapping = {"response_id": source.scored} if source.scored else source.responses
         for columns in source.scores:
             field = columns.traits.get(offence.part) if offence.part else columns.score
-            if columns.rater == offence.rater_id and field and (place := _place(data, base, source, mapping, cells, field)):
+            if (
+                columns.rater == offence.rater_id
+                and field
+                and (place := _place(data, base, source, mapping, cells, field))
+            ):
                 return place
     return None
 

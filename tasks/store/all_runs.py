@@ -87,7 +87,9 @@ def _manifests(warehouse: Warehouse) -> str:
 
 def _make(database: Path, text: str, place: Path) -> None:
     """A new database in which this SQL was run, and whose views answer at this place only."""
-    rule = f"these views read {place.parent}, and this is another file than {place}: open that, or, if the warehouse was"
+    rule = (
+        f"these views read {place.parent}, and this is another file than {place}: open that, or, if the warehouse was"
+    )
     rule += " moved or copied, run `rubricflow sql --warehouse FOLDER` once"
     where = _ONLY_HERE.format(database=quoted(str(place)), rule=quoted(rule))
     with duckdb.connect() as connection:
@@ -112,7 +114,9 @@ def statements(warehouse: Warehouse) -> str:
                 views[row.table] = _empty(connection, row.table, schema(row).empty_table())
     lines = [f"CREATE OR REPLACE VIEW {name} AS{query};" for name, query in views.items()]
     lines += [f"CREATE OR REPLACE VIEW {name} AS\n{query};" for name, query in joins().items()]
-    return "\n\n".join(["-- All finished runs of a warehouse, by absolute paths. Made by rubricflow; it is written anew.", *lines, ""])
+    return "\n\n".join(
+        ["-- All finished runs of a warehouse, by absolute paths. Made by rubricflow; it is written anew.", *lines, ""]
+    )
 
 
 def _empty(connection: duckdb.DuckDBPyConnection, name: str, table: object) -> str:

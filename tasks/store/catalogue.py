@@ -163,7 +163,9 @@ def _confine(connection: duckdb.DuckDBPyConnection, run: Run, query: str) -> Non
         # A PIVOT is several statements to DuckDB, which says nothing of what is done with it: COPY (PIVOT …) is, too.
         is_pivot = statement.type is duckdb.StatementType.MULTI and _BEGINNING.match(statement.query)
         if statement.type is not duckdb.StatementType.SELECT and not is_pivot:
-            rule = f"SQL: a statement of the kind {statement.type.name} is refused: only SELECT is run on a run's tables"
+            rule = (
+                f"SQL: a statement of the kind {statement.type.name} is refused: only SELECT is run on a run's tables"
+            )
             raise UserError(f"{rule}; --other-files allows all that DuckDB can do, also to read and write any file")
     files = [name for path in chain.from_iterable(run.all_parts().values()) for name in {str(path), pattern(path)}]
     connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, files))}]")

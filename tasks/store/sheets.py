@@ -98,9 +98,9 @@ def open_sheet(path: Path, encoding: str | None = None, sheet: str | None = None
     """A CSV, TSV or Excel file as a sheet with a header.
 
     encoding: of a text file, where it says none by a byte order mark and is no UTF-8 (see `encoding_of`); sheet: of a
-    workbook, the first that is not hidden where none is named. What parts the cells of a text file is seen in its header line. The header
-    is the first row that is not blank. All cells are texts: '001' stays '001', 'NA' stays 'NA', and a number of a
-    workbook is what a spreadsheet shows of it.
+    workbook, the first that is not hidden where none is named. What parts the cells of a text file is seen in its
+    header line. The header is the first row that is not blank. All cells are texts: '001' stays '001', 'NA' stays 'NA',
+    and a number of a workbook is what a spreadsheet shows of it.
 
     repeats: columns may share a name; all but the first then get their place in the file after it, see `told_apart`.
 
@@ -146,7 +146,9 @@ def _workbook(path: Path, named: str | None, repeats: bool) -> SourceSheet:
         rule, hint = f"has hidden sheets alone: {', '.join(listed)}", "show the one to read in the spreadsheet"
         raise InputError(rule, file=path, field="sheet", hint=f"{hint}, or name it in the study: 'sheet'")
     read = listed.pop(list(shown).index(name))
-    file_format = SheetFormat(None, None, name, f"sheet {read}" + (f", not read: {', '.join(listed)}" if listed else ""))
+    file_format = SheetFormat(
+        None, None, name, f"sheet {read}" + (f", not read: {', '.join(listed)}" if listed else "")
+    )
     return _with_header(path, file_format, lambda: sheet_lines(path, name), repeats)
 
 
@@ -211,4 +213,3 @@ def _without_blank_end(cells: Sequence[Any], width: int) -> list[Any]:
     while end > width and not _filled(cells[end - 1]):
         end -= 1
     return list(islice(cells, end))
-

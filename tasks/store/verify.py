@@ -21,7 +21,6 @@ from tasks.store.part import content_of, forget, hold, reading
 from tasks.store.recorded import MANIFEST, listed_in, manifest_of, refuse_other
 from tasks.store.warehouse import EXPERIMENTS, Run, Warehouse
 
-
 _REMOVE = "and readers that go by patterns take it for one: put it elsewhere, or remove it"
 
 

@@ -113,7 +113,10 @@ def test_parquet_of_no_run_is_named_wherever_it_lies(house: Path) -> None:
     (begun,) = (path.parent for path in house.glob("*/_done") if path.parent != finished)
     whole = (finished / "items" / "ingest" / "all.parquet").read_bytes()
     strays = [
-        *(finished / name for name in ("x.parquet", "items/x.parquet", "items/ingest/x.parquet", "items/o/all.parquet")),
+        *(
+            finished / name
+            for name in ("x.parquet", "items/x.parquet", "items/ingest/x.parquet", "items/o/all.parquet")
+        ),
         *(begun / name for name in ("items/ingest/x.parquet", "new/judge/x.parquet", "items/judge/a/x.parquet")),
         *(house / name for name in ("x.parquet", "other/x.parquet", "experiments/try/items/i/x.parquet")),
         finished / "responses" / "ingest" / "all.parquet",

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import yaml
 from pydantic import ValidationError
@@ -66,7 +66,7 @@ class _Loader(yaml.SafeLoader):
         self._size = self._depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event, before = self.peek_event(), self._size
+        event, before = cast(yaml.Event, self.peek_event()), self._size  # type: ignore[no-untyped-call]
         self._depth += 1
         if self._depth > DEEPEST:
             raise _fault_at(event.start_mark, f"lists and mappings stand in each other more than {DEEPEST} deep")
@@ -84,7 +84,7 @@ class _Loader(yaml.SafeLoader):
             raise _fault_at(event.start_mark, _TOO_LARGE)
         return node
 
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         keys = set[Any]()
         for key, _ in node.value:
@@ -97,7 +97,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def _fault_at(mark: yaml.Mark, problem: str) -> yaml.MarkedYAMLError:
+def _fault_at(mark: Any, problem: str) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
 
 

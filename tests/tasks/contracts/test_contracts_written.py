@@ -221,17 +221,54 @@ def test_aliases_and_merges_of_a_usual_size_are_read(tmp_path: Path) -> None:
     assert read_yaml(path) == int("9" * 300)
 
 
-PIECES = ["a", "b: ", "1", "~", "&a ", "*a", "<<: ", "- ", "? ", ": ", "[", "]", "{", "}", ", ", "\n", "\n  ", "!!set ",
-          "!!int ", "!x ", "|", "'", '"', "#", "%", "@", "`", "\t", "---", "...", "\ufeff", "é", "\x85", "1e999", "0x1"]  # fmt: skip
+PIECES = [
+    "a",
+    "b: ",
+    "1",
+    "~",
+    "&a ",
+    "*a",
+    "<<: ",
+    "- ",
+    "? ",
+    ": ",
+    "[",
+    "]",
+    "{",
+    "}",
+    ", ",
+    "\n",
+    "\n  ",
+    "!!set ",
+    "!!int ",
+    "!x ",
+    "|",
+    "'",
+    '"',
+    "#",
+    "%",
+    "@",
+    "`",
+    "\t",
+    "---",
+    "...",
+    "\ufeff",
+    "é",
+    "\x85",
+    "1e999",
+    "0x1",
+]
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
 def test_any_file_is_what_json_holds_or_is_refused_with_line_and_column(text: str) -> None:
+    rule = ""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "x.yaml"
         path.write_text(text, encoding="utf-8")
         try:
             json.dumps(read_yaml(path)).encode()
         except InputError as error:
-            assert re.search(r" in line \d+, column \d+$", error.rule), error.rule
+            rule = error.rule
+    assert not rule or re.search(r" in line \d+, column \d+$", rule)

@@ -153,7 +153,7 @@ def test_every_score_that_ingest_reads_has_the_place_of_its_cell(
             (frame,) = stream.chunks()
         except InputError:  # a row with an answer lacks a part of its id
             return
-        for name, mark in {name: mark for name, mark in zip(frame["id"], frame[score], strict=True)}.items():
+        for name, mark in zip(frame["id"], frame[score], strict=True):
             of_one = frame.loc[frame["id"] == name]
             if len(of_one) == 1:
                 place = score_place(data, Path(folder), Offence(name.strip(), "a", None, ""))

@@ -131,19 +131,44 @@ def test_a_score_has_one_name_in_both_views(any_run: Run) -> None:
 
 
 FORBIDDEN = [
-    "COPY responses TO '{out}'", "COPY (SELECT 1) TO '{table}'", "EXPORT DATABASE '{out}'", "ATTACH '{out}'",
-    "INSTALL httpfs", "LOAD httpfs", "SET enable_external_access = true", "PRAGMA enable_profiling", "CALL checkpoint()",
-    "CREATE TABLE x AS SELECT 1", "CREATE PERSISTENT SECRET (TYPE s3)", "PREPARE x AS COPY responses TO '{out}'",
-    "EXPLAIN ANALYZE COPY responses TO '{out}'", "/* PIVOT */ COPY (PIVOT responses ON item_id) TO '{table}'", "VACUUM", "USE main",
-    "COPY (PIVOT responses ON item_id) TO '{table}'", "SELECT 1; COPY responses TO '{out}'; SELECT 2",
-    "FROM read_csv('{secret}')", "FROM read_text('{secret}')", "FROM read_blob('{secret}')", "FROM '{secret}'",
-    "FROM read_json('{mark}')", "FROM glob('{house}/*')", "FROM read_parquet('{house}/*/*/*/*.parquet')",
-    "FROM parquet_metadata('{other}')", "FROM sniff_csv('{secret}')", "FROM read_duckdb('{secret}')",
-    "FROM read_parquet('{other}')", "FROM read_parquet('{table}/../../../../{other_name}')", "FROM python_variable",
-    "FROM query($$COPY responses TO '{out}'$$)", "FROM enable_logging(storage = 'file', storage_path = '{out}')",
-    "FROM read_parquet('https://localhost:1/x.parquet')", "FROM read_csv('s3://bucket/x.csv')",
-    "WITH x AS (SELECT * FROM read_text('{secret}')) SELECT * FROM x", "SELECT (SELECT content FROM read_text('{secret}'))",
-]  # fmt: skip
+    "COPY responses TO '{out}'",
+    "COPY (SELECT 1) TO '{table}'",
+    "EXPORT DATABASE '{out}'",
+    "ATTACH '{out}'",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "SET enable_external_access = true",
+    "PRAGMA enable_profiling",
+    "CALL checkpoint()",
+    "CREATE TABLE x AS SELECT 1",
+    "CREATE PERSISTENT SECRET (TYPE s3)",
+    "PREPARE x AS COPY responses TO '{out}'",
+    "EXPLAIN ANALYZE COPY responses TO '{out}'",
+    "/* PIVOT */ COPY (PIVOT responses ON item_id) TO '{table}'",
+    "VACUUM",
+    "USE main",
+    "COPY (PIVOT responses ON item_id) TO '{table}'",
+    "SELECT 1; COPY responses TO '{out}'; SELECT 2",
+    "FROM read_csv('{secret}')",
+    "FROM read_text('{secret}')",
+    "FROM read_blob('{secret}')",
+    "FROM '{secret}'",
+    "FROM read_json('{mark}')",
+    "FROM glob('{house}/*')",
+    "FROM read_parquet('{house}/*/*/*/*.parquet')",
+    "FROM parquet_metadata('{other}')",
+    "FROM sniff_csv('{secret}')",
+    "FROM read_duckdb('{secret}')",
+    "FROM read_parquet('{other}')",
+    "FROM read_parquet('{table}/../../../../{other_name}')",
+    "FROM python_variable",
+    "FROM query($$COPY responses TO '{out}'$$)",
+    "FROM enable_logging(storage = 'file', storage_path = '{out}')",
+    "FROM read_parquet('https://localhost:1/x.parquet')",
+    "FROM read_csv('s3://bucket/x.csv')",
+    "WITH x AS (SELECT * FROM read_text('{secret}')) SELECT * FROM x",
+    "SELECT (SELECT content FROM read_text('{secret}'))",
+]
 """SQL that reads or writes something else than the run's tables."""
 
 
@@ -177,9 +202,43 @@ def test_sql_reads_the_run_s_tables_alone_and_writes_nothing(
     (finished.warehouse.root / "other.parquet").unlink()
 
 
-WORDS = ["SELECT", "*", "FROM", "COPY", "TO", "(", ")", "'{secret}'", "'{out}'", "'{table}'", "responses", "read_text",
-         "read_csv", "ATTACH", "AS", ";", ",", "WITH", "x", "INSERT INTO", "CREATE TABLE", "SET", "=", "1", "glob", "EXPLAIN",
-         "ANALYZE", "PRAGMA", "UNION ALL", "LIMIT", "parquet_scan", "query", "content", "DESCRIBE", "EXPORT DATABASE"]  # fmt: skip
+WORDS = [
+    "SELECT",
+    "*",
+    "FROM",
+    "COPY",
+    "TO",
+    "(",
+    ")",
+    "'{secret}'",
+    "'{out}'",
+    "'{table}'",
+    "responses",
+    "read_text",
+    "read_csv",
+    "ATTACH",
+    "AS",
+    ";",
+    ",",
+    "WITH",
+    "x",
+    "INSERT INTO",
+    "CREATE TABLE",
+    "SET",
+    "=",
+    "1",
+    "glob",
+    "EXPLAIN",
+    "ANALYZE",
+    "PRAGMA",
+    "UNION ALL",
+    "LIMIT",
+    "parquet_scan",
+    "query",
+    "content",
+    "DESCRIBE",
+    "EXPORT DATABASE",
+]
 WHOLE = st.sampled_from([query for query in FORBIDDEN if "out" in query or "secret" in query])
 STATEMENTS = st.one_of(
     st.lists(st.sampled_from(WORDS), min_size=2, max_size=10).map(" ".join),
@@ -202,9 +261,16 @@ def test_no_statement_reads_a_secret_or_changes_a_file(finished: Run, query: str
 
 @pytest.mark.parametrize(
     "query",
-    ["PIVOT responses ON item_id USING count(*)", "-- x\n (/* y */ FROM (PIVOT responses ON item_id))", "SHOW TABLES",
-     "WITH p AS (PIVOT responses ON item_id) SELECT * FROM p", "DESCRIBE responses", "SUMMARIZE responses", "VALUES (1)"],
-)  # fmt: skip
+    [
+        "PIVOT responses ON item_id USING count(*)",
+        "-- x\n (/* y */ FROM (PIVOT responses ON item_id))",
+        "SHOW TABLES",
+        "WITH p AS (PIVOT responses ON item_id) SELECT * FROM p",
+        "DESCRIBE responses",
+        "SUMMARIZE responses",
+        "VALUES (1)",
+    ],
+)
 def test_all_that_only_reads_tables_is_answered(finished: Run, query: str) -> None:
     assert ask(finished, query).fetchall()
 
