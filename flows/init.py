@@ -89,7 +89,7 @@ def _sorted(files: Sequence[Path]) -> tuple[Table, Table | None, Path | None]:
 def read_table(path: Path) -> pd.DataFrame:
     """All rows of a table as texts, columns of one name told apart; InputError where it cannot be read.
 
-    Of a workbook the first sheet is read.
+    Of a workbook the first sheet that is not hidden is read.
     """
     frame = pd.concat(chunks(path, repeats=True))
     return frame.map(lambda cell: text_or_none(cell) or "")

@@ -15,8 +15,9 @@ from tasks.llm.places import are_there, shown_place
 from tasks.llm.stores import open_replies
 from tasks.review.ledger import Ledger
 from tasks.review.stored_acts import LEDGER
+from tasks.store.all_runs import DATABASE, reads_elsewhere
 from tasks.store.recorded import MANIFEST, manifest_of
-from tasks.store.verify import AmountAndProblems, Look, look_at_run, timed
+from tasks.store.verify import AmountAndProblems, Look, look_at_run, strays, timed
 from tasks.store.warehouse import Run, Warehouse
 
 
@@ -34,6 +35,9 @@ def verified(folder: Path, run_id: str | None = None) -> Iterator[Look]:
     for name in [run_id] if run_id else there:
         for look in _run(house.run(name)):
             yield look._replace(subject=f"{name}: {look.subject}")
+    if not (house.mirrored or run_id):
+        yield timed("files in no run", partial(strays, house))
+        yield timed(DATABASE, partial(_views, house))
     if (not house.mirrored or house.replies_named) and are_there(house.replies):
         yield timed(Path(shown_place(house.replies)).name, partial(_replies, house.replies))
     if (folder / LEDGER).exists():
@@ -75,6 +79,13 @@ def _replies(place: str | Path) -> AmountAndProblems:
     notes = f"{looked.rows:,} replies"
     notes += f", {looked.unsealed:,} of them stored by a version that did not seal them" if looked.unsealed else ""
     return notes, [f"{shown_place(place)}: {problem}" for problem in looked.problems]
+
+
+def _views(house: Warehouse) -> AmountAndProblems:
+    if reads_elsewhere(house):
+        rule = "its views read another folder: the warehouse was moved or copied; `rubricflow sql` makes them anew"
+        return "moved", [f"{house.root / DATABASE}: {rule}"]
+    return "reads this folder" if (house.root / DATABASE).exists() else "none", []
 
 
 def _votes(path: Path) -> AmountAndProblems:

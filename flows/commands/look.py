@@ -24,10 +24,14 @@ def sql(
     ] = None,
     parameters: Annotated[list[str] | None, typer.Argument(help="name=value for a question's $name.")] = None,
     run: Annotated[str | None, typer.Option("--run", help="Run id; the latest one if not given.")] = None,
+    other_files: Annotated[
+        bool, typer.Option("--other-files", help="Let the SQL read and write other files and change settings.")
+    ] = False,
     warehouse: WarehouseFolder = HOUSE,
 ) -> None:
     """Ask a run in SQL. Prints a table, or CSV where the output is not a terminal.
 
+    Only SELECT is run, and it reads the run's tables and no other file.
     In CSV an apostrophe goes before what a spreadsheet would run as a formula; the tables themselves are Parquet files.
     All finished runs together are in the warehouse's warehouse.duckdb, for any client of DuckDB.
     """
@@ -42,7 +46,7 @@ def sql(
         chosen = _run(warehouse, run)
         settle_scores(chosen)
         print(f"run {chosen.run_id}, scores by {', '.join(raters(chosen)) or 'nobody'}", file=sys.stderr)
-        answer = ask(chosen, query, statement)
+        answer = ask(chosen, query, statement, other_files)
         print_rows(answer.columns, answer.fetchall())
 
 
@@ -135,8 +139,12 @@ def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
 def _run(warehouse: Path, run_id: str | None) -> Run:
     """The run of this id, also one that did not finish; without an id the last that finished and is no experiment's
     arm."""
+    from tasks.store.all_runs import follow_move
+
     # Asking about runs makes no warehouse where there is none.
     house = Warehouse.open(warehouse) if warehouse.is_dir() else None
+    if house:
+        follow_move(house)
     finished = house.runs() if house else []
     if house and run_id in house.begun():
         return house.run(str(run_id))

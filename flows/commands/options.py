@@ -37,7 +37,7 @@ WarehouseFolder = Annotated[
         help="Where runs are kept: a folder, or s3://bucket/prefix.",
     ),
 ]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N responses of each item.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only N responses of each item, drawn by chance.")]
 TokenBudget = Annotated[
     int | None, typer.Option("--token-budget", min=1, help="Stop before more than N tokens are asked for.")
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,12 +14,6 @@ from tasks.store.faults import Report
 
 _EMPTY = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "-"})
 """Words by which programs write an empty cell."""
-
-
-def with_columns(frame: pd.DataFrame, columns: Mapping[str, Iterable[Any]]) -> pd.DataFrame:
-    """The frame with columns of cells of any kind, a list or None among them."""
-    cells = {name: pd.Series(list(values), frame.index, dtype=object) for name, values in columns.items()}
-    return frame.assign(**cells)
 
 
 def row_numbers(frame: pd.DataFrame) -> list[int]:

@@ -15,9 +15,9 @@ from tasks.contracts.errors import InputError, refuse
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Data, Source
 from tasks.contracts.settings.written import parse, read_yaml
-from tasks.ingest.reshape import reshaped
 from tasks.store.cells import did_you_mean, select
 from tasks.store.faults import Report, row_lines
+from tasks.store.reshape import reshaped
 from tasks.store.sheets import ENDINGS, open_source
 from tasks.store.source import chunks
 

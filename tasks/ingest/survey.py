@@ -5,9 +5,10 @@ The texts pass by; what stays is a few words for each response.
 
 from __future__ import annotations
 
-from collections import Counter
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import Source, Split
@@ -57,8 +58,9 @@ class Survey:
 
 
 def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | None = None) -> Survey:
-    """Look at all rows of all sources; with a limit, the first `limit` responses of each item are kept, and the items
-    that have any. Sources may hold items alone.
+    """Look at all rows of all sources; with a limit, `limit` responses of each item are kept, and the items that have
+    any. They are drawn by the digest of their ids: by chance as far as the texts go, the same in whatever order the
+    files come, and a higher limit keeps all that a lower one does. Sources may hold items alone.
 
     InputErrors name all that is wrong, the first ones each by file, line, row, column and rule: a missing column or
     value, a duplicate id, an item repeated with another content, an unknown item or response, a score that is no finite
@@ -67,7 +69,7 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
     and so on.
     """
     surveyed, faults = Survey(), Faults()
-    look = _Look(surveyed, plan, limit, faults)
+    look = _Look(surveyed, plan, faults)
     _survey_items(surveyed, streams, faults)
     look.knows_items = not faults.count
     _survey_responses(surveyed, streams, look, target, faults)
@@ -84,8 +86,20 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
     sides = zip(surveyed.given, surveyed.labelled, surveyed.drawn, strict=True)
     surveyed.given = ["chosen" if labelled and not drawn else side for side, labelled, drawn in sides]
     if files and limit is not None:
-        surveyed.items = {key: row for key, row in surveyed.items.items() if look.counts[key]}
+        _keep(surveyed, limit)
     return surveyed
+
+
+def _keep(surveyed: Survey, limit: int) -> None:
+    """Keeps `limit` responses of each item, and the items that have any."""
+    of_item: dict[str, list[str]] = {}
+    for response_id, place in surveyed.places.items():
+        of_item.setdefault(surveyed.item_id[place], []).append(response_id)
+    surveyed.items = {key: row for key, row in surveyed.items.items() if key in of_item}
+    surveyed.kept = bytearray(len(surveyed.kept))
+    for ids in of_item.values():
+        for response_id in nsmallest(limit, ids, key=lambda name: hashlib.sha256(name.encode()).digest()):
+            surveyed.kept[surveyed.places[response_id]] = True
 
 
 def _survey_items(surveyed: Survey, streams: Sequence[Stream], faults: Faults) -> None:
@@ -148,11 +162,9 @@ class _Look:
 
     surveyed: Survey
     plan: Split
-    limit: int | None
     faults: Faults
     knows_items: bool = True
     """Whether the items are all there, so that an unknown one is an error."""
-    counts: Counter[str] = field(default_factory=Counter)
     sides: dict[str, str] = field(default_factory=dict)
     """Author or item → the side on which the source has it."""
 
@@ -168,13 +180,12 @@ class _Look:
                 self.faults.add(error)
             if not response_id or response_id in surveyed.places or item_id not in surveyed.items:
                 continue
-            self.counts[item_id] += 1
             surveyed.places[response_id] = len(surveyed.places)
             # One string for all responses of an item or author, not one for each.
             surveyed.item_id.append(surveyed.items[item_id]["item_id"])
             surveyed.author_id.append(authors.setdefault(author_id, author_id))
             surveyed.given.append(side)
-            surveyed.kept.append(self.limit is None or self.counts[item_id] <= self.limit)
+            surveyed.kept.append(True)
 
     def _error(
         self,

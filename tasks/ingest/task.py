@@ -43,7 +43,7 @@ class Ingested(NamedTuple):
 
 @task(task_run_name=named("ingest"))
 def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Ingested:
-    """Read the sources, map them, cut units, and split; with a limit only the first responses of each item.
+    """Read the sources, map them, cut units, and split; with a limit only so many responses of each item.
 
     The sources are read twice, a chunk at a time: first to refuse what is wrong and to draw the split, so that nothing
     is written of bad input, then to write a shard for each chunk. Where nothing may be fitted on the data, all of it is

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,11 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.bundle import Rubric, Scale
+from tasks.contracts.settings.reshaping import QUESTION
 from tasks.contracts.settings.study import Column, Data, Source
 from tasks.lock.rubric import parted
-from tasks.store.cells import as_text, select
+from tasks.store.cells import as_text, select, text_or_none
 from tasks.store.faults import row_lines
+from tasks.store.reshape import questions_of, reshaped
 from tasks.store.source import chunks
+from tasks.text.formulas import unguarded
 
 
 class Offence(NamedTuple):
@@ -116,43 +119,49 @@ def _lacking(rubric: Rubric, criterion_id: str) -> str:
 
 def score_place(data: Data, base: Path, offence: Offence) -> Place | None:
     """Where the sources give this score or trait score; None where a layout, which only ingest reads, maps them."""
+    cells = {"response_id": offence.response_id}
     for source in data.sources:
+        mapping = {"response_id": source.scored} if source.scored else source.responses
         for columns in source.scores:
             field = columns.traits.get(offence.part) if offence.part else columns.score
-            if columns.rater == offence.rater_id and field:
-                cells = {"response_id": offence.response_id}
-                mapping = {"response_id": source.scored} if source.scored else source.responses
-                return _place(data, base, source, mapping, cells, field)
+            if (
+                columns.rater == offence.rater_id
+                and field
+                and (place := _place(data, base, source, mapping, cells, field))
+            ):
+                return place
     return None
 
 
 def mark_place(data: Data, base: Path, offence: Offence) -> Place | None:
     """Where the sources give this mark."""
     cells = {"response_id": offence.response_id, "rater_id": offence.rater_id, "criterion_id": str(offence.part)}
-    for source in data.sources:
-        if source.marks:
-            place = _place(data, base, source, source.marks, cells, str(source.marks["level"]))
-            if place is not None:
-                return place
-    return None
+    sources = (source for source in data.sources if source.marks)
+    places = (_place(data, base, source, source.marks, cells, str(source.marks["level"])) for source in sources)
+    return next(filter(None, places), None)
 
 
 def _place(
     data: Data, base: Path, source: Source, mapping: Mapping[str, Column], cells: Mapping[str, str], field: str
 ) -> Place | None:
+    """The first row of a source, in the form in which ingest maps it, whose cells are these ids and that fills the
+    field, which is called as in the file."""
     path = base / data.folder / source.file
-    row = next(_rows(path, source, mapping, cells), None)
-    if row is None:
-        return None
-    return Place(source.file, row, field, row_lines(path, {row}, source).get(row))
-
-
-def _rows(path: Path, source: Source, mapping: Mapping[str, Column], values: Mapping[str, str]) -> Iterator[int]:
-    """Numbers of the rows of a source whose cells are the wanted ones."""
-    for frame in chunks(path, source.encoding, source.sheet):
-        rows = select(frame, source.where, path)
-        for name, text in values.items():
+    for frame in chunks(path, source.encoding, source.sheet, repeats=bool(source.wide)):
+        rows = select(reshaped(source, frame), source.where, path)
+        filled = [text_or_none(cell) is not None for cell in rows[field]] if field in rows.columns else []
+        rows = rows.loc[filled] if filled else rows
+        for name, text in cells.items():
             column = mapping[name]
-            cells = rows[column] if isinstance(column, str) else [column["const"]] * len(rows)
-            rows = rows.loc[[as_text(cell).strip() == text for cell in cells]]
-        yield from (int(number) + 1 for number in rows.index)
+            ids = rows[column] if isinstance(column, str) else [column["const"]] * len(rows)
+            words = [as_text(cell).strip() for cell in ids]
+            # A file of votes keeps ids from running as formulas, see `canonical.scored`.
+            rows = rows.loc[[text in (word, unguarded(word)) for word in words]]
+        if len(rows):
+            row = int(rows.index[0]) + 1
+            if field in source.wide:
+                questions = questions_of(list(frame.columns), source.wide, source.file)
+                number = rows[QUESTION].iloc[0]
+                field = next(question.columns[field] for question in questions if question.words[QUESTION] == number)
+            return Place(source.file, row, field, row_lines(path, {row}, source).get(row))
+    return None

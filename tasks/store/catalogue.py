@@ -6,7 +6,9 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import duckdb
 import pyarrow as pa
@@ -24,6 +26,9 @@ from tasks.store.warehouse import Run
 SQL = Path(__file__).resolve().parents[2] / "sql"
 MEMORY, THREADS = "512MB", 4
 """What DuckDB may hold for a stage, and how many threads share it: each needs some of its own."""
+
+_BEGINNING = re.compile(r"(\s|--[^\n]*(\n|$)|/\*.*?\*/|\()*(pivot|select|from|with)\b", re.DOTALL | re.IGNORECASE)
+"""How a statement begins that only reads, after comments."""
 
 
 @contextlib.contextmanager
@@ -123,27 +128,49 @@ def shown(query: str) -> str:
     return f"SELECT * FROM {query}" if query in BY_NAME or query in joins() else query
 
 
-def ask(run: Run, query: str, parameters: Mapping[str, str] | None = None) -> duckdb.DuckDBPyRelation:
+def ask(
+    run: Run, query: str, parameters: Mapping[str, str] | None = None, other_files: bool = False
+) -> duckdb.DuckDBPyRelation:
     """The answer to a SQL query, to the name of a table or view, or to that of a question of sql/questions with its
     $parameters.
 
-    UserError says what is wrong with it; StoreError what is wrong with the run, where a finished one is not what its
-    manifest lists too.
+    It reads the run's tables and can write nothing. other_files: all that DuckDB can do is allowed, reading and writing
+    any file among it. UserError says what is wrong with the query; StoreError what is wrong with the run, where a
+    finished one is not what its manifest lists too.
     """
     with listed_once():
         if run.fetched(MANIFEST).exists():
             read_manifest(run)
-        return _answer(run, query, parameters)
+        try:
+            with TemporaryDirectory() as spill:
+                connection = _views(run)
+                connection.execute(f"SET temp_directory = {quoted(spill)}")
+                if not other_files:
+                    _confine(connection, run, shown(query))
+                answer = connection.sql(shown(query), params=dict(parameters or {}))
+                if answer is None:
+                    raise UserError("SQL: there is nothing to answer; give a query or the name of a question")
+                # Fetched here, because a relation that is left lazy fails where nobody looks for an error.
+                return connection.from_arrow(answer.to_arrow_table())
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            refuse_broken(run)
+            raise UserError(f"SQL: {error}") from error
 
 
-def _answer(run: Run, query: str, parameters: Mapping[str, str] | None) -> duckdb.DuckDBPyRelation:
-    try:
-        connection = _views(run)
-        answer = connection.sql(shown(query), params=dict(parameters or {}))
-        if answer is None:
-            raise UserError("SQL: there is nothing to answer; give a query or the name of a question")
-        # Fetched here, because a relation that is left lazy fails where nobody looks for an error.
-        return connection.from_arrow(answer.to_arrow_table())
-    except (duckdb.Error, pa.ArrowException, OSError) as error:
-        refuse_broken(run)
-        raise UserError(f"SQL: {error}") from error
+def _confine(connection: duckdb.DuckDBPyConnection, run: Run, query: str) -> None:
+    """UserError for a statement that does not only select; then the connection opens no file but the run's tables."""
+    for statement in connection.extract_statements(query):
+        # A PIVOT is several statements to DuckDB, which says nothing of what is done with it: COPY (PIVOT …) is, too.
+        is_pivot = statement.type is duckdb.StatementType.MULTI and _BEGINNING.match(statement.query)
+        if statement.type is not duckdb.StatementType.SELECT and not is_pivot:
+            rule = (
+                f"SQL: a statement of the kind {statement.type.name} is refused: only SELECT is run on a run's tables"
+            )
+            raise UserError(f"{rule}; --other-files allows all that DuckDB can do, also to read and write any file")
+    files = [name for path in chain.from_iterable(run.all_parts().values()) for name in {str(path), pattern(path)}]
+    connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, files))}]")
+    connection.execute("SET python_enable_replacements = false")
+    connection.execute("SET autoinstall_known_extensions = false")
+    connection.execute("SET autoload_known_extensions = false")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")

@@ -149,6 +149,12 @@ def _letters(name: str) -> str:
     return re.sub(r"[\W_]+", "", name).casefold()
 
 
+def with_columns(frame: pd.DataFrame, columns: Mapping[str, Iterable[Any]]) -> pd.DataFrame:
+    """The frame with columns of cells of any kind, a list or None among them."""
+    cells = {name: pd.Series(list(values), frame.index, dtype=object) for name, values in columns.items()}
+    return frame.assign(**cells)
+
+
 def select(frame: pd.DataFrame, where: Mapping[str, object], file: object) -> pd.DataFrame:
     """The rows in which every column of `where` has its value; InputError for an unknown column."""
     for name, value in where.items():

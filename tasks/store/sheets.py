@@ -19,7 +19,7 @@ from tasks.contracts.settings.study import Source
 from tasks.store.cells import UnreadableCell
 from tasks.store.delimited import DELIMITERS, Line, delimited_lines, delimiter_of
 from tasks.store.encodings import encoding_of
-from tasks.store.workbook import sheet_lines, sheet_names
+from tasks.store.workbook import sheet_lines, shown_sheets
 
 TEXT = (".csv", ".tsv", ".txt")
 WORKBOOK = (".xlsx", ".xlsm")
@@ -38,8 +38,6 @@ class SheetFormat(NamedTuple):
     """What parts the cells of a text file; None of a workbook."""
     sheet: str | None
     """The sheet of a workbook that is read; None of a text file."""
-    unread: tuple[str, ...]
-    """Its other sheets."""
     words: str
     """All that in one line for people."""
 
@@ -100,9 +98,9 @@ def open_sheet(path: Path, encoding: str | None = None, sheet: str | None = None
     """A CSV, TSV or Excel file as a sheet with a header.
 
     encoding: of a text file, where it says none by a byte order mark and is no UTF-8 (see `encoding_of`); sheet: of a
-    workbook, the first where none is named. What parts the cells of a text file is seen in its header line. The header
-    is the first row that is not blank. All cells are texts: '001' stays '001', 'NA' stays 'NA', and a number of a
-    workbook is what a spreadsheet shows of it.
+    workbook, the first that is not hidden where none is named. What parts the cells of a text file is seen in its
+    header line. The header is the first row that is not blank. All cells are texts: '001' stays '001', 'NA' stays 'NA',
+    and a number of a workbook is what a spreadsheet shows of it.
 
     repeats: columns may share a name; all but the first then get their place in the file after it, see `told_apart`.
 
@@ -132,20 +130,25 @@ def _text(path: Path, named: str | None, repeats: bool) -> SourceSheet:
     encoding = encoding_of(path, named)
     delimiter = delimiter_of(path, encoding.codec)
     parted = f"cells parted by {DELIMITERS.get(delimiter, repr(delimiter))}"
-    file_format = SheetFormat(encoding.codec, delimiter, None, (), f"{encoding.words}, {parted}")
+    file_format = SheetFormat(encoding.codec, delimiter, None, f"{encoding.words}, {parted}")
     return _with_header(path, file_format, lambda: delimited_lines(path, encoding.codec, delimiter), repeats)
 
 
 def _workbook(path: Path, named: str | None, repeats: bool) -> SourceSheet:
-    names = sheet_names(path)
-    if not names:
+    shown = shown_sheets(path)
+    if not shown:
         raise InputError("has no sheet with cells", file=path)
-    if named is not None and named not in names:
-        raise InputError(f"has no sheet '{named}'; there are {_listed(names)}", file=path, field="sheet")
-    name = named or names[0]
-    unread = tuple(other for other in names if other != name)
-    words = f"sheet '{name}'" + (f", not read: {_listed(unread)}" if unread else "")
-    file_format = SheetFormat(None, None, name, unread, words)
+    listed = [f"'{name}'" if is_shown else f"'{name}' (hidden)" for name, is_shown in shown.items()]
+    if named is not None and named not in shown:
+        raise InputError(f"has no sheet '{named}'; there are {', '.join(listed)}", file=path, field="sheet")
+    name = named or next((name for name, is_shown in shown.items() if is_shown), None)
+    if name is None:
+        rule, hint = f"has hidden sheets alone: {', '.join(listed)}", "show the one to read in the spreadsheet"
+        raise InputError(rule, file=path, field="sheet", hint=f"{hint}, or name it in the study: 'sheet'")
+    read = listed.pop(list(shown).index(name))
+    file_format = SheetFormat(
+        None, None, name, f"sheet {read}" + (f", not read: {', '.join(listed)}" if listed else "")
+    )
     return _with_header(path, file_format, lambda: sheet_lines(path, name), repeats)
 
 
@@ -210,7 +213,3 @@ def _without_blank_end(cells: Sequence[Any], width: int) -> list[Any]:
     while end > width and not _filled(cells[end - 1]):
         end -= 1
     return list(islice(cells, end))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)

@@ -13,12 +13,15 @@ from typing import Any, NamedTuple
 
 from tasks.contracts.errors import StoreError
 from tasks.contracts.tables.catalogue import BY_NAME
+from tasks.store.aside import ASIDE
 from tasks.store.digest import digest_of
 from tasks.store.manifest import digests
 from tasks.store.mark import LAST, MarkedTable, read_mark
 from tasks.store.part import content_of, forget, hold, reading
 from tasks.store.recorded import MANIFEST, listed_in, manifest_of, refuse_other
-from tasks.store.warehouse import Run
+from tasks.store.warehouse import EXPERIMENTS, Run, Warehouse
+
+_REMOVE = "and readers that go by patterns take it for one: put it elsewhere, or remove it"
 
 
 class Look(NamedTuple):
@@ -52,6 +55,8 @@ def look_at_run(run: Run) -> Iterator[Look]:
     yield timed("done-marks", lambda: _marks(run, parts))
     for (table, stage), files in sorted(parts.items()):
         yield timed(f"{table} of {stage}", lambda table=table, files=files: _files(run, table, files))  # type: ignore[misc]
+    if not run.warehouse.mirrored:  # in a bucket lies what lost attempts wrote, and nothing reads it
+        yield timed("other files", lambda: _others(run, {path for files in parts.values() for path, _ in files}))
     if run.fetched(MANIFEST).exists():
         yield timed("manifest", lambda: _manifest(run))
         yield timed("grade_digest", lambda: _graded(run))
@@ -89,6 +94,33 @@ def _files(run: Run, table: str, files: list[tuple[Path, MarkedTable]]) -> Amoun
         if content != marked.content:
             problems.append(f"{path}: its rows do not add up to what its done-mark says; {run.mend()}")
     return f"{sum(marked.rows for _, marked in files):,} rows in {len(files):,} files", problems
+
+
+def _others(run: Run, marked: set[Path]) -> AmountAndProblems:
+    """Parquet files of which no done-mark speaks. A run that did not finish may have one where it was killed."""
+    others = sorted(set(run.folder.rglob("*.parquet")) - marked)
+    if not (run.folder / MANIFEST).exists():
+        others = [path for path in others if not _is_left(run, path)]
+    return f"{len(others):,}", [f"{path} is none of the run's files, {_REMOVE}" for path in others]
+
+
+def _is_left(run: Run, path: Path) -> bool:
+    """Whether a writer that was killed may have left this file: its shard and its stage are not finished."""
+    table, stage, *_ = (*path.relative_to(run.folder).parts, "", "")
+    is_shard = table in BY_NAME and path.parent.parent.parent == run.folder
+    return is_shard and not (run.done(stage, path.stem) or run.done(stage, LAST))
+
+
+def strays(house: Warehouse) -> AmountAndProblems:
+    """Parquet files of a folder that are in no run; those of an experiment's tables belong there."""
+    begun, problems = set(house.begun()), []
+    for path in sorted(house.root.rglob("*.parquet")):
+        first, *inner = path.relative_to(house.root).parts
+        is_left = len(inner) == 3 and inner[0] in BY_NAME  # of a run that was killed before its first done-mark
+        is_table = first == EXPERIMENTS and inner[1:] == ["numbers.parquet"]
+        if first not in begun and first != ASIDE and not (is_left or is_table):
+            problems.append(f"{path} is in no run, {_REMOVE}")
+    return f"{len(problems):,}", problems
 
 
 def _manifest(run: Run) -> AmountAndProblems:

@@ -18,20 +18,29 @@ from tasks.contracts.errors import InputError
 from tasks.store.cells import UnreadableCell
 from tasks.store.delimited import Line
 
-LARGEST = 1 << 30
-"""Bytes to which a workbook may unpack."""
+LARGEST = 256 << 20
+"""Bytes to which the tables of a workbook may unpack."""
+LARGEST_ELSE = 16 << 20
+"""Bytes to which the rest of its XML may, styles and the like: the library holds that as trees, ten times as large."""
+RATIO = 50
+"""How many times its own size a workbook of more than LARGEST_ELSE may unpack to."""
+MOST_ROWS, MOST_CELLS = 1 << 20, 50_000_000
+"""Of a sheet: the rows that Excel has; the cells that are looked at, blank ones among them."""
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _SAVE_ANEW = "open it in Excel or LibreOffice and save it as .xlsx"
+_AS_CSV = "save the sheet as 'CSV UTF-8'"
 _ZEROS = re.compile("0+")
 _FORMULA = re.compile(rb"<f[ >/]")
 _SHEET = re.compile(r"xl/worksheets/[^/]+\.xml")
+_TABLES = re.compile(r"xl/(worksheets/[^/]+|sharedStrings)\.xml", re.IGNORECASE)
 FORMULA = "holds a formula that was never calculated"
 
 
-def sheet_names(path: Path) -> tuple[str, ...]:
-    """The sheets of a workbook that have cells, in their order; InputError for a file that is no readable workbook."""
+def shown_sheets(path: Path) -> dict[str, bool]:
+    """The sheets of a workbook that have cells, in their order → whether a spreadsheet shows them; InputError for a
+    file that is no readable workbook."""
     with _workbook(path) as book:
-        return tuple(sheet.title for sheet in book.worksheets)
+        return {sheet.title: sheet.sheet_state == "visible" for sheet in book.worksheets}
 
 
 def sheet_lines(path: Path, sheet: str) -> Iterator[Line]:
@@ -48,17 +57,20 @@ def sheet_lines(path: Path, sheet: str) -> Iterator[Line]:
 
 def _lines(path: Path, values: Iterator[Any], written: Iterator[Any]) -> Iterator[Line]:
     """written: the same rows with their formulas, which have no value where no program has calculated them."""
-    number = 0
+    number = looked_at = 0
     while True:
         with _readable(path):
             cells, formulas = next(values, None), next(written, ())
             if cells is None:
                 return
+            number, looked_at = number + 1, looked_at + len(cells)
+            if number > MOST_ROWS or looked_at > MOST_CELLS:
+                rule = f"has a sheet of more than {MOST_ROWS:,} rows or {MOST_CELLS:,} cells, blank ones among them"
+                raise InputError(rule, file=path, hint=_AS_CSV)
             texts = [cell_text(cell) for cell in cells]
             for place, (cell, formula) in enumerate(zip(cells, formulas, strict=False)):
                 if formula.data_type == "f" and cell.value is None:
                     texts[place] = UnreadableCell(FORMULA, _SAVE_ANEW)
-        number += 1
         yield Line(number, texts)
 
 
@@ -144,13 +156,22 @@ def _old_office(path: Path) -> str:
 
 def _refuse_other_archives(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
-        names, unpacked = set(archive.namelist()), sum(entry.file_size for entry in archive.infolist())
+        parts = archive.infolist()
+    names = {part.filename for part in parts}
     if "[Content_Types].xml" not in names:
         kind = "an OpenDocument file" if "content.xml" in names else "a zip archive without a workbook in it"
         raise InputError(f"is {kind}", file=path, hint=_SAVE_ANEW)
-    if unpacked > LARGEST:
-        rule = f"unpacks to {unpacked / 1e9:.1f} GB, and at most {LARGEST / 1e9:.1f} are read"
-        raise InputError(rule, file=path, hint="save the sheet as 'CSV UTF-8'")
+    if len(names) < len(parts):
+        raise InputError("is a damaged workbook: it holds a part twice", file=path, hint=_SAVE_ANEW)
+    tables = sum(part.file_size for part in parts if _TABLES.fullmatch(part.filename))
+    # What hardly packs is a picture, whatever its name, and is never unpacked.
+    packed = (part for part in parts if part.file_size > 3 * part.compress_size)
+    others = sum(part.file_size for part in packed if not _TABLES.fullmatch(part.filename))
+    of_size = max(LARGEST_ELSE, RATIO * path.stat().st_size)
+    for unpacked, most in ((tables, LARGEST), (others, LARGEST_ELSE), (tables + others, of_size)):
+        if unpacked > most:
+            rule = f"unpacks to {unpacked / 1e6:,.0f} MB, and of such a file at most {most / 1e6:,.0f} are read"
+            raise InputError(rule, file=path, hint=_AS_CSV)
 
 
 def _has_formulas(path: Path) -> bool:

@@ -137,6 +137,28 @@ def test_an_export_becomes_a_study_that_holds(
     assert len(asked) <= 1
 
 
+LONG_TABLE = ["pupil", "question", "answer", "mark"]
+WIDE_TABLE = ["pupil", "answer_1", "score_1", "answer_2", "score_2"]
+
+
+@pytest.mark.parametrize("names", [("p", "q", "r"), ("p", "p", "p")], ids=["ids of pupils", "ids of rows"])
+@pytest.mark.parametrize(("header", "column"), [(LONG_TABLE, 3), (WIDE_TABLE, 2), (WIDE_TABLE, 4)])
+def test_a_mark_off_the_scale_is_named_by_file_row_and_column_in_a_drafted_study(
+    tmp_path: Path, names: tuple[str, ...], header: list[str], column: int
+) -> None:
+    answers = [[WHY, "so it is", "2"], [WHY, "not at all", "1"], [WHY, "it floats", "0"]]
+    if header is WIDE_TABLE:
+        answers = [["so it is", "2", "no way", "1"], ["not at all", "0", "yes, why", "2"], ["it floats", "1", "x", "0"]]
+    rows = [[name, *cells] for name, cells in zip(names, answers, strict=True)]
+    write_csv(tmp_path / "a.csv", header, rows)
+    init([tmp_path / "a.csv"], tmp_path / "study.yaml", guess)
+    rows[1][column] = "99"
+    write_csv(tmp_path / "a.csv", header, rows)
+    with pytest.raises(InputError, match=r"99, off the scale 0 to 2") as refused:
+        list(prove(tmp_path / "study.yaml"))
+    assert (refused.value.file, refused.value.row, refused.value.field) == ("a.csv", 2, header[column])
+
+
 def test_every_key_that_is_written_has_its_comment(tmp_path: Path) -> None:
     init([exports.blackboard_test(tmp_path)], tmp_path / "study.yaml", guess)
     lines = (tmp_path / "study.yaml").read_text().splitlines()

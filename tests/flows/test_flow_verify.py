@@ -17,6 +17,8 @@ from tasks.contracts.tables.data import Items
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Reply
 from tasks.review.ledger import Act, Ledger
+from tasks.store.all_runs import write_database
+from tasks.store.warehouse import Warehouse
 
 STUDY = """
 name: small
@@ -104,3 +106,39 @@ def test_a_run_that_is_not_there_is_said(house: Path) -> None:
     code, told = said(house, "other")
     assert code == 2
     assert "no run 'other'" in told
+
+
+def test_parquet_of_no_run_is_named_wherever_it_lies(house: Path) -> None:
+    finished = next(house.glob("*/manifest.json")).parent
+    (begun,) = (path.parent for path in house.glob("*/_done") if path.parent != finished)
+    whole = (finished / "items" / "ingest" / "all.parquet").read_bytes()
+    strays = [
+        *(
+            finished / name
+            for name in ("x.parquet", "items/x.parquet", "items/ingest/x.parquet", "items/o/all.parquet")
+        ),
+        *(begun / name for name in ("items/ingest/x.parquet", "new/judge/x.parquet", "items/judge/a/x.parquet")),
+        *(house / name for name in ("x.parquet", "other/x.parquet", "experiments/try/items/i/x.parquet")),
+        finished / "responses" / "ingest" / "all.parquet",
+    ]
+    left = [begun / "items" / "judge" / "0001.parquet", house / "killed" / "items" / "ingest" / "all.parquet"]
+    left += [house / "experiments" / "try" / "numbers.parquet"]
+    for path in (*strays, *left):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(whole)
+    code, told = said(house)
+    assert code == 2
+    assert f"{len(strays)} wrong in {house}" in told
+    assert all(f"{path} is " in told for path in strays)
+    assert not any(f"{path} is " in told for path in left)
+
+
+def test_views_of_a_warehouse_that_was_moved_are_named_until_a_command_makes_them_anew(house: Path) -> None:
+    write_database(Warehouse.open(house))
+    assert said(house)[0] == 0
+    moved = house.rename(house.with_name("moved"))
+    code, told = said(moved)
+    assert code == 2
+    assert "warehouse.duckdb: its views read another folder" in told
+    CliRunner().invoke(app, ["sql", "SELECT 1", "--warehouse", str(moved)])
+    assert said(moved)[0] == 0

@@ -75,7 +75,7 @@ class Source(Reshaping):
     """Of a CSV file that has no byte order mark and is no UTF-8, such as cp1252; otherwise it is guessed, and that is
     said."""
     sheet: str | None = None
-    """Of an Excel file; null for its first one."""
+    """Of an Excel file; null for the first one that is not hidden."""
     where: dict[str, str | int | float | bool] = {}
     """Only rows in which each of these columns has this value."""
     items: dict[str, Column] = {}

@@ -11,17 +11,26 @@ import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
+from yaml.reader import ReaderError
 
 from tasks.contracts.errors import InputError, InputErrors
 from tasks.contracts.schema import Frozen
 
 SHOWN = 20
 """Errors that are shown at once."""
+LARGEST = 4 << 20
+"""The size of a file in characters, every alias written out, and _NODE more for each value."""
+DEEPEST = 100
+"""How deep lists and mappings may stand in each other."""
+_NODE = 32
+_DIGITS = 300
+_HALF_A_PAIR = re.compile("[\ud800-\udfff]")
+_TOO_LARGE = f"it is larger than {LARGEST >> 20} MiB, or its aliases make it so"
 Model = TypeVar("Model", bound=Frozen)
 _PLAIN = {
     "bool": r"true|True|TRUE|false|False|FALSE",
@@ -33,43 +42,105 @@ _PLAIN = {
 """What an unquoted scalar that is no text looks like, in the order in which it is tried."""
 
 
+_TAG = "tag:yaml.org,2002:"
+_KINDS: dict[type[yaml.Node], set[str]] = {
+    yaml.ScalarNode: {"str", *_PLAIN},
+    yaml.SequenceNode: {"seq"},
+    yaml.MappingNode: {"map"},
+}
+"""What a value may be, by its form."""
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2 in which no key is given twice: the last one would win and nobody would know."""
+    """YAML 1.2 with the types of JSON, of bounded size: every fault is a MarkedYAMLError that says where it is.
+
+    No key is given twice: the last one would win and nobody would know.
+    """
 
     yaml_implicit_resolvers: dict[str | None, Any] = {}  # PyYAML's name for those of YAML 1.1
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys: set[tuple[str, str]] = set()
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._sizes: dict[int, int] = {}
+        """id of a node that is composed → its size, and with it that of all that its aliases stand for."""
+        self._size = self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event, before = cast(yaml.Event, self.peek_event()), self._size  # type: ignore[no-untyped-call]
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise _fault_at(event.start_mark, f"lists and mappings stand in each other more than {DEEPEST} deep")
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if isinstance(event, yaml.AliasEvent):
+            if id(node) not in self._sizes:
+                raise _fault_at(event.start_mark, f"the alias '*{event.anchor}' stands within what it names")
+            self._size += self._sizes[id(node)]
+        elif node is not None:
+            _refuse_other_types(node)
+            self._size += _NODE + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
+            self._sizes[id(node)] = self._size - before
+        if self._size > LARGEST:
+            raise _fault_at(event.start_mark, _TOO_LARGE)
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        keys = set[Any]()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if (key.tag, key.value) in keys:
-                    raise yaml.MarkedYAMLError(
-                        problem=f"the key '{key.value}' is given twice", problem_mark=key.start_mark
-                    )
-                keys.add((key.tag, key.value))
-        return super().construct_mapping(node, deep)
+            if not isinstance(key, yaml.ScalarNode):
+                raise _fault_at(key.start_mark, "a key is a text or a number, and this is a list or a mapping")
+            value = self.construct_object(key)
+            if value in keys:
+                raise _fault_at(key.start_mark, f"the key '{key.value}' is given twice")
+            keys.add(value)
+        return node
+
+
+def _fault_at(mark: Any, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+
+
+def _refuse_other_types(node: yaml.Node) -> None:
+    """MarkedYAMLError for a tag of another type than JSON has, or one that the value does not keep."""
+    kind = node.tag.removeprefix(_TAG)
+    if kind not in _KINDS[type(node)]:
+        tag = f"!!{kind}" if node.tag.startswith(_TAG) else node.tag
+        raise _fault_at(node.start_mark, f"the tag '{tag}' is not read here: leave it out")
+    if kind in _PLAIN and not re.fullmatch(_PLAIN[kind], node.value):
+        raise _fault_at(node.start_mark, f"'{node.value[:40]}' is no '!!{kind}'")
+    if kind == "str" and _HALF_A_PAIR.search(node.value):
+        raise _fault_at(node.start_mark, "a text holds half a character (\\ud800 to \\udfff): write the whole one")
+    if kind == "int" and len(node.value) > _DIGITS:
+        raise _fault_at(node.start_mark, f"a number has at most {_DIGITS} digits")
 
 
 for _kind, _pattern in _PLAIN.items():
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(f"^(?:{_pattern})$"), None)
-_Loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))  # YAML 1.1 reads 010 as 8
+    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(f"^(?:{_pattern})$"), None)
+_Loader.add_constructor(_TAG + "int", lambda _, node: int(node.value))  # YAML 1.1 reads 010 as 8
+_Loader.add_constructor(_TAG + "merge", lambda _, node: node.value)  # where it is no key
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file in UTF-8; InputError where it cannot be read or gives a key twice."""
+    """The content of a YAML file in UTF-8; InputError where it cannot be read, gives a key twice, holds what JSON does
+    not, is nested more than DEEPEST deep, or larger than LARGEST with every alias written out."""
     try:
-        return yaml.load(path.read_text(encoding="utf-8-sig"), _Loader)
+        if path.stat().st_size > LARGEST:
+            raise InputError(f"is not read: {_TOO_LARGE}", file=path)
+        text = path.read_text(encoding="utf-8-sig")
+        return yaml.load(text, _Loader)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", file=path) from error
     except UnicodeDecodeError as error:
         raise InputError(f"is not UTF-8: {error.reason} at byte {error.start}", file=path) from error
     except yaml.MarkedYAMLError as error:
-        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise InputError(f"is not YAML: {error.problem}{line}", file=path) from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a number of thousands of digits
-        raise InputError(f"is not YAML: {' '.join(str(error).split())}", file=path) from error
-    except RecursionError as error:
-        raise InputError("is not YAML: nested too deeply", file=path) from error
+        mark = error.problem_mark or error.context_mark
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InputError(f"is not YAML: {error.problem}{where}", file=path) from error
+    except ReaderError as error:
+        *before, line = text[: error.position].split("\n")
+        where = f"in line {len(before) + 1}, column {len(line) + 1}"
+        raise InputError(f"is not YAML: the character U+{error.character:04X} {where}", file=path) from error
 
 
 def parse(model: type[Model], content: Any, file: Path) -> Model:

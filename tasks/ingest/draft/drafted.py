@@ -14,8 +14,8 @@ from tasks.contracts.settings.reshaping import QUESTION, ROW, Pattern
 from tasks.contracts.settings.study import Source
 from tasks.ingest.draft.guess import number
 from tasks.ingest.draft.roles import Roles
-from tasks.ingest.reshape import matching, reshaped
 from tasks.store.cells import text_or_none
+from tasks.store.reshape import matching, reshaped
 from tasks.store.sheets import told_apart
 from tasks.text.markup import is_markup, plain
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.reshaping import QUESTION, Pattern
 from tasks.contracts.settings.written import parse, read_yaml
-from tasks.ingest.reshape import matching
+from tasks.store.reshape import matching
 
 PLATFORMS = Path(__file__).parents[1] / "platforms"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from tasks.ingest.columns import with_columns
+from tasks.store.cells import with_columns
 
 
 def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:

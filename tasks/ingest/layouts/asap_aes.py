@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from tasks.ingest.columns import with_columns
+from tasks.store.cells import with_columns
 
 TRAITS = {
     7: ("ideas", "organization", "style", "conventions"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from tasks.ingest.columns import with_columns
+from tasks.store.cells import with_columns
 
 _PARAGRAPH_MARK = re.compile(r"(?:(?<!\s)\s++)?\^\s?[pP]\s*")  # blanks are tried once, not from each
 _TITLES = re.compile(r"\A(?:\s*(?:rubric range|scoring rubric)\s*:[^\n]*(?:\n|\Z))+", re.IGNORECASE)

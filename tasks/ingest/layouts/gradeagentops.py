@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from tasks.ingest.columns import with_columns
+from tasks.store.cells import with_columns
 
 
 def prepare(file: str, frame: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from tasks.ingest.columns import with_columns
+from tasks.store.cells import with_columns
 
 _MET = {"True": 1, "False": 0}
 

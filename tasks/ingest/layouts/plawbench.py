@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from tasks.ingest.columns import with_columns
+from tasks.store.cells import with_columns
 
 _MARK = re.compile(r"[（(]\s*(?P<sign>[+＋]?)\s*(?P<points>\d+(?:\.\d+)?)\s*(?P<unit>分?)\s*[)）]")
 

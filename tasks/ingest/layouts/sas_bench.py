@@ -10,8 +10,7 @@ from typing import Any
 import pandas as pd
 
 from tasks.contracts.errors import InputError
-from tasks.ingest.columns import with_columns
-from tasks.store.cells import as_number, need, quoted, texts
+from tasks.store.cells import as_number, need, quoted, texts, with_columns
 
 _END = re.compile(r"(?<=[。；！？])|(?<=．)(?!\d)|(?<=[^\\];)|\n\s*\n")
 _TEXTS = ("id", "question", "reference", "analysis")

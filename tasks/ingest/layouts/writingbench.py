@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from tasks.ingest.columns import with_columns
+from tasks.store.cells import with_columns
 
 BANDS = ("1-2", "3-4", "5-6", "7-8", "9-10")
 WEIGHT = 10

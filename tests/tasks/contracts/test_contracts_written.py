@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Rubric
 from tasks.contracts.errors import InputError
@@ -156,3 +161,114 @@ def test_an_engine_s_options_are_true_or_false(tmp_path: Path, word: str) -> Non
         load_study(path)
     path.write_text(path.read_text().replace(word, "true"))
     assert load_study(path).judge.engine
+
+
+def refusal(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as stop:
+        read_yaml(path)
+    return stop.value.rule
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        (
+            "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]\n" for n in range(1, 30)),
+            "its aliases make it so in line",
+        ),
+        (
+            "a0: &a0 {x: 1}\n"
+            + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 30)),
+            "its aliases make it so in line",
+        ),
+        ("a: &a " + "x" * 100_000 + "\nb: [" + "*a, " * 99 + "]\n", "its aliases make it so in line 2, column"),
+        ("[" * 101, "more than 100 deep in line 1, column 101"),
+        ("[" * 5000, "more than 100 deep in line 1, column 101"),
+        ("? " * 3000, "more than 100 deep"),
+        ("b: 1\na: &a [*a]\n", "the alias '*a' stands within what it names in line 2, column 8"),
+        ("a: 1\nb: !!set {x, y}\n", "the tag '!!set' is not read here: leave it out in line 2, column 4"),
+        ("a: !!binary aGVsbG8=\n", "the tag '!!binary'"),
+        ("a: !!timestamp 2024-01-01\n", "the tag '!!timestamp'"),
+        ("a: !!python/object/apply:os.system [ls]\n", "the tag '!!python/object/apply:os.system'"),
+        ("a: !mine x\n", "the tag '!mine' is not read here"),
+        ("a: !!int {}\n", "the tag '!!int'"),
+        ("a: !!bool maybe\n", "'maybe' is no '!!bool' in line 1, column 4"),
+        ("a: " + "9" * 301, "a number has at most 300 digits in line 1, column 4"),
+        ("b: 1\n? [a, b]\n: 1\n", "a key is a text or a number, and this is a list or a mapping in line 2, column 3"),
+        ("a: 1\nb: 2\n'a': 3\n", "the key 'a' is given twice in line 3, column 1"),
+        ("1: x\n1.0: y\n", "the key '1.0' is given twice in line 2, column 1"),
+        ("a: {<<: {b: 1}, <<: {c: 1}}\n", "the key '<<' is given twice in line 1, column 17"),
+        ("a: 1\n---\nb: 1\n", "another document in line 2, column 1"),
+        ("a: 1\nb: *c\n", "undefined alias 'c' in line 2, column 4"),
+        ("a: 1\nbcd: \x01\n", "the character U+0001 in line 2, column 6"),
+        ('a: "\\ud800"\n', "half a character"),
+        ("x" * ((4 << 20) + 1), "it is larger than 4 MiB"),
+    ],
+)
+def test_what_json_does_not_hold_or_is_too_large_is_refused_with_its_place(
+    tmp_path: Path, text: str, rule: str
+) -> None:
+    assert rule in refusal(tmp_path / "x.yaml", text)
+
+
+def test_aliases_and_merges_of_a_usual_size_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("a: &a {k: 1, m: 2}\nb: {<<: *a, m: 3}\nc: [*a, *a]\nd: !!str 5\ne: <<\nf: " + "[" * 98 + "]" * 98)
+    read = read_yaml(path)
+    assert (read["b"], read["c"], read["d"], read["e"]) == ({"k": 1, "m": 3}, [{"k": 1, "m": 2}] * 2, "5", "<<")
+    path.write_text("9" * 300)
+    assert read_yaml(path) == int("9" * 300)
+
+
+PIECES = [
+    "a",
+    "b: ",
+    "1",
+    "~",
+    "&a ",
+    "*a",
+    "<<: ",
+    "- ",
+    "? ",
+    ": ",
+    "[",
+    "]",
+    "{",
+    "}",
+    ", ",
+    "\n",
+    "\n  ",
+    "!!set ",
+    "!!int ",
+    "!x ",
+    "|",
+    "'",
+    '"',
+    "#",
+    "%",
+    "@",
+    "`",
+    "\t",
+    "---",
+    "...",
+    "\ufeff",
+    "é",
+    "\x85",
+    "1e999",
+    "0x1",
+]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
+def test_any_file_is_what_json_holds_or_is_refused_with_line_and_column(text: str) -> None:
+    rule = ""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "x.yaml"
+        path.write_text(text, encoding="utf-8")
+        try:
+            json.dumps(read_yaml(path)).encode()
+        except InputError as error:
+            rule = error.rule
+    assert not rule or re.search(r" in line \d+, column \d+$", rule)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.schema import Row, conform
@@ -282,12 +284,35 @@ def test_items_may_come_without_responses() -> None:
     assert list(survey(streamed([items()], 1), Split(), "mean", 1).items) == ["1", "2"]
 
 
-def test_a_limit_takes_the_first_of_each_item_and_what_hangs_on_them() -> None:
+def kept(ids: Sequence[str], limit: int) -> set[str]:
+    """What a limit leaves of responses to items 1 and 2 in turn; whoever is first in the file, every time."""
+    item = ["1" if name.endswith("a") else "2" for name in ids]
+    table = responses(rid=list(ids), item=item, answer=["x"] * len(ids), score_a=["1"] * len(ids))
+    found = survey(streamed([items(), table], 100), Split(), "mean", limit)
+    return {name for name, place in found.places.items() if found.kept[place]}
+
+
+@given(st.permutations([f"{n}{item}" for n in range(12) for item in "ab"]), st.integers(1, 13))
+def test_a_limit_keeps_the_same_of_each_item_in_any_order_of_the_file(ids: list[str], limit: int) -> None:
+    chosen = kept(ids, limit)
+    assert chosen == kept(sorted(ids), limit)
+    assert chosen < kept(ids, limit + 1) or limit > 11
+    assert [sum(name.endswith(item) for name in chosen) for item in "ab"] == [min(limit, 12)] * 2
+
+
+def test_a_limit_does_not_take_the_first_of_a_file() -> None:
+    names = [f"{n:03d}a" for n in range(400)]
+    halves = [int(name[:3]) // 200 for name in kept(names, 100)]
+    assert 30 < sum(halves) < 70  # four standard deviations to either side
+    assert sum(name in names[:100] for name in kept(names, 100)) < 45
+
+
+def test_a_limit_keeps_what_hangs_on_the_responses_that_it_keeps() -> None:
     table = responses(rid=["r1", "r2", "r3"], item=["1", "1", "1"], answer=["a", "b", "c"], score_a=["1", "2", "3"])
     found = canonical([items(), table, marks(rid=["r1", "r3"])], limit=2)
-    assert (list(found.items), list(found.responses)) == (["1"], ["r1", "r2"])
-    assert [g["response_id"] for g in found.gradings] == ["r1", "r2"]
-    assert [j["response_id"] for j in found.judgments] == ["r1"]
+    assert (list(found.items), len(found.responses)) == (["1"], 2)
+    assert [g["response_id"] for g in found.gradings] == list(found.responses)
+    assert [j["response_id"] for j in found.judgments] == [name for name in found.responses if name != "r2"]
 
 
 def test_units_are_those_of_the_texts_in_order() -> None:

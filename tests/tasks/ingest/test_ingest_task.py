@@ -68,8 +68,8 @@ def test_a_limit_is_kept(base: Path, run: Run) -> None:
 
 
 def test_a_limit_that_leaves_the_target_no_score_is_no_mistake(base: Path, run: Run) -> None:
-    study = Study.model_validate(STUDY | {"evaluation": {"target": "b"}})
-    assert calibrating(run, ingest.fn(run, study, base, 2)) == set()
+    study = Study.model_validate(STUDY | {"evaluation": {"target": "a"}})
+    assert calibrating(run, ingest.fn(run, study, base, 1)) == set()  # r6 is drawn
 
 
 def test_a_target_that_is_no_rater_is_named(base: Path, run: Run) -> None:

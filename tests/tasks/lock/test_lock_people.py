@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Rubric
+from tasks.contracts.errors import InputError
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.study import Data
 from tasks.contracts.tables.judging import Gradings
+from tasks.ingest.sources import streams
 from tasks.lock.people import Offence, mark_place, off_scale, score_place, unknown_mark
+from tests.builders.files import write_csv
 
 ANSWERED = pa.table({"response_id": ["w", "x"], "item_id": ["j", "i"]})
 
@@ -102,6 +108,56 @@ def test_the_place_of_a_mark_is_its_row_in_the_file(tmp_path: Path) -> None:
     (tmp_path / "in" / "a.csv").write_text("id,point,mark\nx,P1,1\nx,P2,9\n")
     source = {"marks": {"response_id": "id", "rater_id": {"const": "a"}, "criterion_id": "point", "level": "mark"}}
     assert mark_place(data(source), tmp_path, Offence("x", "a", "P2", "")) == ("a.csv", 2, "mark", 3)
+
+
+def test_a_score_in_a_later_file_of_the_same_rater_has_its_place_there(tmp_path: Path) -> None:
+    scores = {"responses": {"response_id": "id"}, "scores": [{"rater": "a", "score": "one"}]}
+    for name, row in (("a.csv", "x,1"), ("b.csv", "y,9")):
+        (tmp_path / name).write_text(f"id,one\n{row}\n")
+    classes = Data.model_validate({"sources": [{"file": name} | scores for name in ("a.csv", "b.csv")]})
+    assert score_place(classes, tmp_path, Offence("y", "a", None, "")) == ("b.csv", 1, "one", 2)
+
+
+def test_the_place_of_a_score_is_that_of_the_row_that_gives_one(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,one\nx,\n'=x,9\nx,8\n")
+    source = {"file": "a.csv", "scored": "id", "scores": [{"rater": "a", "score": "one"}]}
+    votes = Data.model_validate({"sources": [source]})
+    assert score_place(votes, tmp_path, Offence("x", "a", None, "")) == ("a.csv", 3, "one", 4)
+    assert score_place(votes, tmp_path, Offence("=x", "a", None, "")) == ("a.csv", 2, "one", 3)
+    assert score_place(votes, tmp_path, Offence("z", "a", None, "")) is None
+
+
+WORDS = st.sampled_from(["p", "q", "", " p ", "a:b", "#", "-", "<b>p</b>", "long " * 10])
+IDS = st.lists(st.sampled_from(["who", "when", "{row}", "n"]), min_size=1, max_size=3, unique=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=6), IDS, st.booleans(), st.booleans())
+def test_every_score_that_ingest_reads_has_the_place_of_its_cell(
+    rows: list[tuple[str, str]], ids: list[str], wide: bool, html: bool
+) -> None:
+    ids = [name for name in ids if wide or name != "n"] or ["who"]
+    header, table = ["who", "when", "text 1", "mark 1", "text 2", "mark 2"], []
+    for n, (who, when) in enumerate(rows):
+        table.append([who, when, "so", str(2 * n), "no" if n % 2 else "-", str(2 * n + 1)])
+    source: dict[str, Any] = {"file": "a.csv", "ids": {"id": ids}, "html": html, "blank": ["-"]}
+    pattern, score = ("{n}", "mark") if wide else ("1", "mark 1")
+    source["wide"] = {"text": f"text {pattern}", "mark": f"mark {pattern}"} if wide else {}
+    source["responses"] = {"response_id": "id", "item_id": {"const": "i"}, "text": "text" if wide else "text 1"}
+    source["scores"] = [{"rater": "a", "score": score}]
+    data = Data.model_validate({"sources": [source]})
+    with TemporaryDirectory() as folder:
+        write_csv(Path(folder) / "a.csv", header, table)
+        (stream,) = streams(data, Path(folder))
+        try:
+            (frame,) = stream.chunks()
+        except InputError:  # a row with an answer lacks a part of its id
+            return
+        for name, mark in zip(frame["id"], frame[score], strict=True):
+            of_one = frame.loc[frame["id"] == name]
+            if len(of_one) == 1:
+                place = score_place(data, Path(folder), Offence(name.strip(), "a", None, ""))
+                assert table[place.row - 1][header.index(place.field)] == mark
 
 
 def test_a_layouts_rows_have_no_place_here() -> None:

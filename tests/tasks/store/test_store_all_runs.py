@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import duckdb
@@ -11,7 +12,7 @@ import pytest
 from tasks.contracts.errors import StoreError
 from tasks.contracts.tables.catalogue import TABLES
 from tasks.contracts.tables.data import Items
-from tasks.store.all_runs import DATABASE, SCRIPT, write_database
+from tasks.store.all_runs import DATABASE, SCRIPT, follow_move, reads_elsewhere, write_database
 from tasks.store.catalogue import ask, joins
 from tasks.store.digest import sealed
 from tasks.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse
@@ -106,6 +107,38 @@ def test_the_script_makes_the_same_views(tmp_path: Path) -> None:
         client.execute((house.root / SCRIPT).read_text())
         assert client.execute("SELECT run_id, item_id FROM items").fetchall() == [("one", "i")]
         assert client.execute("SELECT count(*) FROM scores").fetchall() == [(0,)]
+
+
+def test_a_warehouse_that_was_moved_or_copied_is_never_read_at_its_old_place(tmp_path: Path) -> None:
+    house = Warehouse.open(tmp_path / "house")
+    house.run("one").commit("ingest", "all", {Items: [ITEM]})
+    finish(house.run("one"))
+    write_database(house)
+    shutil.copytree(house.root, tmp_path / "copy")
+    copied = Warehouse.open(tmp_path / "copy")
+    for name in ("items", "runs"):
+        with pytest.raises(duckdb.Error, match="the warehouse was moved or copied"):
+            asked(copied.root / DATABASE, f"SELECT count(*) FROM {name}")
+    assert (reads_elsewhere(house), reads_elsewhere(copied)) == (False, True)
+    copied.run("two").commit("ingest", "all", {Items: [ITEM]})
+    finish(copied.run("two"))
+    follow_move(copied)
+    assert not reads_elsewhere(copied)
+    assert asked(copied.root / DATABASE, "SELECT run_id FROM items ORDER BY 1") == [("one",), ("two",)]
+    assert asked(house.root / DATABASE, "SELECT run_id FROM items") == [("one",)]
+    house.root.rename(tmp_path / "moved")
+    with pytest.raises(duckdb.Error):
+        asked(tmp_path / "moved" / DATABASE, "SELECT count(*) FROM items")
+
+
+def test_the_database_answers_where_it_is_attached_under_another_name(tmp_path: Path) -> None:
+    house = Warehouse.open(tmp_path / "house")
+    house.run("one").commit("ingest", "all", {Items: [ITEM]})
+    finish(house.run("one"))
+    database = write_database(house)
+    with duckdb.connect() as client:
+        client.execute(f"ATTACH '{database}' AS mine (READ_ONLY)")
+        assert client.execute("SELECT run_id FROM mine.items").fetchall() == [("one",)]
 
 
 def test_a_database_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tasks.contracts.errors import UserError
 from tasks.contracts.schema import schema
@@ -124,3 +128,153 @@ def test_a_score_has_one_name_in_both_views(any_run: Run) -> None:
         views = [set(connection.sql(f"SELECT * FROM {name}").columns) for name in ("scores", "final_scores")]
     assert all({"judge_score", "machine_score", "final_score"} <= columns for columns in views)
     assert all(columns.isdisjoint({"raw", "score", "calibrated"}) for columns in views)
+
+
+FORBIDDEN = [
+    "COPY responses TO '{out}'",
+    "COPY (SELECT 1) TO '{table}'",
+    "EXPORT DATABASE '{out}'",
+    "ATTACH '{out}'",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "SET enable_external_access = true",
+    "PRAGMA enable_profiling",
+    "CALL checkpoint()",
+    "CREATE TABLE x AS SELECT 1",
+    "CREATE PERSISTENT SECRET (TYPE s3)",
+    "PREPARE x AS COPY responses TO '{out}'",
+    "EXPLAIN ANALYZE COPY responses TO '{out}'",
+    "/* PIVOT */ COPY (PIVOT responses ON item_id) TO '{table}'",
+    "VACUUM",
+    "USE main",
+    "COPY (PIVOT responses ON item_id) TO '{table}'",
+    "SELECT 1; COPY responses TO '{out}'; SELECT 2",
+    "FROM read_csv('{secret}')",
+    "FROM read_text('{secret}')",
+    "FROM read_blob('{secret}')",
+    "FROM '{secret}'",
+    "FROM read_json('{mark}')",
+    "FROM glob('{house}/*')",
+    "FROM read_parquet('{house}/*/*/*/*.parquet')",
+    "FROM parquet_metadata('{other}')",
+    "FROM sniff_csv('{secret}')",
+    "FROM read_duckdb('{secret}')",
+    "FROM read_parquet('{other}')",
+    "FROM read_parquet('{table}/../../../../{other_name}')",
+    "FROM python_variable",
+    "FROM query($$COPY responses TO '{out}'$$)",
+    "FROM enable_logging(storage = 'file', storage_path = '{out}')",
+    "FROM read_parquet('https://localhost:1/x.parquet')",
+    "FROM read_csv('s3://bucket/x.csv')",
+    "WITH x AS (SELECT * FROM read_text('{secret}')) SELECT * FROM x",
+    "SELECT (SELECT content FROM read_text('{secret}'))",
+]
+"""SQL that reads or writes something else than the run's tables."""
+
+
+def placed(run: Run, folder: Path) -> dict[str, object]:
+    """Files that no query may see, some of them in the warehouse."""
+    table = next((run.folder / "responses").glob("*/*.parquet"))
+    secret, other = folder / "secret.csv", run.warehouse.root / "other.parquet"
+    secret.write_text("word\nopen sesame\n")
+    other.write_bytes(table.read_bytes())
+    mark = next((run.folder / "_done").glob("*/*.json"))
+    files = {"out": folder / "out", "secret": secret, "table": table, "other": other, "mark": mark}
+    return files | {"house": run.warehouse.root, "other_name": other.name}
+
+
+def states(*folders: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("query", FORBIDDEN)
+def test_sql_reads_the_run_s_tables_alone_and_writes_nothing(
+    finished: Run, tmp_path_factory: pytest.TempPathFactory, query: str
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    python_variable = schema(Items).empty_table()
+    files = placed(finished, outside)
+    before = states(finished.folder, outside)
+    with pytest.raises(UserError, match="SQL: "):
+        ask(finished, query.format(**files))
+    assert states(finished.folder, outside) == before
+    assert python_variable.num_rows == 0
+    (finished.warehouse.root / "other.parquet").unlink()
+
+
+WORDS = [
+    "SELECT",
+    "*",
+    "FROM",
+    "COPY",
+    "TO",
+    "(",
+    ")",
+    "'{secret}'",
+    "'{out}'",
+    "'{table}'",
+    "responses",
+    "read_text",
+    "read_csv",
+    "ATTACH",
+    "AS",
+    ";",
+    ",",
+    "WITH",
+    "x",
+    "INSERT INTO",
+    "CREATE TABLE",
+    "SET",
+    "=",
+    "1",
+    "glob",
+    "EXPLAIN",
+    "ANALYZE",
+    "PRAGMA",
+    "UNION ALL",
+    "LIMIT",
+    "parquet_scan",
+    "query",
+    "content",
+    "DESCRIBE",
+    "EXPORT DATABASE",
+]
+WHOLE = st.sampled_from([query for query in FORBIDDEN if "out" in query or "secret" in query])
+STATEMENTS = st.one_of(
+    st.lists(st.sampled_from(WORDS), min_size=2, max_size=10).map(" ".join),
+    st.builds("{0} {1} {2}".format, st.sampled_from(WORDS), WHOLE, st.sampled_from(WORDS)),
+    st.lists(st.one_of(WHOLE, st.just("SELECT 1")), min_size=1, max_size=3).map(";".join),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STATEMENTS)
+def test_no_statement_reads_a_secret_or_changes_a_file(finished: Run, query: str) -> None:
+    with TemporaryDirectory() as folder:
+        files = placed(finished, Path(folder))
+        before = states(Path(folder), finished.folder)
+        with contextlib.suppress(UserError):
+            assert "open sesame" not in str(ask(finished, query.format(**files)).fetchall())
+        assert states(Path(folder), finished.folder) == before
+    (finished.warehouse.root / "other.parquet").unlink()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "PIVOT responses ON item_id USING count(*)",
+        "-- x\n (/* y */ FROM (PIVOT responses ON item_id))",
+        "SHOW TABLES",
+        "WITH p AS (PIVOT responses ON item_id) SELECT * FROM p",
+        "DESCRIBE responses",
+        "SUMMARIZE responses",
+        "VALUES (1)",
+    ],
+)
+def test_all_that_only_reads_tables_is_answered(finished: Run, query: str) -> None:
+    assert ask(finished, query).fetchall()
+
+
+def test_other_files_are_read_and_written_where_that_is_said(finished: Run, tmp_path: Path) -> None:
+    ask(finished, f"COPY (SELECT 42 AS x) TO '{tmp_path / 'out.csv'}'", other_files=True)
+    assert ask(finished, f"FROM read_csv('{tmp_path / 'out.csv'}')", other_files=True).fetchall() == [(42,)]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import random
 import tempfile
+import tracemalloc
 import zipfile
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -224,3 +227,108 @@ def test_columns_without_a_name_are_left_out_and_counted(tmp_path: Path) -> None
     sheet = open_sheet(put(tmp_path, "a.csv", "id,,text\n1,x,a\n"))
     assert (sheet.columns, [row.cells for row in sheet.rows()]) == (("id", "text"), [("1", "a")])
     assert "1 column without a name not read" in sheet.format.words
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sampled_from(["visible", "hidden", "veryHidden"]), min_size=1, max_size=4))
+def test_the_first_sheet_that_is_shown_is_read_and_hidden_ones_are_named(states: list[str]) -> None:
+    made = openpyxl.Workbook()
+    made.remove(made.active)
+    for number, state in enumerate(states):
+        made.create_sheet(f"s{number}").append([f"column {number}"])
+        made.worksheets[-1].sheet_state = state
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.xlsx"
+        made.worksheets[0].sheet_state = "visible"  # openpyxl writes no workbook that shows nothing
+        made.save(path)
+        path.write_bytes(
+            repacked(
+                path.read_bytes(),
+                "xl/workbook.xml",
+                lambda xml: xml.replace(b'state="visible"', f'state="{states[0]}"'.encode(), 1),
+            )
+        )
+        shown = [number for number, state in enumerate(states) if state == "visible"]
+        if not shown:
+            with pytest.raises(InputError, match=r"has hidden sheets alone: 's0' \(hidden\)"):
+                open_sheet(path)
+        else:
+            sheet = open_sheet(path)
+            assert sheet.columns == (f"column {shown[0]}",)
+            for number, state in enumerate(states):
+                assert (f"'s{number}' (hidden)" in sheet.format.words) == (state != "visible")
+        last = len(states) - 1
+        assert open_sheet(path, sheet=f"s{last}").columns == (f"column {last}",)
+
+
+def repacked(content: bytes, part: str, change: Callable[[bytes], bytes]) -> bytes:
+    """A workbook with one part changed, or added where it is not there."""
+    new = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as made:
+        parts = {name: old.read(name) for name in old.namelist()}
+        parts[part] = change(parts.get(part, b""))
+        for name, unpacked in parts.items():
+            made.writestr(name, unpacked)
+    return new.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("part", "size", "refused"),
+    [
+        ("xl/worksheets/sheet1.xml", 12 << 20, False),
+        ("xl/worksheets/sheet1.xml", 17 << 20, True),  # of a small file
+        ("xl/worksheets/sheet1.xml", 300 << 20, True),
+        ("xl/sharedStrings.xml", 17 << 20, True),
+        ("xl/styles.xml", 17 << 20, True),
+        ("xl/media/picture.png", 17 << 20, True),
+        ("customXml/item1.xml", 17 << 20, True),
+    ],
+)
+def test_a_workbook_that_unpacks_to_much_is_refused_before_it_is_unpacked(
+    tmp_path: Path, part: str, size: int, refused: bool
+) -> None:
+    path = book(tmp_path, ["id"], ["x"])
+    path.write_bytes(repacked(path.read_bytes(), part, lambda xml: xml + b" " * size))
+    tracemalloc.start()
+    try:
+        if refused:
+            with pytest.raises(InputError, match=r"unpacks to [\d,]+ MB"):
+                open_sheet(path)
+            assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        else:
+            assert cells(path) == [("x",)]
+    finally:
+        tracemalloc.stop()
+
+
+def test_pictures_in_a_workbook_are_not_counted(tmp_path: Path) -> None:
+    path = book(tmp_path, ["id"], ["x"])
+    path.write_bytes(repacked(path.read_bytes(), "xl/media/a.png", lambda _: random.Random(0).randbytes(17 << 20)))
+    assert cells(path) == [("x",)]
+
+
+def test_a_workbook_with_a_part_twice_is_refused(tmp_path: Path) -> None:
+    path = book(tmp_path, ["id"], ["x"])
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("xl/worksheets/sheet1.xml", b"<worksheet/>")
+    with pytest.raises(InputError, match="holds a part twice"):
+        open_sheet(path)
+
+
+@pytest.mark.parametrize(("row", "column"), [(2_000_000_000, "A"), (9, "ZZZ")])
+def test_a_sheet_that_is_larger_than_any_spreadsheet_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: int, column: str
+) -> None:
+    monkeypatch.setattr("tasks.store.workbook.MOST_ROWS", 1000)
+    monkeypatch.setattr("tasks.store.workbook.MOST_CELLS", 18_278 + 1)
+    path = book(tmp_path, ["id"], ["x"])
+    far = f'<row r="{row}"><c r="{column}{row}"/></row>'.encode()
+    path.write_bytes(
+        repacked(
+            path.read_bytes(),
+            "xl/worksheets/sheet1.xml",
+            lambda xml: xml.replace(b"</sheetData>", far + b"</sheetData>"),
+        )
+    )
+    with pytest.raises(InputError, match="has a sheet of more than"):
+        cells(path)

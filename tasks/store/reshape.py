@@ -12,8 +12,7 @@ import pandas as pd
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.reshaping import PLACEHOLDER, QUESTION, ROW, Pattern
 from tasks.contracts.settings.study import Source
-from tasks.ingest.columns import with_columns
-from tasks.store.cells import as_text, need, text_or_none
+from tasks.store.cells import as_text, need, text_or_none, with_columns
 from tasks.text.markup import plain
 
 _LONGEST_PART = 40

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import Data, Source, Study
-from tasks.ingest.reshape import id_of, matching, reshaped
 from tasks.ingest.sources import streams
 from tasks.ingest.task import ingest
+from tasks.store.reshape import id_of, matching, reshaped
 from tasks.store.warehouse import Warehouse
 from tests.builders.files import write_csv
 
