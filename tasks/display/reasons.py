@@ -44,9 +44,10 @@ def against_constant(figures: Row) -> str:
     `release_rules`.
     """
     constant, exact = (f"{say.share(figures[f'{key}_released'])} of" for key in ("constant", "exact"))
+    of_all, exact_of_all = (f"{say.share(figures[key])} of all" for key in ("constant", "exact"))
     return (
-        f"the same score for every answer to a question would be so for {constant} them "
-        f"({say.share(figures['constant'])} of all); {exact} them are exactly right ({say.share(figures['exact'])} of all)"
+        f"the same score for every answer to a question would be so for {constant} them ({of_all}); "
+        f"{exact} them are exactly right ({exact_of_all})"
     )
 
 

@@ -15,7 +15,6 @@ from tasks.stats.agreement import SLACK
 from tasks.stats.arrays import Bools, Floats, Ints
 from tasks.stats.likeness import effective, likeness, squared_sizes
 
-
 UNLIKELY = 0.025
 """Chance that scores which know no more of an answer than its question pass for better: one end of a 95 % interval."""
 

@@ -1,9 +1,10 @@
 """What goes out where the judge knows nothing of an answer: python tests/studies/permuted.py [--doors] [--signal]
 
-Each study is written as files, with recorded replies of a judge, and graded by `rubricflow grade`; scales, tolerances,
-targets, questions, authors and the share of each mark are drawn anew. People's marks are permuted, within questions in
-one half of the studies and over all of them in the other, so that every release is one too many: at most one study in
-twenty may release anything. With --doors the stages are called without checkpoints and report, which is faster; with --signal the marks stay where they are, and the same studies show what still goes out.
+Each study is written as files, with recorded replies of a judge, and graded by `rubricflow grade`; scales,
+tolerances, targets, questions, authors and the share of each mark are drawn anew. People's marks are permuted, within
+questions in one half of the studies and over all of them in the other, so that every release is one too many: at most
+one study in twenty may release anything. With --doors the stages are called without checkpoints and report, which is
+faster; with --signal the marks stay where they are, and the same studies show what still goes out.
 """
 
 from __future__ import annotations
