@@ -71,12 +71,19 @@ class ScaleMapping(Frozen):
         return UNIT if self.pooled else scale
 
     def rule(self, item_id: str, scale: Scale) -> ReleaseRule:
-        """What may be released of an item; of one without a rule, levels seen on the same scale."""
+        """What may be released of an item; of one without a rule, levels seen on the same scale, and nothing where
+        nothing of any item on that scale may be."""
         if item_id in self.rules:
             return self.rules[item_id]
-        same_scale = [rule.levels for rule in self.rules.values() if rule.scale == scale.bounds]
-        levels = set[float]().union(*same_scale)
-        return ReleaseRule(scale=scale.bounds, levels=tuple(sorted(levels)), threshold=self.new)
+        same_scale = [rule for rule in self.rules.values() if rule.scale == scale.bounds]
+        levels = set[float]().union(*(rule.levels for rule in same_scale))
+        refused = same_scale[0].refused if all(rule.refused for rule in same_scale) and same_scale else None
+        return ReleaseRule(
+            scale=scale.bounds,
+            levels=tuple(sorted(levels)),
+            threshold=None if refused else self.new,
+            refused=refused or ("no_promise" if self.new is None else None),
+        )
 
     @property
     def content(self) -> str:

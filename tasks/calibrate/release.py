@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +15,11 @@ from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.outcome import RiskRows
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Release
+from tasks.contracts.tables.calibration import Refusal
 from tasks.display import say
+from tasks.stats.agreement import SLACK, level_count
 from tasks.stats.arrays import Bools, Floats
-from tasks.stats.promise import fewest_without_error, promise
+from tasks.stats.promise import UNLIKELY, Promise, fewest_without_error, missed_by_constant, promise
 
 ALL = "all"
 MOST_POSSIBLE = 0.5
@@ -33,6 +36,8 @@ class ReleaseRule(Frozen):
     """Human scores seen in calibration, rounded to the scale's steps, rising."""
     threshold: float | None
     """Largest estimated risk that is released; null where nothing may be."""
+    refused: Refusal | None = None
+    """Why nothing may be; null where something may."""
 
 
 class Scope(NamedTuple):
@@ -56,7 +61,13 @@ class ReleasePromise(NamedTuple):
     worth: float
     upper: float | None
     levels: list[float]
+    refused: Refusal | None
     note: str | None
+    constant: float | None
+    constant_released: float | None
+    exact: float | None
+    exact_released: float | None
+    asking_tolerance: float | None = None
     possible_target: float | None = None
     possible_threshold: float | None = None
 
@@ -64,12 +75,19 @@ class ReleasePromise(NamedTuple):
 class Vouching(NamedTuple):
     """Labelled rows that would be released but for their risk, (n,) each.
 
-    risk, wrong: as in `RiskRows`; cluster: the author or, where not known, the response.
+    risk, wrong: as in `RiskRows`; cluster: the author or, where not known, the response; human: human scores in steps
+    above the lowest level; missed: whether they differ by more than the tolerance from the best constant score of
+    their item, which is the best of these very rows; constant: share of the item's rows that are missed; exact:
+    whether the cross-fitted score is the human one.
     """
 
     risk: Floats
     wrong: Bools
     cluster: npt.NDArray[np.str_]
+    human: Floats
+    missed: Bools
+    constant: Floats
+    exact: Bools
 
 
 class Rules(NamedTuple):
@@ -85,7 +103,9 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
 
     Promised about are the labelled responses that no other rule sends to a person: without weak evidence, on a level
     seen and inside the range seen, as cross-fitted; those of one author count for as many as they are worth. Seen is a
-    level that people gave, on the same scale, to any item that shares the mapping.
+    level that people gave, on the same scale, to any item that shares the mapping. An item of which one and the same
+    score keeps the promise has no part in it and releases nothing. The level at which scores could pass for better
+    than constants is shared among the promises, so that it is the level at which any could.
     """
     levels: Levels = {}
     scales: dict[str, tuple[float, float, float]] = {}
@@ -95,20 +115,33 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
         levels |= levels_seen
         bounds = (scale.bounds for scale in scope.labels.scales)
         scales |= zip(scope.labels.items, bounds, strict=True)
-        rows |= vouching(scope, levels_seen)
-    if release.by == "set":
-        all_rows = Vouching(*(np.concatenate(columns) for columns in zip(*rows.values(), strict=True)))
-        every = sorted(set[float]().union(*levels.values()))
-        promises = [_promise(ALL, all_rows, every, release)]
-        thresholds = dict.fromkeys(levels, promises[0].threshold)
-    else:
-        promises = [_promise(item, rows[item], list(levels[item]), release) for item in sorted(levels)]
-        thresholds = {promised.scope: promised.threshold for promised in promises}
-    rules = {
-        item: ReleaseRule(scale=scales[item], levels=levels[item], threshold=thresholds[item])
-        for item in sorted(levels)
-    }
-    return Rules(rules, promises[0].threshold if release.by == "set" else None, promises)
+        rows |= vouching(scope, levels_seen, release.tolerance)
+    items, by_set = sorted(levels), release.by == "set"
+    fewest = fewest_without_error(release.risk, release.confidence)
+    asked = dict[str, list[str]]()
+    for scope_name, members in ({ALL: items} if by_set else {item: [item] for item in items}).items():
+        enough = sum(len(rows[item].risk) for item in members) >= fewest
+        asking = [item for item in members if not _asks_nothing(rows[item], scales[item], release, enough)]
+        kept = asking and enough and _keeps(np.concatenate([rows[item].missed for item in asking]), release)
+        asked[scope_name] = [] if kept else asking
+    tested = sum(sum(len(rows[item].risk) for item in asking) >= fewest for asking in asked.values())
+    of_scope = dict[str, ReleasePromise]()
+    for scope_name, asking in asked.items():
+        members = items if by_set else [scope_name]
+        if asking:
+            seen = sorted(set[float]().union(*(levels[item] for item in asking)))
+            joined = _joined(rows[item] for item in asking)
+            of_scope[scope_name] = _promise(scope_name, joined, seen, release, UNLIKELY / max(1, tested))
+            of_scope |= {item: _refused(item, [item], rows, scales, release) for item in members if item not in asking}
+        else:
+            of_scope[scope_name] = _refused(scope_name, members, rows, scales, release)
+    rules = dict[str, ReleaseRule]()
+    for item in items:
+        promised = of_scope.get(item) or of_scope[ALL]
+        rules[item] = ReleaseRule(
+            scale=scales[item], levels=levels[item], threshold=promised.threshold, refused=promised.refused
+        )
+    return Rules(rules, of_scope[ALL].threshold if by_set else None, list(of_scope.values()))
 
 
 def reasons(score: Floats, prechecked: Bools, weak: Bools, clipped: Bools, risk: Floats, rule: ReleaseRule) -> pa.Array:
@@ -124,7 +157,7 @@ def reasons(score: Floats, prechecked: Bools, weak: Bools, clipped: Bools, risk:
         "uncalibrated": np.isnan(risk),
         "out_of_range": clipped,
         "level_unseen": ~np.isin(score, rule.levels),
-        "no_promise": np.full(len(score), rule.threshold is None),
+        rule.refused or "no_promise": np.full(len(score), rule.threshold is None),
         "risk": risk > (1.0 if rule.threshold is None else rule.threshold),
     }
     reason = np.select(list(first.values()), list(first), default="")
@@ -144,48 +177,127 @@ def seen_levels(labels: LabelledRows) -> Levels:
     }
 
 
-def vouching(scope: Scope, levels: Levels) -> dict[str, Vouching]:
+def vouching(scope: Scope, levels: Levels, tolerance: float) -> dict[str, Vouching]:
     """Item → its labelled rows that would be released but for their risk; none where the risk is not known."""
     labels, outcome = scope
-    if outcome is None:
-        return dict.fromkeys(labels.items, Vouching(np.empty(0), np.empty(0, dtype=np.bool_), np.empty(0, np.str_)))
-    vouches = {}
+    human, vouches = labels.steps(labels.human), dict[str, Vouching]()
     for index, (item, scale) in enumerate(zip(labels.items, labels.scales, strict=True)):
+        if outcome is None:
+            none, false = np.empty(0), np.empty(0, dtype=np.bool_)
+            vouches[item] = Vouching(none, false, np.empty(0, np.str_), none, false, none, false)
+            continue
         rows = (labels.item == index) & ~outcome.clipped & ~labels.weak
         rows[rows] = np.isin(snap(scale.min + scale.step * outcome.level[rows], scale.bounds), levels[item])
-        vouches[item] = Vouching(outcome.risk[rows], outcome.wrong[rows], labels.cluster[rows])
+        missed = missed_by_constant(human[rows], scale.levels - 1, tolerance)
+        vouches[item] = Vouching(
+            risk=outcome.risk[rows],
+            wrong=outcome.wrong[rows],
+            cluster=labels.cluster[rows],
+            human=human[rows],
+            missed=missed,
+            constant=np.full(len(missed), missed.mean() if len(missed) else np.nan),
+            exact=(labels.levels(labels.human) == outcome.level)[rows],
+        )
     return vouches
 
 
-def _promise(scope: str, rows: Vouching, levels: list[float], release: Release) -> ReleasePromise:
-    best = promise(rows.risk, rows.wrong, release.risk, release.confidence, rows.cluster)
-    promised = ReleasePromise(
+def _joined(rows: Iterable[Vouching]) -> Vouching:
+    return Vouching(*(np.concatenate(columns) for columns in zip(*rows, strict=True)))
+
+
+def _asks_nothing(rows: Vouching, scale: tuple[float, float, float], release: Release, enough: bool) -> bool:
+    """Whether a constant score keeps the promise about an item: on every label that its scale allows or, where there
+    are enough labels to promise anything, on each marked answer by the best constant of the others."""
+    top = level_count(*scale) - 1
+    never_wrong = not missed_by_constant(np.array([0.0, top]), top, release.tolerance).any()
+    missed = missed_by_constant(rows.human, top, release.tolerance, of_others=True)
+    return never_wrong or (enough and len(missed) > 0 and _keeps(missed, release))
+
+
+def _keeps(missed: Bools, release: Release) -> bool:
+    return bool(missed.mean() <= release.risk + SLACK)
+
+
+def _refused(
+    scope: str,
+    items: Sequence[str],
+    rows: Mapping[str, Vouching],
+    scales: Mapping[str, tuple[float, float, float]],
+    release: Release,
+) -> ReleasePromise:
+    """No promise about items of which a constant score for each would keep it."""
+    joined, asking = _joined(rows[item] for item in items), None
+    for tolerance in range(ceil(release.tolerance) - 1, -1, -1):
+        missed = [missed_by_constant(rows[item].human, level_count(*scales[item]) - 1, tolerance) for item in items]
+        if len(joined.human) and not _keeps(np.concatenate(missed), release):
+            asking = float(tolerance)
+            break
+    share = say.share(joined.missed.mean()) if len(joined.missed) else "none"
+    note = (
+        f"the promise would ask nothing: one and the same score for every answer to a question is wrong for {share} of "
+        f"the {say.plural(len(joined.missed), 'marked answer')}, and {say.rate(release.risk)} may be; "
+    )
+    if asking is None:
+        note += "on these answers no smaller tolerance would ask something"
+    else:
+        note += f"a tolerance of {say.plural(int(asking), 'step')} would ask something"
+    return _row(scope, joined, Promise(None, 0, 0, 0.0, None), [], release)._replace(
+        refused="asks_nothing", note=note, asking_tolerance=asking
+    )
+
+
+def _row(scope: str, rows: Vouching, made: Promise, levels: list[float], release: Release) -> ReleasePromise:
+    """The row of a promise that is made, or of one for whose absence there is no reason yet."""
+    out = rows.risk <= (-np.inf if made.threshold is None else made.threshold)
+    return ReleasePromise(
         scope=scope,
         tolerance=release.tolerance,
         target=release.risk,
         confidence=release.confidence,
         n=len(rows.risk),
-        threshold=best.threshold,
-        released=best.released,
-        wrong=best.wrong,
-        worth=best.worth,
-        upper=best.upper,
+        threshold=made.threshold,
+        released=made.released,
+        wrong=made.wrong,
+        worth=made.worth,
+        upper=made.upper,
         levels=levels,
+        refused=None,
         note=None,
+        constant=_share(rows.missed),
+        constant_released=_share(rows.missed[out]),
+        exact=_share(rows.exact),
+        exact_released=_share(rows.exact[out]),
     )
-    if best.threshold is not None:
+
+
+def _share(flags: Bools) -> float | None:
+    return float(flags.mean()) if len(flags) else None
+
+
+def _promise(
+    scope: str, rows: Vouching, levels: list[float], release: Release, unlikely: float = UNLIKELY
+) -> ReleasePromise:
+    """The promise about some rows, which asks something; unlikely: as in `promise`."""
+
+    def made_at(target: float, constant: Floats | None = rows.constant) -> Promise:
+        return promise(rows.risk, rows.wrong, target, release.confidence, rows.cluster, constant, unlikely)
+
+    promised = _row(scope, rows, made_at(release.risk), levels, release)
+    if promised.threshold is not None:
         return promised
-    target, threshold = _possible(rows, release)
-    return promised._replace(note=_why_none(rows, release), possible_target=target, possible_threshold=threshold)
-
-
-def _possible(rows: Vouching, release: Release) -> tuple[float | None, float | None]:
-    """The smallest whole per cent above the target at which the labels would allow a release, and its threshold."""
-    for percent in range(int(100 * release.risk) + 1, int(100 * MOST_POSSIBLE) + 1):
-        threshold = promise(rows.risk, rows.wrong, percent / 100, release.confidence, rows.cluster).threshold
+    promised = promised._replace(refused="no_promise", note=_why_none(rows, release))
+    if made_at(release.risk, None).threshold is not None:
+        return promised._replace(
+            note=f"the {say.plural(len(rows.risk), 'marked answer')} do not show that scores are wrong less often than "
+            f"one and the same score for every answer to a question, which is wrong for {say.share(rows.missed.mean())}"
+        )
+    # Where a constant would keep it, a promise of more wrong scores is none.
+    most = min([MOST_POSSIBLE, *np.unique(rows.constant - SLACK)])
+    for percent in range(int(100 * release.risk) + 1, int(100 * most) + 1):
+        threshold = made_at(percent / 100).threshold
         if threshold is not None:
-            return percent / 100, threshold
-    return None, None
+            return promised._replace(possible_target=percent / 100, possible_threshold=threshold)
+    return promised
 
 
 def _why_none(rows: Vouching, release: Release) -> str:

@@ -73,14 +73,19 @@ def promise(rules: Sequence[Record], held_out: HeldOut, release: Release) -> str
     """What may be released by the promise now, and about how many labels a promise would take."""
     target = f"promise of at most {say.rate(release.risk)} wrong at {say.rate(release.confidence)} confidence"
     promises_kept = [rule for rule in rules if rule["threshold"] is not None]
+    asking = [rule for rule in rules if rule["refused"] != "asks_nothing"]
+    if not asking and rules:
+        return f"{target}: nothing may be released; {rules[0]['note']}"
     if not promises_kept:
         return f"{target}: nothing may be released; {_needed(held_out, release)}"
-    if len(rules) == 1 and rules[0]["scope"] == ALL:
+    if rules[0]["scope"] == ALL:
         rule = rules[0]
         bound = f"{rule['wrong']} wrong, at most {say.share(rule['upper'])}"
         return f"{target}: kept for {rule['released']} of {say.plural(rule['n'], 'label')} ({bound})"
     sentence = f"{target}: kept for {len(promises_kept)} of {say.plural(len(rules), 'item')}"
-    return sentence if len(promises_kept) == len(rules) else f"{sentence}; for the others, {_needed(held_out, release)}"
+    return (
+        sentence if len(promises_kept) == len(asking) else f"{sentence}; for the others, {_needed(held_out, release)}"
+    )
 
 
 def _needed(held_out: HeldOut, release: Release) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
-from tasks.contracts.tables.calibration import ROUTE_REASONS
+from tasks.contracts.tables.calibration import ROUTE_REASONS, Refusal
 from tasks.contracts.tables.judging import UNSCORED_REASONS
 from tasks.display import say
 
@@ -29,11 +29,26 @@ def why_waits(answer: Row, rules: Rules) -> str:
     rule = rules.get(answer["item_id"]) or rules.get("all")
     if reason == "unscored" and answer.get("unscored_reason") in UNSCORED_REASONS:
         return f"{words}: {UNSCORED_REASONS[answer['unscored_reason']]}"
-    if reason == "no_promise" and rule is not None and rule["note"]:
+    if reason in get_args(Refusal) and rule is not None and rule["note"]:
         return str(rule["note"])
     if reason == "risk" and answer["risk"] is not None:
         return f"{words}: {_risk(answer['risk'], rule)}"
     return words
+
+
+def against_constant(figures: Row) -> str:
+    """What a promise is worth, in a sentence without its full stop: how often the best constant score of each question
+    would be wrong, and how many scores are exactly right.
+
+    figures: shares of the released, `constant_released` and `exact_released`, and of all, `constant` and `exact`, as in
+    `release_rules`.
+    """
+    constant, exact = (f"{say.share(figures[f'{key}_released'])} of" for key in ("constant", "exact"))
+    of_all, exact_of_all = (f"{say.share(figures[key])} of all" for key in ("constant", "exact"))
+    return (
+        f"the same score for every answer to a question would be so for {constant} them ({of_all}); "
+        f"{exact} them are exactly right ({exact_of_all})"
+    )
 
 
 def _risk(risk: float, rule: Row | None) -> str:

@@ -12,10 +12,11 @@ from scipy.stats import beta
 from tasks.contracts.settings.study import Release
 from tasks.evaluate.agree import both_scored
 from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, record
-from tasks.stats.agreement import Stat, to_levels
+from tasks.stats.agreement import Stat, level_count, to_levels
 from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
 from tasks.stats.ordinal import ordinal_ece, rps
+from tasks.stats.promise import missed_by_constant
 from tasks.stats.scores import level_probabilities
 from tasks.stats.selective import augrc, aurc, oracle_aurc, random_aurc
 
@@ -35,7 +36,8 @@ def released(
     draws: int,
     seed: int,
 ) -> Iterator[Record]:
-    """How many scores go out and how many of those are further off than the tolerance; whether the intervals hold what
+    """How many scores go out, how many of those are further off than the tolerance, and how many the best constant
+    score of each item would be, chosen on these very responses; whether the intervals hold what
     they promise; how well the risk ranks the errors; how good the level probabilities are."""
     rows = both_scored(part.rows, TARGET, "calibrated", beside=_BESIDE)
     if rows.empty:
@@ -47,12 +49,17 @@ def released(
 
     went, ends = share(out.astype(float), np.ones(len(out)), codes, draws, seed)
     yield record(part, "released_share", went, len(rows), stage="released", raters=names, interval=ends)
+    missed = np.zeros_like(out)
+    for item, at in rows.groupby("item_id", sort=False).indices.items():
+        lowest, highest, step = scales[str(item)]
+        human = (rows[TARGET].to_numpy(float)[at] - lowest) / step
+        missed[at] = missed_by_constant(human, level_count(lowest, highest, step) - 1, plan.tolerance)
     for stage, chosen in (("released", out), ("calibrated", np.ones_like(out))):
-        n, bad = int(chosen.sum()), int((wrong & chosen).sum())
-        value = Stat(bad / n) if n else Stat(None, "nothing is released")
-        yield record(
-            part, "beyond_tolerance", value, n, stage=stage, raters=names, interval=binomial(bad, n), resampled=EXACT
-        )
+        n = int(chosen.sum())
+        for name, flags in (("beyond_tolerance", wrong), ("constant_beyond_tolerance", missed)):
+            bad = int((flags & chosen).sum())
+            value = Stat(bad / n) if n else Stat(None, "nothing is released")
+            yield record(part, name, value, n, stage=stage, raters=names, interval=binomial(bad, n), resampled=EXACT)
     bounded = rows[["low", "high"]].notna().all(axis=1).to_numpy()
     if bounded.any():
         low, high, human = (rows[name].to_numpy(float) for name in ("low", "high", TARGET))

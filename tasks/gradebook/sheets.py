@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from tasks.contracts.tables.calibration import ROUTE_REASONS
 from tasks.contracts.tables.people import SCORE_SETTLED
 from tasks.display import say
+from tasks.display.reasons import against_constant
 from tasks.gradebook.book import CriterionLevel, DecidedBy, Gradebook, GradedAnswer, StudentGrades
 
 Value: TypeAlias = str | int | float | None
@@ -183,7 +184,10 @@ def promise_words(rule: Mapping[str, Any], released: int) -> str:
     share, tolerance = say.rate(rule["target"]), rule["tolerance"]
     steps = f"{tolerance:g} {'step' if tolerance == 1 else 'steps'}"
     sure = f"promised with {say.rate(rule['confidence'])} confidence, from {say.plural(rule['n'], 'marked answer')}"
-    return f"{where}of the released scores at most {share} are more than {steps} from a person's score; {sure}"
+    return (
+        f"{where}of the released scores at most {share} are more than {steps} from a person's score; {sure}; on these "
+        f"{against_constant(rule)}"
+    )
 
 
 def number(value: float | None) -> Value:

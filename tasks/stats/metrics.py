@@ -49,6 +49,12 @@ METRICS: tuple[Metric, ...] = (
             slices=EACH,
         )
     ),
+    Metric(
+        "constant_beyond_tolerance",
+        "Beyond the tolerance, if all answers to a question had the same score",
+        "share",
+        meaning="the score is the one with which fewest are",
+    ),
     Metric("qwk", "Agreement (QWK)", section="agreement", of=_on_levels(agreement.qwk)).gated(
         Gate("machine_qwk", WILLIAMSON, CALIBRATE, 0.70, question="Machine's agreement with people (QWK)", slices=EACH),
         Gate(

@@ -15,6 +15,9 @@ from tasks.stats.agreement import SLACK
 from tasks.stats.arrays import Bools, Floats, Ints
 from tasks.stats.likeness import effective, likeness, squared_sizes
 
+UNLIKELY = 0.025
+"""Chance that scores which know no more of an answer than its question pass for better: one end of a 95 % interval."""
+
 
 class Promise(NamedTuple):
     """What may be released so that, at the confidence asked for, at most the target share is wrong.
@@ -72,13 +75,38 @@ def fewest_without_error(target: float, confidence: float) -> int:
     return max(1, ceil(log(1 - confidence) / log(1 - target) - SLACK))
 
 
+def missed_by_constant(human: Floats, top: float, tolerance: float, of_others: bool = False) -> Bools:
+    """Which human scores differ by more than the tolerance from the level that misses fewest of them, (n,).
+
+    human: (n,) in steps above the lowest level; top: the highest level, whole; tolerance: in steps; of_others: whether
+    each score is held against the best level of the others, which is what marked answers tell about a new one. Whoever
+    guesses by the distribution of these scores misses as many at least: no mean over levels lies below the best.
+    """
+    held = np.abs(human[:, None] - np.arange(top + 1)) <= tolerance + SLACK
+    counts = held.sum(axis=0) - held * of_others
+    best = np.argmax(np.broadcast_to(counts, held.shape), axis=1)
+    return np.asarray(~held[np.arange(len(held)), best])
+
+
 def promise(
-    risk: npt.ArrayLike, wrong: npt.ArrayLike, target: float, confidence: float, cluster: npt.ArrayLike | None = None
+    risk: npt.ArrayLike,
+    wrong: npt.ArrayLike,
+    target: float,
+    confidence: float,
+    cluster: npt.ArrayLike | None = None,
+    constant: npt.ArrayLike | None = None,
+    unlikely: float = UNLIKELY,
 ) -> Promise:
     """The largest release whose share of wrong scores is at most the target, at the given confidence.
 
     risk: (n,) finite, 0 .. 1, estimated without the row's own label; wrong: (n,) bool; target, confidence: inside 0 ..
-    1; cluster: (n,) whose answers may be alike, such as those of an author; None where every row stands for itself.
+    1; cluster: (n,) whose answers may be alike, such as those of an author; None where every row stands for itself;
+    constant: (n,) share of the labels of each row's item that the best constant of these very labels misses.
+
+    With `constant` a threshold passes only where its released rows are wrong less often than that, too, in a test of
+    the same kind at the level `unlikely`. Given the labels of an item, scores that know nothing more of a row than its
+    item miss each with that probability or a higher one, and drawn from a fixed set of labels their number varies less
+    than the test allows for: with permuted labels something is released in at most that share of cases.
 
     Thresholds are tested one after the other, each at the full level, up to the first that fails: a fixed sequence
     (Bauer 1991; Westfall and Krishen 2001), as in Learn then Test (Angelopoulos et al. 2021). The sequence knows the
@@ -98,7 +126,8 @@ def promise(
         return Promise(None, 0, 0, 0.0, None)
     order = np.argsort(risks, kind="stable")
     rising = risks[order]
-    path = _path(rising, clusters[order], likeness(bad, clusters), target, 1 - confidence)
+    hardest = None if constant is None else np.asarray(constant, dtype=np.float64)[order]
+    path = _path(rising, clusters[order], likeness(bad, clusters), target, 1 - confidence, hardest, unlikely)
     path = _from_likeliest(path, np.cumsum(rising))
     missed = np.cumsum(bad[order])[path.released - 1]
     passed = int(np.logical_and.accumulate(missed <= path.allowed).sum())
@@ -110,13 +139,28 @@ def promise(
     return Promise(float(path.thresholds[last]), went, count, worth, upper)
 
 
-def _path(rising: Floats, clusters: npt.NDArray[np.generic], alike: float, target: float, level: float) -> Path:
-    """Thresholds at which one more wrong score may be tolerated than at any below, and the largest of all."""
+def _path(
+    rising: Floats,
+    clusters: npt.NDArray[np.generic],
+    alike: float,
+    target: float,
+    level: float,
+    constant: Floats | None,
+    unlikely: float,
+) -> Path:
+    """Thresholds at which one more wrong score may be tolerated than at any below, and the largest of all.
+
+    constant, unlikely: as in `promise`, in the order of the rising risks.
+    """
     thresholds = np.unique(rising)
     released = np.searchsorted(rising, thresholds, side="right")
     squares = squared_sizes(clusters)[released - 1]
     worth = effective(released, squares, alike)
-    path = Path(thresholds, released, worth, _allowed(released, worth, target, level))
+    allowed = _allowed(released, worth, target, level)
+    if constant is not None:
+        by_constants = np.cumsum(constant)[released - 1] / released
+        allowed = np.minimum(allowed, _allowed(released, worth, by_constants, unlikely))
+    path = Path(thresholds, released, worth, allowed)
     path = path.take(path.allowed >= 0)
     rises = np.diff(np.maximum.accumulate(path.allowed), prepend=-1) > 0
     if len(rises):
@@ -124,7 +168,7 @@ def _path(rising: Floats, clusters: npt.NDArray[np.generic], alike: float, targe
     return path.take(rises)
 
 
-def _allowed(released: Ints, worth: Floats, target: float, level: float) -> Ints:
+def _allowed(released: Ints, worth: Floats, target: float | Floats, level: float) -> Ints:
     """Most wrong scores that pass the test, (m,), by bisection; -1 where not even none does."""
     passes, fails = np.full(len(released), -1), released.copy()
     while (fails - passes > 1).any():

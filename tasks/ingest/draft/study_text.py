@@ -33,7 +33,8 @@ _NO_SCORES = (
 
 _RELEASE = (
     "# Which scores may go out without a person: at most `risk` of them (0.05 is one in twenty) further than",
-    "# `tolerance` steps from a person's mark. All others go to people.",
+    "# `tolerance` steps from a person's mark. All others go to people. Take 0 on a scale of three levels:",
+    "# the middle one is within one step of all marks, and nothing is promised that one score for all would keep.",
     "release:",
     "  tolerance: 1",
     "  risk: 0.05",

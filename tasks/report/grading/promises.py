@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.display import say
+from tasks.display.reasons import against_constant
+from tasks.report.grading.figures import Figures
 from tasks.stats.promise import fewest_without_error
 
 Row = Mapping[str, Any]
@@ -16,12 +18,50 @@ NAMED = 3
 def promise(rules: Sequence[Row], wrong: str) -> str:
     """What is promised about the released scores, by rows of `release_rules`. wrong: what a wrong score is, as
     'more than one point from the human score'."""
-    keeping = [row for row in rules if row["threshold"] is not None]
+    keeping, by_item = [row for row in rules if row["threshold"] is not None], rules[0]["scope"] != "all"
     share, confidence = say.rate(rules[0]["target"]), say.rate(rules[0]["confidence"])
     marked = say.plural(sum(row["n"] for row in keeping), "marked answer")
-    each = f" ({len(keeping)} of {len(rules)} questions, each by its own)" if len(rules) > 1 else ""
+    each = f" ({len(keeping)} of {len(rules)} questions, each by its own)" if by_item and len(rules) > 1 else ""
     return (
         f"Promised with {confidence} confidence, from {marked}{each}: at most {share} of released scores are {wrong}."
+    )
+
+
+def worth_of_promise(figures: Figures, rules: Sequence[Row]) -> str:
+    """How often the best constant score of each question would be wrong, and how many scores are exactly right, among
+    the released and among all: held out or, without such labels, on the marked answers. '' where that is not known."""
+    stages = {"_released": "released", "": "calibrated"}
+    names = {"constant": "constant_beyond_tolerance", "exact": "exact"}
+    found = {f"{key}{end}": figures.machine(names[key], stages[end]).value for key in names for end in stages}
+    keeping = [row for row in rules if row["threshold"] is not None]
+    if None in found.values() and keeping:
+        weights = {"_released": "released", "": "n"}
+        found = {
+            f"{key}{end}": sum(row[f"{key}{end}"] * row[of] for row in keeping) / sum(row[of] for row in keeping)
+            for key in names
+            for end, of in weights.items()
+        }
+    if None in found.values():
+        return ""
+    said = against_constant(found)
+    return f"{said[:1].upper()}{said[1:]}."
+
+
+def asks_nothing_sentence(rules: Sequence[Row]) -> str:
+    """The questions of which nothing is promised because a constant would keep it, and the tolerance that would ask
+    something; '' where there are none."""
+    rows = [row for row in rules if row["refused"] == "asks_nothing"]
+    if not rows or len(rules) == 1:
+        return ""
+    named = ", ".join(say.name(row["scope"]) for row in rows[:NAMED])
+    more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
+    steps = [row["asking_tolerance"] for row in rows if row["asking_tolerance"] is not None]
+    would = "no smaller tolerance would ask something"
+    if steps:
+        would = f"a tolerance of {say.plural(int(min(steps)), 'step')} would ask something"
+    return (
+        f"Nothing is promised on {say.plural(len(rows), 'question')} ({named}{more}), where the same score for every "
+        f"answer would keep the promise; {would}."
     )
 
 
@@ -33,7 +73,9 @@ def nothing_released(rules: Sequence[Row], possible: Sequence[Row], responses: i
     """
     if not rules:
         return "There are no marked answers that a promise could rest on."
-    return " ".join(filter(None, (_why_nothing(rules), _how_near(rules, possible, responses))))
+    asking = [row for row in rules if row["refused"] != "asks_nothing"]
+    why = _why_nothing(asking or rules) if asking or len(rules) == 1 else ""
+    return " ".join(filter(None, (why, asks_nothing_sentence(rules), _how_near(rules, possible, responses))))
 
 
 def _why_nothing(rules: Sequence[Row]) -> str:

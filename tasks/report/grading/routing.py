@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tasks.display import say
+from tasks.display.reasons import against_constant
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.promises import above_promise
 from tasks.report.grading.sections import FoldedList, NamedEstimate, listed
@@ -126,7 +127,7 @@ def _rule(row: Row, wrong: str, released: int) -> Rule:
     return Rule(
         scope,
         f"A score is released at an estimated risk up to {say.share(row['threshold'])}: {say.count(row['released'])} "
-        f"of {labels}{worth}, {say.count(row['wrong'])} of them {wrong}{upper}.",
+        f"of {labels}{worth}, {say.count(row['wrong'])} of them {wrong}{upper}; {against_constant(row)}.",
         True,
     )
 

@@ -34,7 +34,13 @@ from tasks.report.grading.evidence import decisions, grounding
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.funnel import data
 from tasks.report.grading.groups import Groups, groups
-from tasks.report.grading.promises import above_promise_sentence, nothing_released, promise
+from tasks.report.grading.promises import (
+    above_promise_sentence,
+    asks_nothing_sentence,
+    nothing_released,
+    promise,
+    worth_of_promise,
+)
 from tasks.report.grading.provenance import checkpoints, limits
 from tasks.report.grading.raters import with_effects
 from tasks.report.grading.routing import Routing, routing, wrong_score_words
@@ -154,7 +160,8 @@ def view(
         outcome, figures.machine("beyond_tolerance", "released"), exceeds, release["risk"], labelled
     )
     if outcome.released:
-        title = " ".join(filter(None, (title, above_promise_sentence(gates))))
+        more = (worth_of_promise(figures, rules), asks_nothing_sentence(rules), above_promise_sentence(gates))
+        title = " ".join(filter(None, (title, *more)))
     warned, failed, broken = (count.count for count in checks.counts[1:4])
     looks = verdict.looks(gates, outcome, warned, failed + broken, _worst_item(second_rater), figures)
     score_panels = panels(scores, scales)

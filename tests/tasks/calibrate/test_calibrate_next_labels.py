@@ -118,6 +118,7 @@ def figure(**changes):
 def rule(scope, threshold=None, **changes):
     kept = threshold is not None
     row = {"scope": scope, "threshold": threshold, "n": 60, "released": 50 * kept, "wrong": int(kept), "upper": 0.07}
+    row |= {"refused": None if kept else "no_promise", "note": None}
     return row | changes
 
 

@@ -550,7 +550,7 @@ def test_a_new_item_goes_by_the_promise_for_the_set_and_the_levels_seen_on_its_s
     bundles = {"p": bundle(), "q": bundle()}
     rows, people, splits = class_set(7, {"p": 60, "q": 60}, bundles, 55)
     for by, expected in (("set", {None}), ("item", {"no_promise"})):
-        plan = study("linear", minimum=100, risk=0.5, tolerance=1, by=by)
+        plan = study("linear", minimum=100, risk=0.5, tolerance=0, by=by)
         content = run_all(bundles, rows, people, splits, plan)[0]["p"].content
         new = apply_later(content, table(judged("n", 0.5, "new")), bundles["p"])
         assert set(new["route_reason"].to_pylist()) == expected

@@ -15,7 +15,7 @@ from tasks.calibrate.errors import Placed, error_risk
 from tasks.calibrate.folds import cross_fit
 from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.methods import apply_to_labels
-from tasks.calibrate.outcome import outcome
+from tasks.calibrate.outcome import RiskRows, outcome
 from tasks.calibrate.release import ReleaseRule, Scope, reasons, release_rules, seen_levels
 from tasks.calibrate.split import folds
 from tasks.calibrate.spread import fit_sigma, level_probabilities, risks, sigmas, thinned
@@ -268,3 +268,59 @@ def test_what_weak_evidence_sends_to_a_person_does_not_vouch_for_the_rest():
     clipped = kept[2].clipped
     levels = np.isin(kept[2].level, every.levels)
     assert some.n == (levels & ~clipped & ~weak).sum()
+
+
+def marked_by(marks, level, item, items=("a", "b"), top=2):
+    """A scope of labels on a scale 0 .. top with these human scores and cross-fitted levels, and a risk of 0.1."""
+    count = len(marks)
+    labels = replace(
+        judged(1, count, np.asarray(item), items),
+        scales=(Scale(min=0, max=top),) * len(items),
+        low=0.0,
+        high=1.0,
+        human=np.asarray(marks) / top,
+    )
+    wrong = np.abs(np.asarray(marks) - level) > 1e-9
+    risk = np.full(count, 0.1)
+    return Scope(labels, RiskRows(np.asarray(level, dtype=float), risk, risk, wrong, np.zeros(count, dtype=bool)))
+
+
+def test_a_promise_that_a_constant_keeps_is_refused_with_the_tolerance_that_asks_something():
+    marks = np.arange(120) % 3
+    for by in ("item", "set"):
+        scope = marked_by(marks, marks, np.arange(120) % 2)
+        scope = scope._replace(outcome=scope.outcome._replace(wrong=np.zeros(120, dtype=bool)))
+        rules = release_rules([scope], Release(tolerance=1, by=by))
+        assert {one.refused for one in rules.promises} == {"asks_nothing"}
+        assert {one.asking_tolerance for one in rules.promises} == {0.0}
+        assert {rule.refused for rule in rules.items.values()} == {"asks_nothing"}
+        assert rules.new is None
+        rules = release_rules([scope], Release(tolerance=0, by=by))
+        assert {one.refused for one in rules.promises} == {None}
+        assert [(one.exact, one.exact_released) for one in rules.promises] == [(1.0, 1.0)] * len(rules.promises)
+        assert all(one.constant == pytest.approx(2 / 3) for one in rules.promises)
+
+
+def test_a_question_that_a_constant_answers_has_no_part_in_the_promise_for_the_set():
+    item = np.repeat([0, 1], 100)
+    marks = np.concatenate([np.arange(100) % 3, np.full(100, 2)])
+    rules = release_rules([marked_by(marks, marks, item)], Release(tolerance=0, by="set"))
+    assert {one.scope: (one.refused, one.n) for one in rules.promises} == {
+        "all": (None, 100),
+        "b": ("asks_nothing", 100),
+    }
+    assert rules.items["b"].threshold is None
+    assert rules.items["a"].threshold == rules.new == 0.1
+    none = release_rules([marked_by(marks, np.where(item, 2, 1), item)], Release(tolerance=0, risk=0.6, by="set"))
+    assert {one.refused for one in none.promises} != {None}
+
+
+def test_scores_that_are_no_better_than_a_constant_are_not_released():
+    marks = np.repeat([0, 1], [56, 44])
+    constant = release_rules(
+        [marked_by(marks, np.zeros(100), np.zeros(100, int), ("a",))], Release(tolerance=0, risk=0.43)
+    )
+    assert constant.promises[0].refused == "no_promise"
+    better = np.where(np.arange(100) < 80, marks, 0)
+    kept = release_rules([marked_by(marks, better, np.zeros(100, int), ("a",))], Release(tolerance=0, risk=0.43))
+    assert kept.promises[0].refused is None

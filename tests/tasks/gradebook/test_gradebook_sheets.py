@@ -128,10 +128,12 @@ def test_a_question_called_like_a_column_is_told_apart(tmp_path: Path) -> None:
 def test_the_second_page_says_run_promise_and_columns(tmp_path: Path) -> None:
     rule = {"scope": "all", "tolerance": 1.0, "target": 0.05, "confidence": 0.9, "n": 120, "threshold": 0.04}
     rule |= {"released": 50, "wrong": 1, "worth": 50.0, "levels": [1.0]}
+    rule |= {"constant": 0.4, "constant_released": 0.3, "exact": 0.5, "exact_released": 0.6}
     book = book_of(tmp_path, answer("a1"), rules=[rule])
     about = dict(about_sheet(book, wide=False).rows)
     assert (about["run"], about["graded on"], about["graded by"]) == ("class-0123456789", "2026-11-20", "m")
     assert "at most 5% are more than 1 step from a person's score" in str(about["promise"])
+    assert all(share in str(about["promise"]) for share in ("40%", "30%", "50%", "60%"))
     assert {f"column {name}" for name in answer_sheet(book, True).header} - {"column student_name"} <= about.keys()
 
 
@@ -142,6 +144,7 @@ def test_where_nothing_is_released_the_promise_says_why() -> None:
 
 def test_a_threshold_that_no_answer_meets_promises_nothing() -> None:
     rule = {"scope": "all", "tolerance": 1.0, "target": 0.05, "confidence": 0.9, "n": 120, "threshold": 0.04}
+    rule |= {"constant": 0.4, "constant_released": 0.3, "exact": 0.5, "exact_released": 0.6}
     assert "promise" not in promise_words(rule, 0)
     assert "nothing is released by the machine" in promise_words(rule, 0)
     assert "at most 5%" in promise_words(rule, 1)

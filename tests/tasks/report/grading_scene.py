@@ -491,7 +491,13 @@ def fitted(items: list[str], releases: bool) -> tuple[Records, Records, Records]
             "worth": 30.4 if releases else 0.0,
             "upper": 0.048 if releases else None,
             "levels": [0.0, 1.0, 2.0],
+            "refused": None if releases else "no_promise",
             "note": None if releases else "too few labels",
+            "constant": 0.3,
+            "constant_released": 0.2 if releases else None,
+            "exact": 0.5,
+            "exact_released": 0.6 if releases else None,
+            "asking_tolerance": None,
         }
         for item in items
     ]

@@ -40,7 +40,7 @@ ROWS = [
 
 
 def rule(n: int, scope: str = "all") -> dict[str, Any]:
-    return {"scope": scope, "n": n, "target": 0.05, "confidence": 0.9, "threshold": None}
+    return {"scope": scope, "n": n, "target": 0.05, "confidence": 0.9, "threshold": None, "refused": "no_promise"}
 
 
 def outcome(released: int, review: list[int], unscored: int = 0) -> OutcomeSection:

@@ -31,7 +31,12 @@ def rules_of(drawn: list[list[tuple[float, bool]]], release: Release) -> list[di
         risk, wrong = np.array([r for r, _ in labels]), np.array([w for _, w in labels], dtype=np.bool_)
         who = np.array([f"p{n}" for n in range(len(labels))], dtype=np.str_)
         scope = "all" if len(drawn) == 1 else f"q{number}"
-        rows.append(_promise(scope, Vouching(risk, wrong, who), [], release)._asdict())
+        half = np.arange(len(labels)) % 2 == 0
+        rows.append(
+            _promise(
+                scope, Vouching(risk, wrong, who, risk, half, np.full(len(risk), 0.5), half), [], release
+            )._asdict()
+        )
     return rows
 
 
@@ -73,7 +78,8 @@ def test_too_few_marked_answers_are_counted() -> None:
 
 
 def test_how_near_it_was_is_said_with_what_is_allowed() -> None:
-    rules = [{"scope": "q1", "n": 60, "target": 0.2, "confidence": 0.9, "threshold": None, "note": "because"}]
+    rules = [{"scope": "q1", "n": 60, "target": 0.2, "confidence": 0.9, "threshold": None}]
+    rules[0] |= {"refused": "no_promise", "note": "because"}
     near = [{"scope": "q1", "possible_target": 0.24, "n": 80}]
     said = plain(nothing_released(rules, near, 400))
     assert said == (

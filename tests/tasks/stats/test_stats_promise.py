@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest, norm
+from scipy.stats import binom, binomtest, norm
 
-from tasks.stats.promise import fewest_without_error, promise, upper_bound
+from tasks.stats.promise import fewest_without_error, missed_by_constant, promise, upper_bound
 
 # bounds
 
@@ -189,3 +189,42 @@ def test_authors_whose_answers_are_not_alike_cost_little():
     made = promise(np.zeros(600), wrong, 0.1, 0.9, cluster)
     assert made.released == 600
     assert 300 < made.worth <= 600
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=40),
+    st.integers(1, 6),
+    st.sampled_from([0.0, 0.5, 1.0, 2.0]),
+)
+def test_the_best_constant_is_that_of_brute_force_and_of_the_others_no_better(marks, top, tolerance):
+    human = np.minimum(np.array(marks, dtype=float), top)
+    levels = np.arange(top + 1)
+    fewest = min(int((np.abs(human - level) > tolerance).sum()) for level in levels)
+    assert missed_by_constant(human, top, tolerance).sum() == fewest
+    of_others = missed_by_constant(human, top, tolerance, of_others=True)
+    for at, mark in enumerate(human):
+        rest = np.delete(human, at)
+        best = min(levels, key=lambda level: ((np.abs(rest - level) > tolerance).sum(), level))
+        assert of_others[at] == (abs(mark - best) > tolerance)
+    assert of_others.sum() >= fewest
+
+
+def test_scores_no_better_than_constants_pass_in_no_more_cases_than_allowed():
+    made = 0
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        human = rng.permutation(np.repeat([0.0, 1.0, 2.0], [60, 25, 15]))
+        missed = missed_by_constant(human, 2, 0)
+        wrong = rng.choice([0.0, 0.0, 1.0], 100) != human
+        risk, share = rng.uniform(size=100), np.full(100, missed.mean())
+        made += promise(risk, wrong, 0.38, 0.6, constant=share).threshold is not None
+        made += promise(risk, missed, 0.45, 0.6, constant=share, unlikely=0.025).threshold is not None
+    assert made <= binom.ppf(0.998, 800, 0.025)
+
+
+def test_scores_better_than_constants_pass_and_at_a_stricter_level_only_with_more_labels():
+    wrong = np.arange(60) % 12 == 0
+    share = np.full(60, 0.2)
+    assert promise(np.zeros(60), wrong, 0.15, 0.8, constant=share, unlikely=0.025).released == 60
+    assert promise(np.zeros(60), wrong, 0.15, 0.8, constant=share, unlikely=0.001).released == 0
+    assert promise(np.zeros(60), wrong, 0.15, 0.8, constant=np.full(60, 0.1)).released == 0
