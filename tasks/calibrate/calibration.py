@@ -76,7 +76,13 @@ class ScaleMapping(Frozen):
             return self.rules[item_id]
         same_scale = [rule.levels for rule in self.rules.values() if rule.scale == scale.bounds]
         levels = set[float]().union(*same_scale)
-        return ReleaseRule(scale=scale.bounds, levels=tuple(sorted(levels)), threshold=self.new)
+        refused = next((rule.refused for rule in self.rules.values() if rule.refused), "no_promise")
+        return ReleaseRule(
+            scale=scale.bounds,
+            levels=tuple(sorted(levels)),
+            threshold=self.new,
+            refused=None if self.new is not None else refused,
+        )
 
     @property
     def content(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from tasks.calibrate.planner import LabelProposal, by_chance, design, proposals
 from tasks.calibrate.rows import GRADING, Item, graded_items
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.settings.study import Study
-from tasks.contracts.tables.calibration import Predictions
+from tasks.contracts.tables.calibration import Predictions, Refusal
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rubrics import Bundles
@@ -92,7 +92,7 @@ def held_out(items: Sequence[Item], predictions: pa.Table, tolerance: float) -> 
     if not items:
         return HeldOut(np.empty(0), np.empty(0, dtype=np.bool_))
     rows = [_held_out_targets(item) for item in items]
-    by_risk_alone = pc.is_in(predictions["route_reason"], value_set=pa.array([None, "no_promise", "risk"]))
+    by_risk_alone = pc.is_in(predictions["route_reason"], value_set=pa.array([None, *get_args(Refusal), "risk"]))
     counted = predictions.filter(pc.and_(by_risk_alone, pc.is_valid(predictions["risk"])))
     both = pa.concat_tables(rows).join(counted, "response_id", join_type="inner").sort_by("response_id")
     off = pc.divide(pc.abs(pc.subtract(both["score"], both["target"])), both["step"])

@@ -14,9 +14,11 @@ from tasks.calibrate.labels import LabelledRows
 from tasks.calibrate.outcome import RiskRows
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Release
+from tasks.contracts.tables.calibration import Refusal
 from tasks.display import say
 from tasks.stats.arrays import Bools, Floats
 from tasks.stats.promise import fewest_without_error, promise
+from tasks.stats.within import within_items
 
 ALL = "all"
 MOST_POSSIBLE = 0.5
@@ -33,6 +35,8 @@ class ReleaseRule(Frozen):
     """Human scores seen in calibration, rounded to the scale's steps, rising."""
     threshold: float | None
     """Largest estimated risk that is released; null where nothing may be."""
+    refused: Refusal | None = None
+    """Why nothing may be; null where something may."""
 
 
 class Scope(NamedTuple):
@@ -56,6 +60,7 @@ class ReleasePromise(NamedTuple):
     worth: float
     upper: float | None
     levels: list[float]
+    refused: Refusal | None
     note: str | None
     possible_target: float | None = None
     possible_threshold: float | None = None
@@ -85,7 +90,8 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
 
     Promised about are the labelled responses that no other rule sends to a person: without weak evidence, on a level
     seen and inside the range seen, as cross-fitted; those of one author count for as many as they are worth. Seen is a
-    level that people gave, on the same scale, to any item that shares the mapping.
+    level that people gave, on the same scale, to any item that shares the mapping. Nothing is promised of several items
+    where the labels do not show that scores agree with people inside items.
     """
     levels: Levels = {}
     scales: dict[str, tuple[float, float, float]] = {}
@@ -96,16 +102,22 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
         bounds = (scale.bounds for scale in scope.labels.scales)
         scales |= zip(scope.labels.items, bounds, strict=True)
         rows |= vouching(scope, levels_seen)
+    alike = _by_question_means(scopes)
     if release.by == "set":
         all_rows = Vouching(*(np.concatenate(columns) for columns in zip(*rows.values(), strict=True)))
         every = sorted(set[float]().union(*levels.values()))
-        promises = [_promise(ALL, all_rows, every, release)]
-        thresholds = dict.fromkeys(levels, promises[0].threshold)
+        promises = [_promise(ALL, all_rows, every, release, alike)]
+        promise_of = dict.fromkeys(levels, promises[0])
     else:
-        promises = [_promise(item, rows[item], list(levels[item]), release) for item in sorted(levels)]
-        thresholds = {promised.scope: promised.threshold for promised in promises}
+        promises = [_promise(item, rows[item], list(levels[item]), release, alike) for item in sorted(levels)]
+        promise_of = {promised.scope: promised for promised in promises}
     rules = {
-        item: ReleaseRule(scale=scales[item], levels=levels[item], threshold=thresholds[item])
+        item: ReleaseRule(
+            scale=scales[item],
+            levels=levels[item],
+            threshold=promise_of[item].threshold,
+            refused=promise_of[item].refused,
+        )
         for item in sorted(levels)
     }
     return Rules(rules, promises[0].threshold if release.by == "set" else None, promises)
@@ -124,7 +136,7 @@ def reasons(score: Floats, prechecked: Bools, weak: Bools, clipped: Bools, risk:
         "uncalibrated": np.isnan(risk),
         "out_of_range": clipped,
         "level_unseen": ~np.isin(score, rule.levels),
-        "no_promise": np.full(len(score), rule.threshold is None),
+        rule.refused or "no_promise": np.full(len(score), rule.threshold is None),
         "risk": risk > (1.0 if rule.threshold is None else rule.threshold),
     }
     reason = np.select(list(first.values()), list(first), default="")
@@ -157,7 +169,32 @@ def vouching(scope: Scope, levels: Levels) -> dict[str, Vouching]:
     return vouches
 
 
-def _promise(scope: str, rows: Vouching, levels: list[float], release: Release) -> ReleasePromise:
+def _by_question_means(scopes: Sequence[Scope]) -> str | None:
+    """Why the labels do not show that the scores agree with people inside items; None where they do, where there is one
+    item, and without cross-fitted scores."""
+    known = [(labels, rows) for labels, rows in scopes if rows is not None]
+    items = [labels.item_id for labels, _ in known]
+    if not items or len(np.unique(np.concatenate(items))) < 2:
+        return None
+    human = np.concatenate([labels.shares(labels.human) for labels, _ in known])
+    machine = np.concatenate([rows.level / labels.top for labels, rows in known])
+    clusters = np.concatenate([labels.cluster for labels, _ in known])
+    stat, ends = within_items(human, machine, np.concatenate(items), clusters)
+    if stat.value is not None and ends is not None and ends.low is not None and ends.low > 0:
+        return None
+    found = say.number(stat.value) if stat.value is not None else "none"
+    if ends is not None and ends.low is not None and ends.high is not None:
+        found += f", 95% interval {say.number(ends.low)} to {say.number(ends.high)}"
+    return (
+        f"the {say.count(len(human))} marked answers do not show that the scores agree with people inside questions "
+        f"(correlation {found}): agreement by question means alone releases nothing"
+    )
+
+
+def _promise(
+    scope: str, rows: Vouching, levels: list[float], release: Release, question_means: str | None = None
+) -> ReleasePromise:
+    """question_means: why nothing is promised of any item, where the scores agree by question means alone."""
     best = promise(rows.risk, rows.wrong, release.risk, release.confidence, rows.cluster)
     promised = ReleasePromise(
         scope=scope,
@@ -171,12 +208,21 @@ def _promise(scope: str, rows: Vouching, levels: list[float], release: Release) 
         worth=best.worth,
         upper=best.upper,
         levels=levels,
+        refused=None,
         note=None,
     )
+    if question_means:
+        nothing = {"threshold": None, "released": 0, "wrong": 0, "worth": 0.0, "upper": None}
+        return promised._replace(**nothing, refused="question_means", note=question_means)
     if best.threshold is not None:
         return promised
     target, threshold = _possible(rows, release)
-    return promised._replace(note=_why_none(rows, release), possible_target=target, possible_threshold=threshold)
+    return promised._replace(
+        refused="no_promise",
+        note=_why_none(rows, release),
+        possible_target=target,
+        possible_threshold=threshold,
+    )
 
 
 def _possible(rows: Vouching, release: Release) -> tuple[float | None, float | None]:

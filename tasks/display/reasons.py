@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
-from tasks.contracts.tables.calibration import ROUTE_REASONS
+from tasks.contracts.tables.calibration import ROUTE_REASONS, Refusal
 from tasks.contracts.tables.judging import UNSCORED_REASONS
 from tasks.display import say
 
@@ -29,7 +29,7 @@ def why_waits(answer: Row, rules: Rules) -> str:
     rule = rules.get(answer["item_id"]) or rules.get("all")
     if reason == "unscored" and answer.get("unscored_reason") in UNSCORED_REASONS:
         return f"{words}: {UNSCORED_REASONS[answer['unscored_reason']]}"
-    if reason == "no_promise" and rule is not None and rule["note"]:
+    if reason in get_args(Refusal) and rule is not None and rule["note"]:
         return str(rule["note"])
     if reason == "risk" and answer["risk"] is not None:
         return f"{words}: {_risk(answer['risk'], rule)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from annotated_types import Ge
 
@@ -23,7 +23,15 @@ CALIBRATION_METHODS: Mapping[str, str] = {
     "text_only": "stacked without the judge: the baseline that knows nothing of the rubric",
 }
 RouteReason = Literal[
-    "unscored", "precheck", "weak_evidence", "uncalibrated", "out_of_range", "level_unseen", "no_promise", "risk"
+    "unscored",
+    "precheck",
+    "weak_evidence",
+    "uncalibrated",
+    "out_of_range",
+    "level_unseen",
+    "question_means",
+    "no_promise",
+    "risk",
 ]
 ROUTE_REASONS: Mapping[str, str] = {
     "unscored": "no score",
@@ -32,10 +40,13 @@ ROUTE_REASONS: Mapping[str, str] = {
     "uncalibrated": "no marked answers tell how likely the score is wrong",
     "out_of_range": "judged above or below all marked answers",
     "level_unseen": "a score that no person gave a marked answer",
+    "question_means": "the scores tell questions apart and not the answers to one question",
     "no_promise": "the marked answers are too few, or too often missed, to promise anything",
     "risk": "too likely wrong to go out unchecked",
 }
 """Why a person looks first."""
+Refusal = Literal["question_means", "no_promise"]
+"""Why nothing of an item may be released: words of `ROUTE_REASONS`."""
 
 
 class Calibrations(Row):
@@ -127,8 +138,10 @@ class ReleaseRules(Row):
     """Upper confidence bound of the share of such scores among the released."""
     levels: list[float]
     """Human scores seen in calibration, on the scale's steps; another level is never released."""
-    note: str | None
+    refused: Annotated[Refusal | None, {reason: ROUTE_REASONS[reason] for reason in get_args(Refusal)}]
     """Why nothing may be released; null otherwise."""
+    note: str | None
+    """The same with its numbers."""
     possible_target: Share | None
     """Where nothing may be released, the smallest whole per cent above `target`, up to half, at which the labels would
     have allowed it with that confidence: read off the same labels, so a hint and no promise. Null otherwise."""
