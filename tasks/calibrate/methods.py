@@ -11,6 +11,7 @@ from tasks.calibrate.curve import DIGITS, Refusal, ScoreCurve, apply_curve, fit_
 from tasks.calibrate.labels import RAW, LabelledRows
 from tasks.calibrate.split import folds
 from tasks.calibrate.stack import Stack, StackedRows, apply_stack, fit_stack
+from tasks.calibrate.texts import LENGTH
 from tasks.contracts.tables.calibration import CalibrationMethod
 from tasks.stats.arrays import Floats
 
@@ -101,6 +102,8 @@ def _fit_stack(labels: LabelledRows, with_judge: bool) -> Stack:
     ends, fold = (labels.low, labels.high), folds(labels.cluster)
     items_seen = [labels.items[index] for index in np.unique(labels.item)]
     rows = _stacked_rows(labels)
+    if with_judge:
+        rows = rows._replace(blocks={name: block for name, block in rows.blocks.items() if name != LENGTH})
     return fit_stack(rows, labels.human, labels.weight, fold, ends, items=items_seen, with_judge=with_judge)
 
 

@@ -20,6 +20,7 @@ from tasks.display import say
 from tasks.stats.agreement import SLACK, level_count
 from tasks.stats.arrays import Bools, Floats
 from tasks.stats.promise import UNLIKELY, Promise, fewest_without_error, missed_by_constant, promise
+from tasks.stats.within import within_items
 
 ALL = "all"
 MOST_POSSIBLE = 0.5
@@ -105,7 +106,8 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
     seen and inside the range seen, as cross-fitted; those of one author count for as many as they are worth. Seen is a
     level that people gave, on the same scale, to any item that shares the mapping. An item of which one and the same
     score keeps the promise has no part in it and releases nothing. The level at which scores could pass for better
-    than constants is shared among the promises, so that it is the level at which any could.
+    than constants is shared among the promises, so that it is the level at which any could. Nothing is promised of
+    several items where the labels do not show that scores agree with people inside items.
     """
     levels: Levels = {}
     scales: dict[str, tuple[float, float, float]] = {}
@@ -125,13 +127,15 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
         kept = asking and enough and _keeps(np.concatenate([rows[item].missed for item in asking]), release)
         asked[scope_name] = [] if kept else asking
     tested = sum(sum(len(rows[item].risk) for item in asking) >= fewest for asking in asked.values())
-    of_scope = dict[str, ReleasePromise]()
+    of_scope, question_means = dict[str, ReleasePromise](), _by_question_means(scopes)
     for scope_name, asking in asked.items():
         members = items if by_set else [scope_name]
         if asking:
             seen = sorted(set[float]().union(*(levels[item] for item in asking)))
             joined = _joined(rows[item] for item in asking)
-            of_scope[scope_name] = _promise(scope_name, joined, seen, release, UNLIKELY / max(1, tested))
+            of_scope[scope_name] = _promise(
+                scope_name, joined, seen, release, UNLIKELY / max(1, tested), question_means
+            )
             of_scope |= {item: _refused(item, [item], rows, scales, release) for item in members if item not in asking}
         else:
             of_scope[scope_name] = _refused(scope_name, members, rows, scales, release)
@@ -199,6 +203,28 @@ def vouching(scope: Scope, levels: Levels, tolerance: float) -> dict[str, Vouchi
             exact=(labels.levels(labels.human) == outcome.level)[rows],
         )
     return vouches
+
+
+def _by_question_means(scopes: Sequence[Scope]) -> str | None:
+    """Why the labels do not show that the scores agree with people inside items; None where they do, where there is one
+    item, and without cross-fitted scores."""
+    known = [(labels, rows) for labels, rows in scopes if rows is not None]
+    items = [labels.item_id for labels, _ in known]
+    if not items or len(np.unique(np.concatenate(items))) < 2:
+        return None
+    human = np.concatenate([labels.shares(labels.human) for labels, _ in known])
+    machine = np.concatenate([rows.level / labels.top for labels, rows in known])
+    clusters = np.concatenate([labels.cluster for labels, _ in known])
+    stat, ends = within_items(human, machine, np.concatenate(items), clusters)
+    if stat.value is not None and ends is not None and ends.low is not None and ends.low > 0:
+        return None
+    found = say.number(stat.value) if stat.value is not None else "none"
+    if ends is not None and ends.low is not None and ends.high is not None:
+        found += f", 95% interval {say.number(ends.low)} to {say.number(ends.high)}"
+    return (
+        f"the {say.count(len(human))} marked answers do not show that the scores agree with people inside questions "
+        f"(correlation {found}): agreement by question means alone releases nothing"
+    )
 
 
 def _joined(rows: Iterable[Vouching]) -> Vouching:
@@ -275,9 +301,21 @@ def _share(flags: Bools) -> float | None:
 
 
 def _promise(
-    scope: str, rows: Vouching, levels: list[float], release: Release, unlikely: float = UNLIKELY
+    scope: str,
+    rows: Vouching,
+    levels: list[float],
+    release: Release,
+    unlikely: float = UNLIKELY,
+    question_means: str | None = None,
 ) -> ReleasePromise:
-    """The promise about some rows, which asks something; unlikely: as in `promise`."""
+    """The promise about some rows, which asks something.
+
+    unlikely: as in `promise`; question_means: why nothing is promised of any item, where the scores agree by question
+    means alone.
+    """
+    if question_means:
+        nothing = _row(scope, rows, Promise(None, 0, 0, 0.0, None), levels, release)
+        return nothing._replace(refused="question_means", note=question_means)
 
     def made_at(target: float, constant: Floats | None = rows.constant) -> Promise:
         return promise(rows.risk, rows.wrong, target, release.confidence, rows.cluster, constant, unlikely)

@@ -27,6 +27,8 @@ GRAMS = (2, 5)
 """Shortest and longest n-gram of characters, within words."""
 WINDOW = 150
 """A text of more words is encoded in windows of even size, whose mean it is: the encoder reads 256 tokens."""
+LENGTH = "length"
+"""The block that the baseline without the judge takes besides: the judge has length among its signals."""
 PRODUCT = 9.8
 """Makes the products of two unit vectors of 384 dimensions about as large as their differences."""
 
@@ -58,7 +60,7 @@ def text_blocks(source: TextSource, features: Sequence[Feature], readers: Reader
 
     characters: (n, BUCKETS) counts of hashed n-grams; embedding: (n, e) unit vectors or means of some; reference:
     (n, 2e), how the embedding meets that of the reference answer, in products and distances by dimension, 0 where the
-    item has none; hidden: (n, h).
+    item has none; hidden: (n, h). With any of these length: (n, 1) log of the characters.
     """
     blocks: dict[str, Matrix] = {}
     if "characters" in features:
@@ -72,6 +74,8 @@ def text_blocks(source: TextSource, features: Sequence[Feature], readers: Reader
             blocks["reference"] = np.hstack([PRODUCT * vectors * model, np.abs(vectors - model)])
     if "hidden" in features and readers.hidden:
         blocks["hidden"] = readers.hidden(_before(source), source.texts)
+    if blocks:
+        blocks[LENGTH] = np.log1p([[len(text)] for text in source.texts]).reshape(-1, 1)
     return blocks
 
 

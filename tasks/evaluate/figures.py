@@ -16,8 +16,8 @@ from tasks.evaluate.marks import again, level_shares, spread, validity, variety
 from tasks.evaluate.other_runs import against_others
 from tasks.evaluate.people import beside_people, lost_over_items, rater_effects
 from tasks.evaluate.released import released
-from tasks.evaluate.rubric import against_text
 from tasks.evaluate.slices import TARGET, Record, ScaleBounds, group_slices, narrowed, slices
+from tasks.evaluate.standing import against_text, standing
 from tasks.stats.agreement import Stat
 from tasks.stats.metric import Metric
 from tasks.stats.metrics import METRICS
@@ -59,6 +59,7 @@ def figures(
     records += lost_over_items(whole_set, scales, raters, machine, lost, draws=draws, seed=seed)
     for beside in (against_length, against_text, against_others):
         records += beside(whole_set, scales, machine, draws, seed)
+    records += standing(whole_set, scales, raters, machine, draws, seed)
     records += level_shares(whole_set, raters, machine, target, draws, seed)
     records += fairness(whole_set, groups, scales, machine, reliable, draws=draws, seed=seed)
     records += rater_effects(whole_set, scales, raters, draws, seed)

@@ -12,12 +12,13 @@ from tasks.evaluate.item_figures import by_item, drawn_qwk, stat
 from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, record
 from tasks.stats.arrays import Floats
 
-_COLUMN = "other:"
+OTHER = "other:"
+"""Before the name of another run: the column of the score frame that holds its scores."""
 
 
 def other_column(name: str) -> str:
     """The column of the score frame that holds the scores of what is called so."""
-    return _COLUMN + name
+    return OTHER + name
 
 
 def placed(
@@ -41,9 +42,9 @@ def against_others(
     """QWK of each other run's calibrated scores with the target (other_qwk), on the responses that both scored, and how
     much more the machine has there (over_other_qwk): of every item with enough responses, the mean over items and,
     where items are on one scale, pooled; intervals paired, over the same clusters."""
-    for column in (name for name in whole_set.rows.columns if name.startswith(_COLUMN)):
+    for column in (name for name in whole_set.rows.columns if name.startswith(OTHER)):
         rows = both_scored(whole_set.rows, TARGET, "calibrated", column, beside=["item_id", "cluster"])
-        name = column.removeprefix(_COLUMN)
+        name = column.removeprefix(OTHER)
         if rows.empty:
             continue
         names = ("other_qwk", name), ("over_other_qwk", f"{machine} beside {name}")

@@ -186,6 +186,22 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("other_qwk", "Agreement of what it stands beside (QWK)", meaning="another run over the same responses"),
     Metric("over_other_qwk", "Agreement beyond what it stands beside (QWK)", "signed"),
+    Metric("standing_qwk", "Agreement on the same answers (QWK)"),
+    Metric(
+        "within_r",
+        "Agreement inside questions (correlation)",
+        "signed",
+        meaning="of what people and machine add to each question's mean",
+    ).gated(
+        Gate(
+            "within_questions",
+            "this project",
+            "the scores tell questions apart and not answers: release nothing",
+            0.0,
+            question="Do the scores agree with people inside a question?",
+            to_show=True,
+        )
+    ),
     Metric("length_share", "Explained by length alone", "share", "agreement", "of what length and score explain"),
     Metric("decision_accuracy", "The likeliest level is people's", "share", "decisions"),
     Metric("decision_confidence", "Mean probability of it", "share", "decisions"),

@@ -30,6 +30,7 @@ RouteReason = Literal[
     "out_of_range",
     "level_unseen",
     "asks_nothing",
+    "question_means",
     "no_promise",
     "risk",
 ]
@@ -41,11 +42,12 @@ ROUTE_REASONS: Mapping[str, str] = {
     "out_of_range": "judged above or below all marked answers",
     "level_unseen": "a score that no person gave a marked answer",
     "asks_nothing": "the promise says nothing: one and the same score for every answer would keep it",
+    "question_means": "the scores tell questions apart and not the answers to one question",
     "no_promise": "the marked answers are too few, or too often missed, to promise anything",
     "risk": "too likely wrong to go out unchecked",
 }
 """Why a person looks first."""
-Refusal = Literal["asks_nothing", "no_promise"]
+Refusal = Literal["asks_nothing", "question_means", "no_promise"]
 """Why nothing of an item may be released: words of `ROUTE_REASONS`."""
 
 

@@ -49,6 +49,11 @@ QUERIES = {
             avg(spread) AS spread
         FROM (SELECT count(score) AS asked, count(DISTINCT score) AS levels, max(score) - min(score) AS spread
               FROM gradings WHERE {_MACHINE} GROUP BY response_id HAVING count(score) > 1)""",
+    "alike": """
+        SELECT sum(n)::BIGINT AS answers, max(n) AS same
+        FROM (SELECT item_id, raw, count(*) AS n FROM predictions
+              WHERE raw IS NOT NULL AND route_reason IS DISTINCT FROM 'precheck' GROUP BY ALL)
+        GROUP BY item_id HAVING sum(n) > 1 ORDER BY item_id""",
     "possible": """
         SELECT scope, possible_target, count(*) AS n
         FROM release_rules AS rule

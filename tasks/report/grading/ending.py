@@ -1,4 +1,4 @@
-"""The end of a run as a person reads it in a terminal: three sentences, and the judge beside others."""
+"""The end of a run as a person reads it in a terminal: three sentences, and the judge compared with others."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tasks.display import say
-from tasks.report.grading.figures import Figures
 from tasks.report.grading.sections import OutcomeSection
-from tasks.report.grading.standing import PEOPLE, RaterStanding, standing
+from tasks.report.grading.standing import RaterStanding, over_questions
 
-LENGTH, TEXT = "length alone", "words alone"
 TABLE = ("who", "agreement", "95% interval", "answers")
 _NAMED = 2
 """Reasons that a sentence names."""
@@ -83,23 +81,15 @@ def next_step(outcome: OutcomeSection, rules: Sequence[Row], study: str | None, 
     return f"Next: {grades} lists them."
 
 
-def with_table(end: Ending, figures: Figures, target: str) -> Ending:
-    """The ending with the agreement of the judge, people, baselines and length with the human score."""
-    raters = standing(figures)
-    people = [rater for rater in raters if rater.name == PEOPLE]
-    others = [rater for rater in raters[1:] if rater.name != PEOPLE]
-    alone = [_alone(figures, TEXT, "text_qwk", "text_only"), _alone(figures, LENGTH, "length_qwk", "length")]
-    ordered = [*raters[:1], *people, *others, *(rater for rater in alone if rater.shown.value is not None)]
-    title = f"Agreement with '{say.name(target)}' on answers held out (QWK: 1 is perfect, 0 is chance)"
-    return end._replace(title=say.plain(title), rows=tuple(map(_row, ordered)) if raters else ())
-
-
-def _alone(figures: Figures, name: str, metric: str, rater: str) -> RaterStanding:
-    return RaterStanding(name, "", figures.rater(metric, rater), figures.rater(f"{metric}_item_mean", rater))
-
-
-def _row(rater: RaterStanding) -> tuple[str, str, str, str]:
-    shown = rater.shown
-    name = rater.name if rater.pooled.value is not None else f"{rater.name} (mean over questions)"
-    interval = say.interval(shown, "number") or "–"
-    return say.plain(say.visible(name)), say.number(shown.value or 0.0), interval, say.count(shown.n)
+def with_table(end: Ending, raters: Sequence[RaterStanding], target: str) -> Ending:
+    """The ending with the agreement of the judge, people and baselines with the human score."""
+    by_question = over_questions(raters)
+    measure = "QWK, mean over questions" if by_question else "QWK, all as one set"
+    title = f"Agreement with '{say.name(target)}' on the same held-out answers ({measure}: 1 is perfect, 0 is chance)"
+    rows = []
+    for rater in raters:
+        shown = rater.mean if by_question else rater.pooled
+        figure = "–" if shown.value is None else say.number(shown.value)
+        interval = say.interval(shown, "number") or "–"
+        rows.append((say.plain(say.visible(rater.name)), figure, interval, say.count(shown.n)))
+    return end._replace(title=say.plain(title), rows=tuple(rows))

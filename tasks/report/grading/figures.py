@@ -96,10 +96,10 @@ class Figures:
         """Whose figures of the whole set there are, in order."""
         return [row["rater_b"] for row in self._rows.get((metric, "calibrated", ALL, ALL), [])]
 
-    def rater(self, metric: str, name: str) -> Estimate:
-        """A rater's figure of the whole set."""
-        rows = self._rows.get((metric, "calibrated", ALL, ALL), [])
-        return next((_estimate(row) for row in rows if row["rater_b"] == name), self._missing(metric))
+    def rater(self, metric: str, name: str, stage: str = "calibrated") -> Estimate:
+        """A rater's figure of the whole set; '' for the only one of a stage."""
+        rows = self._rows.get((metric, stage, ALL, ALL), [])
+        return next((_estimate(row) for row in rows if name in ("", row["rater_b"])), self._missing(metric))
 
     def over_items(self, stage: str = "calibrated") -> str:
         """Behind a QWK that pools several items their mean, in words: pooling flatters; '' with one item."""

@@ -84,7 +84,7 @@ def _why_nothing(rules: Sequence[Row]) -> str:
         most = max(row["threshold"] for row in rules if row["threshold"] is not None)
         obstacle = "every answer is above it, or needs a person for another reason"
         return f"Scores may go out up to an estimated risk of {say.share(most)}; {obstacle}."
-    if len(rules) == 1:
+    if len(rules) == 1 or none[0].get("refused") == "question_means":
         return f"{rules[0]['note'][:1].upper()}{rules[0]['note'][1:]}."
     needed = fewest_without_error(rules[0]["target"], rules[0]["confidence"])
     few = [row["n"] for row in rules if row["n"] < needed]

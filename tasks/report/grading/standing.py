@@ -1,8 +1,9 @@
-"""Where the judge stands: its agreement beside a baseline's and people's, and two answers of middle risk."""
+"""Where the judge stands: raters by one measure on the same answers, and two answers of middle risk."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -10,36 +11,69 @@ import pandas as pd
 from tasks.report.grading.figures import Figures
 from tasks.stats.estimate import Estimate
 
-JUDGE, PEOPLE = "the judge", "people with each other"
+MEASURE = "standing_qwk"
+RAW, PEOPLE, LENGTH = "judge alone (raw)", "people with each other", "length alone"
+PARTS = {"judge": "judge", "item": "question"}
+"""Block of a stacked mapping → what it is called in the name of a rater; every other block is words."""
+OTHER = "other:"
+Row = Mapping[str, Any]
 
 
 class RaterStanding(NamedTuple):
-    """One rater's agreement with the human score (QWK): all held-out responses as one set, and the mean over items."""
+    """One rater's agreement with the human score (QWK), on the answers on which all are compared."""
 
     name: str
     by: str
-    """m for the machine, h for people, '' for what stands beside them."""
+    """m for the machine, h for people, '' for what they are compared with."""
     pooled: Estimate
+    """Of all answers as one set: what differs between questions counts, too."""
     mean: Estimate
-
-    @property
-    def shown(self) -> Estimate:
-        """The pooled figure, or the mean where items have different scales."""
-        return self.mean if self.pooled.value is None else self.pooled
+    """The mean over questions."""
 
 
-def standing(figures: Figures) -> tuple[RaterStanding, ...]:
-    """The judge, what it stands beside, and people with each other; nothing without human scores."""
-    judge = RaterStanding(JUDGE, "m", figures.machine("qwk"), figures.machine("qwk_item_mean"))
-    if judge.shown.value is None:
-        return ()
-    others = [_other(figures, name) for name in figures.raters("other_qwk_item_mean")]
-    people = RaterStanding(PEOPLE, "h", figures.people("qwk"), figures.people("qwk_item_mean"))
-    return (judge, *others, *([people] if people.shown.value is not None else []))
+def standing(figures: Figures, calibrations: Sequence[Row]) -> tuple[RaterStanding, ...]:
+    """The calibrated score, the judge alone, people, other runs, the text and length; nothing without human scores.
+
+    calibrations: rows of the table, which tell what the calibrated score is made of.
+    """
+    mean, baselines = f"{MEASURE}_item_mean", dict.fromkeys(("text_only", "length"), LENGTH)
+    mapped, baselines["text_only"] = _names(calibrations)
+    raters = figures.raters(mean)
+    others = [name for name in raters if name.startswith(OTHER)]
+    rows = [(mapped, "m", "calibrated", name) for name in raters if name not in {*others, *baselines}]
+    rows += [(RAW, "m", "raw", ""), (PEOPLE, "h", "human", "")]
+    rows += [(name.removeprefix(OTHER), "", "calibrated", name) for name in others]
+    rows += [(words, "", "calibrated", name) for name, words in baselines.items()]
+    found = []
+    for name, by, stage, rater in rows:
+        pooled, over_items = (figures.rater(metric, rater, stage) for metric in (MEASURE, mean))
+        if over_items.n or pooled.n or rater in others:
+            found.append(RaterStanding(name, by, pooled, over_items))
+    return tuple(found)
 
 
-def _other(figures: Figures, name: str) -> RaterStanding:
-    return RaterStanding(name, "", figures.rater("other_qwk", name), figures.rater("other_qwk_item_mean", name))
+def over_questions(rows: Sequence[RaterStanding]) -> bool:
+    """Whether a table of these shows the mean over questions, in every row, or all answers as one set: there is no such
+    mean where no question has human scores that differ."""
+    return any(row.mean.value is not None for row in rows)
+
+
+def _names(calibrations: Sequence[Row]) -> tuple[str, str]:
+    """What the calibrated score is called, and the baseline without the judge, by what all mappings take together."""
+    mapped, text = list[str](), list[str]()
+    for row in calibrations:
+        content = json.loads(row["content"])
+        mapping = content["mapping"] or {}
+        mapped += _parts(mapping) if "blocks" in mapping else ["judge"]
+        mapped += ["question"] if mapping.get("offsets") else []
+        text += _parts(content["text_only"] or {})
+    names = (" + ".join(part for part in ("judge", "words", "question") if part in parts) for parts in (mapped, text))
+    first, second = names
+    return first if " + " in first else f"{first or 'judge'}, calibrated", f"{second}, no judge"
+
+
+def _parts(stack: Mapping[str, Any]) -> list[str]:
+    return [PARTS.get(block["name"], "words") for block in stack.get("blocks", ())]
 
 
 def middle(scores: pd.DataFrame) -> list[str]:

@@ -24,7 +24,6 @@ from tasks.monitor.runs import task
 from tasks.report.grading.answers import FIRST_ANSWERS
 from tasks.report.grading.counts import counts
 from tasks.report.grading.ending import TABLE, ending, with_table
-from tasks.report.grading.figures import Figures
 from tasks.report.grading.page import page
 from tasks.report.grading.promises import above_promise_sentence
 from tasks.report.grading.summary import HEADER, choices, gate_rows, markdown, opening, show, summary
@@ -60,7 +59,7 @@ def report(run: Run, study: Study, manifest: Path, command: str | None, verbose:
     facts |= {"manifest": run.warehouse.shown(manifest), "tables": run.place, "report": path}
     rules = run.read(run.ref(ReleaseRules, "calibrate")).to_pylist()
     end = ending(shown.head.title, shown.outcome, rules, gates, command, not run.warehouse.mirrored)
-    end = with_table(end, Figures(metrics.to_pylist()), study.evaluation.target)
+    end = with_table(end, shown.standing, study.evaluation.target)
     leave_table(run.run_id, "metrics", [dict(zip(HEADER, row, strict=True)) for row in rows])
     head = opening(run.run_id, shlex.quote(run.warehouse.place), end)
     leave_text(run.run_id, "summary", head + markdown("All figures", rows, flags, facts))
@@ -69,7 +68,7 @@ def report(run: Run, study: Study, manifest: Path, command: str | None, verbose:
     if verbose:
         show(rows, flags, facts)
     sources = (f"The judge's {shown.sources}.",) if shown.sources else ()
-    show_ending((*sources, *end.sentences), end.title, TABLE, end.rows)
+    show_ending((end.sentences[0], *sources, *end.sentences[1:]), end.title, TABLE, end.rows)
     print(f"report: {path}")
     return end.state
 

@@ -26,6 +26,9 @@ from tasks.stats.metric import Unit
 from tasks.stats.verdict import margin
 
 Row = Mapping[str, Any]
+ALIKE, FEWEST_ALIKE = 0.95, 5
+"""Share of answers with their question's most frequent score from which on a judge is told to hardly tell them apart,
+of this many answers at least."""
 ORDER = ("fail", "undecided", "unknown", "pass")
 
 
@@ -87,6 +90,33 @@ def headline(totals: OutcomeSection, wrong: Estimate, more_than: str, target: fl
     if wrong.high is not None and wrong.high > target:
         return f"{shown}, within the {limit} promised but too few to be sure (up to {say.share(wrong.high)})."
     return f"{shown}, within the {limit} promised."
+
+
+def alike(judged: Sequence[Row]) -> str:
+    """A judge that says (nearly) the same of every answer, in a sentence; '' of any other.
+
+    judged: of every question with several scored answers, how many these are and how many have its most frequent score
+    before calibration.
+    """
+    answers, same = (sum(row[name] for row in judged) for name in ("answers", "same"))
+    if answers < FEWEST_ALIKE or same < ALIKE * answers:
+        return ""
+    one = "one and the same score" if len(judged) == 1 else "the same score as the others to their question"
+    return f"The judge hardly tells answers apart: it gave {say.count(same)} of {say.plural(answers, 'answer')} {one}."
+
+
+def inside(figures: Figures) -> str:
+    """That the scores are not shown to agree with people inside questions, in a sentence; '' where they are, and where
+    nothing was compared or there is one question."""
+    found = figures.machine("within_r")
+    if not found.n or (found.low is not None and found.low > 0):
+        return ""
+    if found.value is None:
+        shown = "they are the same for all answers to a question"
+    else:
+        shown = f"correlation {say.signed(found.value)}"
+        shown += f", 95% interval {say.interval(found, 'signed')}" if found.low is not None else ""
+    return f"Inside questions the scores are not shown to agree with people ({shown})."
 
 
 def head(study: str, date: str, title: str, looks: Sequence[LookFirst], figures: Figures, released: int) -> ReportHead:

@@ -162,13 +162,14 @@ def view(
     if outcome.released:
         more = (worth_of_promise(figures, rules), asks_nothing_sentence(rules), above_promise_sentence(gates))
         title = " ".join(filter(None, (title, *more)))
+    title = " ".join(filter(None, (verdict.alike(counts["alike"]), verdict.inside(figures), title)))
     warned, failed, broken = (count.count for count in checks.counts[1:4])
     looks = verdict.looks(gates, outcome, warned, failed + broken, _worst_item(second_rater), figures)
     score_panels = panels(scores, scales)
     several = target in OF_SEVERAL
     return View(
         head=verdict.head(study["name"], manifest["written"][:10], title, looks, figures, outcome.released),
-        standing=standing(figures),
+        standing=standing(figures, tables.calibrations.to_pylist()),
         middle=shown_cases.cases(middle(scores)),
         sources=sources(manifest),
         outcome=outcome,

@@ -86,8 +86,9 @@ def test_blocks_side_by_side_are_scikit_learns_ridge_on_their_columns():
         TfidfTransformer(sublinear_tf=True).fit_transform(counts).toarray(),
         labels.blocks["embedding"],
         labels.blocks["reference"],
+        labels.blocks["length"],
     ]
-    x = np.hstack([block / np.sqrt(3 * np.sum(block.var(axis=0))) for block in blocks])
+    x = np.hstack([block / np.sqrt(4 * np.sum(block.var(axis=0))) for block in blocks])
     model = Ridge(alpha=STRENGTH).fit(x, labels.human)
     found, _ = apply_stack(stack_of(labels, with_judge=False), rows_of(labels), (0, 3, 1))
     np.testing.assert_allclose(found.latent, model.predict(x), atol=1e-4)

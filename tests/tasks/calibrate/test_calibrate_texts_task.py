@@ -80,7 +80,7 @@ def test_applied_later_it_needs_the_texts_and_gives_the_same(tmp_path):
     row = next(row for row in run.read(done.calibrations).to_pylist() if row["scope"] == "p")
     own = run.read(refs[3]).filter([name == "p" for name in run.read(refs[3])["item_id"].to_pylist()])
     texts = {row["response_id"]: row["text"] for row in run.read(refs[1]).to_pylist()}
-    with pytest.raises(ContractError, match="goes by characters, embedding, reference of the texts"):
+    with pytest.raises(ContractError, match="goes by characters, embedding, length, reference of the texts"):
         apply_later(row["content"], own, JUDGED)
 
     def blocks_of(names):

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasks.evaluate.rubric import against_text
 from tasks.evaluate.slices import ScoreSlice
+from tasks.evaluate.standing import against_text
 from tasks.stats.agreement import qwk
 
 SCALES = {"p": (0.0, 4.0, 1.0), "q": (0.0, 4.0, 1.0)}

@@ -220,7 +220,7 @@ def made_run(
             "rule": "unique",
             "column": "response_id",
             "reason": "",
-            "content": "{}",
+            "content": '{"mapping": null, "text_only": null}',
         }
     ]
     arrow = {row: conform(row, rows) if rows else schema(row).empty_table() for row, rows in tables.items()}
@@ -475,7 +475,7 @@ def fitted(items: list[str], releases: bool) -> tuple[Records, Records, Records]
         "reason": "best in QWK inside folds",
         "features": ["score"],
     }
-    mapping |= {"left_out": [], "n": 400, "target": "mean", "content": "{}"}
+    mapping |= {"left_out": [], "n": 400, "target": "mean", "content": '{"mapping": null, "text_only": null}'}
     rules = [
         {
             "scope": item,

@@ -14,29 +14,17 @@ from rich.cells import cell_len
 
 from tasks.display.printed import PIPED, show_ending
 from tasks.report.grading.ending import TABLE, Ending, ending, with_table
-from tasks.report.grading.figures import Figures
 from tasks.report.grading.sections import NamedCount, OutcomeSection
+from tasks.report.grading.standing import RaterStanding
 from tasks.report.grading.summary import opening
+from tasks.stats.estimate import Estimate
 
 REASONS = ("risk above the promise", "no promise", "weak evidence", "level unseen")
 
 
-def metric(name: str, rater_b: str, value: float, stage: str = "calibrated", **more: Any) -> dict[str, Any]:
-    return {
-        "metric": name, "rater_a": "target", "rater_b": rater_b, "stage": stage, "slice": "all", "value_of": "all",
-        "value": value, "low": value - 0.1, "high": value + 0.1, "n": 200, "unscored": 0, "resampled": "author",
-        "clusters": 125, "undefined_draws": 0, "note": None,
-    } | more  # fmt: skip
-
-
-ROWS = [
-    metric("length_qwk", "length", 0.2),
-    metric("text_qwk_item_mean", "text_only", 0.3),
-    metric("other_qwk", "base (embedded)", 0.4),
-    metric("other_qwk_item_mean", "base (embedded)", 0.35),
-    metric("qwk", "replay:m", 0.6),
-    metric("qwk", "strict", 0.9, "human", rater_a="key"),
-]
+def rater(name: str, mean: float | None, pooled: float | None = None) -> RaterStanding:
+    both = (Estimate(v, v - 0.1, v + 0.1, n=200) if v is not None else Estimate(None) for v in (pooled, mean))
+    return RaterStanding(name, "", *both)
 
 
 def rule(n: int, scope: str = "all") -> dict[str, Any]:
@@ -95,19 +83,18 @@ def test_a_run_in_a_bucket_is_not_sent_to_review() -> None:
     assert "rubricflow review" not in end.sentences[2]
 
 
-def test_the_judge_people_baselines_and_length_stand_in_this_order_with_interval_and_n() -> None:
-    rows = with_table(told(outcome(1, []), [rule(100)]), Figures(ROWS), "key").rows
-    assert rows == (
-        ("the judge", "0.60", "0.50 to 0.70", "200"),
-        ("people with each other", "0.90", "0.80 to 1.00", "200"),
-        ("base (embedded)", "0.40", "0.30 to 0.50", "200"),
-        ("words alone (mean over questions)", "0.30", "0.20 to 0.40", "200"),
-        ("length alone", "0.20", "0.10 to 0.30", "200"),
-    )
+def test_every_row_has_the_one_measure_that_the_title_names() -> None:
+    end = told(outcome(1, []), [rule(100)])
+    found = with_table(end, (rater("judge", 0.6, 0.9), rater("length", None, 0.8)), "key")
+    assert found.rows == (("judge", "0.60", "0.50 to 0.70", "200"), ("length", "–", "–", "0"))
+    assert "mean over questions" in found.title
+    pooled = with_table(end, (rater("judge", None, 0.9),), "key")
+    assert pooled.rows == (("judge", "0.90", "0.80 to 1.00", "200"),)
+    assert "all as one set" in pooled.title
 
 
 def test_without_human_scores_there_is_no_table() -> None:
-    assert with_table(told(outcome(0, [1]), []), Figures([]), "mean").rows == ()
+    assert with_table(told(outcome(0, [1]), []), (), "mean").rows == ()
 
 
 def test_the_artifact_opens_with_the_verdict_and_no_name_is_markup() -> None:

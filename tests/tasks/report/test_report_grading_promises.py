@@ -94,3 +94,10 @@ def test_a_promise_names_the_answers_that_it_rests_on() -> None:
         "Promised with 90% confidence, from 60 marked answers (1 of 2 questions, each by its own): "
         "at most 5% of released scores are far off."
     )
+
+
+@pytest.mark.parametrize("by_item", [False, True])
+def test_agreement_by_question_means_alone_is_the_reason_given(by_item: bool) -> None:
+    rule = {"scope": "q1", "n": 60, "target": 0.2, "confidence": 0.9, "threshold": None, "note": "because"}
+    rules = [rule | {"refused": "question_means"}] * (2 if by_item else 1)
+    assert nothing_released(rules, [], 100) == "Because."

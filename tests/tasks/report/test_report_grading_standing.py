@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,30 +22,64 @@ def metric(name: str, rater_a: str, rater_b: str, stage: str, value: float) -> d
     }  # fmt: skip
 
 
+OF_ITEMS = "standing_qwk_item_mean"
 ROWS = [
-    metric("qwk", "target", "openai:m", "calibrated", 0.6),
-    metric("qwk_item_mean", "target", "openai:m", "calibrated", 0.5),
-    metric("qwk", "key", "strict", "human", 0.9),
-    metric("other_qwk", "target", "demo_baseline (embedded)", "calibrated", 0.4),
-    metric("other_qwk_item_mean", "target", "demo_baseline (embedded)", "calibrated", 0.3),
-    metric("other_qwk", "target", "demo (replay)", "calibrated", 0.55),
-    metric("other_qwk_item_mean", "target", "demo (replay)", "calibrated", 0.45),
+    metric("standing_qwk", "target", "openai:m", "calibrated", 0.6),
+    metric(OF_ITEMS, "target", "openai:m", "calibrated", 0.5),
+    metric("standing_qwk", "target", "openai:m", "raw", 0.3),
+    metric(OF_ITEMS, "target", "openai:m", "raw", 0.2),
+    metric(OF_ITEMS, "people", "people", "human", 0.9),
+    metric(OF_ITEMS, "target", "text_only", "calibrated", 0.35),
+    metric(OF_ITEMS, "target", "length", "calibrated", 0.1),
+    metric(OF_ITEMS, "target", "other:text_only", "calibrated", 0.45),
 ]
+BLOCKS = {"judge": "judge", "characters": "words", "length": "words", "item": "question"}
 
 
-def test_judge_baselines_and_people_stand_in_this_order() -> None:
-    rows = standing(Figures(ROWS))
-    assert [row.name for row in rows] == [
-        "the judge",
-        "demo_baseline (embedded)",
-        "demo (replay)",
-        "people with each other",
+def calibration(names: list[str], text: list[str]) -> dict[str, str]:
+    stacks = [{"blocks": [{"name": name} for name in part]} for part in (names, text)]
+    return {"content": json.dumps(dict(zip(("mapping", "text_only"), stacks, strict=True)))}
+
+
+def test_the_judge_alone_stands_next_to_what_is_made_of_it_then_people_runs_text_and_length() -> None:
+    rows = standing(Figures(ROWS), [calibration([*BLOCKS], ["characters", "length", "item"])])
+    assert [(row.name, row.mean.value) for row in rows] == [
+        ("judge + words + question", 0.5),
+        ("judge alone (raw)", 0.2),
+        ("people with each other", 0.9),
+        ("text_only", 0.45),
+        ("words + question, no judge", 0.35),
+        ("length alone", 0.1),
     ]
-    assert [(row.pooled.value, row.mean.value) for row in rows] == [(0.6, 0.5), (0.4, 0.3), (0.55, 0.45), (0.9, None)]
+    assert [row.pooled.value for row in rows[:2]] == [0.6, 0.3]
+
+
+@given(st.lists(st.sets(st.sampled_from([*BLOCKS]), min_size=1), min_size=1, max_size=4))
+def test_the_calibrated_score_is_called_by_all_that_any_mapping_takes(parts: list[set[str]]) -> None:
+    name = standing(Figures(ROWS), [calibration(sorted(part), []) for part in parts])[0].name
+    assert set(name.removesuffix(", calibrated").split(" + ")) == {BLOCKS[block] for part in parts for block in part}
+
+
+@pytest.mark.parametrize(
+    ("mapping", "name"),
+    [
+        (None, "judge, calibrated"),
+        ({"offsets": {}}, "judge, calibrated"),
+        ({"offsets": {"p": 1.0}}, "judge + question"),
+    ],
+)
+def test_a_map_of_the_judge_alone_is_called_so(mapping: dict | None, name: str) -> None:
+    content = json.dumps({"mapping": mapping, "text_only": None})
+    assert standing(Figures(ROWS), [{"content": content}])[0].name == name
 
 
 def test_without_human_scores_nothing_stands_anywhere() -> None:
-    assert standing(Figures([])) == ()
+    assert standing(Figures([]), []) == ()
+
+
+def test_another_run_without_a_shared_answer_is_shown_without_a_figure() -> None:
+    row = metric(OF_ITEMS, "target", "other:late", "calibrated", 0) | {"value": None, "n": 0, "note": "none"}
+    assert [rater.name for rater in standing(Figures([*ROWS, row]), [])][4] == "late"
 
 
 @settings(deadline=None)

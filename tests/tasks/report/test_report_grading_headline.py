@@ -1,0 +1,55 @@
+"""What stands before the headline: a judge that tells no answers apart, and agreement by question means alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.report.grading.counts import QUERIES
+from tasks.report.grading.figures import Figures
+from tasks.report.grading.verdict import alike, inside
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(st.sampled_from("pq"), st.sampled_from([0.0, 1.0, 2.0])), max_size=60))
+def test_answers_with_their_questions_most_frequent_score_are_counted(rows: list[tuple[str, float]]) -> None:
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE predictions (item_id TEXT, raw DOUBLE, route_reason TEXT)")
+        for row in [*rows, ("p", None)]:
+            connection.execute("INSERT INTO predictions VALUES (?, ?, NULL)", row)
+        connection.execute("INSERT INTO predictions VALUES ('p', 9, 'precheck')")
+        found = connection.sql(QUERIES["alike"]).fetchall()
+    expected = []
+    for item in "pq":
+        scores = [score for name, score in rows if name == item]
+        if len(scores) > 1:
+            expected.append((len(scores), max(scores.count(score) for score in scores)))
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("answers", "same", "told"), [(100, 95, True), (100, 94, False), (5, 5, True), (4, 4, False), (0, 0, False)]
+)
+def test_a_judge_that_says_the_same_of_every_answer_is_told(answers: int, same: int, told: bool) -> None:
+    judged = [{"answers": answers, "same": same}] if answers else []
+    assert bool(alike(judged)) == told
+    if told:
+        assert str(same) in alike(judged)
+
+
+def within(value: float | None, low: float | None, n: int = 200) -> Figures:
+    row: dict[str, Any] = {"metric": "within_r", "rater_a": "target", "rater_b": "m", "stage": "calibrated"}
+    row |= {"slice": "all", "value_of": "all", "value": value, "low": low, "high": 0.5 if low is not None else None}
+    return Figures([row | {"n": n, "resampled": "response", "clusters": 200, "undefined_draws": 0, "note": None}])
+
+
+def test_agreement_by_question_means_alone_is_told() -> None:
+    assert inside(within(0.3, 0.01)) == ""
+    assert "−0.04" in inside(within(-0.04, -0.15))
+    assert inside(within(0.3, 0.0))
+    assert inside(within(None, None))
+    assert inside(Figures([])) == ""
