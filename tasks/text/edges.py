@@ -29,7 +29,9 @@ _NUMBER = (
     rf"(?:(?:(?<=\d)(?:[.,:/⁄∕^'’·×*+÷\-−–]|\^[+\-−])|(?<=\de)[+\-−])\d(?:{_WORD})?)*"
     rf"(?:(?<=\d) ?(?:[$€£¥₹₽₩]|°[cfk]?|(?:{_UNIT}))(?![^\W_]))?"
 )
-_PREFIX = r"(?:(?:non|un|anti|counter|dis|in|im|il|ir|mis|pseudo)(?:[-‐‑] ?|[()\[\]*~·•\"'’]+)|(?:not|no)[-‐‑()\[\]*~·•]+)"
+_PREFIX = (
+    r"(?:(?:non|un|anti|counter|dis|in|im|il|ir|mis|pseudo)(?:[-‐‑] ?|[()\[\]*~·•\"'’]+)|(?:not|no)[-‐‑()\[\]*~·•]+)"
+)
 _WHOLE_WORD = (
     rf"(?:[(\[]?{_PREFIX})?{_WORD}"
     rf"(?:['’](?:t|s|re|ll|ve|d|m)(?![^\W_])|(?<=\bn)['’]{_WORD}|[-‐‑](?:free|less|proof|deficient)(?![^\W_]))?"

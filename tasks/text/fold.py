@@ -21,7 +21,9 @@ BREAK = r"(?>\r\n|[\n\r\x0b\x0c\x85\u2028])"
 """The end of a line, as a pattern."""
 _BLANK = r"[^\S\n\r\x0b\x0c\x85\u2028\u2029]*+"
 _INVISIBLE = r"\p{Default_Ignorable_Code_Point}\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufff9-\ufffb"
-DIVIDED = regex.compile(rf"(?<=\p{{L}}{{2}})(?:\u00ad[\s{_INVISIBLE}]*+|[-\u2010]{_BLANK}{BREAK}{_BLANK})(?=\p{{Ll}}{{2}})")
+DIVIDED = regex.compile(
+    rf"(?<=\p{{L}}{{2}})(?:\u00ad[\s{_INVISIBLE}]*+|[-\u2010]{_BLANK}{BREAK}{_BLANK})(?=\p{{Ll}}{{2}})"
+)
 """What divides a word at the end of a line: a soft hyphen, or a hyphen and the break."""
 _UNSEEN = regex.compile(rf"{DIVIDED.pattern}|[{_INVISIBLE}]")
 _UNSEEN_ASCII = re.compile(r"[\x00-\x08\x0e-\x1b\x7f]|-[ \t]*+[\n\r\x0b\x0c]")

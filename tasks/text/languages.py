@@ -85,11 +85,13 @@ def is_without_negation(gap: str, passage: str, language: str | None) -> bool:
     words and of the passage's are of the language around them, or in a script that tells theirs."""
     if is_negated(gap):
         return False
-    for piece, most_unknown in ((gap, 1 / 2), (passage, _MOST_UNKNOWN + 0.1)):
-        words = [word for word in _WORD.findall(_MEASURED.sub(" ", piece)) if not _OF_SCRIPT.search(word)]
-        if words and (language is None or _share_unknown(words, language) > most_unknown):
-            return False
-    return True
+    left_out, all_words = (
+        [word for word in _WORD.findall(_MEASURED.sub(" ", piece)) if not _OF_SCRIPT.search(word)]
+        for piece in (gap, passage)
+    )
+    if not left_out or language is None:
+        return not left_out
+    return _share_unknown(left_out, language) <= 1 / 2 and _share_unknown(all_words, language) <= _MOST_UNKNOWN + 0.1
 
 
 def _share_unknown(words: list[str], language: str) -> float:

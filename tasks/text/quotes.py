@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 
 from tasks.text.edges import counts, is_edge, is_seam
 from tasks.text.fold import Folded, fold, folded
-from tasks.text.letters import Letters, bare_of, letters, say_the_same
 from tasks.text.languages import is_without_negation, language_of
+from tasks.text.letters import Letters, bare_of, letters, say_the_same
 from tasks.text.tokens import tokens
 
 _ELLIPSIS = re.compile(r"(?:(?<!\s)\s++)?(?:[\[(]\s*+)?(?:…|\.\s?\.\s?\.[.\s]*)(?:\s*[\])])?\s*")

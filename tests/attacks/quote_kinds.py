@@ -214,7 +214,19 @@ def cut_hidden(rng: random.Random, text: str) -> Pair:
     return text.replace(quote, stored), " ".join(said)
 
 
-DIVIDERS = ("\u00ad", "\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\u00ad\n", "-\n", "\u2010\r\n", "\u00ad ", "\u180e")
+DIVIDERS = (
+    "\u00ad",
+    "\u200b",
+    "\u200c",
+    "\u200d",
+    "\u2060",
+    "\ufeff",
+    "\u00ad\n",
+    "-\n",
+    "\u2010\r\n",
+    "\u00ad ",
+    "\u180e",
+)
 
 
 def whole_hidden(rng: random.Random, text: str) -> Pair:
@@ -230,7 +242,10 @@ def whole_hidden(rng: random.Random, text: str) -> Pair:
 
 def cut_mark(rng: random.Random, text: str) -> Pair:
     """A word less the negation that hangs on it by a mark: (in)correct."""
-    prefix, mark = rng.choice(["in", "un", "non", "dis", "im"]), rng.choice(["({})", "{}-", "{}_", "*{}*", "{}- ", "{}·"])
+    prefix, mark = (
+        rng.choice(["in", "un", "non", "dis", "im"]),
+        rng.choice(["({})", "{}-", "{}_", "*{}*", "{}- ", "{}·"]),
+    )
     put = _put_in(rng, text, mark.format(prefix) + "zyxable")
     return put and (put.text, " ".join(["zyxable", *put.after]))
 
@@ -322,7 +337,9 @@ def foreign_negation(rng: random.Random, text: str) -> Pair:
     sentence = rng.choice(FOREIGN_NEGATIONS)
     words = sentence.replace("|", " ").split()
     first, _, last = sentence.split("|")
-    between = rng.choice(["{}", f"{{}} {text}", f"{text} {{}}", f"{text[: len(text) // 2]}. {{}}. {text[len(text) // 2 :]}"])
+    between = rng.choice(
+        ["{}", f"{{}} {text}", f"{text} {{}}", f"{text[: len(text) // 2]}. {{}}. {text[len(text) // 2 :]}"]
+    )
     return between.format(" ".join(words)), f"{first.strip()} {rng.choice(['…', '...', '[...]'])} {last.strip()}"
 
 

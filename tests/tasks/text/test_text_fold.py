@@ -64,7 +64,11 @@ def test_what_is_not_seen_changes_nothing(text: str, hidden: list[tuple[int, str
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.from_regex(r"[a-zé]{2,6}", fullmatch=True), st.sampled_from(DIVIDERS), st.from_regex(r"[a-zб]{2,6}", fullmatch=True))
+@given(
+    st.from_regex(r"[a-zé]{2,6}", fullmatch=True),
+    st.sampled_from(DIVIDERS),
+    st.from_regex(r"[a-zб]{2,6}", fullmatch=True),
+)
 def test_a_word_divided_at_the_end_of_a_line_is_one(first: str, divider: str, second: str) -> None:
     assert fold(f"a {first}{divider}{second} b").text == f"a {first}{second} b"
     assert fold(f"{first}{divider}{second.upper()}").text != first + second or divider == "\u00ad"
@@ -77,7 +81,11 @@ def test_wide_and_bold_letters_are_letters(text: str) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.text("0123456789", min_size=1, max_size=3), st.text("⁰¹²³⁴⁵⁶⁷⁸⁹", min_size=1, max_size=3), st.sampled_from(["", "x", "m", ")"]))
+@given(
+    st.text("0123456789", min_size=1, max_size=3),
+    st.text("⁰¹²³⁴⁵⁶⁷⁸⁹", min_size=1, max_size=3),
+    st.sampled_from(["", "x", "m", ")"]),
+)
 def test_what_is_raised_is_never_on_the_line(base: str, power: str, before: str) -> None:
     digits = unicodedata.normalize("NFKC", power)
     for stem in (base, before + base, before or base):

@@ -53,7 +53,8 @@ def test_what_may_be_left_out(gap: str, language: str | None, may_go: bool) -> N
 
 
 @pytest.mark.parametrize(
-    ("word", "known"), [("we're", True), ("we’re", True), ("infamous", True), ("alot", False), ("t", False), ("a", True)]
+    ("word", "known"),
+    [("we're", True), ("we’re", True), ("infamous", True), ("alot", False), ("t", False), ("a", True)],
 )
 def test_words_stand_in_the_dictionary(word: str, known: bool) -> None:
     assert is_known(word, "en") is known
