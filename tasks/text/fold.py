@@ -1,6 +1,6 @@
 """Folding a text for comparison, with the way back to the stored characters.
 
-Two texts fold alike where they read alike: invisible characters go, a word that a hyphen divides at the end of a line is
+Two texts fold alike where they read alike: invisible characters go, a word divided at the end of a line is
 one, letters are of one case, and signs that are variants of a letter or digit become it (ligatures, full width,
 subscripts). What is raised stays raised: 10² folds to 10^2 and never to 102.
 """

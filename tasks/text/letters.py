@@ -36,8 +36,9 @@ _PREFIXES = {
 }
 """Prefixes that make another word, by language; those of English in all."""
 _HYPHEN = r"[-‐‑–]"
+_PARTED = sorted({"co", "de", "pre", "pro", *" ".join(_PREFIXES.values()).split()} - {"anti", "counter"})
 _COMPOUND = re.compile(
-    rf"(?<![^\W_])(?!(?:co|de|pre|pro|{'|'.join(sorted(set(' '.join(_PREFIXES.values()).split()) - {'anti', 'counter'}))})"
+    rf"(?<![^\W_])(?!(?:{'|'.join(_PARTED)})"
     rf"{_HYPHEN})([^\W\d_]{{2,}}){_HYPHEN}(?=[^\W\d_])"
 )
 """A hyphen after a word that is no prefix: north-east is northeast."""

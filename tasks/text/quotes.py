@@ -97,7 +97,8 @@ def find_folded(needle: str, region: Folded, offset: int = 0) -> Match | None:
 
     It must begin and end at the edges of words and numbers. Where an ellipsis splits it, every fragment must stand
     there, in order; between two of them lie at most `MAX_GAP` characters, one end of a sentence and no negation, in a
-    language whose negations are known; and one fragment must be long enough to count. Case is folded and not told apart here (`tells_case`).
+    language whose negations are known; and one fragment must be long enough to count. Case is folded and not told
+    apart here (`tells_case`).
     """
     if not needle:
         return None

@@ -39,7 +39,8 @@ def units(text: str) -> list[Unit]:
 
     Paragraphs are separated by blank lines, or by line breaks in a text that has no blank line. A sentence ends at
     terminal punctuation before white space, and at every line break that divides no word; abbreviations, initials and
-    the number that opens a line do not end one. Spans count code points; together the units of a kind cover every character that is not white
+    the number that opens a line do not end one. Spans count code points; together the units of a kind cover every
+    character that is not white
     space. An empty text has none.
     """
     paragraphs = _trimmed(text, _pieces(0, len(text), _breaks(text)))
