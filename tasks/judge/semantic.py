@@ -12,7 +12,7 @@ from tasks.judge.schema import MAX_QUOTE
 from tasks.llm.encoder import Encoder
 from tasks.text.edges import counts
 from tasks.text.fold import folded
-from tasks.text.negation import is_negated
+from tasks.text.languages import is_negated
 from tasks.text.quotes import Span
 from tasks.text.tokens import tokens
 from tasks.text.units import Unit

@@ -18,19 +18,27 @@ _UNSPACED = SIGN[:-1] + "\u3005\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"
 """Han and kana, Thai, Lao, Burmese and Khmer."""
 _LETTER, _WORD = rf"(?:(?!{_UNSPACED})[^\W\d_])", rf"(?:(?!{_UNSPACED})[^\W_])+"
 _UNIT = (
-    r"[%‰°]|km/h|mph|m/s|kwh|(?:k|c|d|m|µ|μ|n)?(?:m|g|l|s|w|j|v|n|hz|pa|mol)(?:[²³]|\^?[23])?|k?cal|t|k|h|min|ppm|"
-    r"lbs?|oz|ft|mi|eur|usd"
+    r"[%‰°]|km/h|mph|m/s|kwh|(?:k|c|d|m|µ|μ|n)?(?:m|g|l|s|w|j|v|n|hz|pa|mol)(?:\^?[23])?|k?cal|t|k|h|min|ppm|"
+    r"lbs?|oz|ft|mi|eur|usd|per ?cent|degrees?|hundred|thousand|[mb]illion|[ap]\.?m"
 )
+_SIGNED = r"(?:(?:(?<![^\W_][^\W_])[+\-−–]|[<>≤≥±≈~] ?)(?=[\d$€£¥₹₽₩]))?(?:[$€£¥₹₽₩] ?(?=\d))?"
+_GROUPED = r"(?<![^\W_])\d{1,3}(?:(?: \d{3})+(?!\d)| (?=\d{1,2}[/⁄∕]\d))"
+"""12 500 and 1 2/3."""
 _NUMBER = (
-    rf"(?:(?:(?<![^\W_][^\W_])[+\-−–]|[<>≤≥±])(?=[\d$€£¥]))?(?:[$€£¥] ?(?=\d))?"
-    rf"\d(?:{_WORD})?(?:(?<=\d)[.,:/^'’·×\-−–]\d(?:{_WORD})?)*"
-    rf"(?:(?<=\d) ?(?:[$€£¥]|°[cfk]?|(?:{_UNIT}))(?![^\W_]))?"
+    rf"{_SIGNED}(?:{_GROUPED}|{_LETTER}*\d)(?:{_WORD})?"
+    rf"(?:(?:(?<=\d)(?:[.,:/⁄∕^'’·×*+÷\-−–]|\^[+\-−])|(?<=\de)[+\-−])\d(?:{_WORD})?)*"
+    rf"(?:(?<=\d) ?(?:[$€£¥₹₽₩]|°[cfk]?|(?:{_UNIT}))(?![^\W_]))?"
+)
+_PREFIX = (
+    r"(?:(?:non|un|anti|counter|dis|in|im|il|ir|mis|pseudo)(?:[-‐‑] ?|[()\[\]*~·•\"'’]+)|(?:not|no)[-‐‑()\[\]*~·•]+)"
 )
 _WHOLE_WORD = (
-    rf"(?:(?:non|not|no|un|anti|counter|dis|in|im|il|ir|mis|pseudo)[-‐‑])?{_WORD}"
+    rf"(?:[(\[]?{_PREFIX})?{_WORD}"
     rf"(?:['’](?:t|s|re|ll|ve|d|m)(?![^\W_])|(?<=\bn)['’]{_WORD}|[-‐‑](?:free|less|proof|deficient)(?![^\W_]))?"
 )
 _PIECE = re.compile(rf"{_NUMBER}|{_WHOLE_WORD}|(?<!\d)\.\d+")
+_INDEX = re.compile(r"(?<=[^\W_])(?:_|\^(?=[+\-−({\d])|(?<![^\W_]{3})\^)[+\-−({]*(?=[^\W_])")
+"""What binds an exponent, an index or the next part of a name to what stands before it."""
 _FIGURE = re.compile(r"(?:(?<![^\W_][^\W_])(?<![\d])[+\-−–])?\d+(?:[.,:/^'’·×\-−–]\d+)*")
 _DASHES = str.maketrans("−–", "--")
 _TWO_WORDS = re.compile("[a-zà-öø-ÿ] [a-zà-öø-ÿ]")
@@ -39,7 +47,7 @@ _ALNUM = re.compile(r"[^\W_]")
 _REACH = 32
 """Characters to either side that are looked at: longer words and numbers are nobody's."""
 _SEAM = regex.compile(r"(?<=\p{Ll}{3})(?=\p{Lu})|(?<=\p{Lu}{3})(?=\p{Ll}\p{Lu})|(?<=\p{L}{3})(?=\d{1,2}[.)](?!\d))")
-_BOUND = frozenset("0123456789$€£¥")
+_BOUND = frozenset("0123456789$€£¥₹₽₩<>≤≥±≈~-‐‑")
 """What a unit or a number may be bound to across a blank."""
 _CLOSING = frozenset(".,;:!?)")
 
@@ -61,6 +69,8 @@ def is_edge(text: str, position: int) -> bool:
     if unicodedata.category(after)[0] == "M":
         return False
     low = max(0, position - _REACH)
+    if any(index.start() <= position <= index.end() for index in _INDEX.finditer(text, low, position + _REACH)):
+        return False
     return not any(piece.start() < position < piece.end() for piece in _PIECE.finditer(text, low, position + _REACH))
 
 

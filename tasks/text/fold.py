@@ -1,4 +1,9 @@
-"""Folding a text for comparison, with the way back to the stored characters."""
+"""Folding a text for comparison, with the way back to the stored characters.
+
+Two texts fold alike where they read alike: invisible characters go, a word divided at the end of a line is
+one, letters are of one case, and signs that are variants of a letter or digit become it (ligatures, full width,
+subscripts). What is raised stays raised: 10² folds to 10^2 and never to 102.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,42 @@ from array import array
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+import regex
+
 from tasks.text.letters import Letters, bare_of, letters
 
-_WORD = re.compile(r"\S+")
+BREAK = r"(?>\r\n|[\n\r\x0b\x0c\x85\u2028])"
+"""The end of a line, as a pattern."""
+_BLANK = r"[^\S\n\r\x0b\x0c\x85\u2028\u2029]*+"
+_INVISIBLE = r"\p{Default_Ignorable_Code_Point}\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufff9-\ufffb"
+DIVIDED = regex.compile(
+    rf"(?<=\p{{L}}{{2}})(?:\u00ad[\s{_INVISIBLE}]*+|[-\u2010]{_BLANK}{BREAK}{_BLANK})(?=\p{{Ll}}{{2}})"
+)
+"""What divides a word at the end of a line: a soft hyphen, or a hyphen and the break."""
+_UNSEEN = regex.compile(rf"{DIVIDED.pattern}|[{_INVISIBLE}]")
+_UNSEEN_ASCII = re.compile(r"[\x00-\x08\x0e-\x1b\x7f]|-[ \t]*+[\n\r\x0b\x0c]")
+"""Where an ASCII text may hold something unseen."""
+_RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni", strict=True))
+_LOWERED = regex.compile(r"(?<=[\p{L})\]])(?:[₀-₉]+(?![\d⁰¹²³⁴-⁹])|[₀-₉ₐ-ₜᵢ-ᵥ]+(?![^\W_]))")
+_SHIFTED = regex.compile(rf"[{''.join(_RAISED)}]+|{_LOWERED.pattern}")
 _LATER = re.compile("[^\x00-\u02ff]")
+
+
+class _Variants(dict[int, str]):
+    """Code point → the letters or digits that it is a variant of; itself where it is none."""
+
+    def __missing__(self, code: int) -> str:
+        c = chr(code)
+        kind, _, _ = unicodedata.decomposition(c).partition(" ")
+        plain = unicodedata.normalize("NFKC", c)
+        # 1/2, 2² and ⒈ would join the digits next to them, № would be a no, and … is told from full stops elsewhere.
+        is_joined = kind not in ("<wide>", "<narrow>", "<font>") and any(p.isdigit() for p in plain)
+        is_kept = kind in ("", "<fraction>", "<super>", "<sub>") or not kind.startswith("<") or c in "№…"
+        self[code] = c if is_kept or is_joined or any(p.isspace() for p in plain) else plain
+        return self[code]
+
+
+_VARIANTS = _Variants()
 
 
 class Folded:
@@ -70,10 +107,14 @@ class Folded:
 
 
 def folded(text: str) -> str:
-    """Unicode NFC, case folding, and every run of white space as one space; none at the ends."""
-    if text.isascii():
+    """The text in one form: nothing invisible in it, variants of letters and digits as these, Unicode NFC, case folded,
+    and every run of white space as one space; none at the ends."""
+    if text.isascii() and not _UNSEEN_ASCII.search(text):
         return " ".join(text.lower().split())
-    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
+    seen = _UNSEEN.sub("", text)
+    if not unicodedata.is_normalized("NFKC", seen):
+        seen = _SHIFTED.sub(lambda run: "".join(_on_the_line(run)), seen).translate(_VARIANTS)
+    return " ".join(unicodedata.normalize("NFC", seen).casefold().split())
 
 
 @lru_cache(maxsize=512)
@@ -82,35 +123,46 @@ def fold(text: str) -> Folded:
     return Folded(text)
 
 
+def _on_the_line(run: regex.Match[str]) -> list[str]:
+    """What each of raised or lowered characters is when it is written on the line."""
+    characters = run[0]
+    if characters[0] not in _RAISED:
+        return [unicodedata.normalize("NFKC", c) for c in characters]
+    plain = [_RAISED[c] for c in characters]
+    before, after = run.string[run.start() - 1 : run.start()], run.string[run.end() : run.end() + 1]
+    is_charge = before.isalpha() and plain[-1] in "+-"  # Ca²⁺
+    is_isotope = not before.strip() and after.isalpha() and characters.isdigit()  # ¹⁴C
+    return plain if is_charge or is_isotope else ["^" + plain[0], *plain[1:]]
+
+
 def _places(text: str) -> tuple[Sequence[int], Sequence[int]]:
     """First and one past the last stored character of each folded one."""
     starts, ends = array("L"), array("L")
-    single = _is_single(text)
-    for word in _WORD.finditer(text):
-        low, high = word.span()
-        if ends:
-            starts.append(ends[-1])
-            ends.append(low)
-        if single or word[0].isascii():
-            starts.extend(range(low, high))
-            ends.extend(range(low + 1, high + 1))
+    is_after_space = False
+    for start, end, said in _clusters(text):
+        if said.isspace():
+            is_after_space = bool(ends)
             continue
-        for start, end in _clusters(text, low, high):
-            size = len(unicodedata.normalize("NFC", text[start:end]).casefold())
-            starts.extend([start] * size)
-            ends.extend([end] * size)
+        if is_after_space:
+            starts.append(ends[-1])
+            ends.append(start)
+            is_after_space = False
+        size = len(unicodedata.normalize("NFC", said).casefold())
+        starts.extend([start] * size)
+        ends.extend([end] * size)
     return starts, ends
 
 
 def _is_single(text: str) -> bool:
     """Whether every character folds alone, and to one character."""
     if text.isascii():
-        return True
+        return not _UNSEEN_ASCII.search(text)
     # Nothing folds to less than one character, so where the length stays nothing folds to more either.
     return (
-        unicodedata.is_normalized("NFC", text)
+        unicodedata.is_normalized("NFKC", text)
         and len(text.casefold()) == len(text)
         and not any(_joins(c) for c in _LATER.findall(text))
+        and not _UNSEEN.search(text)
     )
 
 
@@ -119,11 +171,22 @@ def _joins(c: str) -> bool:
     return c > "\u02ff" and (unicodedata.category(c)[0] == "M" or "\u1160" <= c <= "\u11ff")
 
 
-def _clusters(text: str, low: int, high: int) -> Iterator[tuple[int, int]]:
-    """Spans that normalise on their own: a character with those behind it that may compose onto it."""
-    start = low
-    for i in range(low + 1, high):
-        if not _joins(text[i]):
-            yield start, i
-            start = i
-    yield start, high
+def _clusters(text: str) -> Iterator[tuple[int, int, str]]:
+    """Characters that are seen, each with those behind it that may compose onto it: start and end in the stored text,
+    and what is compared, not yet composed. A character of white space is alone."""
+    stored: list[int] = []
+    low = 0
+    for unseen in _UNSEEN.finditer(text):
+        stored += range(low, unseen.start())
+        low = unseen.end()
+    stored += range(low, len(text))
+    seen = _UNSEEN.sub("", text)
+    said = [_VARIANTS[ord(c)] for c in seen]
+    for run in _SHIFTED.finditer(seen):
+        said[run.start() : run.end()] = _on_the_line(run)
+    first = 0
+    for i in range(1, len(said) + 1):
+        if i == len(said) or not _joins(said[i][0]) or said[i - 1].isspace():
+            if i:
+                yield stored[first], stored[i - 1] + 1, "".join(said[first:i])
+            first = i

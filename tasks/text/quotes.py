@@ -15,15 +15,15 @@ from typing import Literal, NamedTuple
 
 from tasks.text.edges import counts, is_edge, is_seam
 from tasks.text.fold import Folded, fold, folded
+from tasks.text.languages import is_without_negation, language_of
 from tasks.text.letters import Letters, bare_of, letters, say_the_same
-from tasks.text.negation import is_negated
 from tasks.text.tokens import tokens
 
 _ELLIPSIS = re.compile(r"(?:(?<!\s)\s++)?(?:[\[(]\s*+)?(?:…|\.\s?\.\s?\.[.\s]*)(?:\s*[\])])?\s*")
 _EDGES = string.whitespace + "\u00a0\"'“”‘’«»`"
 _STOPS = ".,;:!?"
 _SENTENCE_END = re.compile(r"[.!?。！？]+[\"'”’)\]]*(?:\s|$)")
-_DROPPED = re.compile(r"['’‘ʼ`´\-‐‑‒–—\u00ad\u200b-\u200d\u2060\ufeff]")
+_DROPPED = re.compile(r"['’‘ʼ`´\-‐‑‒–—]")
 _APART = re.compile(r"[^\W_]+")
 MAX_GAP = 200
 """Characters that an ellipsis may leave out."""
@@ -96,8 +96,9 @@ def find_folded(needle: str, region: Folded, offset: int = 0) -> Match | None:
     """Where a quote, unquoted and folded, stands in a region that begins at character `offset` of the stored text.
 
     It must begin and end at the edges of words and numbers. Where an ellipsis splits it, every fragment must stand
-    there, in order; between two of them lie at most `MAX_GAP` characters, one end of a sentence and no negation; and
-    one fragment must be long enough to count. Case is folded and not told apart here (`tells_case`).
+    there, in order; between two of them lie at most `MAX_GAP` characters, one end of a sentence and no negation, in a
+    language whose negations are known; and one fragment must be long enough to count. Case is folded and not told
+    apart here (`tells_case`).
     """
     if not needle:
         return None
@@ -169,15 +170,23 @@ def _in_order(pieces: list[str], region: Folded) -> list[_Place] | None:
         for place in _places(piece, region):
             # The nearest one before leaves out least: where it is too much, it is for every other.
             before = bisect_right(ends, place.low) - 1
-            if before >= 0 and _is_short(region.text[ends[before] : place.low]):
+            if before >= 0 and _may_be_left_out(region.text, chains[before][-1], place):
                 longer.append([*chains[before], place])
         chains = longer
     return chains[0] if chains else None
 
 
-def _is_short(gap: str) -> bool:
-    """Whether what an ellipsis leaves out may be left out of one statement."""
-    return len(gap) <= MAX_GAP and len(_SENTENCE_END.findall(gap)) <= 1 and not is_negated(gap)
+def _may_be_left_out(text: str, before: _Place, after: _Place) -> bool:
+    """Whether an ellipsis may leave out of one statement what stands between two places of a folded text."""
+    gap = text[before.high : after.low]
+    if len(gap) > MAX_GAP or len(_SENTENCE_END.findall(gap)) > 1:
+        return False
+    return is_without_negation(gap, text[before.low : after.high], _language_near(text, before.high, after.low))
+
+
+def _language_near(text: str, low: int, high: int) -> str | None:
+    """The language of a passage of a folded text, with so much around it that it can be told."""
+    return language_of(text[max(0, low - MAX_GAP) : high + MAX_GAP])
 
 
 def _places(fragment: str, region: Folded) -> Iterator[_Place]:
@@ -224,7 +233,7 @@ def _respelled(needle: str, region: Folded) -> Iterator[_Place]:
         low, high = stored.origin(index), stored.origin(index + len(quoted.text) - 1) + 1
         if _cuts_nothing(region, low, high):
             standing = letters(region.text[low:high])
-            if say_the_same(quoted, standing):
+            if say_the_same(quoted, standing, _language_near(region.text, low, high)):
                 yield _Place(low, high, _difference(quoted, standing))
 
 

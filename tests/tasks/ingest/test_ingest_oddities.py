@@ -50,6 +50,11 @@ def test_what_a_text_shows_by_itself(kind: str, text: str) -> None:
     assert told([text]) == {kind: (1, ["r0"])}
 
 
+@pytest.mark.parametrize(("length", "kinds"), [(399, set()), (400, {"long"})])
+def test_among_short_texts_one_of_four_hundred_characters_is_long(length: int, kinds: set[str]) -> None:
+    assert set(told([f"yes {place}" for place in range(6)] + ["x" * length])) == kinds
+
+
 def test_a_text_ten_times_as_long_as_usual() -> None:
     assert told(["word " * 20] * 6 + ["word " * 200]) == {
         "same_text": (5, [f"r0 and r{place}" for place in range(1, 6)]),

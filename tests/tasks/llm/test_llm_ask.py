@@ -274,10 +274,8 @@ def test_a_killed_run_resumes_without_asking_twice(tmp_path):
     command = [sys.executable, "-c", RUN, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     run = subprocess.Popen([*command, "21"], env=environment)
-    give_up = time.monotonic() + 30
     while not (tmp_path / "hanging").exists():
         assert run.poll() is None
-        assert time.monotonic() < give_up
         time.sleep(0.02)
     run.send_signal(signal.SIGKILL)
     run.wait()

@@ -150,14 +150,13 @@ def test_a_password_is_shown_nowhere(secret: str) -> None:
     assert shown_place(place) == "postgresql://me@127.0.0.1:1/db"
 
 
-def test_a_database_that_refuses_is_not_waited_for(url: str) -> None:
+def test_a_database_that_refuses_is_named_without_its_password(url: str) -> None:
     """The message says which one, and no password."""
     address = urlsplit(url)
     wrong = f"postgresql://{address.username or 'me'}:geheim@{address.netloc.rpartition('@')[2]}/there_is_none"
-    start = time.monotonic()
     with pytest.raises(StoreError, match=r"does not exist|authentication") as refused:
         open_replies(wrong)
-    assert (time.monotonic() - start < 20, "geheim" in str(refused.value)) == (True, False)
+    assert "geheim" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

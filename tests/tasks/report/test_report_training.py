@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.reward import Rewards
 from tasks.report.training.criteria import criterion_shares, criterion_trends, unlicensed_shares
-from tasks.report.training.curves import paired
+from tasks.report.training.curves import curve, paired
 from tasks.report.training.judging import judged_twice, self_agreement
 from tasks.report.training.view import TrainingView, content, page
 
@@ -159,3 +160,15 @@ def test_nothing_is_no_error():
     rows = paired(view.rewards, view.responses)
     assert criterion_trends(rows, empty, {}) == []
     assert isinstance(conform(Rewards, []), pa.Table)
+
+
+@pytest.mark.parametrize("items", [5, 12, 40])
+def test_a_point_has_the_t_interval_over_items(items):
+    draw = np.random.default_rng(items)
+    rows = pd.DataFrame(
+        {"item_id": [f"i{n % items}" for n in range(3 * items)], "step": 1, "gear": draw.random(3 * items)}
+    )
+    (point,) = curve(rows, "gear")
+    means = rows.groupby("item_id")["gear"].mean()
+    low, high = stats.t.interval(0.95, items - 1, loc=means.mean(), scale=stats.sem(means))
+    assert (point.value, point.low, point.high) == pytest.approx((means.mean(), low, high))

@@ -12,7 +12,9 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -73,11 +75,17 @@ def test_a_full_server_says_when_to_come_back_and_the_client_does():
 
 
 def test_a_deadline_is_kept_whatever_the_judge_does():
-    with serving(Scripted(pause=1.5)) as server:
-        begin = time.monotonic()
+    released = Event()
+
+    class Hanging(Scripted):
+        def judge(self, posed, until):
+            released.wait()
+            return super().judge(posed, until)
+
+    with serving(Hanging()) as server, ExitStack() as at_last:
+        at_last.callback(released.set)
         client = RewardClient(server.url, deadline_s=0.2, on_failure="none")
         answer = client.rewards(rollouts("w", "w w"))
-        assert time.monotonic() - begin < 1.2
         assert answer["rewards"] == [None, None]
         assert answer["rollouts"][0]["unscored"]["reason"] == "deadline"
         with pytest.raises(RewardError, match="deadline"):
@@ -304,8 +312,6 @@ def test_what_closes_a_turn_is_no_part_of_a_completion(query, said):
     assert app._completion(query, "Why?").strip() == said
 
 
-def test_odd_ends_take_no_time():
-    begin = time.monotonic()
-    app._completion("x" + " " * 300_000 + "y", "")
-    app._completion("<eos>" * 100_000, "")
-    assert time.monotonic() - begin < 2
+def test_odd_ends_of_a_long_turn_are_read():
+    assert app._completion("x" + " " * 300_000 + "y", "").split() == ["x", "y"]
+    assert app._completion("<eos>" * 100_000, "").strip() == ""

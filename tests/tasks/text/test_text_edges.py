@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tasks.text.edges import counts, figures, is_edge, is_seam, is_single_word
 
 NUMBERS = "−5 °c|-5|+3|50 kg|50kg|9.5 %|99.5%|$1,000|€ 5|2/3|12:30|10^3|10³|3-5|>20|1.5e5|2.75|0,5|18 m/s"
-WORDS = "h2o|can't|doesn’t|non-toxic|sugar-free|isn't|n'est|plant's"
+NUMBERS += "|pH7.4|Rs1,500|v2.75|12 500 km|1 234 567|1 2/3|1.5e-5|10^-3|< 20|₹500|5 percent"
+WORDS = "h2o|can't|doesn’t|non-toxic|sugar-free|isn't|n'est|plant's|x^2|not_valid"
 WHOLE = [*NUMBERS.split("|"), *WORDS.split("|")]
 APART = ["plant", "über", "naïve", "straße", "растёт", "food", "(gas)", "water,", "rises.", "“heat”"]
 
@@ -110,3 +111,8 @@ def test_two_words_count_and_a_long_one(words: list[str]) -> None:
 def test_an_edge_is_looked_for_nearby(text: str) -> None:
     for at in range(0, len(text), 997):
         is_edge(text, at)
+
+
+def test_a_prefix_with_a_hyphen_is_not_cut_off_at_a_blank() -> None:
+    assert not is_edge("it is un- likely", len("it is un- "))
+    assert is_edge("the plant- it grows", len("the plant- "))

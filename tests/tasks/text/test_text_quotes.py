@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tasks.contracts.bundle import Criterion
 from tasks.judge.evidence import Subject, ground
 from tasks.text.fold import fold, folded
-from tasks.text.quotes import Span, find, find_folded, fragments, is_whole, unquoted
+from tasks.text.quotes import MAX_GAP, Span, find, find_folded, fragments, is_whole, unquoted
 from tasks.text.tokens import tokens
 from tasks.text.units import units
 from tests.attacks.quote_kinds import FORGED, HONEST
@@ -69,30 +69,34 @@ def letters_only(text: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFC", text).casefold() if c.isalnum())
 
 
-CORPUS = (
+ENGLISH = (
     "Photosynthesis is what the plant's leaves do with sunlight: they take in carbon dioxide and water, and they don't "
     "need soil for it. The well-known result is sugar, which feeds the whole plant overnight. Oxygen leaves through "
     "small openings that close in the heat, because the plant would otherwise dry out.",
     "First we weighed the sample and then we heated it slowly, which changed its colour. The second sample wasn't "
     "heated at all, so it stayed grey. I think a long-term study should repeat this with more samples, because our "
     "balance was old and the room was cold that morning. Everybody agreed about the colour afterwards.",
-    "A cidade cresce sem plano e as pessoas mais pobres moram longe do trabalho. Portanto, o governo deveria investir "
-    "em transporte público, pois o tempo perdido todos os dias prejudica a saúde e a educação das famílias. Além "
-    "disso, as escolas precisam de bibliotecas abertas à noite, e a imprensa deve acompanhar as promessas feitas.",
     "Salt water pulls fresh water through the half-open wall, and water goes on until both sides are well-balanced. "
     "A long-lasting drought makes water salty, so water-loving plants wilt although water stands around their roots.",
 )
+PORTUGUESE = (
+    "A cidade cresce sem plano e as pessoas mais pobres moram longe do trabalho. Portanto, o governo deveria investir "
+    "em transporte público, pois o tempo perdido todos os dias prejudica a saúde e a educação das famílias. Além "
+    "disso, as escolas precisam de bibliotecas abertas à noite, e a imprensa deve acompanhar as promessas feitas.",
+)
+CORPUS = (*ENGLISH, *PORTUGUESE)
 
 
 @pytest.mark.parametrize("name", [*HONEST, *FORGED])
 def test_every_kind_of_quote_gets_its_verdict(name: str) -> None:
     kind, must_hold = (HONEST | FORGED)[name], name in HONEST
     rng = random.Random(name)
-    pairs = [kind(rng, " ".join(rng.sample(CORPUS, rng.randint(1, 3)))) for _ in range(300)]
+    languages = (ENGLISH, PORTUGUESE)
+    pairs = [kind(rng, " ".join(rng.sample(of, rng.randint(1, len(of))))) for of in languages for _ in range(150)]
     wrong = [pair for pair in pairs if pair and stands(pair[1], pair[0]) is not must_hold]
     assert sum(pair is not None for pair in pairs) >= 10
-    # A word split at random may fall into a word of negation, which is never glued: pas s, gover no.
-    assert len(wrong) <= (6 if name.startswith("split_") and must_hold else 0), wrong[:3]
+    # What is split or joined at random may be a word, which a slip never makes: pas s, salt water.
+    assert len(wrong) <= (6 if name in ("split_word", "split_in_text", "joined_words") else 0), wrong[:3]
 
 
 def stands(quote: str, text: str) -> bool:
@@ -151,6 +155,30 @@ def is_at_edges(quote: str, text: str) -> bool:
 def test_examples(quote: str, found: str | None) -> None:
     span = find(quote, TEXT)
     assert (None if span is None else TEXT[span.start : span.end]) == found
+
+
+@pytest.mark.parametrize(
+    ("stops", "found"), [("", True), (".", True), (". So it is.", False), ("! Yes! Really!", False)]
+)
+def test_an_ellipsis_leaves_out_one_end_of_a_sentence_at_most(stops: str, found: bool) -> None:
+    text = f"The plant uses light energy{stops} And it makes sugar from water."
+    assert (find("The plant uses … makes sugar", text) is not None) is found
+
+
+@pytest.mark.parametrize(("length", "found"), [(MAX_GAP, True), (MAX_GAP + 1, False)])
+def test_an_ellipsis_leaves_out_so_many_characters_at_most(length: int, found: bool) -> None:
+    text = f"The plant uses{' the light'.ljust(length, '.')}and it makes sugar."
+    assert (find("plant uses … and it makes", text) is not None) is found
+
+
+def test_a_quote_across_hidden_characters_spans_them_in_the_stored_text() -> None:
+    text = "It\u200b is in\u00ad\ncorrect that CO₂ is needed."
+    span = find("is incorrect that CO2", text)
+    assert span is not None
+    assert text[span.start : span.end] == "is in\u00ad\ncorrect that CO₂"
+    assert find("correct that CO2", text) is None
+    sentence = next(unit for unit in units(text) if unit.kind == "sentence")
+    assert find("correct that CO2", text, sentence.start, sentence.end) is None
 
 
 def test_a_quote_that_holds_an_ellipsis_itself_is_found_as_it_stands() -> None:
