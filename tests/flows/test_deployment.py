@@ -150,8 +150,7 @@ def test_a_failing_checkpoint_sets_its_automation_off(guided: Guided, tmp_path: 
         found = guided.api.post("events/filter", json={"filter": named}).raise_for_status().json()["events"]
         return [event["resource"]["prefect.resource.name"] for event in found]
 
-    _until(names)
-    assert "rubricflow checkpoint failed" in names()
+    _until(lambda: "rubricflow checkpoint failed" in names())
 
 
 def _answers(api: httpx.Client) -> bool:
