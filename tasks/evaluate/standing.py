@@ -50,7 +50,7 @@ def standing(
     baselines = [TEXT] if TEXT in rows and rows[TEXT].notna().any() else []
     baselines += [LENGTH] if LENGTH in rows and rows[LENGTH].notna().all() else []
     columns = ["calibrated", "raw", *baselines, *(name for name in rows.columns if name.startswith(OTHER))]
-    alone = []
+    alone: list[str] = []
     for column in columns:
         scored = rows[rows[column].notna()]
         rows, alone = (scored, alone) if len(scored) else (rows, [*alone, column])
