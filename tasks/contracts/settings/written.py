@@ -26,7 +26,7 @@ SHOWN = 20
 LARGEST = 4 << 20
 """The size of a file in characters, every alias written out, and _NODE more for each value."""
 DEEPEST = 100
-"""How deep lists and mappings may stand in each other."""
+"""How deep lists and mappings may be nested."""
 _NODE = 32
 _DIGITS = 300
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
@@ -69,7 +69,7 @@ class _Loader(yaml.SafeLoader):
         event, before = cast(yaml.Event, self.peek_event()), self._size  # type: ignore[no-untyped-call]
         self._depth += 1
         if self._depth > DEEPEST:
-            raise _fault_at(event.start_mark, f"lists and mappings stand in each other more than {DEEPEST} deep")
+            raise _fault_at(event.start_mark, f"lists and mappings are nested more than {DEEPEST} deep")
         node = super().compose_node(parent, index)
         self._depth -= 1
         if isinstance(event, yaml.AliasEvent):
