@@ -7,7 +7,6 @@ things are code's, and so is the contract: as many levels as asked for, ids that
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from tasks.llm.backend import Backend
 from tasks.llm.extract import extract
 from tasks.llm.reply_store import Replies
 from tasks.llm.request import Message, Reply, Request
-from tasks.llm.schema import record, several, text
+from tasks.llm.schema import compact, form, record, several, text
 from tasks.text.fold import folded
 from tasks.text.templates import Templates
 
@@ -40,6 +39,13 @@ _LONGEST = 2_000
 """Characters of a question, its material or its answer that are shown."""
 _TOKENS, _TOKENS_PER_LEVEL = 512, 60
 """What a proposal takes: names and definitions, and a descriptor."""
+_EXAMPLE = {
+    "id": "REASONS",
+    "name": "Reasons",
+    "definition": "How well the answer supports what it claims.",
+    "evidence": "span_level",
+    "levels": ["claims without a reason", "names a reason", "shows how the reason leads to the claim"],
+}
 _PROMPTS = Templates(Path(__file__).with_name("prompts"))
 
 
@@ -96,6 +102,7 @@ def as_yaml(rubric: Rubric) -> str:
 def request(brief: Brief, sampling: Sampling, structured: bool) -> Request:
     """The request for one inventory; the reply may be as long as its levels need."""
     low, high, step = brief.scale.bounds
+    contract = schema(brief)
     shown = "\n".join(f"| {line}" for line in _questions(brief.items[:QUESTIONS]))
     rubric = f"\nThe rubric that graders were given:\n{brief.text}\n" if brief.text.strip() else ""
     values = {
@@ -106,9 +113,9 @@ def request(brief: Brief, sampling: Sampling, structured: bool) -> Request:
         "questions": shown,
         "count": str(brief.concepts),
         "levels": str(brief.levels),
-        "shape": json.dumps(_shape(brief.levels), ensure_ascii=False),
+        "shape": form(contract),
+        "example": compact(_EXAMPLE),
     }
-    contract = schema(brief)
     tokens = _TOKENS + _TOKENS_PER_LEVEL * brief.concepts * (brief.levels + 2)
     longest = max(sampling.longest, tokens)
     return Request(
@@ -126,14 +133,14 @@ def schema(brief: Brief) -> dict[str, Any]:
     """The contract, `{"groups": [{"name", "concepts": [{"id", "name", "definition", "evidence", "levels"}]}]}`."""
     concept = record(
         {
-            "id": {"type": "string", "pattern": _ID},
-            "name": text(60),
-            "definition": text(300),
+            "id": {"type": "string", "pattern": _ID, "description": "id"},
+            "name": text(60, "name"),
+            "definition": text(300, "sentence"),
             "evidence": {"type": "string", "enum": list(TYPES)},
-            "levels": several(text(160), brief.levels, brief.levels),
+            "levels": several(text(160, "descriptor"), brief.levels, brief.levels),
         }
     )
-    group = record({"name": text(60), "concepts": several(concept, 1, brief.concepts)})
+    group = record({"name": text(60, "name"), "concepts": several(concept, 1, brief.concepts)})
     return record({"groups": several(group, 1, MOST_GROUPS)})
 
 
@@ -160,13 +167,6 @@ def _questions(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             if content := item.get(key):
                 first, *others = str(content)[:_LONGEST].splitlines()
                 yield from (f"{name}: {first}", *others)
-
-
-def _shape(levels: int) -> dict[str, Any]:
-    """An example of the contract, for models that are not held to its schema."""
-    concept = {"id": "<id>", "name": "<name>", "definition": "<sentence>", "evidence": "<type>"}
-    descriptors = [f"<descriptor of level {level}>" for level in range(levels)]
-    return {"groups": [{"name": "<name>", "concepts": [concept | {"levels": descriptors}]}]}
 
 
 def _rubric(brief: Brief, groups: list[dict[str, Any]]) -> Rubric:
@@ -214,6 +214,8 @@ def _problems(brief: Brief, rubric: Rubric) -> Iterator[str]:
         for value in sorted(value for value, count in counts.items() if count > 1):
             yield f"two concepts have the same {name}: {value[:80]}"
     for concept in concepts:
+        if concept.levels == tuple(_EXAMPLE["levels"]):
+            yield f"concept {concept.id[:40]} is the example of another data set"
         if not re.fullmatch(_ID, concept.id):
             yield f"'{concept.id[:40]}' is no id of at most 16 letters and digits"
         if len(concept.levels) != brief.levels:

@@ -4,13 +4,13 @@ cannot close, whatever they say."""
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tasks.contracts.bundle import Criterion
 from tasks.graph.subject import GraphSubject
+from tasks.llm.schema import compact
 from tasks.text.templates import Templates
 
 PROMPTS = Templates(Path(__file__).with_name("prompts"))
@@ -39,7 +39,7 @@ def fenced(title: str, text: str) -> str:
 
 def lines(records: Iterable[Mapping[str, Any]]) -> str:
     """Records as fenced lines of JSON: no text in them can begin a line."""
-    return fenced("LIST", "\n".join(json.dumps(record, ensure_ascii=False).translate(_BREAKS) for record in records))
+    return fenced("LIST", "\n".join(compact(record).translate(_BREAKS) for record in records))
 
 
 def wording(criterion: Criterion) -> str:

@@ -7,6 +7,7 @@ The reply store keeps the probabilities and not the tokens, which take some fort
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -74,15 +75,15 @@ def places(request: Request, text: str) -> dict[str, Place]:
 @lru_cache(maxsize=1024)
 def _choices(schema: Same[Mapping[str, Any]]) -> dict[Path, tuple[str, ...]]:
     """Path → spellings of the values that a contract admits there, for all places with a few plain values."""
-    choices: dict[Path, tuple[str, ...]] = {}
+    admitted = defaultdict[Path, set[Any]](set)
     todo: list[tuple[Path, Mapping[str, Any]]] = [((), schema.value)]
     while todo:
         path, node = todo.pop()
+        todo += [(path, kind) for kind in node.get("anyOf", ())]
         todo += [((*path, name), member) for name, member in node.get("properties", {}).items()]
-        values = _values(node)
-        if 1 < len(values) <= _MOST:
-            choices[path] = tuple(json.dumps(value) for value in sorted(values))
-    return choices
+        admitted[path].update(_values(node))
+    few = {path: sorted(values) for path, values in admitted.items() if 1 < len(values) <= _MOST}
+    return {path: tuple(map(json.dumps, values)) for path, values in few.items()}
 
 
 def _values(node: Mapping[str, Any]) -> Sequence[Any]:

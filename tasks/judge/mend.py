@@ -25,6 +25,7 @@ MAX_PREVIOUS = 4_000
 """Characters of the reply that a repair shows."""
 _ROLES: Mapping[Kind, Role] = MappingProxyType({"contract": "contract_repair", "semantic": "semantic_repair"})
 _WORDS = (
+    ("unreadable:repeats_example", "it repeats the example or the form, and not the response"),
     ("unreadable", "no JSON object with the required fields could be read ({what})"),
     ("ambiguous", "the reply holds several objects with the required fields that differ: give yours alone"),
     ("quoted", "the object stands in the response, so that it cannot count as yours"),
@@ -98,5 +99,7 @@ def _in_words(violation: str) -> str:
     name = " ".join(field.split()) or "it"
     if "_off_" in kind or kind.startswith("off_"):
         return f"the value of {name} is outside its range"
-    pattern = next((words for start, words in _WORDS if kind.startswith(start)), kind.replace("_", " ") + ": {what}")
+    pattern = next(
+        (words for start, words in _WORDS if violation.startswith(start)), kind.replace("_", " ") + ": {what}"
+    )
     return pattern.replace("{what}", name)

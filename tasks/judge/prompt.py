@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.protocols import PROTOCOLS
+from tasks.judge import schema as contract
 from tasks.judge.unit_names import PLAIN, UnitNames, names_of
 from tasks.llm.request import Message, Same
 from tasks.text.templates import Templates
@@ -40,19 +42,21 @@ def system(
     traits: Sequence[Trait] = (),
     name: str | None = None,
     *,
+    schema: Mapping[str, Any] | None = None,
     reference: str | None = None,
     examples: str = "",
 ) -> str:
     """The part that is the same, byte for byte, for every response of an item.
 
-    traits: those to be scored; name: of the template, the protocol's own where not given; reference: the model answer,
-    and examples: worked ones, for templates that show them.
+    traits: those to be scored; name: of the template, the protocol's own where not given; schema: of the answer, whose
+    form is shown; reference: the model answer, and examples: worked ones, for templates that show them.
     """
     protocol, prose, units = bundle.protocol, bundle.text.strip(), names_of(Same(bundle))
     # Prose speaks of all traits: one alone is shown it where nothing else says what its scores look like.
     is_described = criteria and all(trait.anchors for trait in traits)
     anchored = [trait for trait in bundle.traits if trait.anchors]
     statements = [_statement(criterion, protocol.show_weights) for criterion in criteria]
+    leaf = contract.example_prefix(bundle)
     values = {
         "question": question,
         "context": under("Material that belongs to the question:", context),
@@ -66,8 +70,11 @@ def system(
         "reference": under("Reference answer:", reference),
         "examples": examples,
         "units": units.forms(),
-        "first_unit": units.name("s1"),
-        "second_unit": units.name("s2"),
+        "form": contract.shown(schema, units) if schema else "",
+        "leaf": leaf,
+        "leaves": " ".join(f"[{units.name(f's{n}')}] {sentence}" for n, sentence in enumerate(contract.EXAMPLE, 1)),
+        "example_points": contract.example(leaf, (2, 0, 0, 0), units),
+        "example_concepts": contract.example(leaf, (1, 2), units),
     }
     demanded = "evidence" if any(c.evidence != "none" for c in criteria) else "bare"  # as `schema.fields` has it
     return fill(name or _name_of(protocol), values, speaking(values) | {demanded})
@@ -91,9 +98,11 @@ def opening(
     context: str | None,
     reference: str | None = None,
     name: str = "",
+    schema: Same[Mapping[str, Any]] | None = None,
 ) -> Message:
     """`system` as the message that opens every request about an item."""
-    text = system(bundle.value, criteria.value, question, context, name=name or None, reference=reference)
+    shape = schema.value if schema else None
+    text = system(bundle.value, criteria.value, question, context, name=name or None, schema=shape, reference=reference)
     return Message("system", text.rstrip("\n"))
 
 

@@ -1,9 +1,10 @@
 """The judging contract as JSON Schema, generated from the bundle.
 
 Shapes: a checklist `{"decisions": {criterion: {"diagnostic", "level", "evidence": [{"unit", "quote"}]}}}`, in which
-every criterion asked for stands exactly once; in the same way answers `{"answers": {criterion: "yes" or "no"}}`,
-components `{"components": {criterion: text or null}}` and traits `{"traits": {trait: {"score", "evidence"}}}`; and one
-stated score `{"rationale", "score"}`. Strings are bounded, so that a model that is held to the schema ends.
+every criterion asked for stands exactly once, with a quote where its level needs one; in the same way answers
+`{"answers": {criterion: "yes" or "no"}}`, components `{"components": {criterion: text or null}}` and traits
+`{"traits": {trait: {"score", "evidence"}}}`; and one stated score `{"rationale", "score"}`. Strings are bounded, so
+that a model that is held to the schema ends.
 
 What a quote may cite stands once in a schema, under `$defs`: `citing` lists there the units of one response, so that a
 model that is held to it cannot cite another one.
@@ -18,7 +19,9 @@ from typing import Any
 from tasks.contracts.bundle import Bundle, Criterion, EvidenceType, Scale, Trait
 from tasks.judge.unit_names import UnitNames
 from tasks.llm.request import Same
-from tasks.llm.schema import record
+from tasks.llm.schema import compact, form, record, several, text
+from tasks.text.fold import folded
+from tasks.text.tokens import words
 from tasks.text.units import Unit
 
 MAX_QUOTE = 400
@@ -33,8 +36,15 @@ MAX_NAME = 40
 MOST_LISTED = 500
 """Of a kind with more units the schema says only how they are called: a list of many thousands would be the grammar."""
 
-_PROSE = {"type": "string", "maxLength": MAX_PROSE}
-_QUOTE = {"type": "string", "minLength": 1, "maxLength": MAX_QUOTE}
+WORDS = "exact words"
+"""What a form shows in place of a quote."""
+EXAMPLE = ("There is chlorophyll inside the leaf.", "Plants need it to grow.")
+"""The sentences of the response in the worked examples of prompts."""
+_COPIED = tuple(words(folded(copied)) for copied in (*EXAMPLE, WORDS))
+
+PROSE = {"type": "string", "maxLength": MAX_PROSE, "description": "two sentences at most"}
+QUOTE = text(MAX_QUOTE, WORDS)
+_DIAGNOSTIC = text(MAX_PROSE, "what shows it in the whole response")
 _UNNAMED = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
 
 
@@ -51,7 +61,7 @@ def holistic(bundle: Bundle) -> dict[str, Any]:
 
 def stated(scale: Scale) -> dict[str, Any]:
     """Schema of one score on a scale with its rationale."""
-    return record({"rationale": _PROSE, "score": _number(scale)})
+    return record({"rationale": PROSE, "score": _number(scale)})
 
 
 def answers(criteria: Sequence[Criterion]) -> dict[str, Any]:
@@ -62,14 +72,55 @@ def answers(criteria: Sequence[Criterion]) -> dict[str, Any]:
 
 def components(criteria: Sequence[Criterion]) -> dict[str, Any]:
     """Schema of what is found in a response for each of these criteria; null for nothing."""
-    text_or_nothing = {"anyOf": [{"type": "string", "minLength": 1, "maxLength": MAX_QUOTE}, {"type": "null"}]}
+    text_or_nothing = {"anyOf": [text(MAX_QUOTE, "words of the response"), {"type": "null"}]}
     return record({"components": record({criterion.id: text_or_nothing for criterion in criteria})})
 
 
 def traits(judged: Sequence[Trait]) -> dict[str, Any]:
-    """Schema of a score with its quotes for each of these traits."""
-    scored = {trait.id: record({"score": _number(trait), "evidence": _evidence("unit")}) for trait in judged}
+    """Schema of a score with its quotes for each of these traits; a score above the lowest has one."""
+    scored = {trait.id: _supported("score", _steps(trait), "unit") for trait in judged}
     return _open(record({"traits": record(scored)}), {"unit"} if judged else set())
+
+
+def shown(schema: Mapping[str, Any], names: UnitNames) -> str:
+    """The form of a contract, as a prompt shows it."""
+    return form(schema, dict.fromkeys(schema.get("$defs", ()), names.forms()))
+
+
+def example_prefix(bundle: Bundle) -> str:
+    """What the ids in a worked example begin with: with what no id of the rubric begins, so that an example that is
+    repeated decides nothing."""
+    criteria = (*bundle.criteria, *bundle.composites)
+    prefix, ids = "LEAF", [name.casefold() for name in (*(c.id for c in criteria), *(t.id for t in bundle.traits))]
+    while any(name.startswith(prefix.casefold()) for name in ids):
+        prefix = f"_{prefix}"
+    return prefix
+
+
+def example(prefix: str, levels: Sequence[int], names: UnitNames) -> str:
+    """The answer of a worked example: these levels, those above 0 each with a sentence of `EXAMPLE`."""
+    quotes = iter(enumerate(EXAMPLE, 1))
+    decisions = {}
+    for number, level in enumerate(levels, 1):
+        cited = [next(quotes)] if level else []
+        evidence = [{"unit": names.name(f"s{place}"), "quote": quote} for place, quote in cited]
+        decisions[f"{prefix}{number}"] = {"level": level, "evidence": evidence}
+    return compact({"decisions": decisions})
+
+
+def repeats_example(artifact: object, response: str) -> bool:
+    """Whether an artifact holds words of a worked example or of a form that the response does not hold: who quotes the
+    prompt in place of the response has not judged it."""
+    if isinstance(artifact, str):
+        said = words(folded(artifact))
+        return any(_holds(copied, said) for copied in _COPIED) and not _holds(words(folded(response)), said)
+    parts = artifact.values() if isinstance(artifact, dict) else artifact if isinstance(artifact, list) else ()
+    return any(repeats_example(part, response) for part in parts)
+
+
+def _holds(text: Sequence[str], said: Sequence[str]) -> bool:
+    """Whether words, two or more, stand in a text one after the other."""
+    return len(said) > 1 and f" {' '.join(said)} " in f" {' '.join(text)} "
 
 
 def citing(schema: Mapping[str, Any], units: Sequence[Unit], names: UnitNames) -> Mapping[str, Any]:
@@ -109,9 +160,19 @@ def _cites(evidence: EvidenceType) -> str:
     return "sentence" if evidence == "local_quote" else "unit"
 
 
-def _evidence(cited: str) -> dict[str, Any]:
-    quote = record({"unit": {"$ref": f"#/$defs/{cited}"}, "quote": _QUOTE})
-    return {"type": "array", "maxItems": MAX_QUOTES, "items": quote}
+def _supported(name: str, steps: Sequence[float], cited: str, is_diagnosed: bool = False) -> dict[str, Any]:
+    """Schema of one of these steps with its quotes, of which the lowest alone may have none, and of a diagnostic
+    statement before it."""
+    kind = "integer" if all(isinstance(step, int) for step in steps) else "number"
+    before = {"diagnostic": _DIAGNOSTIC} if is_diagnosed else {}
+    kinds = []
+    for of, least in ((steps[:1], 0), (steps[1:], 1)):
+        kinds.append(record({**before, name: {"type": kind, "enum": [*of]}, "evidence": _quotes(cited, least)}))
+    return {"anyOf": kinds}
+
+
+def _quotes(cited: str, fewest: int) -> dict[str, Any]:
+    return several(record({"unit": {"$ref": f"#/$defs/{cited}"}, "quote": QUOTE}), fewest, MAX_QUOTES)
 
 
 def _open(schema: dict[str, Any], cited: set[str]) -> dict[str, Any]:
@@ -128,14 +189,23 @@ def fields(criterion: Criterion) -> list[str]:
 
 
 def _decision(criterion: Criterion) -> dict[str, Any]:
-    level = {"type": "integer", "enum": list(range(len(criterion.levels)))}
-    members = {"evidence": _evidence(_cites(criterion.evidence)), "diagnostic": _PROSE, "level": level}
-    return record({name: members[name] for name in fields(criterion)})
+    levels, cited = range(len(criterion.levels)), _cites(criterion.evidence)
+    if criterion.evidence in ("local_quote", "span_level", "global_diagnostic"):
+        return _supported("level", levels, cited, criterion.evidence == "global_diagnostic")
+    stated = {"level": {"type": "integer", "enum": [*levels]}}
+    return record(stated if criterion.evidence == "none" else {**stated, "evidence": _quotes(cited, 0)})
 
 
 def _number(scale: Scale) -> dict[str, Any]:
     """A score on the steps of a scale."""
-    if scale.step == 1 and scale.min.is_integer():
+    steps = _steps(scale)
+    if isinstance(steps[0], int):
         return {"type": "integer", "minimum": scale.min, "maximum": scale.max}
+    return {"type": "number", "enum": steps}
+
+
+def _steps(scale: Scale) -> list[float]:
+    """The scores of a scale, whole numbers where they are one apart."""
     # `multipleOf` counts from 0 and not from the lowest score, and 0.3 is no multiple of 0.1 in floating point.
-    return {"type": "number", "enum": [round(scale.min + scale.step * i, 12) for i in range(scale.levels)]}
+    steps = [round(scale.min + scale.step * i, 12) for i in range(scale.levels)]
+    return [int(step) for step in steps] if scale.step == 1 and scale.min.is_integer() else steps

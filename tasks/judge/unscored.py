@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tasks.judge.schema import repeats_example
 from tasks.llm.ask import Checked, RequestOutcome
 from tasks.llm.extract import Found, Serves, find
 from tasks.llm.request import Reply, Request
@@ -19,10 +20,11 @@ NOT_READ = frozenset({"unreadable", *_WHOSE})
 def verdict_in(
     request: Request, reply: Reply, itemised: frozenset[str] = frozenset(), serves: Serves | None = None
 ) -> Found:
-    """The judge's own verdict in a reply, see `tasks.llm.extract.find`. serves: where other objects than those with all
-    keys of the request do."""
+    """The judge's own verdict in a reply, see `tasks.llm.extract.find`; none, as `repeats_example`, in one that gives
+    the prompt's example back. serves: where other objects than those with all keys of the request do."""
     wanted = serves or request.keys.issubset
-    return find(reply.text, wanted, itemised, request.data.text)
+    found = find(reply.text, wanted, itemised, request.data.text)
+    return Found(None, "repeats_example") if repeats_example(found.artifact, request.data.text) else found
 
 
 def unread(note: str | None) -> str:

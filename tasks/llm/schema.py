@@ -1,14 +1,27 @@
-"""The pieces of a contract's JSON Schema: everything bounded, nothing beside it."""
+"""The pieces of a contract's JSON Schema: everything bounded, nothing beside it.
+
+And the one form of JSON in which prompts show a contract and engines hold a model to it: compact, without a blank
+outside strings. A small model that is shown blanks which its grammar forbids ends lists where they should begin.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from itertools import chain, islice
 from typing import Any
 
+_SHOWN = 8
+"""Members of one shape that a form shows in full."""
+BLANKS = ("\n" * 20, "\t" * 20, " \n" * 20, " " * 200)
+"""Where a reply is cut: a weak model whose grammar lets blanks in may write nothing else to its end. The published API
+takes four."""
+_BOUNDS = frozenset({"minLength", "maxLength", "minItems", "maxItems", "minimum", "maximum", "pattern"})
 
-def text(longest: int) -> dict[str, Any]:
-    """Schema of a text that is not empty and ends."""
-    return {"type": "string", "minLength": 1, "maxLength": longest}
+
+def text(longest: int, shown: str = "text") -> dict[str, Any]:
+    """Schema of a text that is not empty and ends. shown: what stands in its place in a form."""
+    return {"type": "string", "minLength": 1, "maxLength": longest, "description": shown}
 
 
 def record(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,3 +32,60 @@ def record(properties: Mapping[str, Any]) -> dict[str, Any]:
 def several(item: Mapping[str, Any], fewest: int, most: int) -> dict[str, Any]:
     """Schema of a list."""
     return {"type": "array", "items": item, "minItems": fewest, "maxItems": most}
+
+
+def compact(value: object) -> str:
+    """A value as JSON in the one form."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def form(schema: Mapping[str, Any], of_refs: Mapping[str, str] | None = None) -> str:
+    """What keeps a schema, as a prompt shows it: compact JSON with placeholders. Of many members the first are shown.
+
+    of_refs: placeholder of what stands under `$defs`, by name.
+    """
+    if "$ref" in schema:
+        return f'"<{(of_refs or {})[schema["$ref"].rpartition("/")[2]]}>"'
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(form(kind, of_refs) for kind in schema["anyOf"]))
+    match schema.get("type"):
+        case "object":
+            properties = schema["properties"]
+            shown = [f"{compact(name)}:{form(of, of_refs)}" for name, of in islice(properties.items(), _SHOWN)]
+            return f"{{{','.join([*shown, *['...'] * (len(properties) > _SHOWN)])}}}"
+        case "array":
+            return f"[{','.join([form(schema['items'], of_refs)] * max(1, schema.get('minItems', 1)))}]"
+        case "string" if "enum" in schema:
+            return " or ".join(map(compact, schema["enum"]))
+        case "string":
+            return f'"<{schema["description"]}>"'
+        case "null":
+            return "null"
+        case _:
+            return "<number>"
+
+
+def plain(schema: Any) -> Any:
+    """A schema within what the strictest servers take: without bounds, and with one record in place of several that
+    begin alike. It admits all that the schema does, and more: what it no longer says is left to the reply's reader."""
+    if isinstance(schema, list):
+        return [plain(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kinds = schema.get("anyOf", ())
+    if kinds and all("properties" in kind for kind in kinds):
+        merged = {name: plain(_joined([kind["properties"][name] for kind in kinds])) for name in kinds[0]["properties"]}
+        return record(merged)
+    return {name: plain(part) for name, part in schema.items() if name not in _BOUNDS or not _is_keyword(part)}
+
+
+def _is_keyword(part: object) -> bool:
+    """Whether what stands under a keyword's name is its value, and not the schema of a member of that name."""
+    return not isinstance(part, dict)
+
+
+def _joined(members: list[dict[str, Any]]) -> dict[str, Any]:
+    """Schema of a member that may be any of these, all of one type."""
+    if all("enum" in member for member in members):
+        return {**members[-1], "enum": list(dict.fromkeys(chain.from_iterable(member["enum"] for member in members)))}
+    return next(member for member in members if "enum" not in member)

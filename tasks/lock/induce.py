@@ -6,7 +6,6 @@ the order of things are code's. Traits that the author gave stay as they are.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, cast, get_args
@@ -19,7 +18,7 @@ from tasks.contracts.settings.study import Induce
 from tasks.llm.ask import Checked
 from tasks.llm.extract import extract
 from tasks.llm.request import Reply, Request
-from tasks.llm.schema import record, several, text
+from tasks.llm.schema import form, record, several, text
 from tasks.lock.contract import PROMPTS, RubricBrief, request
 from tasks.lock.rubric import broken
 
@@ -48,6 +47,7 @@ def induction(
     are printed with the highest score first.
     """
     low, high, step = rubric.scale.bounds
+    contract = schema(rubric, plan.criteria)
     longest = max(sampling.longest, _TOKENS + _TOKENS_PER_ITEM * plan.criteria)
     drawing = sampling.model_copy(update={"seed": plan.seed, "temperature": plan.temperature, "max_tokens": longest})
     values = {
@@ -57,10 +57,10 @@ def induction(
         "material": _material(question, context),
         "traits": "\n".join(_trait_lines(rubric, descending)),
         "count": str(plan.criteria),
-        "shape": json.dumps(_shape(rubric), ensure_ascii=False),
+        "shape": form(contract),
     }
     brief = RubricBrief("induce", rubric, plan.criteria, plan.seed)
-    return request(brief, PROMPTS.fill("induce", values), schema(rubric, plan.criteria), drawing, structured)
+    return request(brief, PROMPTS.fill("induce", values), contract, drawing, structured)
 
 
 def schema(rubric: Rubric, criteria: int) -> dict[str, Any]:
@@ -71,16 +71,16 @@ def schema(rubric: Rubric, criteria: int) -> dict[str, Any]:
     """
     item = record(
         {
-            "text": text(240),
+            "text": text(240, "statement"),
             "evidence": {"type": "string", "enum": list(TYPES)},
-            "levels": record({name: text(160) for name in LEVELS}),
+            "levels": record({name: text(160, "few words") for name in LEVELS}),
         }
     )
     items = several(item, 1, criteria)
     if rubric.traits:
         return record({"traits": record({trait.id: record({"items": items}) for trait in rubric.traits})})
     anchors = record({name: text(240) for name in _anchored(rubric)})
-    trait = record({"name": text(60), "anchors": anchors, "items": items})
+    trait = record({"name": text(60, "name"), "anchors": anchors, "items": items})
     return record({"traits": several(trait, 1, MOST_TRAITS)})
 
 
@@ -187,11 +187,3 @@ def _trait_lines(rubric: Rubric, descending: bool) -> Iterator[str]:
         yield f"- {trait.id}: {trait.name}, {trait.min:g} to {trait.max:g}"
         for anchor in reversed(trait.anchors) if descending else trait.anchors:
             yield f"  {anchor.score:g}: {anchor.text}"
-
-
-def _shape(rubric: Rubric) -> dict[str, Any]:
-    """An example of the contract, for models that are not held to its schema."""
-    item = {"text": "<statement>", "evidence": "<type>", "levels": dict.fromkeys(LEVELS, "<few words>")}
-    if rubric.traits:
-        return {"traits": {trait.id: {"items": [item]} for trait in rubric.traits}}
-    return {"traits": [{"name": "<name>", "anchors": dict.fromkeys(_anchored(rubric), "<text>"), "items": [item]}]}

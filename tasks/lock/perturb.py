@@ -6,7 +6,6 @@ model, or the rewording of tasks/lock/offline.py.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ from tasks.contracts.settings.engine import Sampling
 from tasks.llm.ask import Checked
 from tasks.llm.extract import extract
 from tasks.llm.request import Reply, Request
-from tasks.llm.schema import record, several, text
+from tasks.llm.schema import compact, record, several, text
 from tasks.lock.bands import reversed_bands
 from tasks.lock.contract import PROMPTS, RubricBrief, request
 from tasks.lock.rubric import broken
@@ -36,7 +35,7 @@ def order_turned(rubric: Rubric) -> Rubric:
 
 def paraphrase(rubric: Rubric, sampling: Sampling, structured: bool = True) -> Request:
     """The request that puts a rubric into other words."""
-    wording = json.dumps(words(rubric), ensure_ascii=False)
+    wording = compact(words(rubric))
     room = max(sampling.longest, _TOKENS + len(wording) // _CHARACTERS_PER_TOKEN)
     brief = RubricBrief("paraphrase", rubric, 0, sampling.seed)
     longer = sampling.model_copy(update={"max_tokens": room})

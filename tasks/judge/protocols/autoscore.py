@@ -38,13 +38,13 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
     """The request for the components, or for the score in view of them; only who scores is shown anything beside."""
     name = "autoscore_extract" if part == EXTRACT else "autoscore"
     bundle = case.bundle
-    rubric = Same(bundle), Same(bundle.criteria)
-    system = prompt.opening(*rubric, case.question, case.context, case.reference_answer, name)
+    rubric, shape = (Same(bundle), Same(bundle.criteria)), schema(bundle, part)
+    system = prompt.opening(*rubric, case.question, case.context, case.reference_answer, name, Same(shape))
     if part == EXTRACT:
-        return build(case, part, rater, system, schema(bundle, part), KEYS, role="extract")
+        return build(case, part, rater, system, shape, KEYS, role="extract")
     components = prompt.components(before[0].call.value or {})
     keys = contract.HOLISTIC_KEYS
-    return build(case, part, rater, system, schema(bundle, part), keys, shown=shown, task=components)
+    return build(case, part, rater, system, shape, keys, shown=shown, task=components)
 
 
 def check(request: Request, reply: Reply) -> Checked[Any]:

@@ -20,6 +20,7 @@ from tasks.judge.score import Scored, conflicts, expected_share, round_half_up, 
 from tasks.judge.unscored import reason_of, verdict_in
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.request import Message, Reply, Request, Same
+from tasks.llm.schema import record
 
 KEYS = frozenset({"levels", "score", "probability"})
 _NOTHING = Message("system", "")
@@ -114,12 +115,7 @@ def _schema(bundle: Same[Bundle], criteria: Same[tuple[Criterion, ...]]) -> dict
     score = {"type": "number", "minimum": bundle.value.scale.min, "maximum": bundle.value.scale.max}
     levels = {c.id: {"type": "integer", "minimum": 0, "maximum": c.top} for c in criteria.value}
     share = {"type": "number", "minimum": 0, "maximum": 1}
-    return _closed({"levels": _closed(levels), "score": score, "probability": share})
-
-
-def _closed(properties: dict[str, Any]) -> dict[str, Any]:
-    """An object with exactly these."""
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return record({"levels": record(levels), "score": score, "probability": share})
 
 
 def _problem(levels: Mapping[str, Any], criterion: Criterion) -> str | None:

@@ -26,8 +26,10 @@ _ANSWERS = (contract.NO, contract.YES)
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for yes or no to each criterion."""
-    system = prompt.opening(Same(case.bundle), Same(part.criteria), case.question, case.context)
-    return build(case, part, rater, system, schema(case.bundle, part), KEYS, shown=shown)
+    shape = schema(case.bundle, part)
+    rubric = Same(case.bundle), Same(part.criteria)
+    system = prompt.opening(*rubric, case.question, case.context, schema=Same(shape))
+    return build(case, part, rater, system, shape, KEYS, shown=shown)
 
 
 def check(request: Request, reply: Reply) -> Checked[Any]:

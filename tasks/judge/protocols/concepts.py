@@ -3,7 +3,6 @@ appendix C.2). The contract is that of rulers; the reference answer and worked e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -21,6 +20,7 @@ from tasks.judge.unscored import verdict_in
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.extract import said, stands_in
 from tasks.llm.request import Message, Reply, Request, Same
+from tasks.llm.schema import compact
 from tasks.text.quotes import find
 from tasks.text.units import units
 
@@ -69,7 +69,7 @@ def _as_json(request: Request, reply: Reply) -> Reply:
         return reply
     if any(stands_in(_line(name, decision), response) for name, decision in decisions.items()):
         return reply
-    return replace(reply, text=json.dumps({"decisions": decisions}, ensure_ascii=False))
+    return replace(reply, text=compact({"decisions": decisions}))
 
 
 def _line(concept: str, decision: Mapping[str, Any]) -> str:
@@ -88,7 +88,10 @@ def _opening(
     """What all responses of an item share."""
     examples = enumerate(bundle.value.examples, 1)
     shown = "".join(_example(number, example, criteria.value, names_of(bundle)) for number, example in examples)
-    text = prompt.system(bundle.value, criteria.value, question, context, reference=reference, examples=shown)
+    schema = contract.checklist(criteria.value)
+    text = prompt.system(
+        bundle.value, criteria.value, question, context, schema=schema, reference=reference, examples=shown
+    )
     return Message("system", text.rstrip("\n"))
 
 
@@ -101,7 +104,7 @@ def _example(number: int, example: Example, criteria: tuple[Criterion, ...], nam
         "question": example.question,
         "reference": reference,
         "response": prompt.response(example.response, units(example.response), names),
-        "answer": json.dumps({"decisions": decisions}, ensure_ascii=False),
+        "answer": compact({"decisions": decisions}),
     }
     return prompt.fill("example", values)
 

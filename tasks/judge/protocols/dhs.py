@@ -25,10 +25,9 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the holistic score."""
-    system = prompt.opening(
-        Same(case.bundle), Same(case.bundle.criteria), case.question, case.context, case.reference_answer
-    )
-    return build(case, part, rater, system, schema(case.bundle, part), contract.HOLISTIC_KEYS, shown=shown)
+    rubric, shape = (Same(case.bundle), Same(case.bundle.criteria)), schema(case.bundle, part)
+    system = prompt.opening(*rubric, case.question, case.context, case.reference_answer, schema=Same(shape))
+    return build(case, part, rater, system, shape, contract.HOLISTIC_KEYS, shown=shown)
 
 
 def check(request: Request, reply: Reply) -> Checked[Any]:

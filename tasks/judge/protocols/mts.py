@@ -73,7 +73,8 @@ def _system(
     bundle: Same[Bundle], trait: Same[Trait], question: str, context: str | None, reference: str | None
 ) -> Message:
     criteria = tuple(bundle.value.of_trait(trait.value.id))
-    text = prompt.system(bundle.value, criteria, question, context, (trait.value,), reference=reference)
+    traits, schema = (trait.value,), _schema(trait)
+    text = prompt.system(bundle.value, criteria, question, context, traits, schema=schema, reference=reference)
     return Message("system", text)
 
 

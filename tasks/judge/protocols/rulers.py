@@ -32,8 +32,10 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the criteria of a part."""
-    system = prompt.opening(Same(case.bundle), Same(part.criteria), case.question, case.context, case.reference_answer)
-    return build(case, part, rater, system, schema(case.bundle, part), contract.CHECKLIST_KEYS, shown=shown)
+    shape = schema(case.bundle, part)
+    rubric = Same(case.bundle), Same(part.criteria)
+    system = prompt.opening(*rubric, case.question, case.context, case.reference_answer, schema=Same(shape))
+    return build(case, part, rater, system, shape, contract.CHECKLIST_KEYS, shown=shown)
 
 
 def check(request: Request, reply: Reply) -> Checked[Any]:

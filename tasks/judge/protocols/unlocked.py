@@ -115,7 +115,9 @@ def _judged(bundle: Same[Bundle]) -> tuple[Trait, ...]:
 
 @lru_cache(maxsize=1024)
 def _system(bundle: Same[Bundle], question: str, context: str | None, reference: str | None) -> Message:
-    text = prompt.system(bundle.value, (), question, context, _judged(bundle), reference=reference)
+    traits = _judged(bundle)
+    schema = _schema(Same(traits))
+    text = prompt.system(bundle.value, (), question, context, traits, schema=schema, reference=reference)
     return Message("system", text)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from tasks.llm.backends.chat import as_written, messages
 from tasks.llm.backends.pins import Pins
 from tasks.llm.backends.wire import HttpAnswer
 from tasks.llm.request import Reply, Request, Same, Token
+from tasks.llm.schema import plain
 
 BUSY, DOWN, BROKEN, UNFIT, ODD, FINAL = "busy", "unreachable", "broken", "too_long", "refused", "final"
 UNPINNED = "unpinned"
@@ -25,6 +27,8 @@ _SHOWN = 300
 _HEAVY = frozenset({"messages", "response_format"})
 """What is most of a body, and mostly as it was in the one before."""
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_SCHEMA = re.compile(r"response_format|json_?schema|invalid schema|grammar|anyOf", re.IGNORECASE)
+_logger = logging.getLogger(__name__)
 _TOO_LONG = re.compile(r"context|too long|max(imum)?[ _](\w+[ _])?(length|tokens)", re.IGNORECASE)
 
 
@@ -45,6 +49,7 @@ class Completions:
     def __init__(self, engine: Engine, key: str) -> None:
         """key: never said again in a message."""
         self._engine, self._key, self._pins = engine, key, Pins(engine.options)
+        self._is_plain = False  # whether schemas go out as the strictest servers take them
 
     def body(self, request: Request) -> dict[str, Any]:
         """The JSON that asks."""
@@ -64,7 +69,7 @@ class Completions:
         if request.want_logprobs and self._engine.logprobs:
             body |= {"logprobs": True, "top_logprobs": self._engine.logprobs}
         if request.schema is not None:
-            body["response_format"] = _contract(Same(request.schema))
+            body["response_format"] = _contract(Same(request.schema), self._is_plain)
         return body | self._engine.options
 
     def content(self, body: Mapping[str, Any]) -> bytes:
@@ -86,7 +91,20 @@ class Completions:
         if response.status_code == 200:
             return self._reply(url, request, response, seconds)
         failure = self._refused(url, response)
-        return Failure(UNPINNED, failure.message) if self._pins.gives_up(url, body, response) else failure
+        again = self._pins.gives_up(url, body, response) or self._is_schema_refused(url, request, body, failure)
+        return Failure(UNPINNED, failure.message) if again else failure
+
+    def _is_schema_refused(self, url: str, request: Request, body: Mapping[str, Any], failure: Failure) -> bool:
+        """Whether a server refused the whole schema, so that it is worth while to ask once more with a plain one. What
+        that does not say, such as that a level above 0 has evidence, is found in the reply. Said once in the log."""
+        sent = body.get("response_format", {}).get("json_schema", {}).get("schema")
+        is_whole = sent is not None and sent is request.schema
+        if not is_whole or failure.kind not in (ODD, UNFIT) or not _SCHEMA.search(failure.message):
+            return False
+        if not self._is_plain:
+            _logger.warning("%s does not take the whole contract, and is held to less: %s", url, failure.message)
+        self._is_plain = True
+        return True
 
     def _refused(self, url: str, response: HttpAnswer) -> Failure:
         """What an answer other than 200 means."""
@@ -137,9 +155,9 @@ class Completions:
 
 
 @lru_cache(maxsize=256)
-def _contract(schema: Same[Mapping[str, Any]]) -> dict[str, Any]:
+def _contract(schema: Same[Mapping[str, Any]], is_plain: bool) -> dict[str, Any]:
     """What asks for output that keeps a schema."""
-    contract = {"name": "artifact", "strict": True, "schema": schema.value}
+    contract = {"name": "artifact", "strict": True, "schema": plain(schema.value) if is_plain else schema.value}
     return {"type": "json_schema", "json_schema": contract}
 
 

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tasks.llm.backends.wire import HttpAnswer
+from tasks.llm.schema import BLANKS
 
-PINS: Mapping[str, float] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
-"""What vLLM and SGLang take from the model's generation_config.json where a body does not say it, each switched off."""
+PINS: Mapping[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "stop": [*BLANKS]}
+"""What vLLM and SGLang take from the model's generation_config.json where a body does not say it, each switched off;
+and where a reply that has run into blanks is cut."""
 _UNKNOWN = re.compile(
     r"unknown|unrecogni|unexpected|unsupported|not (?:supported|permitted|allowed)|extra", re.IGNORECASE
 )
@@ -26,7 +28,7 @@ class Pins:
         self._ours = {name: value for name, value in PINS.items() if name not in options}
         self._given_up: set[str] = set()
 
-    def fields(self) -> dict[str, float]:
+    def fields(self) -> dict[str, Any]:
         """What a body gets."""
         return {name: value for name, value in self._ours.items() if name not in self._given_up}
 

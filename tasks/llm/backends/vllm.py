@@ -28,6 +28,7 @@ from tasks.llm.backends.structure import ControlTokensError, Structure
 from tasks.llm.opening import KeyOf
 from tasks.llm.reply_store import Replies
 from tasks.llm.request import Reply, Request, Token, overdue
+from tasks.llm.schema import BLANKS
 from tasks.llm.turn import Turn
 from tasks.store.digest import file_digest
 
@@ -37,7 +38,7 @@ _AHEAD = 256
 little is lost or paid for in vain where a run is stopped."""
 _STRUCTURED = {"backend": "guidance", "disable_any_whitespace": True}
 """The engine's other grammar lets control characters into strings; with whitespace allowed a weak model writes nothing
-else."""
+else. Prompts show the same form, see `tasks.llm.schema`."""
 _RESOURCES = frozenset(
     {
         "cpu_offload_gb",
@@ -195,6 +196,7 @@ class Vllm:
             seed=how.seed,
             max_tokens=how.longest,
             logprobs=self._engine.logprobs if request.want_logprobs else None,
+            stop=list(BLANKS),
             structured_outputs=structured,
         )
 
@@ -249,7 +251,7 @@ def identity(engine: Engine, folder: Path | None) -> str:
     """Name and digest of everything that can change a reply: the weights, the options, what holds the output."""
     files = None if folder is None else weights(folder)
     options = {name: value for name, value in engine.options.items() if name not in _RESOURCES}
-    content = json.dumps([files, options, engine.logprobs, _STRUCTURED], sort_keys=True)
+    content = json.dumps([files, options, engine.logprobs, _STRUCTURED, BLANKS], sort_keys=True)
     name = engine.model if folder is None else folder.name
     return f"{name}@{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 

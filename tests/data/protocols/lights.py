@@ -14,6 +14,7 @@ from tasks.judge.rows import Case, Rater
 from tasks.judge.unscored import unread, verdict_in
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.request import Reply, Request, Same
+from tasks.llm.schema import record
 
 __all__ = ["artifact", "check", "outcome", "parts", "repair", "request", "schema"]
 LIGHTS = ("red", "amber", "green")
@@ -21,8 +22,9 @@ LIGHTS = ("red", "amber", "green")
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the light."""
-    system = prompt.opening(Same(case.bundle), Same(case.bundle.criteria), case.question, case.context)
-    return build(case, part, rater, system, schema(case.bundle, part), frozenset({"light"}), shown=shown)
+    rubric, shape = (Same(case.bundle), Same(case.bundle.criteria)), schema(case.bundle, part)
+    system = prompt.opening(*rubric, case.question, case.context, schema=Same(shape))
+    return build(case, part, rater, system, shape, frozenset({"light"}), shown=shown)
 
 
 def check(request: Request, reply: Reply) -> Checked[float]:
@@ -49,5 +51,4 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     """The contract of one light."""
-    light = {"type": "string", "enum": list(LIGHTS)}
-    return {"type": "object", "properties": {"light": light}, "required": ["light"], "additionalProperties": False}
+    return record({"light": {"type": "string", "enum": list(LIGHTS)}})

@@ -38,8 +38,8 @@ def test_the_annotator_sees_texts_and_signed_points(rubric: Any, scripted: Any) 
     system, user = (message.content for message in backend.asked[0].messages)
     assert "Is it safe?" in system
     assert "A leaflet." in system
-    assert '{"id": "c0", "points": 5.0, "text": "Text 0."}' in user.splitlines()
-    assert '{"id": "c1", "points": -2.5, "text": "Text 1."}' in user.splitlines()
+    assert '{"id":"c0","points":5.0,"text":"Text 0."}' in user.splitlines()
+    assert '{"id":"c1","points":-2.5,"text":"Text 1."}' in user.splitlines()
 
 
 def test_the_profile_is_told(rubric: Any, scripted: Any) -> None:

@@ -1,10 +1,13 @@
 """The contract as JSON Schema: exactly the sound artifacts."""
 
+from itertools import chain
+from typing import get_args
+
 import jsonschema
 import pytest
 from builders.bundles import bundle, trait
 
-from tasks.contracts.bundle import Criterion
+from tasks.contracts.bundle import Criterion, EvidenceType
 from tasks.judge import schema as contract
 from tasks.judge.schema import MAX_PROSE, MAX_QUOTE, MAX_QUOTES, holistic
 from tasks.judge.unit_names import PLAIN
@@ -28,7 +31,7 @@ def sound():
         "decisions": {
             "B": {"evidence": [QUOTE], "level": 2},
             "A": {"level": 0},
-            "G": {"evidence": [], "diagnostic": "calm", "level": 1},
+            "G": {"evidence": [QUOTE], "diagnostic": "calm", "level": 1},
         }
     }
 
@@ -52,13 +55,43 @@ def with_decision(name, **changes):
 def test_admits_the_sound_artifact_and_every_level():
     assert admits(checklist(CRITERIA), sound())
     assert all(admits(checklist(CRITERIA), with_decision("B", level=level)) for level in (0, 1, 2))
+    assert admits(checklist(CRITERIA), with_decision("B", level=0, evidence=[]))
+
+
+NEEDS_A_QUOTE = ("local_quote", "span_level", "global_diagnostic")
+
+
+@pytest.mark.parametrize("levels", [2, 3, 5])
+@pytest.mark.parametrize("type_", get_args(EvidenceType))
+def test_a_level_above_0_has_evidence_where_its_type_needs_some(type_, levels):
+    criterion = Criterion(id="C", trait="t", text="c", evidence=type_, levels=tuple(map(str, range(levels))))
+    diagnostic = {"diagnostic": "calm"} if type_ == "global_diagnostic" else {}
+    for level in range(levels):
+        for evidence in ([], [QUOTE], [QUOTE] * MAX_QUOTES):
+            cited = {} if type_ == "none" else {"evidence": evidence}
+            artifact = {"decisions": {"C": {**diagnostic, "level": level, **cited}}}
+            is_sound = bool(evidence) or level == 0 or type_ not in NEEDS_A_QUOTE
+            assert admits(checklist([criterion]), artifact) == is_sound
+
+
+@pytest.mark.parametrize("ends", [(0, 4, 1), (-1, 1, 1), (1, 3, 0.5)])
+def test_a_score_above_the_lowest_has_evidence(ends):
+    schema = contract.citing(contract.traits((trait("t", *ends),)), UNITS, PLAIN)
+    low, high, step = ends
+    for n in range(-4, 12):
+        score = low + step * n
+        for evidence in ([], [QUOTE]):
+            is_sound = score == low or (low < score <= high and bool(evidence))
+            assert admits(schema, {"traits": {"t": {"score": score, "evidence": evidence}}}) == is_sound
 
 
 def test_order_of_properties_is_that_of_the_criteria_and_the_level_is_before_its_quotes():
     decisions = checklist(CRITERIA)["properties"]["decisions"]
     assert list(decisions["properties"]) == decisions["required"] == ["B", "A", "G"]
-    asked = [list(decision["properties"]) for decision in decisions["properties"].values()]
-    assert asked == [["level", "evidence"], ["level"], ["diagnostic", "level", "evidence"]]
+    alternatives = chain.from_iterable(one.get("anyOf", [one]) for one in decisions["properties"].values())
+    asked = [decision["required"] for decision in alternatives]
+    quoted = ["level", "evidence"]
+    assert asked == [quoted, quoted, ["level"], ["diagnostic", *quoted], ["diagnostic", *quoted]]
 
 
 @pytest.mark.parametrize("name", ["A", "B", "G"])
@@ -106,6 +139,7 @@ def test_refuses_unsound_evidence(evidence):
         with_decision("B", diagnostic="x"),
         with_decision("G", diagnostic="x" * (MAX_PROSE + 1)),
         with_decision("G", diagnostic=None),
+        with_decision("G", diagnostic=""),
     ],
 )
 def test_refuses_anything_more_or_less(artifact):
@@ -117,7 +151,7 @@ def test_strings_are_bounded_everywhere():
     while todo:
         node = todo.pop()
         strings += [node] if node.get("type") == "string" else []
-        todo += [child for child in node.values() if isinstance(child, dict)]
+        todo += [child for child in node.values() if isinstance(child, dict)] + node.get("anyOf", [])
     assert strings
     assert all(node.keys() & {"maxLength", "pattern", "enum"} for node in strings)
 

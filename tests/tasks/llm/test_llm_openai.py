@@ -20,6 +20,7 @@ from tasks.llm.backends.pace import Pace
 from tasks.llm.calls import Watched
 from tasks.llm.replies import ReplyStore
 from tasks.llm.request import Message, Reply, Request
+from tasks.llm.schema import BLANKS
 
 KEY = "sk-very-secret-93f1"
 SCHEMA = {"type": "object", "properties": {"score": {"type": "integer"}}}
@@ -103,6 +104,7 @@ def test_the_body_says_all_that_was_asked_for(serve):
             },
             "min_p": 0.0,
             "repetition_penalty": 1.1,
+            "stop": [*BLANKS],
         }
     ]
 
@@ -110,8 +112,7 @@ def test_the_body_says_all_that_was_asked_for(serve):
 def test_what_was_not_asked_for_is_not_sent(serve):
     server = serve()
     answers(client(server, options={"max_completion_tokens": 9}), [asking()])
-    pins = {"top_k", "min_p", "repetition_penalty"}
-    assert set(server.calls[0]) == pins | {
+    assert set(server.calls[0]) == PINS.keys() | {
         "model",
         "messages",
         "temperature",
@@ -124,14 +125,14 @@ def test_what_was_not_asked_for_is_not_sent(serve):
 # --- settings of the model's own that are kept out
 
 
-PINS = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+PINS = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "stop": [*BLANKS]}
 
 
 def refusing(answer, *known):
     """A server that refuses fields it does not know in the words of `answer(name)`, the first one of each body."""
 
     def says(n, body):
-        unknown = [name for name in ("repetition_penalty", "top_k", "min_p") if name in body and name not in known]
+        unknown = [name for name in reversed(PINS) if name in body and name not in known]
         return http(*answer(unknown[0], body)) if unknown else echo(n, body)
 
     return says
@@ -446,6 +447,41 @@ def test_a_server_that_refuses_every_request_ends_the_run(serve):
     server = serve(lambda n, call: http(400, {"error": "response_format is not known here"}))
     with pytest.raises(BackendError, match="response_format is not known here"):
         list(client(server).answer([asking(i) for i in range(20)]))
+
+
+WHOLE = {"anyOf": [{"properties": {"a": {"enum": [0]}}}, {"properties": {"a": {"enum": [1, 2]}}}]}
+SCHEMA_REFUSED = [
+    "Invalid schema for response_format 'artifact': In context=('properties', 'a'), 'maxLength' is not permitted.",
+    "Invalid schema: Objects provided via 'anyOf' must not share identical first keys. Consider adding a key.",
+    "The provided JSON schema contains features not supported by xgrammar.",
+    "Failed to convert the grammar",
+]
+
+
+@pytest.mark.parametrize("message", SCHEMA_REFUSED)
+def test_a_server_that_refuses_the_whole_contract_is_held_to_a_plain_one_and_it_is_said_once(serve, caplog, message):
+    def says(n, call):
+        whole = "anyOf" in call["response_format"]["json_schema"]["schema"]
+        return http(400, {"error": {"message": message}}) if whole else echo(n, call)
+
+    server = serve(says)
+    replies = answers(client(server, concurrency=8), [asking(i, schema=WHOLE) for i in range(20)])
+    assert [reply.text for reply in replies] == [str(i) for i in range(20)]
+    assert len(server.calls) <= 28
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_a_server_that_refuses_any_contract_is_not_asked_for_ever(serve):
+    server = serve(lambda n, call: http(400, {"error": {"message": "response_format is unavailable"}}))
+    (reply,) = answers(client(server), [asking(schema=WHOLE)])
+    assert (reply.error.startswith("refused"), len(server.calls)) == (True, 2)
+
+
+def test_a_prompt_that_is_too_long_costs_no_contract(serve):
+    message = {"error": {"message": "This model's maximum context length is 2048 tokens."}}
+    server = serve(lambda n, call: http(400, message) if n == 0 else echo(n, call))
+    answers(client(server, concurrency=1), [asking(i, schema=WHOLE) for i in range(2)])
+    assert ["anyOf" in call["response_format"]["json_schema"]["schema"] for call in server.calls] == [True, True]
 
 
 def test_a_server_that_refuses_one_request_says_so_in_its_reply(serve):

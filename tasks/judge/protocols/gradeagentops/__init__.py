@@ -31,6 +31,7 @@ from tasks.judge.unscored import NOT_READ, incomplete, reason_of, unread, verdic
 from tasks.llm.ask import Attempt, Checked, RequestOutcome
 from tasks.llm.extract import said
 from tasks.llm.request import Message, Reply, Request, Same
+from tasks.llm.schema import form
 
 _ITEMISED = frozenset({"points", "subscores"})
 
@@ -105,8 +106,8 @@ def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | Non
 
     def showing(previous: str) -> Request:
         task = mend.task(role, [names.get(name, name) for name in mends], failures, previous)
-        task += f"\n{contract.form(bundle, demand)}"
-        mending = follow_up(request, question, contract.schema(bundle, demand), mends, task)
+        shape = contract.schema(bundle, demand)
+        mending = follow_up(request, question, shape, mends, f"{task}\n{form(shape)}")
         return replace(mending, keys=demand.fields)
 
     return _fitting(showing, said(last.reply.text)[: mend.MAX_PREVIOUS])

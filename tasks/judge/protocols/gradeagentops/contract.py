@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -12,8 +10,9 @@ from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
 from tasks.judge import prompt
 from tasks.judge.numbered import numbered
 from tasks.judge.protocols.gradeagentops.claims import STATUSES, Demand, everything
-from tasks.judge.schema import MAX_PROSE, MAX_QUOTE
+from tasks.judge.schema import PROSE, QUOTE
 from tasks.llm.request import Message, Same
+from tasks.llm.schema import form, record, several
 
 DIMENSIONS = {
     "accuracy": "what is said is right, and nothing important in it is wrong",
@@ -27,9 +26,7 @@ DIMENSIONS = {
 """What the published subscores look at, in our words."""
 _ORDER = ("points", "misconceptions", "rationale", "subscores", "final_score")
 """Evidence first and numbers last, so that a model scores after it has looked."""
-_QUOTE = {"type": "string", "minLength": 1, "maxLength": MAX_QUOTE}
-_QUOTE_IF_COVERED = {"type": "string", "maxLength": MAX_QUOTE}
-_STATUS = {"type": "string", "enum": [*STATUSES]}
+_NOTHING = {"type": "string", "enum": [""]}
 
 
 @lru_cache(maxsize=1024)
@@ -46,51 +43,37 @@ def system(bundle: Same[Bundle], question: str, context: str | None, reference: 
         "points": _listed(rubric),
         "dimensions": "\n".join(dimensions),
         "scale": f"{low:g} to {high:g} in steps of {step:g}",
-        "form": form(rubric, demand),
+        "form": form(schema(rubric, demand)),
     }
     return Message("system", prompt.fill("gradeagentops", values, prompt.speaking(values)))
 
 
 def schema(bundle: Bundle, demand: Demand) -> dict[str, Any]:
-    """The contract of what is asked for: every point under its number, so that none can be left out or named twice.
-    Every list and string is bounded, so that a model held to it ends."""
+    """The contract of what is asked for: every point under its number, so that none can be left out or named twice,
+    and a covered one with words. Every list and string is bounded, so that a model held to it ends."""
     points = numbered(bundle).points
     claims = {str(number): _claim(points[number]) for number in demand.points}
-    misconception = _object({"misconception": _numbers(demand.misconceptions), "quote": _QUOTE})
+    number = {"type": "integer", "enum": [*demand.misconceptions]}
+    misconception = record({"misconception": number, "quote": QUOTE})
     subscores = {trait.id: _score(trait) for trait in demand.traits}
     members = {
-        "points": _object(claims),
-        "misconceptions": _list(misconception, len(demand.misconceptions)),
-        "rationale": {"type": "string", "maxLength": MAX_PROSE},
-        "subscores": _object(subscores),
+        "points": record(claims),
+        "misconceptions": several(misconception, 0, len(demand.misconceptions)),
+        "rationale": PROSE,
+        "subscores": record(subscores),
         "final_score": _score(bundle.scale),
     }
-    return _object({name: members[name] for name in in_order(demand)})
-
-
-def form(bundle: Bundle, demand: Demand) -> str:
-    """The shape of the reply, by example."""
-    points = numbered(bundle).points
-    claims = [f'"{number}": {_example(points[number])}' for number in demand.points]
-    subscores = [f"{json.dumps(trait.id)}: <number>" for trait in demand.traits]
-    members = {
-        "points": _braced(claims),
-        "misconceptions": '[{"misconception": <number>, "quote": "<exact words>"}]',
-        "rationale": '"<two sentences at most>"',
-        "subscores": _braced(subscores),
-        "final_score": "<number>",
-    }
-    return _braced(f'"{name}": {members[name]}' for name in in_order(demand))
+    return record({name: members[name] for name in in_order(demand)})
 
 
 def fields(bundle: Bundle, demand: Demand) -> tuple[str, ...]:
     """The fields asked for, a subscore at a time, and points as the criteria that they are."""
     points = numbered(bundle).points
-    several = {
+    of_field = {
         "points": [points[number].id for number in demand.points],
         "subscores": [f"subscores.{trait.id}" for trait in demand.traits],
     }
-    return tuple(chain.from_iterable(several.get(field, [field]) for field in in_order(demand)))
+    return tuple(chain.from_iterable(of_field.get(field, [field]) for field in in_order(demand)))
 
 
 def in_order(demand: Demand) -> list[str]:
@@ -102,31 +85,12 @@ def plain(number: float) -> float | int:
     return int(number) if number.is_integer() else number
 
 
-def _braced(members: Iterable[str]) -> str:
-    return "{" + ", ".join(members) + "}"
-
-
 def _claim(point: Criterion) -> dict[str, Any]:
     """Schema of what is said of a point: whether it is covered, then by which words."""
-    quote = {} if point.evidence == "none" else {"quote": _QUOTE_IF_COVERED}
-    return _object({"status": _STATUS, **quote})
-
-
-def _example(point: Criterion) -> str:
-    quote = "" if point.evidence == "none" else ', "quote": "<exact words, or nothing>"'
-    return f'{{"status": "<{" or ".join(STATUSES)}>"{quote}}}'
-
-
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-def _list(items: dict[str, Any], most: int) -> dict[str, Any]:
-    return {"type": "array", "maxItems": most, "items": items}
-
-
-def _numbers(allowed: Sequence[int]) -> dict[str, Any]:
-    return {"type": "integer", "enum": list(allowed)}
+    missed, covered = ({"status": {"type": "string", "enum": [status]}} for status in STATUSES)
+    if point.evidence == "none":
+        return record({"status": {"type": "string", "enum": [*STATUSES]}})
+    return {"anyOf": [record({**missed, "quote": _NOTHING}), record({**covered, "quote": QUOTE})]}
 
 
 def _score(scale: Scale) -> dict[str, Any]:
