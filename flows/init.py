@@ -19,6 +19,7 @@ from tasks.ingest.draft.questions import QUESTION_COLUMNS, QUESTIONS, listed_que
 from tasks.ingest.draft.roles import recognised
 from tasks.ingest.draft.rubric_text import rubric_text
 from tasks.ingest.draft.study_text import StudyParts, study_text
+from tasks.stats.agreement import level_count
 from tasks.store.cells import text_or_none
 from tasks.store.files import write_atomically
 from tasks.store.source import chunks
@@ -66,7 +67,8 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
         texts[rubrics] = rubric_text(scaled)
     echo = rubrics in texts and any(item.reference for item in items)
     about = f"{roles.title} ({path.name})" if roles.title else path.name
-    parts = StudyParts(_name(path), " ".join(about.split()), source, listed, _beside(rubrics, to), echo)
+    fewest = min(level_count(*scale.bounds) for _, scale in scaled)
+    parts = StudyParts(_name(path), " ".join(about.split()), source, listed, _beside(rubrics, to), echo, fewest)
     texts = {to: study_text(parts), **texts}
     _write(texts, overwrite)
     return Started(tuple(texts), tuple(seen(about, draft, scaled)), tuple(to_write(items, texts, to, rubrics)))

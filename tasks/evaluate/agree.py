@@ -64,20 +64,23 @@ def agree(
     seed: int,
     metrics: Sequence[Metric] = METRICS,
 ) -> list[Record]:
-    """Rows of `metrics`. scores: the score frame; intervals resample its clusters."""
+    """Rows of `metrics`. scores: the score frame; intervals resample its clusters. People are compared with each other
+    on the answers that the machine scored, so that theirs and its figures compare; on all where it scored none."""
     compared_columns = {column for pair in compared for column in (pair.column_a, pair.column_b)} - {"released"}
     by = ("item_id", "author_id", "type", "cluster", *(f"group:{name}" for name in groups))
     released = scores["calibrated"].where(scores["route"] == "release")
-    with_released = narrowed(scores, [*sorted(compared_columns), *by]).assign(released=released)
+    with_released = narrowed(scores, [*sorted({*compared_columns, "calibrated"}), *by]).assign(released=released)
+    scored = with_released[scores["calibrated"].notna()] if scores["calibrated"].notna().any() else with_released
     records: list[Record] = []
     for pair in compared:
         by_item: dict[str, float | None] = {}
-        for part in chain(slices(with_released, scales), group_slices(with_released, groups, scales)):
+        answers = scored if pair.stage == "human" else with_released
+        for part in chain(slices(answers, scales), group_slices(answers, groups, scales)):
             rows = list(_compare(part, pair, draws, seed, metrics))
             records += rows
             if part.slice == "item":
                 by_item[part.value_of] = next(r["value"] for r in rows if r["metric"] == "qwk")
-        records += _item_means(next(slices(with_released, scales)), scales, pair, by_item, draws, seed)
+        records += _item_means(next(slices(answers, scales)), scales, pair, by_item, draws, seed)
     return records
 
 

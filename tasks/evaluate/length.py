@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pandas as pd
 
-from tasks.evaluate.agree import both_scored, item_qwk, mean_of_items
-from tasks.evaluate.item_figures import FEWEST, by_item, drawn_qwk, stat
-from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, record
+from tasks.evaluate.agree import both_scored, item_qwk
+from tasks.evaluate.item_figures import FEWEST, by_item, drawn_qwk
+from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice
 from tasks.stats.arrays import Floats, Ints
 
 LENGTH = "length"
@@ -21,8 +21,7 @@ def against_length(
     whole_set: ScoreSlice, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
 ) -> Iterator[Record]:
     """QWK of length alone with the target (length_qwk), and how much more the calibrated score has (over_length_qwk):
-    of every item with enough responses, and the mean over items; intervals paired, over the same clusters. Of length
-    alone also the QWK that pools items on one scale.
+    of every item with enough responses, and the mean over items; intervals paired, over the same clusters.
 
     Length alone is given more than the machine had: the held-out scores themselves, cross-fitted.
     """
@@ -37,20 +36,9 @@ def against_length(
     kappas, alone = (item_qwk(rows, scales, TARGET, column) for column in ("calibrated", LENGTH))
     drawn, drawn_alone = (drawn_qwk(rows, column, scales, draws, seed) for column in ("calibrated", LENGTH))
     yield from by_item(whole_set, rows, scales, ("length_qwk", LENGTH), alone, drawn_alone)
-    yield from _pooled(whole_set, rows, draws, seed)
     # Cross-fitted, length that tells nothing falls below 0: no length need be beaten by that.
     more, drawn_more = kappas - np.maximum(alone, 0.0), drawn - np.maximum(drawn_alone, 0.0)
     yield from by_item(whole_set, rows, scales, ("over_length_qwk", machine), more, drawn_more)
-
-
-def _pooled(whole_set: ScoreSlice, rows: pd.DataFrame, draws: int, seed: int) -> Iterator[Record]:
-    """What length alone reaches where items on one scale are pooled; nothing on several scales."""
-    if whole_set.scale is None:
-        return
-    pooled, scale = rows.assign(item_id=whole_set.value_of), {whole_set.value_of: whole_set.scale}
-    ends = mean_of_items(drawn_qwk(pooled, LENGTH, scale, draws, seed), pooled)
-    value, names = stat(float(item_qwk(pooled, scale, TARGET, LENGTH)[0])), (TARGET, LENGTH)
-    yield record(whole_set, "length_qwk", value, len(rows), stage="calibrated", raters=names, interval=ends)
 
 
 def predicted(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds], seed: int) -> Floats:

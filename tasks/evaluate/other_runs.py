@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from tasks.contracts.errors import InputError
-from tasks.evaluate.agree import both_scored, item_qwk, mean_of_items
-from tasks.evaluate.item_figures import by_item, drawn_qwk, stat
-from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, record
-from tasks.stats.arrays import Floats
+from tasks.evaluate.agree import both_scored, item_qwk
+from tasks.evaluate.item_figures import by_item, drawn_qwk
+from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice
 
 OTHER = "other:"
 """Before the name of another run: the column of the score frame that holds its scores."""
@@ -39,31 +38,14 @@ def placed(
 def against_others(
     whole_set: ScoreSlice, scales: Mapping[str, ScaleBounds], machine: str, draws: int, seed: int
 ) -> Iterator[Record]:
-    """QWK of each other run's calibrated scores with the target (other_qwk), on the responses that both scored, and how
-    much more the machine has there (over_other_qwk): of every item with enough responses, the mean over items and,
-    where items are on one scale, pooled; intervals paired, over the same clusters."""
+    """How much more QWK with the target the machine has than each other run (over_other_qwk), on the responses that
+    both scored: of every item with enough responses, and the mean over items; intervals paired, over the same clusters.
+    """
     for column in (name for name in whole_set.rows.columns if name.startswith(OTHER)):
         rows = both_scored(whole_set.rows, TARGET, "calibrated", column, beside=["item_id", "cluster"])
-        name = column.removeprefix(OTHER)
         if rows.empty:
             continue
-        names = ("other_qwk", name), ("over_other_qwk", f"{machine} beside {name}")
-        for metric_and_rater, (value, drawn) in zip(names, _figures(rows, scales, column, draws, seed), strict=True):
-            yield from by_item(whole_set, rows, scales, metric_and_rater, value, drawn)
-        if whole_set.scale is None:
-            continue
-        pooled, scale = rows.assign(item_id=whole_set.value_of), {whole_set.value_of: whole_set.scale}
-        for (metric, rater), (value, drawn) in zip(names, _figures(pooled, scale, column, draws, seed), strict=True):
-            figure, interval = stat(float(value[0])), mean_of_items(drawn, pooled)
-            raters = (TARGET, rater)
-            yield record(whole_set, metric, figure, len(pooled), stage="calibrated", raters=raters, interval=interval)
-
-
-def _figures(
-    rows: pd.DataFrame, scales: Mapping[str, ScaleBounds], column: str, draws: int, seed: int
-) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-    """QWK of the other's scores by item (items) with its draws (items, draws), and the machine's less it in the same
-    way; the draws are paired."""
-    kappas, theirs = (item_qwk(rows, scales, TARGET, name) for name in ("calibrated", column))
-    drawn, drawn_theirs = (drawn_qwk(rows, name, scales, draws, seed) for name in ("calibrated", column))
-    return (theirs, drawn_theirs), (kappas - theirs, drawn - drawn_theirs)
+        mine, theirs = (item_qwk(rows, scales, TARGET, name) for name in ("calibrated", column))
+        drawn, drawn_theirs = (drawn_qwk(rows, name, scales, draws, seed) for name in ("calibrated", column))
+        named = ("over_other_qwk", f"{machine} beside {column.removeprefix(OTHER)}")
+        yield from by_item(whole_set, rows, scales, named, mine - theirs, drawn - drawn_theirs)

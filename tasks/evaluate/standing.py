@@ -34,7 +34,8 @@ def standing(
     seed: int,
 ) -> Iterator[Record]:
     """QWK with the target of the calibrated score, the raw one, the text alone, length alone and other runs, each on
-    the answers that all of these score, and of people with each other on those of them that two people scored.
+    the answers that all of these score; of people with each other on those of them that two people scored and, under
+    the same stage, of the calibrated score on the very same.
 
     The mean is over items in which the target varies: in any other nobody can agree. Where items have one scale there
     is the QWK of all as one set, too; items' means flatter it. A rater without a score for any of the answers has a row
@@ -55,7 +56,6 @@ def standing(
         scored = rows[rows[column].notna()]
         rows, alone = (scored, alone) if len(scored) else (rows, [*alone, column])
     rows = _numbered(rows)
-    telling = _numbered(rows[_target_varies(rows, scales)])
     pairs = [(f"human:{a}", f"human:{b}") for a, b in combinations(people, 2)]
     for column in columns:
         stage, rater = ("calibrated", column) if column not in ("calibrated", "raw") else (column, machine)
@@ -64,9 +64,11 @@ def standing(
             missing = Stat(None, "it scores none of the answers that the others score")
             yield record(on_items(whole_set), f"{MEASURE}_item_mean", missing, 0, stage=stage, raters=names)
             continue
-        yield from _figures(whole_set, rows, telling, scales, [(TARGET, column)], stage, names, draws, seed)
-    if any(rows[[*pair]].notna().all(axis=1).any() for pair in pairs):
-        yield from _figures(whole_set, rows, telling, scales, pairs, "human", (PEOPLE, PEOPLE), draws, seed)
+        yield from _figures(whole_set, [rows], scales, [(TARGET, column)], stage, names, draws, seed)
+    shared = {pair: both for pair in pairs if len(both := rows.dropna(subset=[*pair]))}
+    machines = [(TARGET, "calibrated")] * len(shared)
+    for compared, names in (([*shared], (PEOPLE, PEOPLE)), (machines, (TARGET, machine))) if shared else ():
+        yield from _figures(whole_set, [*shared.values()], scales, compared, "human", names, draws, seed)
 
 
 def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
@@ -83,8 +85,7 @@ def _target_varies(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> pd.
 
 def _figures(
     whole_set: ScoreSlice,
-    rows: pd.DataFrame,
-    telling: pd.DataFrame,
+    answers: Sequence[pd.DataFrame],
     scales: Mapping[str, ScaleBounds],
     pairs: Sequence[tuple[str, str]],
     stage: str,
@@ -92,20 +93,20 @@ def _figures(
     draws: int,
     seed: int,
 ) -> Iterator[Record]:
-    """The mean over items and, on one scale, the figure of all rows as one set; of several pairs the plain mean, which
-    has no interval."""
+    """The mean over items and, on one scale, the figure of all answers as one set; of several pairs, each on answers of
+    its own, the plain mean, which has no interval."""
+    telling = [rows[_target_varies(rows, scales)] for rows in answers]
     sets = [(f"{MEASURE}_item_mean", on_items(whole_set), telling, scales)]
     if whole_set.scale is not None:
-        pooled = rows.assign(item_id=whole_set.value_of)
+        pooled = [rows.assign(item_id=whole_set.value_of) for rows in answers]
         sets.append((MEASURE, whole_set, pooled, {whole_set.value_of: whole_set.scale}))
     for metric, part, scored, bounds in sets:
-        values, every, ends = list[float](), np.zeros(len(scored), dtype=np.bool_), list[Interval]()
-        for first, second in pairs:
-            has_both = scored[[first, second]].notna().all(axis=1).to_numpy()
-            both = _numbered(scored[has_both])
-            if both.empty:
+        values, every, ends = list[float](), set[object](), list[Interval]()
+        for (first, second), rows in zip(pairs, scored, strict=True):
+            if rows.empty:
                 continue
-            every |= has_both
+            both = _numbered(rows)
+            every |= set(rows.index)
             values.append(float(over_items(item_qwk(both, bounds, first, second)[:, None])[0]))
             if draws and len(pairs) == 1:
                 drawn = item_draws(both, bounds, RaterPair("", "", "", first, second), "qwk", draws, seed)
@@ -113,7 +114,7 @@ def _figures(
         defined = [value for value in values if not np.isnan(value)]
         value = Stat(float(np.mean(defined))) if defined else Stat(None, "the human score is the same for all of them")
         shown = ends[0] if ends else None
-        yield record(part, metric, value, int(every.sum()), stage=stage, raters=names, interval=shown)
+        yield record(part, metric, value, len(every), stage=stage, raters=names, interval=shown)
 
 
 def _within(

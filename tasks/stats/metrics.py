@@ -184,7 +184,6 @@ METRICS: tuple[Metric, ...] = (
             slices=("items", "item"),
         )
     ),
-    Metric("other_qwk", "Agreement of what it stands beside (QWK)", meaning="another run over the same responses"),
     Metric("over_other_qwk", "Agreement beyond what it stands beside (QWK)", "signed"),
     Metric("standing_qwk", "Agreement on the same answers (QWK)"),
     Metric(
@@ -196,7 +195,7 @@ METRICS: tuple[Metric, ...] = (
         Gate(
             "within_questions",
             "this project",
-            "the scores tell questions apart and not answers: release nothing",
+            "the scores tell questions apart and not answers: people score these",
             0.0,
             question="Do the scores agree with people inside a question?",
             to_show=True,

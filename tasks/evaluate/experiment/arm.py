@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -51,17 +51,30 @@ class BootstrapPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class ArmAgreement:
-    """Agreement of two columns of scores: statistic → estimate, responses compared, those that only the first scored,
-    and both means."""
+    """Agreement of two columns of scores: statistic → estimate, responses compared, and both means."""
 
     statistics: Mapping[str, Estimate]
     n: int
-    unscored: int
     mean_a: float | None
     mean_b: float | None
 
     def __getitem__(self, statistic: str) -> Estimate:
         return self.statistics.get(statistic, Estimate(None))
+
+
+def on_same_answers(frames: Sequence[pd.DataFrame], column: str) -> list[pd.DataFrame]:
+    """Of score frames the rows of the responses with a target and a score in all of them, so that they compare.
+
+    column: of the scores. A frame that shares no such response with those before it has no row, and costs them none.
+    """
+    scored = [frame.dropna(subset=["target", column]) for frame in frames]
+    shared, has_part = pd.Index([]), list[bool]()
+    for rows in scored:
+        names = pd.Index(rows["response_id"])
+        common = shared.intersection(names) if any(has_part) else names
+        has_part.append(len(common) > 0)
+        shared = common if len(common) else shared
+    return [rows[rows["response_id"].isin(shared) & part] for rows, part in zip(scored, has_part, strict=True)]
 
 
 def agreement(frame: pd.DataFrame, a: str, b: str, scale: ScaleBounds, plan: BootstrapPlan) -> ArmAgreement:
@@ -70,10 +83,9 @@ def agreement(frame: pd.DataFrame, a: str, b: str, scale: ScaleBounds, plan: Boo
     Whole authors are resampled where every response has one, else responses. Statistics as in
     `tasks.stats.bootstrap.bootstrap`; none without a response.
     """
-    labelled = frame[frame[a].notna()]
-    rows = labelled[labelled[b].notna()]
+    rows = frame[frame[a].notna() & frame[b].notna()]
     if rows.empty:
-        return ArmAgreement({}, 0, len(labelled), None, None)
+        return ArmAgreement({}, 0, None, None)
     human, machine = rows[a].to_numpy(float), rows[b].to_numpy(float)
     clusters = rows[f"{resampled(frame)}_id"].to_numpy(dtype=str)
     codes, size = cluster_codes(clusters)
@@ -82,7 +94,7 @@ def agreement(frame: pd.DataFrame, a: str, b: str, scale: ScaleBounds, plan: Boo
     (totals,) = draw_totals([sums], plan.draws, plan.seed)
     drawn = statistics_of_totals(totals)
     statistics = {name: _estimate(float(value[0]), drawn[name], size) for name, value in estimates.items()}
-    return ArmAgreement(statistics, len(rows), len(labelled) - len(rows), float(human.mean()), float(machine.mean()))
+    return ArmAgreement(statistics, len(rows), float(human.mean()), float(machine.mean()))
 
 
 def _estimate(value: float, drawn: Floats, clusters: int) -> Estimate:

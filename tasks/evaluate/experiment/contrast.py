@@ -11,7 +11,7 @@ from tasks.contracts.settings.experiment import Experiment, backed
 from tasks.display import say
 from tasks.display.table import SIMULATED
 from tasks.evaluate.compare import compare, in_common
-from tasks.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement
+from tasks.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement, on_same_answers
 from tasks.evaluate.slices import ScaleBounds
 from tasks.stats.bootstrap import is_few
 from tasks.stats.estimate import Estimate
@@ -50,7 +50,10 @@ def main_contrast(arms: Mapping[str, ExperimentArm], experiment: Experiment, pla
     if contrast is None:
         return ""
     simulated = SIMULATED if any(arms[name].simulated for name in contrast.frames) else ""
-    others = {name: _beside(contrast, name, plan) for name in contrast.frames if name != contrast.studied}
+    names = sorted(contrast.frames, key=lambda name: name != contrast.studied)
+    shared = on_same_answers([contrast.frames[name] for name in names], "calibrated")
+    contrast = contrast._replace(frames=dict(zip(names, shared, strict=True)))
+    others = {name: _beside(contrast, name, plan) for name in names[1:]}
     comparable = {name: beside for name, beside in others.items() if beside is not None and beside.other is not None}
     if not comparable:
         return f"{contrast.studied} shares no scored responses with another arm: there is nothing to compare."

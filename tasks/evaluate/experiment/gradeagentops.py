@@ -9,7 +9,7 @@ import pandas as pd
 from tasks.contracts.settings.experiment import ArmPair, GradeAgentOps
 from tasks.display.table import Bar, Cell, Cells, Ends, Panel, Table, bar, count, number
 from tasks.evaluate.compare import compare
-from tasks.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement
+from tasks.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement, on_same_answers
 from tasks.evaluate.experiment.calls import per_response
 from tasks.evaluate.experiment.cases import cases
 from tasks.stats.bootstrap import Difference
@@ -70,17 +70,18 @@ def human(arm: ExperimentArm, second: str, reference: str, plan: BootstrapPlan) 
 
 
 def main(arms: Sequence[ExperimentArm], reference: str, plan: BootstrapPlan) -> Table:
-    """Table 5: every configuration against the reference."""
+    """Table 5: every configuration against the reference, on the responses that all score; `unscored` is its own."""
     rows, errors, kappas = list[Cells](), list[Bar](), list[Bar]()
-    for arm in arms:
-        agreed = agreement(arm.scores, "target", "raw", arm.scale, plan)
+    for arm, shared in zip(arms, on_same_answers([arm.scores for arm in arms], "raw"), strict=True):
+        agreed = agreement(shared, "target", "raw", arm.scale, plan)
+        unscored = int((arm.scores["target"].notna() & arm.scores["raw"].isna()).sum())
         if not agreed.n:
-            rows.append((arm.name, count(0), count(agreed.unscored), *[Cell(None)] * 8))
+            rows.append((arm.name, count(0), count(unscored), *[Cell(None)] * 8))
             continue
         keys = ("bias", "mae", "rmse", "qwk", "within_1", "within_2")
         figures = (number(agreed[key], ends=_ends(key)) for key in keys)
         means = number(agreed.mean_b), number(agreed.mean_a)
-        rows.append((arm.name, count(agreed.n), count(agreed.unscored), *means, *figures))
+        rows.append((arm.name, count(agreed.n), count(unscored), *means, *figures))
         errors += bar(arm.name, agreed["mae"])
         kappas += bar(arm.name, agreed["qwk"])
     best_first = sorted(errors, key=lambda bar: bar.value)
@@ -92,7 +93,10 @@ def main(arms: Sequence[ExperimentArm], reference: str, plan: BootstrapPlan) -> 
             *("within ±1", "within ±2"),
         ),
         tuple(rows),
-        (f"bias is model − {reference}; intervals from {plan.draws:,} draws of authors",),
+        (
+            f"bias is model − {reference}; intervals from {plan.draws:,} draws of authors",
+            "n: the responses that every configuration scores",
+        ),
         (
             Panel("Figure 3: MAE, best first", tuple(best_first)),
             Panel("Figure 3: QWK, best first", tuple(sorted(kappas, key=lambda kappa: -kappa.value))),

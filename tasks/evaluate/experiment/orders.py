@@ -10,15 +10,22 @@ import pandas as pd
 
 from tasks.contracts.settings.experiment import Orders, ordered
 from tasks.display.table import Bar, Cell, Cells, Panel, Table, bar, count, number
-from tasks.evaluate.experiment.arm import ArmAgreement, BootstrapPlan, ExperimentArm, agreement
+from tasks.evaluate.experiment.arm import ArmAgreement, BootstrapPlan, ExperimentArm, agreement, on_same_answers
 from tasks.stats.estimate import Estimate
 
 STATISTICS = {"mae": "MAE", "qwk": "QWK"}
 
 
 def tables(arms: Mapping[str, ExperimentArm], setting: Orders, plan: BootstrapPlan) -> Iterator[Table]:
-    """Each order's agreement; then the spread over orders beside the interval, and how far single scores move."""
-    by_arm = {name: _orders(arms, name, setting.seeds, plan) for name in setting.arms}
+    """Each order's agreement on the responses that all score, the order by id first; then the spread over orders next
+    to the interval, and how far single scores move."""
+    names = {name: [name, *(ordered(name, seed) for seed in setting.seeds)] for name in setting.arms}
+    every = [arms[name] for of_arm in names.values() for name in of_arm]
+    shared = {
+        arm.name: OrderOfArm(arm, agreement(rows, "target", "raw", arm.scale, plan))
+        for arm, rows in zip(every, on_same_answers([arm.scores for arm in every], "raw"), strict=True)
+    }
+    by_arm = {name: [shared[arms[one].name] for one in of_arm] for name, of_arm in names.items()}
     yield _each(by_arm, plan)
     yield _spread(by_arm)
 
@@ -28,14 +35,6 @@ class OrderOfArm(NamedTuple):
 
     arm: ExperimentArm
     agreed: ArmAgreement
-
-
-def _orders(
-    arms: Mapping[str, ExperimentArm], name: str, seeds: Sequence[int], plan: BootstrapPlan
-) -> list[OrderOfArm]:
-    """The arm in the order by id, then in the order of each seed."""
-    by_order = [arms[name], *(arms[ordered(name, seed)] for seed in seeds)]
-    return [OrderOfArm(arm, agreement(arm.scores, "target", "raw", arm.scale, plan)) for arm in by_order]
 
 
 def _each(by_arm: Mapping[str, Sequence[OrderOfArm]], plan: BootstrapPlan) -> Table:

@@ -20,12 +20,12 @@ from tasks.contracts.settings.experiment import (
 )
 from tasks.display.table import Bar, Cell, Cells, LevelShares, Panel, Table, bar, count, number
 from tasks.evaluate.compare import compare, in_common
-from tasks.evaluate.experiment.arm import ArmAgreement, BootstrapPlan, ExperimentArm, agreement
+from tasks.evaluate.experiment.arm import ArmAgreement, BootstrapPlan, ExperimentArm, agreement, on_same_answers
 from tasks.evaluate.experiment.calls import per_response
-from tasks.stats.agreement import to_levels
+from tasks.stats.agreement import level_count, to_levels
 from tasks.stats.estimate import Estimate
 
-SE_ALONE = "QWK ± bootstrap standard error, whole authors resampled; held-out responses"
+SE_ALONE = "QWK ± bootstrap standard error, whole authors resampled; held-out responses that all arms score"
 SE_NOTE = f"{SE_ALONE}, mapped as each study says"
 STANDARD = "standard"
 
@@ -44,22 +44,32 @@ def _of_backbone(arms: Mapping[str, ExperimentArm], methods: Sequence[str], labe
     return [arms[name] for name in names]
 
 
+def _alike(arms: Sequence[ExperimentArm]) -> list[ExperimentArm]:
+    """The arms of a table with the held-out responses that all of them score."""
+    shared = on_same_answers([arm.held_out for arm in arms], "calibrated")
+    return [arm._replace(scores=rows) for arm, rows in zip(arms, shared, strict=True)]
+
+
 def calibration_size(arms: Mapping[str, ExperimentArm], setting: CalibrationSize, plan: BootstrapPlan) -> Table:
     """Tables 3 and 11: the same held-out responses, phase III fitted to more and more labels."""
-    rows, missing = list[Cells](), list[str]()
+    rows, missing, frames = list[Cells](), list[str](), dict[tuple[str, int], pd.DataFrame]()
     for name in setting.arms:
-        arm = arms[name]
-        cells = list[Cell]()
+        uncalibrated = arms[name].held_out
+        frames[name, 0] = uncalibrated.assign(calibrated=uncalibrated["raw"])
         for size in setting.sizes:
-            frame = arm.resized[size]
+            frame = arms[name].resized[size]
             if frame is None:
-                cells.append(Cell(None))
                 missing.append(f"{name} has no {size} labelled responses in its calibration split")
             else:
-                held_out = frame[frame["split"] == "test"]
-                cells.append(_kappa(agreement(held_out, "target", "calibrated", arm.scale, plan)))
-        raw = agreement(arm.held_out, "target", "raw", arm.scale, plan)
-        rows.append((name, count(raw.n), _kappa(raw), *cells))
+                frames[name, size] = frame[frame["split"] == "test"]
+    shared = dict(zip(frames, on_same_answers([*frames.values()], "calibrated"), strict=True))
+    for name in setting.arms:
+        of_arm = {size: frame for (arm, size), frame in shared.items() if arm == name}
+        agreed = {
+            size: agreement(frame, "target", "calibrated", arms[name].scale, plan) for size, frame in of_arm.items()
+        }
+        kappas = (_kappa(agreed[size]) if size in agreed else Cell(None) for size in setting.sizes)
+        rows.append((name, count(agreed[0].n), _kappa(agreed[0]), *kappas))
     return Table(
         "rulers_11",
         "Table 11: calibration control, QWK by number of labels",
@@ -77,8 +87,9 @@ def perturbation(arms: Mapping[str, ExperimentArm], setting: Perturbation, plan:
     """Figure 3: QWK under each presentation, and the largest shift from the standard one."""
     variants = [STANDARD, *(variant for variant in setting.variants if variant != STANDARD)]
     rows, panels = list[Cells](), list[Panel]()
-    for name in setting.arms:
-        agreements = [_held_out(arms[presented(name, variant)], plan) for variant in variants]
+    every = _alike([arms[presented(name, variant)] for name in setting.arms for variant in variants])
+    for place, name in enumerate(setting.arms):
+        agreements = [_held_out(arm, plan) for arm in every[place * len(variants) :][: len(variants)]]
         rows.append((name, *map(_kappa, agreements), number(_largest_shift(agreements))))
         bars = _bars(map(_in_words, variants), agreements)
         panels.append(Panel(f"QWK of {name} by presentation", bars))
@@ -109,13 +120,14 @@ def _bars(labels: Iterable[str], agreements: Sequence[ArmAgreement]) -> tuple[Ba
 
 def ablation(arms: Mapping[str, ExperimentArm], setting: Ablation, plan: BootstrapPlan) -> Table:
     """Table 4: the full arm, and what changes without a part of it, paired over the same responses."""
-    full = arms[setting.full]
-    rows: list[Cells] = [(setting.full, *_kappas(full, plan), Cell(None), Cell(None))]
-    bars = list(bar(setting.full, _held_out(full, plan)["qwk"]))
-    for label, name in setting.others.items():
-        gap, p = _change(full, arms[name], plan)
-        rows.append((label, *_kappas(arms[name], plan), number(gap, ends="interval"), number(p, 4)))
-        bars += bar(label, _held_out(arms[name], plan)["qwk"])
+    full, *others = _alike([arms[name] for name in (setting.full, *setting.others.values())])
+    agreed = _held_out(full, plan)
+    rows: list[Cells] = [(setting.full, count(agreed.n), _kappa(agreed), Cell(None), Cell(None))]
+    bars = list(bar(setting.full, agreed["qwk"]))
+    for label, other in zip(setting.others, others, strict=True):
+        agreed, (gap, p) = _held_out(other, plan), _change(full, other, plan)
+        rows.append((label, count(agreed.n), _kappa(agreed), number(gap, ends="interval"), number(p, 4)))
+        bars += bar(label, agreed["qwk"])
     return Table(
         "rulers_4",
         f"Table 4: ablations of {setting.full}",
@@ -128,7 +140,8 @@ def ablation(arms: Mapping[str, ExperimentArm], setting: Ablation, plan: Bootstr
 
 def stability(arms: Mapping[str, ExperimentArm], setting: Stability, plan: BootstrapPlan) -> Table:
     """Table 9: QWK of bundles induced independently, their mean and sample standard deviation."""
-    agreements = [_held_out(arms[induced(setting.arm, seed)], plan) for seed in setting.seeds]
+    bundles = _alike([arms[induced(setting.arm, seed)] for seed in setting.seeds])
+    agreements = [_held_out(arm, plan) for arm in bundles]
     values = pd.Series([agreed["qwk"].value for agreed in agreements], dtype=float).dropna()
     mean = float(values.mean()) if len(values) else None
     sd = float(values.std(ddof=1)) if len(values) > 1 else None
@@ -143,7 +156,9 @@ def stability(arms: Mapping[str, ExperimentArm], setting: Stability, plan: Boots
 
 def _methods(grid: Mapping[str, Sequence[ExperimentArm]], methods: Sequence[str], plan: BootstrapPlan) -> Table:
     rows, figures = list[Cells](), list[Panel | LevelShares]()
-    for label, arms in grid.items():
+    shared = iter(_alike([arm for arms in grid.values() for arm in arms]))
+    for label, of_label in grid.items():
+        arms = [next(shared) for _ in of_label]
         agreements = [_held_out(arm, plan) for arm in arms]
         rows.append((label or "as given", *map(_kappa, agreements)))
         place = f" on {label}" if label else ""
@@ -184,12 +199,11 @@ def _tokens_per_response(arm: ExperimentArm) -> float | None:
 
 def _shares(place: str, arms: Sequence[ExperimentArm], methods: Sequence[str]) -> LevelShares:
     """Figure 2: share of the held-out responses at each level."""
-    low, _, step = arms[0].scale
-    people = _levels(arms[0], "target")
+    low, high, step = arms[0].scale
     return LevelShares(
         f"Figure 2: held-out scores{place}",
-        levels=tuple(f"{low + step * level:g}" for level in range(len(people))),
-        people=people,
+        levels=tuple(f"{low + step * level:g}" for level in range(level_count(low, high, step))),
+        people=_levels(max(arms, key=lambda arm: len(arm.scores)), "target"),
         arms={name: _levels(arm, "calibrated") for name, arm in zip(methods, arms, strict=True)},
     )
 
@@ -203,11 +217,6 @@ def _levels(arm: ExperimentArm, column: str) -> tuple[float, ...]:
 
 def _held_out(arm: ExperimentArm, plan: BootstrapPlan) -> ArmAgreement:
     return agreement(arm.held_out, "target", "calibrated", arm.scale, plan)
-
-
-def _kappas(arm: ExperimentArm, plan: BootstrapPlan) -> tuple[Cell, Cell]:
-    agreed = _held_out(arm, plan)
-    return count(agreed.n), _kappa(agreed)
 
 
 def _kappa(agreed: ArmAgreement) -> Cell:

@@ -31,17 +31,6 @@ _NO_SCORES = (
 )
 
 
-_RELEASE = (
-    "# Which scores may go out without a person: at most `risk` of them (0.05 is one in twenty) further than",
-    "# `tolerance` steps from a person's mark. All others go to people. Take 0 on a scale of three levels:",
-    "# the middle one is within one step of all marks, and nothing is promised that one score for all would keep.",
-    "release:",
-    "  tolerance: 1",
-    "  risk: 0.05",
-    "  by: set # `item` promises it for every question by its own marks, and needs more of them",
-)
-
-
 class StudyParts(NamedTuple):
     """What a study file is written of."""
 
@@ -57,11 +46,13 @@ class StudyParts(NamedTuple):
     """File of the rubrics."""
     echo: bool
     """Whether the rubrics were made of model answers, whose words good answers share."""
+    fewest_levels: int
+    """Levels of the shortest of the questions' scales."""
 
 
 def study_text(parts: StudyParts) -> str:
     """The study file (YAML), with comments."""
-    sections = (_head(parts), _data(parts), _rubrics(parts), _judge(parts.echo), _RELEASE)
+    sections = (_head(parts), _data(parts), _rubrics(parts), _judge(parts.echo), _release(parts.fewest_levels))
     return "\n\n".join("\n".join(lines) for lines in sections) + "\n"
 
 
@@ -102,6 +93,21 @@ def _judge(echo: bool) -> list[str]:
     if echo:
         lines.append("  echo: allowed # the rubric is a model answer, whose words good answers share")
     return lines
+
+
+def _release(fewest_levels: int) -> list[str]:
+    """A tolerance of one step, or of none on a scale that has a level within one step of all others."""
+    tolerance = 0 if fewest_levels <= 3 else 1
+    why = " # one score for all would be within one step of every mark on the shortest scale" if not tolerance else ""
+    return [
+        "# Which scores may go out without a person: at most `risk` of them (0.05 is one in twenty) further than",
+        "# `tolerance` steps from a person's mark. All others go to people. Nothing is promised that one and the",
+        "# same score for every answer would keep.",
+        "release:",
+        f"  tolerance: {tolerance}{why}",
+        "  risk: 0.05",
+        "  by: set # `item` promises it for every question by its own marks, and needs more of them",
+    ]
 
 
 def _source(source: Mapping[str, Any]) -> list[str]:

@@ -104,20 +104,21 @@ def agreement(figures: Figures, labelled: int) -> SecondRater:
 
 def _stages(figures: Figures, metric: Metric) -> Stages:
     raw, calibrated, released = (figures.machine(metric.name, stage) for stage in ("raw", "calibrated", "released"))
-    return Stages(metric.title, metric.unit, figures.people(metric.name), raw, calibrated, released)
+    return Stages(metric.title, metric.unit, figures.people_like(calibrated, metric.name), raw, calibrated, released)
 
 
 def _compared(figures: Figures, part: str) -> list[SliceComparison]:
     rows = []
     for value in figures.values("qwk", part):
-        machine, human = (figures.machine("qwk", "calibrated", part, value), figures.people("qwk", part, value))
+        machine = figures.machine("qwk", "calibrated", part, value)
+        human = figures.people_like(machine, "qwk", part, value)
+        beside = {name: figures.any(f"{name}_qwk", part, value) for name in ("ceiling", "length", "text")}
+        same = {name: found if found.n == machine.n else Estimate(None) for name, found in beside.items()}
         row = SliceComparison(
             name=say.name(value),
             machine=machine,
             people=human,
-            ceiling=figures.any("ceiling_qwk", part, value),
-            length=figures.any("length_qwk", part, value),
-            text=figures.any("text_qwk", part, value),
+            **same,
             flagged=_gap(machine, human) >= WIDE_GAP,
         )
         rows.append(row)
@@ -139,12 +140,13 @@ def _agreement_title(figures: Figures, items: Sequence[SliceComparison], missing
     if missing:
         return "Whether the machine agrees with people is not known"
     metric = _pooled_metric(figures)
-    machine, human = figures.machine(metric), figures.people(metric)
+    machine = figures.machine(metric)
+    human = figures.people_like(machine, metric)
     if machine.value is None:
         return "Whether the machine agrees with people is not known"
     if human.value is None:
         start = f"The machine agrees with people at {say.number(machine.value)} QWK{_over_items(figures)}"
-        return f"{start}; how far people agree is not known"
+        return f"{start}; how far people agree on the same answers is not known"
     if len(items) > 1 and _gap(items[0].machine, items[0].people) >= 0.01:
         worst = items[0]
         lower, other = _or(worst.machine.value, 0), _or(worst.people.value, 0)

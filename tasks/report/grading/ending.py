@@ -81,8 +81,9 @@ def next_step(outcome: OutcomeSection, rules: Sequence[Row], study: str | None, 
     return f"Next: {grades} lists them."
 
 
-def with_table(end: Ending, raters: Sequence[RaterStanding], target: str) -> Ending:
-    """The ending with the agreement of the judge, people and baselines with the human score."""
+def with_table(end: Ending, raters: Sequence[RaterStanding], target: str, doubles: str) -> Ending:
+    """The ending with the agreement of the judge, people and baselines with the human score. doubles: a sentence about
+    those of the answers that two people scored."""
     by_question = over_questions(raters)
     measure = "QWK, mean over questions" if by_question else "QWK, all as one set"
     title = f"Agreement with '{say.name(target)}' on the same held-out answers ({measure}: 1 is perfect, 0 is chance)"
@@ -92,4 +93,5 @@ def with_table(end: Ending, raters: Sequence[RaterStanding], target: str) -> End
         figure = "–" if shown.value is None else say.number(shown.value)
         interval = say.interval(shown, "number") or "–"
         rows.append((say.plain(say.visible(rater.name)), figure, interval, say.count(shown.n)))
+    title = f"{doubles} {title}".strip()
     return end._replace(title=say.plain(title), rows=tuple(rows))

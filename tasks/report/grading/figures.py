@@ -92,9 +92,9 @@ class Figures:
         mean = sum(row["value"] for row in defined) / len(defined)
         return Estimate(mean, n=max(row["n"] for row in defined), note=f"mean of {len(defined)} pairs of people")
 
-    def raters(self, metric: str) -> list[str]:
+    def raters(self, metric: str, stage: str = "calibrated") -> list[str]:
         """Whose figures of the whole set there are, in order."""
-        return [row["rater_b"] for row in self._rows.get((metric, "calibrated", ALL, ALL), [])]
+        return [row["rater_b"] for row in self._rows.get((metric, stage, ALL, ALL), [])]
 
     def rater(self, metric: str, name: str, stage: str = "calibrated") -> Estimate:
         """A rater's figure of the whole set; '' for the only one of a stage."""
@@ -106,6 +106,15 @@ class Figures:
         mean = self.people("qwk_item_mean") if stage == "human" else self.machine("qwk_item_mean", stage)
         several = len(self.values("qwk", "item")) > 1
         return f" ({say.number(mean.value)} in the mean over items)" if several and mean.value is not None else ""
+
+    def people_like(self, machine: Estimate, metric: str, part: str = ALL, value: str = ALL) -> Estimate:
+        """People with each other, where each pair scored as many answers as the machine is compared on; None with the
+        reason where they did not: figures on other answers do not compare."""
+        rows = self._rows.get((metric, "human", part, value), [])
+        on = {row["n"] for row in rows if row["value"] is not None}
+        if on <= {machine.n}:
+            return self.people(metric, part, value)
+        return Estimate(None, note=f"no two people scored all of these answers, but {max(on):,} of {machine.n:,}")
 
     def pair(self, metric: str, first: str, second: str) -> Estimate:
         """Two persons with each other."""

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from tasks.display import say
 from tasks.report.grading.figures import Figures
 from tasks.stats.estimate import Estimate
 
-MEASURE = "standing_qwk"
+MEASURE, OF_ITEMS = "standing_qwk", "standing_qwk_item_mean"
+PEOPLE_TOGETHER = "people"
 RAW, PEOPLE, LENGTH = "judge alone (raw)", "people with each other", "length alone"
 PARTS = {"judge": "judge", "item": "question"}
 """Block of a stacked mapping → what it is called in the name of a rater; every other block is words."""
@@ -32,16 +34,18 @@ class RaterStanding(NamedTuple):
 
 
 def standing(figures: Figures, calibrations: Sequence[Row]) -> tuple[RaterStanding, ...]:
-    """The calibrated score, the judge alone, people, other runs, the text and length; nothing without human scores.
+    """The calibrated score, the judge alone, people, other runs, the text and length; nothing without human scores, and
+    people only where two scored each of the answers.
 
     calibrations: rows of the table, which tell what the calibrated score is made of.
     """
-    mean, baselines = f"{MEASURE}_item_mean", dict.fromkeys(("text_only", "length"), LENGTH)
+    mean, baselines = OF_ITEMS, dict.fromkeys(("text_only", "length"), LENGTH)
     mapped, baselines["text_only"] = _names(calibrations)
     raters = figures.raters(mean)
     others = [name for name in raters if name.startswith(OTHER)]
     rows = [(mapped, "m", "calibrated", name) for name in raters if name not in {*others, *baselines}]
-    rows += [(RAW, "m", "raw", ""), (PEOPLE, "h", "human", "")]
+    rows += [(RAW, "m", "raw", "")]
+    rows += [(PEOPLE, "h", "human", PEOPLE_TOGETHER)] * (doubles(figures, calibrations) == "")
     rows += [(name.removeprefix(OTHER), "", "calibrated", name) for name in others]
     rows += [(words, "", "calibrated", name) for name, words in baselines.items()]
     found = []
@@ -50,6 +54,23 @@ def standing(figures: Figures, calibrations: Sequence[Row]) -> tuple[RaterStandi
         if over_items.n or pooled.n or rater in others:
             found.append(RaterStanding(name, by, pooled, over_items))
     return tuple(found)
+
+
+def doubles(figures: Figures, calibrations: Sequence[Row]) -> str:
+    """How people agree with each other, and the calibrated score on the same answers, in a sentence; '' where two
+    people scored all of them, which then stand in the table, or none."""
+    for metric, words in ((OF_ITEMS, "QWK, mean over questions"), (MEASURE, "QWK")):
+        people, everywhere = figures.rater(metric, PEOPLE_TOGETHER, "human"), figures.rater(metric, "")
+        machines = [name for name in figures.raters(metric, "human") if name != PEOPLE_TOGETHER]
+        if people.value is None or not machines or people.n == everywhere.n:
+            continue
+        machine = figures.rater(metric, machines[0], "human")
+        shown = say.number(machine.value) if machine.value is not None else say.NOT_KNOWN
+        return (
+            f"On {say.plural(people.n, 'answer')} that two people scored ({words}): people with each other "
+            f"{say.number(people.value)}, {_names(calibrations)[0]} {shown}."
+        )
+    return ""
 
 
 def over_questions(rows: Sequence[RaterStanding]) -> bool:

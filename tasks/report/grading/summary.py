@@ -1,5 +1,5 @@
-"""The summary at the end of a run: agreement beside people's and its ceiling, the gates and the release, as rows and as
-Markdown."""
+"""The summary at the end of a run: agreement next to people's on the same answers, the gates and the release, as rows
+and as Markdown."""
 
 from __future__ import annotations
 
@@ -20,21 +20,17 @@ from tasks.stats.bootstrap import MARK, is_few
 from tasks.stats.verdict import margin
 
 SHOWN = ("qwk", "icc", "mae", "within_1")
-ALONE = ("ceiling_qwk", "length_qwk")
-"""What a perfect judge would reach, and what length alone does."""
 STAGES = ("raw", "calib.", "people")
+TARGET = "target"
 _NAMED, _LONGEST_NAME = 3, 24
-_FIXED_WIDTH, _STATISTIC_WIDTH, _LENGTH_WIDTH = 57, 22, 7
-"""Characters that the columns before the statistics take, those of one statistic, and that of length alone."""
+_FIXED_WIDTH, _STATISTIC_WIDTH = 49, 22
+"""Characters that the columns before the statistics take, and those of one statistic."""
 HEADER = (
     "slice",
     "n",
     "unscored",
     "qwk interval",
-    "ceiling",
-    *(f"{SHOWN[0]} {stage}" for stage in STAGES),
-    "length alone",
-    *(f"{name} {stage}" for name in SHOWN[1:] for stage in STAGES),
+    *(f"{name} {stage}" for name in SHOWN for stage in STAGES),
 )
 GATES = ("gate", "estimate", "interval", "n", "should be", "verdict", "labels needed", "if missed")
 Rows = list[tuple[str, ...]]
@@ -42,22 +38,20 @@ Rows = list[tuple[str, ...]]
 
 def summary(metrics: pd.DataFrame) -> Rows:
     """Rows of text under `HEADER`, one per slice: the target with the machine, before and after calibration, and people
-    with people; the interval is that of the calibrated QWK, the ceiling what a perfect judge would reach.
+    with people; the interval is that of the calibrated QWK. A row's figures are of the same answers.
 
-    With several pairs of people their mean is shown. '–' stands for an undefined number.
+    With several pairs of people their mean is shown. '–' stands for an undefined number, and for one of other answers.
     """
     rows = []
-    means_over_items = [f"{name}_item_mean" for name in ("qwk", *ALONE)]
-    metrics = metrics[metrics["metric"].isin([*SHOWN, *ALONE, *means_over_items])]
+    means = metrics[metrics["metric"] == "standing_qwk_item_mean"]
+    metrics = metrics[metrics["metric"].isin(SHOWN)]
     for kind in dict.fromkeys(metrics["slice"]):
         part = metrics[metrics["slice"] == kind]
         rows += [_row(kind, str(value), part[part["value_of"] == value]) for value in dict.fromkeys(part["value_of"])]
-    means = metrics[metrics["metric"] == "qwk_item_mean"]
     if len(means):
-        ceilings = metrics[(metrics["metric"] == "ceiling_qwk") & (metrics["slice"] == "item")]
-        lengths = metrics[metrics["metric"] == "length_qwk_item_mean"].assign(metric="length_qwk")
-        over_items = pd.concat([means.assign(metric="qwk"), ceilings, lengths])
-        rows.insert(1, _row("mean over items", "all", over_items))
+        machine = means.loc[means["stage"] == "raw", "rater_b"].iloc[0]
+        is_shown = (means["stage"] == "human") | (means["rater_b"] == machine)
+        rows.insert(1, _row("mean over items", "all", means[is_shown].assign(metric="qwk")))
     return rows
 
 
@@ -116,9 +110,8 @@ def _markdown(header: Sequence[str], rows: Rows) -> list[str]:
 def show(rows: Rows, gates: Rows, facts: Mapping[str, Any]) -> None:
     """Print as many of the statistics as the terminal is wide enough for (at least the first), the gates, the facts."""
     console = Console(width=None if sys.stdout.isatty() else 160)
-    room = console.width - _FIXED_WIDTH - _LENGTH_WIDTH
-    fitting = max(1, min(len(SHOWN), room // _STATISTIC_WIDTH))
-    columns = len(HEADER) - (len(SHOWN) - fitting) * len(STAGES) - (room < _STATISTIC_WIDTH)
+    fitting = max(1, min(len(SHOWN), (console.width - _FIXED_WIDTH) // _STATISTIC_WIDTH))
+    columns = len(HEADER) - (len(SHOWN) - fitting) * len(STAGES)
     title = "Agreement with the target on held-out responses, and of people with people"
     console.print(_table(title, HEADER[:columns], rows))
     if fitting < len(SHOWN):
@@ -159,19 +152,18 @@ def _table(title: str, header: Sequence[str], rows: Rows) -> Table:
 
 
 def _row(kind: str, value: str, part: pd.DataFrame) -> tuple[str, ...]:
-    machine = part[part["rater_a"] == "target"].set_index(["metric", "stage"])
+    part = part[(part["rater_a"] == TARGET) != (part["stage"] == "human")]
+    calibrated = part[part["stage"] == "calibrated"].set_index("metric")
     cells = []
     for metric in SHOWN:
-        people = part.loc[(part["metric"] == metric) & (part["stage"] == "human"), "value"]
-        cells += [_number(machine["value"].get((metric, stage))) for stage in ("raw", "calibrated")]
-        cells.append(_number(people.mean()))
-    low, high, clusters = (machine[name].get(("qwk", "calibrated")) for name in ("low", "high", "clusters"))
-    counts = machine.loc[machine.index.get_level_values("stage") == "calibrated", ["n", "unscored"]].max().fillna(0)
+        for stage in ("raw", "calibrated", "human"):
+            rows = part[(part["metric"] == metric) & (part["stage"] == stage)]
+            same = metric in calibrated.index and (rows["n"] == calibrated["n"][metric]).all()
+            cells.append(_number(rows["value"].mean()) if same else "–")
+    low, high, clusters = (calibrated[name].get("qwk") for name in ("low", "high", "clusters"))
+    n, unscored = (str(int(calibrated[name].max())) if len(calibrated) else "0" for name in ("n", "unscored"))
     name = kind if value == "all" else f"{kind} {value}"
-    ceiling, length = (_number(part.loc[part["metric"] == name, "value"].mean()) for name in ALONE)
-    cells.insert(len(STAGES), length)
-    n, unscored = str(int(counts["n"])), str(int(counts["unscored"]))
-    return (name, n, unscored, _interval(low, high, clusters), ceiling, *cells)
+    return (name, n, unscored, _interval(low, high, clusters), *cells)
 
 
 def _gate(gate: Mapping[Any, Any]) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def report(run: Run, study: Study, manifest: Path, command: str | None, verbose:
     facts |= {"manifest": run.warehouse.shown(manifest), "tables": run.place, "report": path}
     rules = run.read(run.ref(ReleaseRules, "calibrate")).to_pylist()
     end = ending(shown.head.title, shown.outcome, rules, gates, command, not run.warehouse.mirrored)
-    end = with_table(end, shown.standing, study.evaluation.target)
+    end = with_table(end, shown.standing, study.evaluation.target, shown.doubles)
     leave_table(run.run_id, "metrics", [dict(zip(HEADER, row, strict=True)) for row in rows])
     head = opening(run.run_id, shlex.quote(run.warehouse.place), end)
     leave_text(run.run_id, "summary", head + markdown("All figures", rows, flags, facts))

@@ -105,18 +105,31 @@ def alike(judged: Sequence[Row]) -> str:
     return f"The judge hardly tells answers apart: it gave {say.count(same)} of {say.plural(answers, 'answer')} {one}."
 
 
-def inside(figures: Figures) -> str:
+def inside(figures: Figures, rules: Sequence[Row], released: int) -> str:
     """That the scores are not shown to agree with people inside questions, in a sentence; '' where they are, and where
-    nothing was compared or there is one question."""
+    nothing was compared or there is one question.
+
+    rules: rows of `release_rules`; released: scores that go out. The answers that people marked for calibration decide
+    what goes out, and the sentence says of which answers it speaks: held-out ones that do not show it contradict no
+    release.
+    """
     found = figures.machine("within_r")
+    refused = any(rule["refused"] == "question_means" for rule in rules)
     if not found.n or (found.low is not None and found.low > 0):
-        return ""
+        not_released = "The answers that people marked for calibration show agreement by question means alone."
+        return not_released if refused else ""
     if found.value is None:
         shown = "they are the same for all answers to a question"
     else:
         shown = f"correlation {say.signed(found.value)}"
         shown += f", 95% interval {say.interval(found, 'signed')}" if found.low is not None else ""
-    return f"Inside questions the scores are not shown to agree with people ({shown})."
+    if released:
+        return (
+            "Released is what the answers marked for calibration allow; the held‑out answers alone do not show that "
+            f"scores agree with people inside questions ({shown})."
+        )
+    means = "agreement is by question means alone: inside questions" if refused else "inside questions"
+    return f"{means[:1].upper()}{means[1:]} the scores are not shown to agree with people ({shown})."
 
 
 def head(study: str, date: str, title: str, looks: Sequence[LookFirst], figures: Figures, released: int) -> ReportHead:

@@ -57,7 +57,7 @@ from tasks.report.grading.sections import (
     ReportHead,
     VerdictSection,
 )
-from tasks.report.grading.standing import RaterStanding, middle, sources, standing
+from tasks.report.grading.standing import RaterStanding, doubles, middle, sources, standing
 from tasks.report.grading.tallies import total
 from tasks.stats.metric import Metric
 from tasks.stats.metrics import METRICS
@@ -104,6 +104,8 @@ class View:
 
     head: ReportHead
     standing: tuple[RaterStanding, ...]
+    doubles: str
+    """About the answers that two people scored, where these are not all; '' otherwise."""
     middle: tuple[ShownCase, ...]
     """A released response and one that people see."""
     sources: str
@@ -150,7 +152,7 @@ def view(
     raters = shown_cases.raters
     counts = {name: table.to_pylist() for name, table in tables.counts.items()}
     gates, rules = tables.verdicts.to_pylist(), tables.release_rules.to_pylist()
-
+    calibrations = tables.calibrations.to_pylist()
     exceeds, wrong = wrong_score_words(release["tolerance"], scales)
     labelled = int(scores["target"].notna().sum())
     outcome = _outcome(counts, rules, wrong)
@@ -162,14 +164,17 @@ def view(
     if outcome.released:
         more = (worth_of_promise(figures, rules), asks_nothing_sentence(rules), above_promise_sentence(gates))
         title = " ".join(filter(None, (title, *more)))
-    title = " ".join(filter(None, (verdict.alike(counts["alike"]), verdict.inside(figures), title)))
+    title = " ".join(
+        filter(None, (verdict.alike(counts["alike"]), verdict.inside(figures, rules, outcome.released), title))
+    )
     warned, failed, broken = (count.count for count in checks.counts[1:4])
     looks = verdict.looks(gates, outcome, warned, failed + broken, _worst_item(second_rater), figures)
     score_panels = panels(scores, scales)
     several = target in OF_SEVERAL
     return View(
         head=verdict.head(study["name"], manifest["written"][:10], title, looks, figures, outcome.released),
-        standing=standing(figures, tables.calibrations.to_pylist()),
+        standing=standing(figures, calibrations),
+        doubles=doubles(figures, calibrations),
         middle=shown_cases.cases(middle(scores)),
         sources=sources(manifest),
         outcome=outcome,

@@ -53,7 +53,8 @@ def test_with_labels_permuted_inside_questions_nothing_is_released(items: int, e
     assert released <= 0.05 * len(found)
     refused = next(one for one in found if one.promises[0].threshold is None)
     assert refused.new is None
-    assert {rule.refused for rule in refused.items.values()} == {"question_means"}
+    # Of an item whose few answers are nearly all alike nothing is asked in the first place.
+    assert {rule.refused for rule in refused.items.values()} - {"asks_nothing"} == {"question_means"}
 
 
 @pytest.mark.parametrize("by", ["set", "item"])

@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 import pingouin
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score, mean_absolute_error, root_mean_squared_error
 
 from tasks.contracts.settings.experiment import (
@@ -99,8 +101,31 @@ def test_unscored_responses_are_left_out_and_counted() -> None:
     arm = make("A", 1.0)
     arm.scores.loc[:9, "raw"] = np.nan
     arm.scores.loc[100:, "target"] = np.nan
-    found = agreement(arm.scores, "target", "raw", SCALE, PLAN)
-    assert (found.n, found.unscored) == (90, 10)
+    assert agreement(arm.scores, "target", "raw", SCALE, PLAN).n == 90
+    table = gradeagentops.main([arm], "key", PLAN)
+    assert (cell(table, 0, "n").value, cell(table, 0, "unscored").value) == (90, 10)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 10**6), st.lists(st.sampled_from([0.0, 0.2, 0.7, 1.0]), min_size=2, max_size=4))
+def test_arms_of_a_table_are_measured_on_the_responses_that_all_score(seed: int, lost: list[float]) -> None:
+    rng = np.random.default_rng(seed)
+    arms = [make(f"A{at}", 2.0, at) for at in range(len(lost))]
+    for arm, share in zip(arms, lost, strict=True):
+        arm.scores.loc[rng.random(N) < share, ["raw", "calibrated"]] = np.nan
+    shared = set(arms[0].scores["response_id"])
+    for arm in arms:
+        scored = set(arm.scores.dropna(subset=["raw"])["response_id"])
+        shared = shared & scored or shared
+    table = gradeagentops.main(arms, "key", PLAN)
+    for at, arm in enumerate(arms):
+        rows = arm.scores[arm.scores["response_id"].isin(shared)].dropna(subset=["raw"])
+        assert cell(table, at, "n").value in (0, len(shared))
+        if cell(table, at, "n").value:
+            assert cell(table, at, "MAE").value == pytest.approx(mean_absolute_error(rows["target"], rows["raw"]))
+    by_arm = {arm.name: arm for arm in arms}
+    ablated = rulers.ablation(by_arm, Ablation(full="A0", others={name: name for name in [*by_arm][1:]}), PLAN)
+    assert len({cell(ablated, at, "n").value for at in range(len(arms))} - {0}) <= 1
 
 
 def test_table_4_sets_two_people_side_by_side() -> None:

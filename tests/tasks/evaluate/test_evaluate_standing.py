@@ -56,7 +56,7 @@ def test_every_row_is_scikit_learns_on_the_answers_that_all_score(
         row = found.get(("standing_qwk_item_mean", stage, rater))
         if row is None or row["value"] is None or column == "length":
             continue
-        both = telling[telling[column].notna()]
+        both = telling[telling[column].notna()].groupby("item_id").filter(lambda part: part["target"].nunique() > 1)
         assert row["n"] == len(both)
         kappas = [kappa(part["target"], part[column]) for _, part in both.groupby("item_id")]
         assert row["value"] == pytest.approx(np.nanmean(kappas), abs=1e-9)
@@ -64,6 +64,9 @@ def test_every_row_is_scikit_learns_on_the_answers_that_all_score(
         assert found["standing_qwk", stage, rater]["value"] == pytest.approx(
             kappa(pooled["target"], pooled[column]), abs=1e-9
         )
+    for metric in {metric for metric, stage, _ in found if stage == "human"}:
+        people, machine = (found[metric, "human", name] for name in ("people", "m"))
+        assert people["n"] == machine["n"]
     sizes = {row["n"] for (metric, stage, _), row in found.items() if stage != "human" and metric.endswith("item_mean")}
     assert len(sizes - {0}) <= 1
 
@@ -79,6 +82,19 @@ def test_two_raters_with_the_same_scores_have_the_same_rows(seed: int, names: li
         first, second = (found[metric, *keys[name]] for name in names[:2])
         for what in ("value", "low", "high", "n", "clusters"):
             assert first[what] == second[what]
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10**6), st.floats(0.1, 0.9))
+def test_the_machine_stands_next_to_people_on_the_answers_that_two_of_them_scored(seed: int, lost: float) -> None:
+    frame = study(seed, 3, 30, 0.0)
+    chance = np.random.default_rng(seed).random((2, len(frame)))
+    frame["human:a"] = frame["target"].where(chance[0] > lost)
+    frame["human:b"] = frame["calibrated"].where(chance[1] > lost)
+    found = figures(frame)
+    for metric in {metric for metric, stage, _ in found if stage == "human"}:
+        people, machine = (found[metric, "human", name] for name in ("people", "m"))
+        assert (people["value"], people["n"]) == (machine["value"], machine["n"])
 
 
 def test_a_run_that_scored_other_answers_has_a_row_and_no_figure() -> None:

@@ -85,16 +85,16 @@ def test_a_run_in_a_bucket_is_not_sent_to_review() -> None:
 
 def test_every_row_has_the_one_measure_that_the_title_names() -> None:
     end = told(outcome(1, []), [rule(100)])
-    found = with_table(end, (rater("judge", 0.6, 0.9), rater("length", None, 0.8)), "key")
+    found = with_table(end, (rater("judge", 0.6, 0.9), rater("length", None, 0.8)), "key", "")
     assert found.rows == (("judge", "0.60", "0.50 to 0.70", "200"), ("length", "–", "–", "0"))
     assert "mean over questions" in found.title
-    pooled = with_table(end, (rater("judge", None, 0.9),), "key")
+    pooled = with_table(end, (rater("judge", None, 0.9),), "key", "")
     assert pooled.rows == (("judge", "0.90", "0.80 to 1.00", "200"),)
     assert "all as one set" in pooled.title
 
 
 def test_without_human_scores_there_is_no_table() -> None:
-    assert with_table(told(outcome(0, [1]), []), (), "mean").rows == ()
+    assert with_table(told(outcome(0, [1]), []), (), "mean", "").rows == ()
 
 
 def test_the_artifact_opens_with_the_verdict_and_no_name_is_markup() -> None:

@@ -41,6 +41,9 @@ def test_a_judge_that_says_the_same_of_every_answer_is_told(answers: int, same: 
         assert str(same) in alike(judged)
 
 
+ASKED, REFUSED = {"refused": None}, {"refused": "question_means"}
+
+
 def within(value: float | None, low: float | None, n: int = 200) -> Figures:
     row: dict[str, Any] = {"metric": "within_r", "rater_a": "target", "rater_b": "m", "stage": "calibrated"}
     row |= {"slice": "all", "value_of": "all", "value": value, "low": low, "high": 0.5 if low is not None else None}
@@ -48,8 +51,19 @@ def within(value: float | None, low: float | None, n: int = 200) -> Figures:
 
 
 def test_agreement_by_question_means_alone_is_told() -> None:
-    assert inside(within(0.3, 0.01)) == ""
-    assert "−0.04" in inside(within(-0.04, -0.15))
-    assert inside(within(0.3, 0.0))
-    assert inside(within(None, None))
-    assert inside(Figures([])) == ""
+    assert inside(within(0.3, 0.01), [ASKED], 0) == ""
+    assert "−0.04" in inside(within(-0.04, -0.15), [ASKED], 0)
+    assert inside(within(0.3, 0.0), [ASKED], 0)
+    assert inside(within(None, None), [ASKED], 0)
+    assert inside(Figures([]), [ASKED], 0) == ""
+
+
+@pytest.mark.parametrize("low", [-0.15, 0.0, 0.01, None])
+def test_the_headline_speaks_of_question_means_alone_where_nothing_is_released_for_them_and_nowhere_else(
+    low: float | None,
+) -> None:
+    held_out = within(None if low is None else 0.3, low)
+    assert "question means alone" in inside(held_out, [ASKED, REFUSED], 0)
+    for released in (0, 9):
+        assert "question means alone" not in inside(held_out, [ASKED], released)
+    assert "held\u2011out answers alone" in (inside(held_out, [ASKED], 9) or "held\u2011out answers alone")

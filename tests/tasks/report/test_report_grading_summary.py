@@ -36,18 +36,21 @@ def test_an_undefined_number_is_a_dash() -> None:
 def test_the_mean_over_items_comes_second() -> None:
     rows = [
         *metrics().to_dict("records"),
-        row("qwk_item_mean", "raw", 0.3),
+        row("standing_qwk_item_mean", "raw", 0.3),
         *metrics(slice_="item", of="a").to_dict("records"),
     ]
     assert [line[0] for line in summary(pd.DataFrame(rows))] == ["all", "mean over items", "item a"]
 
 
-def test_length_alone_stands_beside_the_machine() -> None:
-    rows = [*metrics(slice_="item", of="a").to_dict("records"), row("length_qwk", "calibrated", 0.43, "item", "a")]
-    rows += [row("qwk_item_mean", "calibrated", 0.3), row("length_qwk_item_mean", "calibrated", 0.41)]
-    cells = {line[0]: dict(zip(HEADER, line, strict=True)) for line in summary(pd.DataFrame(rows))}
-    assert cells["item a"]["length alone"] == "0.430"
-    assert (cells["mean over items"]["qwk calib."], cells["mean over items"]["length alone"]) == ("0.300", "0.410")
+def test_figures_of_other_answers_are_a_dash() -> None:
+    rows = metrics().assign(n=[7, 7, 6])
+    over_items = [row("standing_qwk_item_mean", stage, 0.3) for stage in ("raw", "calibrated", "human")]
+    over_items += [row("standing_qwk_item_mean", "calibrated", 0.9) | {"rater_b": "length"}]
+    over_items += [row("standing_qwk_item_mean", "human", 0.9) | {"rater_a": "target", "rater_b": "m"}]
+    one, mean = summary(pd.concat([rows, pd.DataFrame(over_items)]))
+    shown = [dict(zip(HEADER, found, strict=True)) for found in (one, mean)]
+    assert [shown[0][f"qwk {stage}"] for stage in ("raw", "calib.", "people")] == ["0.200", "0.500", "–"]
+    assert [shown[1][f"qwk {stage}"] for stage in ("raw", "calib.", "people")] == ["0.300"] * 3
 
 
 def gate(item: str, estimate: float | None, outcome: str, slice_: str = "item") -> dict[str, object]:
