@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
 
 from tasks.contracts.backends import speaks
+from tasks.contracts.errors import BackendError
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.assignment import Assignment
 from tasks.judge.grade import grade_batch
@@ -38,7 +40,7 @@ class ShardJudge:
         lacking, or what the study keeps of is not there."""
         plan, people = assignment.plan, assignment.people
         self._assignment, self._rater, self._replies = assignment, rater, replies
-        self._on_wave, self._on_open = on_wave, on_open
+        self._on_wave, self._on_open, self._heard = on_wave, on_open, False
         self._teaching = teaching_of(
             assignment.run,
             plan.examples,
@@ -64,8 +66,18 @@ class ShardJudge:
         ]
         if plan.foreign:
             signal_recorded(graded, self._recorded, plan.foreign)
+        self._refuse_silence(graded)
         self._write(name, graded)
         return graded
+
+    def _refuse_silence(self, graded: list[Graded]) -> None:
+        """BackendError where no call of the stage has brought a reply until now: its shard is not written, so that the
+        same command asks again."""
+        last = [called.answer.attempts[-1].reply for sample in graded for called in sample.called]
+        self._heard = self._heard or not last or any(reply.text is not None for reply in last)
+        if not self._heard and not self._assignment.run.shards(self._assignment.stage):
+            ((said, count),) = Counter(reply.error for reply in last).most_common(1)
+            raise BackendError(f"nothing was scored: none of {len(last):,} calls brought a reply; of {count:,}: {said}")
 
     def _write(self, name: str, graded: list[Graded]) -> None:
         parts = [sample.tables() for sample in graded]
