@@ -135,7 +135,7 @@ def test_a_server_that_is_not_there_cannot_be_reached():
     async def run():
         async with served([]) as (url, _):
             pass
-        await Connections({}, 5).post(url, b"{}")
+        await Connections({}, 5).post(url, b"{}", "k")
 
     with pytest.raises(httpx.ConnectError):
         asyncio.run(run())
