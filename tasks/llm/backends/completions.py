@@ -90,7 +90,7 @@ class Completions:
         reply."""
         if response.status_code == 200:
             return self._reply(url, request, body, response, seconds)
-        said = refusal(response.content)
+        said = refusal(response.content, body["messages"])
         failure = self._refused(url, response.status_code, said, _retry_after(response))
         may_name_parameters = failure.kind == ODD or response.status_code in (500, 501)
         if may_name_parameters and self._parameters.gives_up(url, body, said, failure.message):
@@ -122,6 +122,8 @@ class Completions:
             body = response.json()
             choice = body["choices"][0]
             text = choice["message"]["content"]
+            if isinstance(text, list):  # thinking and text, as parts
+                text = "".join(part["text"] for part in text if part["type"] == "text") or None
             if text is not None and not isinstance(text, str):
                 raise TypeError
         except (ValueError, TypeError, LookupError, RecursionError):

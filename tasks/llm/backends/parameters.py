@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 PINS: Mapping[str, float] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -36,7 +36,10 @@ _TOO_LONG = re.compile(
     r"|tokens\W+(?:\w+\W+){0,3}?max_new_tokens|max_tokens must be at least 1, got -",
     re.IGNORECASE,
 )
-_DEPTH, _LONG = 8, 30
+_DEPTH, _READ, _NEXT = 8, 4000, 8
+"""How deep errors are looked into, how many characters of a message are read, and how many next to a match tell whether
+it repeats the prompt."""
+_QUOTE = r"['\"`‘’“”]"
 _logger = logging.getLogger(__name__)
 
 
@@ -47,19 +50,25 @@ class Refusal(NamedTuple):
     """The parameters that it points to."""
     words: tuple[str, ...]
     """Its messages in the server's own words, the innermost alone where one holds another."""
+    prompt: str
+    """What was asked, as `_plain` has it: servers repeat parts of it, and what a student wrote refuses nothing."""
 
     @property
     def is_too_long(self) -> bool:
         """Whether prompt and reply do not fit into the model's context."""
-        return any(_TOO_LONG.search(text) for text in self.words)
+        return any(_says(_TOO_LONG, _plain(text[:_READ]), self.prompt) for text in self.words)
 
 
-def refusal(content: bytes) -> Refusal:
-    """What an error's body says, whatever its form: an object, a list, JSON within text, or text alone."""
+def refusal(content: bytes, messages: Sequence[Mapping[str, str]] = ()) -> Refusal:
+    """What an error's body says, whatever its form: an object, a list, JSON within text, or text alone.
+
+    messages: that were sent.
+    """
     text = content.decode("utf-8", "replace")
-    found = list(_found(_parsed(text), _DEPTH))
+    prompt = "\n".join(_plain(message["content"]) for message in messages)
+    found = list(_found(_parsed(text, prompt), _DEPTH, prompt))
     words = dict.fromkeys(said for kind, said in found if kind == "word" and said.strip())
-    return Refusal(tuple(said for kind, said in found if kind == "place"), tuple(words) or (text,))
+    return Refusal(tuple(said for kind, said in found if kind == "place"), tuple(words) or (text,), prompt)
 
 
 class Parameters:
@@ -108,18 +117,17 @@ class Parameters:
 def _refused(said: Refusal, body: Mapping[str, Any], ours: frozenset[str] | set[str]) -> set[str]:
     """Those of our parameters that an error is about: those that it points to or, failing that, those that its words
     refuse. Where it points elsewhere its words say nothing: some servers repeat the whole body in them."""
-    complaints = [text for text in said.words if _REFUSED.search(text)]
+    texts = [_plain(text[:_READ]) for text in said.words]
+    complaints = [text for text in texts if _says(_REFUSED, text, said.prompt)]
     if said.places:
         pointed = {name for place in said.places for name in ours if re.match(rf"{name}(?:\W|$)", place)}
         return {name for name in pointed if complaints or name not in _OWN_VALUE or PINS.get(name, ...) == body[name]}
     refused: set[str] = set()
     for text in complaints:
-        for message in body["messages"]:  # what a student wrote refuses nothing
-            text = text.replace(message["content"], "") if len(message["content"]) > _LONG else text
         start = _OTHERS.search(text)
         told = text[: start.start()] if start and _REFUSED.search(text[: start.start()]) else text
-        snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", told)
-        named = [name for name in ours if re.search(rf"\b(?:{_IN_WORDS.get(name, name)})(?![a-z_])", snake, re.I)]
+        words = {name: re.compile(rf"\b(?:{_IN_WORDS.get(name, name)})(?![a-z_])") for name in ours}
+        named = [name for name in ours if _says(words[name], told, said.prompt)]
         if len(named) > 1 and _CHOICE.search(told):
             named = [name for name in named if name != "temperature"][:1]
         refused |= {*named}
@@ -127,52 +135,68 @@ def _refused(said: Refusal, body: Mapping[str, Any], ours: frozenset[str] | set[
     return refused - ({"max_completion_tokens"} if "max_tokens" in refused else set())
 
 
-def _parsed(text: str) -> object:
-    """A text as JSON where it is some, or holds some; the text otherwise."""
+def _plain(text: str) -> str:
+    """A text in small letters with names as ours, whatever its blanks and however JSON escapes it."""
+    unescaped = re.sub(r"\\+(?:[nrt]|u[0-9a-f]{4})|\s", " ", text).replace("\\", "")
+    return re.sub(r" +", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", unescaped)).lower()
+
+
+def _says(pattern: re.Pattern[str], text: str, prompt: str) -> bool:
+    """Whether a plain text says something in its own words, and not only where it repeats the prompt: there a match
+    stands with what is next to it, or with the whole of what stands in quotes."""
+    for match in pattern.finditer(text):
+        start, end = match.span()
+        before, after = text[max(0, start - _NEXT) : start], text[end : end + _NEXT]
+        quoted = re.split(_QUOTE, text[:start])[-1] + match[0] + re.split(_QUOTE, text[end:])[0]
+        repeats = (before + match[0], match[0] + after, quoted)
+        if not any(part != match[0] and " " in part.strip() and part in prompt for part in repeats):
+            return True
+    return False
+
+
+def _parsed(text: str, prompt: str) -> object:
+    """A text as JSON where it is some, or holds some that is not the prompt's; the text otherwise."""
     start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=-1)
     if start < 0:
         return text
     try:
-        value, _ = json.JSONDecoder().raw_decode(text[start:])
+        value, end = json.JSONDecoder().raw_decode(text[start:])
     except (ValueError, RecursionError):
         return text
-    return value if isinstance(value, (dict, list)) and value else text
+    own = isinstance(value, (dict, list)) and value and not (prompt and _plain(text[start : start + end]) in prompt)
+    return value if own else text
 
 
-def _found(node: object, depth: int) -> Iterator[tuple[str, str]]:
+def _found(node: object, depth: int, prompt: str) -> Iterator[tuple[str, str]]:
     """The places and words of an error's body, not too deep; what repeats the request is left out."""
     if not depth:
         return
     if isinstance(node, str):
-        inner = _parsed(node)
-        said = [] if isinstance(inner, str) else list(_found(inner, depth - 1))
-        yield from said if any(kind == "word" for kind, _ in said) else _in_text(node)
+        inner = _parsed(node, prompt)
+        said = [] if isinstance(inner, str) else list(_found(inner, depth - 1, prompt))
+        if any(kind == "word" for kind, _ in said):
+            yield from said
+            return
+        # validators that write Python
+        for loc in re.finditer(r"['\"]loc['\"]: [\[(]['\"]body['\"], ([^\])]{1,200})[\])]", node):
+            if _plain(loc[0]) not in prompt:
+                yield "place", re.sub(r"[\s'\"]", "", loc[1]).rstrip(",").replace(",", ".")
+        yield "word", node
     elif isinstance(node, list):
         for child in node:
-            yield from _found(child, depth - 1)
+            yield from _found(child, depth - 1, prompt)
     elif isinstance(node, Mapping):
-        yield from (("place", place) for place in _places(node))
+        # what an object points to, as a path of the body
+        if isinstance(node.get("loc"), list):
+            yield "place", ".".join(str(part) for part in node["loc"] if part != "body")
+        elif isinstance(place := node.get("param") or node.get("field"), str):
+            yield "place", place.removeprefix("body.")
         raw = node["metadata"].get("raw") if isinstance(node.get("metadata"), Mapping) else None
         if raw:  # what a router says is that somebody else said something
-            yield from _found(raw, depth - 1)
+            yield from _found(raw, depth - 1, prompt)
             return
         for name in ("error", "detail", "message", "msg", "errors", "description"):
             if node.get(name):
-                yield from _found(node[name], depth - 1)
+                yield from _found(node[name], depth - 1, prompt)
         if isinstance(node.get("type"), str) and node["type"].startswith(("exceed_context", "extra_")):
             yield "word", node["type"]
-
-
-def _places(node: Mapping[str, Any]) -> Iterator[str]:
-    """What an object of an error points to, as a path of the body."""
-    if isinstance(node.get("loc"), list):
-        yield ".".join(str(part) for part in node["loc"] if part != "body")
-    elif isinstance(place := node.get("param") or node.get("field"), str):
-        yield place.removeprefix("body.")
-
-
-def _in_text(text: str) -> Iterator[tuple[str, str]]:
-    """A text, and what is pointed to in it by validators that write Python."""
-    for loc in re.findall(r"['\"]loc['\"]: [\[(]['\"]body['\"], ([^\])]{1,200})[\])]", text):
-        yield "place", re.sub(r"[\s'\"]", "", loc).rstrip(",").replace(",", ".")
-    yield "word", text
