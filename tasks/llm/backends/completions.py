@@ -24,6 +24,8 @@ STARTING, CHANGED = "starting", "changed"
 _SHOWN = 300
 _HEAVY = frozenset({"messages", "response_format"})
 """What is most of a body, and mostly as it was in the one before."""
+_WINDOW = ("max_model_len", "context_length", "max_context_length", "context_window")
+"""What lists of models call it: vLLM and SGLang, and others."""
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
@@ -96,6 +98,16 @@ class Completions:
         if may_name_parameters and self._parameters.gives_up(url, body, said, failure.message):
             return Failure(CHANGED, failure.message, answered=True)
         return failure
+
+    def window(self, response: HttpAnswer) -> int | None:
+        """Tokens that prompt and reply may have together, as a list of the server's models says; None where it does
+        not."""
+        try:
+            rows = response.json()["data"]
+            mine = next((row for row in rows if row["id"] == self._engine.model), rows[0] if len(rows) == 1 else {})
+            return next(filter(None, (_count(mine.get(name)) for name in _WINDOW)), None)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            return None
 
     def _refused(self, url: str, code: int, said: Refusal, wait: float | None) -> Failure:
         """What an answer other than 200 means."""

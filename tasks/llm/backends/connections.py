@@ -59,6 +59,12 @@ class Connections:
             idle.append(connection)
         return answer
 
+    async def get(self, url: str, timeout_s: float) -> HttpAnswer:
+        """What stands at an address, asked for once; errors are those of httpx."""
+        async with httpx.AsyncClient(headers=self._headers, timeout=timeout_s, verify=_trusted()) as client:
+            response = await client.get(url)
+        return HttpAnswer(response.status_code, response.headers, response.content)
+
     async def close(self) -> None:
         """Closes all that are idle."""
         connections = list(chain.from_iterable(self._idle.values()))

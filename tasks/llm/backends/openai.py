@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import math
 import queue
 import random
@@ -44,6 +45,11 @@ _FIRST_S = 1.0
 """Seconds for which the others wait for the first call: a server refuses at once, and so only once."""
 _LONGEST_LOOK_S = 15.0
 """Between two looks whether a server is there."""
+_MODELS_S = 10.0
+"""For which the list of models is waited for."""
+_BYTES_PER_TOKEN = 4
+"""Of UTF-8, or more, in most languages."""
+_logger = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
@@ -64,6 +70,7 @@ class _Wave:
     room: asyncio.Semaphore
     """For calls, shared with all other waves."""
     out: Out
+    requests: Sequence[Request]
     pending: Iterator[tuple[int, Request]]
     first: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     """Held by the one call that finds out what the server takes."""
@@ -150,8 +157,12 @@ class OpenAI:
         self._concurrency = mine.part(engine.concurrency)
         self._prefixes = Prefixes(len(engine.urls), engine.concurrency)
         self._answered = self._given_up = 0
-        self._took = False
-        """Whether the server has taken a body as it is."""
+        self._took = self._looked = False
+        """Whether the server has taken a body as it is; whether its list of models was looked at."""
+        self._window: int | None = None
+        """Tokens that prompt and reply may have together, as far as is known and until it is told what has more."""
+        self.absent: str | None = None
+        """The address of a server that is waited for."""
         self._shared = SharedLoop("openai", self._concurrency, self._connections)
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
@@ -180,7 +191,8 @@ class OpenAI:
     async def _everything(self, requests: Sequence[Request], running: Running, out: Out) -> None:
         """As many workers as may be in flight take one request after the other."""
         count = min(self._concurrency, len(requests))
-        wave = _Wave(running.connections, running.room, out, enumerate(requests))
+        wave = _Wave(running.connections, running.room, out, requests, enumerate(requests))
+        self._tell_unfit(requests)
         async with asyncio.TaskGroup() as workers:
             for _ in range(count):
                 workers.create_task(self._work(wave))
@@ -211,20 +223,26 @@ class OpenAI:
 
     async def _persist(self, wave: _Wave, request: Request, failures: list[str]) -> Reply | StoppedError:
         """Asks until there is an answer, or the tries are used up. failures: gets what each failed call said."""
-        tries, heard, answered_before, begun = 0, 0, self._answered, self._clock()
+        tries, heard, answered_before = 0, 0, self._answered
+        absent_since: float | None = None
         while True:
             replica, result = await self._call(wave, request, heard)
+            self.absent = replica.url if isinstance(result, Failure) and result.kind in _ABSENT else None
             if isinstance(result, Reply):
                 self._answered, self._given_up, replica.aside_until = self._answered + 1, 0, 0.0
                 self._pace.learn(request, result)
                 return result
             heard += result.answered
+            if result.kind not in _ABSENT:
+                absent_since = None
+            elif absent_since is None:
+                absent_since = self._clock()
             if result.kind == CHANGED:
                 continue
             failures.append(result.message)
             others, answered_before = self._answered > answered_before, self._answered
             full = result.kind == BUSY and others  # a server that takes others in the meantime takes this one later
-            is_patient = result.kind in _ABSENT and self._clock() - begun < self._engine.patience_s
+            is_patient = absent_since is not None and self._clock() - absent_since < self._engine.patience_s
             used_up = tries >= self._engine.retries and not (full or is_patient)
             if result.kind not in _AGAIN or used_up or wave.end:
                 return self._give_up(result, tries, others)
@@ -252,6 +270,8 @@ class OpenAI:
             is_first = await self._goes_first(wave)
             try:
                 replica = self._choose(request)
+                if is_first and not self._looked:
+                    await self._look(wave, replica.url)
                 result = await self._once(wave.connections, replica, request, heard)
             finally:
                 if is_first:
@@ -260,6 +280,38 @@ class OpenAI:
             return replica, result
         finally:
             wave.room.release()
+
+    async def _look(self, wave: _Wave, url: str) -> None:
+        """Learns from the server's list of models, once it is there, how much fits; and tells what does not."""
+        try:
+            answer = await wave.connections.get(f"{url}/models", min(_MODELS_S, self._engine.timeout_s))
+        except httpx.ConnectError:
+            return
+        except httpx.HTTPError:
+            self._looked = True
+            return
+        self._looked = answer.status_code != 503
+        self.absent = None if self._looked else url
+        self._window = self._wire.window(answer) if answer.status_code == 200 else None
+        self._tell_unfit(wave.requests)
+
+    def _tell_unfit(self, requests: Sequence[Request]) -> None:
+        """Warns once, before they are asked, of requests that hardly fit into the model's context."""
+        if self._window is None or not requests:
+            return
+        needs = [
+            sum(len(message.content.encode("utf-8", "replace")) for message in request.messages) // _BYTES_PER_TOKEN
+            + request.sampling.longest
+            for request in requests
+        ]
+        unfit = [need for need in needs if need > self._window]
+        if unfit:
+            _logger.warning(
+                "%s of %s prompts do not fit into the context of '%s', %s tokens: with room for the reply the longest "
+                "has about %s. Start the server with a longer context, or lower sampling.max_tokens",
+                *(f"{len(unfit):,}", f"{len(requests):,}", self._engine.model, f"{self._window:,}", f"{max(unfit):,}"),
+            )
+            self._window = None
 
     async def _goes_first(self, wave: _Wave) -> bool:
         """Whether a call is the only one; False where another one takes its time, or has been taken as it is."""
