@@ -24,6 +24,9 @@ from tasks.llm.reply_store import Replies
 from tasks.llm.stores import open_replies
 from tasks.store.warehouse import Warehouse
 
+_OF_ONE = ("too_long", "deadline", "empty", "not_recorded")
+"""Kinds of errors that concern one answer, or come again."""
+
 
 class ShardJudge:
     """A rater with all that it needs beside a shard's cases; made once for many shards."""
@@ -40,7 +43,7 @@ class ShardJudge:
         lacking, or what the study keeps of is not there."""
         plan, people = assignment.plan, assignment.people
         self._assignment, self._rater, self._replies = assignment, rater, replies
-        self._on_wave, self._on_open, self._heard = on_wave, on_open, False
+        self._on_wave, self._on_open = on_wave, on_open
         self._teaching = teaching_of(
             assignment.run,
             plan.examples,
@@ -71,13 +74,13 @@ class ShardJudge:
         return graded
 
     def _refuse_silence(self, graded: list[Graded]) -> None:
-        """BackendError where no call of the stage has brought a reply until now: its shard is not written, so that the
-        same command asks again."""
+        """BackendError where no call of the stage has brought a reply until now, for reasons that lie with no answer:
+        its shard is not written, so that the same command asks again."""
         last = [called.answer.attempts[-1].reply for sample in graded for called in sample.called]
-        self._heard = self._heard or not last or any(reply.text is not None for reply in last)
-        if not self._heard and not self._assignment.run.shards(self._assignment.stage):
-            ((said, count),) = Counter(reply.error for reply in last).most_common(1)
-            raise BackendError(f"nothing was scored: none of {len(last):,} calls brought a reply; of {count:,}: {said}")
+        errors = Counter(reply.error for reply in last if reply.error and not reply.error.startswith(_OF_ONE))
+        if last and errors.total() == len(last) and not self._assignment.run.shards(self._assignment.stage):
+            ((said, count),) = errors.most_common(1)
+            raise BackendError(f"Nothing was scored: none of {len(last):,} calls brought a reply; of {count:,}: {said}")
 
     def _write(self, name: str, graded: list[Graded]) -> None:
         parts = [sample.tables() for sample in graded]
