@@ -118,12 +118,12 @@ def _refused(said: Refusal, body: Mapping[str, Any], ours: frozenset[str] | set[
     """Those of our parameters that an error is about: those that it points to or, failing that, those that its words
     refuse. Where it points elsewhere its words say nothing: some servers repeat the whole body in them."""
     texts = [_plain(text[:_READ]) for text in said.words]
-    complaints = [text for text in texts if _says(_REFUSED, text, said.prompt)]
     if said.places:
         pointed = {name for place in said.places for name in ours if re.match(rf"{name}(?:\W|$)", place)}
-        return {name for name in pointed if complaints or name not in _OWN_VALUE or PINS.get(name, ...) == body[name]}
+        complains = any(_REFUSED.search(text) for text in texts)
+        return {name for name in pointed if complains or name not in _OWN_VALUE or PINS.get(name, ...) == body[name]}
     refused: set[str] = set()
-    for text in complaints:
+    for text in (text for text in texts if _says(_REFUSED, text, said.prompt)):
         start = _OTHERS.search(text)
         told = text[: start.start()] if start and _REFUSED.search(text[: start.start()]) else text
         words = {name: re.compile(rf"\b(?:{_IN_WORDS.get(name, name)})(?![a-z_])") for name in ours}

@@ -4,10 +4,12 @@ import json
 
 import pytest
 from builders.loopback import Server, echo, http
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.openai import OpenAI
-from tasks.llm.backends.parameters import refusal
+from tasks.llm.backends.parameters import Parameters, refusal
 from tasks.llm.request import Message, Request
 
 SCHEMA = {"type": "object", "properties": {"score": {"type": "integer"}}}
@@ -30,7 +32,10 @@ ONLY_1 = (
 )
 BOTH = "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
 GEMINI = 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'
-DROP = "litellm.UnsupportedParamsError: openai does not support parameters: ['{}'], for model=o1. To drop these, set `litellm.drop_params = True`"
+DROP = (
+    "litellm.UnsupportedParamsError: openai does not support parameters: ['{}'], for model=o1. "
+    "To drop these, set `litellm.drop_params = True`"
+)
 REFUSED = {
     "openai o-series": (400, unsupported("max_tokens", MCT), {"max_tokens"}),
     "openai gpt-5": (400, openai(ONLY_1, "temperature", "unsupported_value"), {"temperature"}),
@@ -182,7 +187,8 @@ LENGTHS = {
         "context_length_exceeded",
     ),
     "vllm": openai(
-        "'max_tokens' or 'max_completion_tokens' is too large: 1024. This model's maximum context length is 512 tokens and your request has 300 input tokens",
+        "'max_tokens' or 'max_completion_tokens' is too large: 1024. This model's maximum context length is 512 tokens "
+        "and your request has 300 input tokens",
         "max_tokens",
     ),
     "vllm negative": {"object": "error", "message": "max_tokens must be at least 1, got -186.", "code": 400},
@@ -208,7 +214,8 @@ LENGTHS = {
         }
     ],
     "mistral": {
-        "message": "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length"
+        "message": "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context "
+        "length"
     },
     "groq": openai("Please reduce the length of the messages or completion.", "messages", "context_length_exceeded"),
     "fireworks": openai("The prompt is too long: 9000, model maximum context length: 8191"),
@@ -243,3 +250,84 @@ def test_a_call_has_its_key_again_after_a_restart_and_another_one_with_other_par
     changed = keys(lambda n, call: http(400, body) if "temperature" in call else echo(n, call))
     assert changed[0] == first[0]
     assert not {*changed[1:]} & {*first}
+
+
+NAMES = {
+    "temperature": 0.0,
+    "top_p": 1.0,
+    "seed": 42,
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "max_tokens": 1024,
+    "response_format": {"type": "json_schema"},
+}
+FORMS = {
+    "param": lambda name: openai(f"'{name}' is not supported with this model.", name),
+    "quoted": lambda name: openai(f"Unsupported parameter: '{name}' is not supported with this model."),
+    "bare": lambda name: openai(f"Unrecognized request argument supplied: {name}"),
+    "ticked": lambda name: {"error": {"message": f"`{name}` is not supported with this model"}},
+    "loc": lambda name: {"detail": [EXTRA | {"loc": ["body", name]}]},
+    "loc in text": lambda name: {"message": json.dumps({"detail": [EXTRA | {"loc": ["body", name]}]})},
+    "loc in python": lambda name: {"message": str([EXTRA | {"loc": ("body", name)}])},
+    "gemini": lambda name: [{"error": {"message": f'Unknown name "{name}": Cannot find field.'}}],
+    "fireworks": lambda name: {"error": {"message": f"Extra inputs are not permitted, field: '{name}', value: 1"}},
+    "litellm": lambda name: openai(DROP.format(name)),
+    "routed": lambda name: {"error": {"message": "no", "metadata": {"raw": json.dumps(FORMS["quoted"](name))}}},
+}
+ANSWERS = (
+    "The temperature of the water rises when it is not supported by ice. ",
+    "A plant cannot use the seed that is not allowed to grow here. ",
+    'It says "seed" unsupported and `top_p` is not permitted here. ',
+    "Unsupported parameter: 'temperature' is not supported with this model. ",
+    'See {"error": {"param": "seed", "message": "seed is not supported"}} for it. ',
+    "[{'type': 'extra_forbidden', 'loc': ('body', 'min_p'), 'msg': 'Extra inputs are not permitted'}] was said. ",
+    "The prompt is too long, please reduce the length of the messages. ",
+    'A model\'s maximum context length is exceeded by 9000 tokens.\nNew line, \\neq and "quotes". ',
+    "max_tokens must be at least 1, got -5; response_format is unavailable now. ",
+    "Nothing of that kind stands in this ordinary sentence about heat. ",
+)
+OTHERS = [text for number, text in enumerate(ANSWERS) if number not in (3, 5)]
+"""Who writes a server's own sentence is not told from it."""
+COMPLAINTS = (
+    "Content not supported: {}",
+    "The request was blocked by our content policy, which does not allow '{}' in messages",
+    'Unknown error while reading "{}"',
+    "Invalid 'messages[1].content': {} (not permitted)",
+)
+
+
+def gives_up(body, content):
+    """Which parameters an error takes away from a call, and whether it reads as too long."""
+    parameters = Parameters({})
+    sent = {"model": "m", "messages": [{"role": "user", "content": content}]} | NAMES
+    said = refusal(body if isinstance(body, bytes) else json.dumps(body).encode(), sent["messages"])
+    parameters.gives_up("u", sent, said, "")
+    return sent.keys() - parameters.applied(dict(sent)).keys(), said.is_too_long
+
+
+@given(st.sampled_from(sorted(NAMES)), st.sampled_from(sorted(FORMS)), st.lists(st.sampled_from(OTHERS), max_size=4))
+def test_exactly_the_refused_parameter_is_given_up_whatever_is_asked(name, form, answer):
+    body = FORMS[form](name)
+    assert gives_up(body, "Grade this answer:\n" + "".join(answer)) == ({name}, False)
+
+
+@given(
+    st.lists(st.sampled_from(ANSWERS), min_size=1, max_size=4, unique=True),
+    st.sampled_from(COMPLAINTS),
+    st.sampled_from(["message", "param", "text", "escaped", "list"]),
+    st.data(),
+)
+def test_what_a_student_wrote_refuses_nothing_in_whole_or_in_part(answer, complaint, form, data):
+    written = "".join(answer)
+    start = data.draw(st.integers(0, len(written) - 45))
+    end = data.draw(st.integers(start + 45, len(written)))
+    message = complaint.format(written[start:end])
+    body = {
+        "message": {"error": {"message": message}},
+        "param": openai(message, "messages"),
+        "text": message.encode(),
+        "escaped": {"message": json.dumps({"content": written[start:end], "why": "not supported"})},
+        "list": [{"error": {"message": message, "details": [{"description": message}]}}],
+    }[form]
+    assert gives_up(body, "Grade this answer:\n" + written) == (set(), False)
