@@ -47,7 +47,7 @@ class Progress:
         """The rater with backends that tell of every reply."""
         mender = rater.mender and Watched(rater.mender, self._replied)
         backend = Watched(rater.backend, self._replied)
-        self._backends = [backend, mender] if mender else [backend]
+        self._backends = [one for one in (backend, mender) if isinstance(one, Watched)]
         return replace(rater, backend=backend, mender=mender)
 
     def opened(self, requests: Sequence[Request], missing: Sequence[Request]) -> None:

@@ -132,8 +132,9 @@ def write_manifest(
 
     `identity` is what names the run (study, input digests, code). `graded_by` is exactly what can change a released
     score; its digest is the `grade_digest`. `base` is the folder that the study's files are named from;
-    `read_as` says how each of them was read; `calls_changed` which parameters the judge's server did not take. Tables that another flow of the same run wrote stay listed. StoreError
-    where a table that the run finished with is another now.
+    `read_as` says how each of them was read; `calls_changed` which parameters the judge's server did not take. Tables
+    that another flow of the same run wrote stay listed. StoreError where a table that the run finished with is another
+    now.
     """
     path = run.folder / "manifest.json"
     paths = {ref.path for ref in tables}

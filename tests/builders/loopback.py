@@ -25,8 +25,8 @@ def echo(n, body):
 
 
 class Server:
-    """Answers what `play` says: (number of the call, body) → bytes, HANG or DROP. `pause` keeps calls in flight; `models`
-    says what the list of models is, none by default."""
+    """Answers what `play` says: (number of the call, body) → bytes, HANG or DROP. `pause` keeps calls in flight;
+    `models` says what the list of models is, none by default."""
 
     def __init__(self, play=echo, pause=0.0, models=lambda: http(404, {"detail": "Not Found"})):
         self.play, self.pause, self.models, self.looks = play, pause, models, 0

@@ -152,7 +152,8 @@ def test_options_are_typed_and_make_another_run(tmp_path, monkeypatch):
     assert len({job.run.run_id for job in runs.values()}) == 3
     assert runs["none"].run.run_id == runs["empty"].run.run_id
     engine = runs["low"].study.judge.engine
-    assert engine is not None and engine.options == options | {"user": "u"}
+    assert engine is not None
+    assert engine.options == options | {"user": "u"}
 
 
 @pytest.mark.parametrize("option", ["effort", "=low", " =1"])
@@ -168,4 +169,5 @@ def test_options_need_a_model_and_come_once(tmp_path):
     twice = command("grade", study, "--model", "m", "--url", "http://x/v1", "--option", "a=1", "--option", "a=2")
     alone = command("grade", study, "--option", "a=1")
     assert (twice.exit_code, alone.exit_code) == (2, 2)
-    assert "a=2" in twice.stderr and "--model" in alone.stderr
+    assert "a=2" in twice.stderr
+    assert "--model" in alone.stderr

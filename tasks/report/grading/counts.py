@@ -28,7 +28,8 @@ QUERIES = {
         SELECT status, unscored_reason, count(*) AS n FROM gradings WHERE {_MACHINE} GROUP BY ALL ORDER BY ALL""",
     "nothing": f"""
         WITH asked AS (
-            SELECT response_id, rater_id, sample, unscored_reason, score IS NOT NULL OR cardinality(trait_scores) > 0 AS has
+            SELECT response_id, rater_id, sample, unscored_reason,
+                score IS NOT NULL OR cardinality(trait_scores) > 0 AS has
             FROM gradings WHERE {_MACHINE} AND status <> 'precheck'),
         decided AS (
             SELECT response_id, rater_id, sample, mode(unscored_reason) AS why FROM judgments
