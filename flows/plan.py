@@ -80,7 +80,7 @@ def asking_model(judge: Judge, model: str, url: str | None, options: Mapping[str
     own_engine = judge.engine or Engine(model=model, logprobs=_LOGPROBS, timeout_s=3600)
     name = str(Path(model).resolve()) if url is None and Path(model).is_dir() else model
     engine = own_engine.model_copy(update={"model": name} | ({"urls": (url,)} if url else {}))
-    engine = engine.model_copy(update={"options": engine.options | (options or {})})
+    engine = engine.model_copy(update={"options": {**engine.options, **(options or {})}})
     others = dict.fromkeys(("model", "replies", "foreign", "truth", "grader"))
     try:
         return Judge.model_validate(

@@ -14,7 +14,7 @@ from typing import Any
 
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.chat import as_written, messages
-from tasks.llm.backends.parameters import Parameters, Refusal, refusal
+from tasks.llm.backends.parameters import CallParameters, ErrorBody, refusal
 from tasks.llm.backends.wire import HttpAnswer
 from tasks.llm.request import Reply, Request, Same, Token
 
@@ -32,7 +32,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 @dataclass(frozen=True)
 class Failure:
     """Why a call gave no reply. `kind`: busy, unreachable, starting or broken, which may pass; too_long or refused,
-    which concern one request; changed, to be asked once more, see `Parameters`; or final, which ends the run."""
+    which concern one request; changed, to be asked once more, see `CallParameters`; or final, which ends the run."""
 
     kind: str
     message: str
@@ -47,7 +47,7 @@ class Completions:
 
     def __init__(self, engine: Engine, key: str) -> None:
         """key: never said again in a message."""
-        self._engine, self._key, self._parameters = engine, key, Parameters(engine.options)
+        self._engine, self._key, self._parameters = engine, key, CallParameters(engine.options)
 
     def body(self, request: Request) -> dict[str, Any]:
         """The JSON that asks, as far as it is known what the server takes."""
@@ -109,7 +109,7 @@ class Completions:
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             return None
 
-    def _refused(self, url: str, code: int, said: Refusal, wait: float | None) -> Failure:
+    def _refused(self, url: str, code: int, said: ErrorBody, wait: float | None) -> Failure:
         """What an answer other than 200 means."""
         message = f"{url} answers {code}: {self.safe('; '.join(said.words))}"
         if code in (401, 403):

@@ -41,7 +41,7 @@ _IN_A_ROW = 8
 """Requests given up one after the other, with none answered between: the server is broken, not the requests."""
 _ABSENT = frozenset({DOWN, STARTING})
 _AGAIN = frozenset({BUSY, BROKEN}) | _ABSENT
-_FIRST_S = 1.0
+_FIRST_S = 2.0
 """Seconds for which the others wait for the first call: a server refuses at once, and so only once."""
 _LONGEST_LOOK_S = 15.0
 """Between two looks whether a server is there."""
@@ -131,8 +131,8 @@ class OpenAI:
 
     A server's name for its model is trusted: the weights behind it are not looked at. What a model's own settings would
     else add (top_k, min_p, repetition_penalty) is sent switched off. A parameter that the server refuses is renamed or
-    left out of all further calls, see `Parameters`, and the replies say so. A call has the same Idempotency-Key after a
-    restart, by which a server that knows such keys gives the reply that it has begun instead of another one.
+    left out of all further calls, see `CallParameters`, and the replies say so. A call has the same Idempotency-Key
+    after a restart, by which a server that knows such keys gives the reply that it has begun instead of another one.
     """
 
     name = "openai"

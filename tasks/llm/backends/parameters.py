@@ -43,7 +43,7 @@ _QUOTE = r"['\"`‘’“”]"
 _logger = logging.getLogger(__name__)
 
 
-class Refusal(NamedTuple):
+class ErrorBody(NamedTuple):
     """What the body of an error says."""
 
     places: tuple[str, ...]
@@ -59,7 +59,7 @@ class Refusal(NamedTuple):
         return any(_says(_TOO_LONG, _plain(text[:_READ]), self.prompt) for text in self.words)
 
 
-def refusal(content: bytes, messages: Sequence[Mapping[str, str]] = ()) -> Refusal:
+def refusal(content: bytes, messages: Sequence[Mapping[str, str]] = ()) -> ErrorBody:
     """What an error's body says, whatever its form: an object, a list, JSON within text, or text alone.
 
     messages: that were sent.
@@ -68,10 +68,10 @@ def refusal(content: bytes, messages: Sequence[Mapping[str, str]] = ()) -> Refus
     prompt = "\n".join(_plain(message["content"]) for message in messages)
     found = list(_found(_parsed(text, prompt), _DEPTH, prompt))
     words = dict.fromkeys(said for kind, said in found if kind == "word" and said.strip())
-    return Refusal(tuple(said for kind, said in found if kind == "place"), tuple(words) or (text,), prompt)
+    return ErrorBody(tuple(said for kind, said in found if kind == "place"), tuple(words) or (text,), prompt)
 
 
-class Parameters:
+class CallParameters:
     """What becomes of a body's parameters: all are sent as the study says until the server refuses one, which is then
     renamed or left out of every further body. What the study itself puts among the engine's options stays."""
 
@@ -99,7 +99,7 @@ class Parameters:
         left_out = [name for name in gone if _IN_PLACE.get(name, "") not in sent]
         return "; ".join([*renamed, *(f"without {name}" for name in left_out)]) or None
 
-    def gives_up(self, url: str, body: Mapping[str, Any], said: Refusal, in_words: str) -> bool:
+    def gives_up(self, url: str, body: Mapping[str, Any], said: ErrorBody, in_words: str) -> bool:
         """Whether a body was refused for parameters in it, so that it is worth while to ask once more. Each is said
         once in the log, with the server's words."""
         ours = body.keys() - self._options - _ALWAYS
@@ -114,7 +114,7 @@ class Parameters:
         return bool(refused)
 
 
-def _refused(said: Refusal, body: Mapping[str, Any], ours: frozenset[str] | set[str]) -> set[str]:
+def _refused(said: ErrorBody, body: Mapping[str, Any], ours: frozenset[str] | set[str]) -> set[str]:
     """Those of our parameters that an error is about: those that it points to or, failing that, those that its words
     refuse. Where it points elsewhere its words say nothing: some servers repeat the whole body in them."""
     texts = [_plain(text[:_READ]) for text in said.words]

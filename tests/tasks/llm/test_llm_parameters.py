@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.openai import OpenAI
-from tasks.llm.backends.parameters import Parameters, refusal
+from tasks.llm.backends.parameters import CallParameters, refusal
 from tasks.llm.request import Message, Request
 
 SCHEMA = {"type": "object", "properties": {"score": {"type": "integer"}}}
@@ -299,7 +299,7 @@ COMPLAINTS = (
 
 def gives_up(body, content):
     """Which parameters an error takes away from a call, and whether it reads as too long."""
-    parameters = Parameters({})
+    parameters = CallParameters({})
     sent = {"model": "m", "messages": [{"role": "user", "content": content}]} | NAMES
     said = refusal(body if isinstance(body, bytes) else json.dumps(body).encode(), sent["messages"])
     parameters.gives_up("u", sent, said, "")
