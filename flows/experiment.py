@@ -21,6 +21,7 @@ from tasks.evaluate.experiment.tables import tables
 from tasks.monitor.artifacts import leave_text
 from tasks.monitor.runs import completed, flow, introduce, log, task
 from tasks.report.experiment.page import page
+from tasks.report.grading.task import refuse_unscored
 from tasks.store.part import as_parquet
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse
@@ -46,7 +47,10 @@ def experiment(file: str, warehouse: str = "data/warehouse", limit: int | None =
             log(f"arm {name}: finished, {run.run_id}")
         else:
             arm(file, name, warehouse, limit)
-    return str(conclude(plan, runs))
+    shown = conclude(plan, runs)
+    for run in runs.values():
+        refuse_unscored(run)
+    return str(shown)
 
 
 @flow(name="arm", flow_run_name="{name}")

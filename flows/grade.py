@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flows.command_line import arguments
 from flows.logs import without_tracebacks
 from flows.placed import placed
@@ -38,16 +40,18 @@ def grade(
     verbose: bool = False,
     engine: str | None = None,
     address: str | None = None,
+    options: dict[str, Any] | None = None,
 ) -> str:
     """Grade the responses of a study file; returns the run's id. The same study resumes itself.
 
     token_budget: tokens that the judge may ask for now. Where they do not suffice, the run stops with BudgetSpent, and
     the same call continues it.
     model: a language model in place of the study's judge, behind the server at `url` or else loaded here.
+    options: further fields of what it is asked.
     beside: a further study file that the scores stand beside. verbose: print every table of the summary.
     engine, address: who judges and calibrates the shards, see `Placement`; no part of the run's identity.
     """
-    job = placed(plan(study, warehouse, limit, model, url, beside), engine, address)
+    job = placed(plan(study, warehouse, limit, model, url, beside, options), engine, address)
     introduce(job.study.name, flow="grade", backend=job.study.judge.backend)
     tables = stages(job, token_budget)
     with listed_once():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from tasks.calibrate.calibration import FORMAT as CALIBRATION_VERSION
 from tasks.contracts.backends import BACKENDS
@@ -53,30 +53,34 @@ def plan(
     model: str | None = None,
     url: str | None = None,
     beside: str | Path | None = None,
+    options: Mapping[str, JsonValue] | None = None,
 ) -> Plan:
     """Read a study and find its run: the same study, inputs and code make the same run id, and so resume.
 
     model: a language model in place of the study's judge, by name or folder; url: of the server that has it, none where
-    it is to be loaded in this process; beside: a further study file that its scores stand beside.
+    it is to be loaded in this process; beside: a further study file that its scores stand beside; options: see
+    `Engine.options`.
     """
     path = Path(study_file)
     study = load_study(path)
     if model is not None:
-        study = study.model_copy(update={"judge": asking_model(study.judge, model, url)})
-    elif url is not None:
-        raise InputError("a server is named and no model of it", field="--url", hint="name the model: --model NAME")
+        study = study.model_copy(update={"judge": asking_model(study.judge, model, url, options)})
+    elif url is not None or options:
+        rule, field = ("a server is named", "--url") if url is not None else ("options are given", "--option")
+        raise InputError(f"{rule} and no model of it", field=field, hint="name the model: --model NAME")
     if beside is not None:
         more = os.path.relpath(beside, path.parent), *study.evaluation.beside
         study = study.model_copy(update={"evaluation": study.evaluation.model_copy(update={"beside": more})})
     return planned(study, path.parent, warehouse, limit)
 
 
-def asking_model(judge: Judge, model: str, url: str | None) -> Judge:
+def asking_model(judge: Judge, model: str, url: str | None, options: Mapping[str, JsonValue] | None = None) -> Judge:
     """The same judge with a language model as its backend; InputError where its protocol takes none."""
     # A model of one's own may be slow: what it has begun to answer is waited for.
     own_engine = judge.engine or Engine(model=model, logprobs=_LOGPROBS, timeout_s=3600)
     name = str(Path(model).resolve()) if url is None and Path(model).is_dir() else model
     engine = own_engine.model_copy(update={"model": name} | ({"urls": (url,)} if url else {}))
+    engine = engine.model_copy(update={"options": {**engine.options, **(options or {})}})
     others = dict.fromkeys(("model", "replies", "foreign", "truth", "grader"))
     try:
         return Judge.model_validate(

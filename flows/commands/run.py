@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +26,10 @@ def grade(
     url: Annotated[
         str | None, typer.Option(help="The OpenAI-compatible server that has it; without it vLLM loads it here.")
     ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A further field of what the model is asked, as JSON or text; repeat."),
+    ] = None,
     beside: Annotated[
         Path | None, typer.Option(help="A further study file over the same responses whose agreement stands beside.")
     ] = None,
@@ -45,7 +50,33 @@ def grade(
         from flows.grade import grade as flow
 
         other = str(beside) if beside else None
-        flow(str(study), str(warehouse), limit, token_budget, model, url, other, verbose, engine, address)
+        flow(
+            str(study),
+            str(warehouse),
+            limit,
+            token_budget,
+            model,
+            url,
+            other,
+            verbose,
+            engine,
+            address,
+            _typed(option or []),
+        )
+
+
+def _typed(options: list[str]) -> dict[str, Any]:
+    """KEY=VALUE by key; a value that is JSON has its type, any other is a text."""
+    typed: dict[str, Any] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not key.strip() or not equals or key.strip() in typed:
+            raise UserError(f"--option {option}: it is KEY=VALUE, each key once")
+        try:
+            typed[key.strip()] = json.loads(value)
+        except ValueError:
+            typed[key.strip()] = value
+    return typed
 
 
 def graph(

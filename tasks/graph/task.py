@@ -95,7 +95,7 @@ def graph(
     The query of a rubric with several items is that of the first by id. purse: what a language model may take; what
     that takes is said before, and BudgetSpent ends it where the purse does not suffice. placement: who asks a model
     that is asked now; the graphs are the same. InputError where an authored graph or a vote names what is not there or
-    breaks a rule; BackendError where the annotator cannot be used. A killed run asks nothing twice: replies are kept as
+    breaks a rule; BackendError where the annotator cannot be used. A killed run keeps what arrived: replies are kept as
     they come.
     """
 

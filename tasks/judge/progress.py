@@ -33,6 +33,7 @@ class Progress:
         self._calls = Calls(clock)
         self._start = self._last = clock()
         self._said, self._share = "", 0.0
+        self._backends: list[Watched] = []
         self._done = self._unscored = self._stored = self._repairs = self._repaired = 0
         self._shard = self._start
         """When the present shard began."""
@@ -45,7 +46,9 @@ class Progress:
     def watch(self, rater: Rater) -> Rater:
         """The rater with backends that tell of every reply."""
         mender = rater.mender and Watched(rater.mender, self._replied)
-        return replace(rater, backend=Watched(rater.backend, self._replied), mender=mender)
+        backend = Watched(rater.backend, self._replied)
+        self._backends = [one for one in (backend, mender) if isinstance(one, Watched)]
+        return replace(rater, backend=backend, mender=mender)
 
     def opened(self, requests: Sequence[Request], missing: Sequence[Request]) -> None:
         """A wave begins. missing: those of its requests that no stored reply answers."""
@@ -83,9 +86,13 @@ class Progress:
         """Say a line if the last one is long enough ago, and something has come since or is waited for long enough."""
         with self._lock:
             quiet = self._clock() - self._last
-            waited = self._calls.waited()
-            if quiet >= (EVERY_S if waited is None else WAITING_S):
-                self._tell(self._line() if waited is None else self._patience(waited))
+            absent = next((backend.absent for backend in self._backends if backend.absent), None)
+            waited = self._calls.waited(absent)
+            if waited is None and quiet >= EVERY_S:
+                self._tell(self._line())
+            elif waited is not None and quiet >= WAITING_S:
+                words = f"{self._calls.awaited(absent)}, {in_words(waited)}{self._time_left()}"
+                self._tell(f"judge: {self._done:,}/{self._total:,} responses, {words}")
 
     def end(self) -> None:
         """Say the last line, unless it was just said."""
@@ -98,14 +105,6 @@ class Progress:
         if line != self._said:
             self._said = line
             self._say(line, self._share)
-
-    def _patience(self, waited: float) -> str:
-        """Prompts are still read: no reply of the wave has come yet."""
-        open_ = f"{self._calls.open:,} {'replies' if self._calls.open > 1 else 'reply'}"
-        return (
-            f"judge: {self._done:,}/{self._total:,} responses, waiting for the first of {open_}, "
-            f"{in_words(waited)}{self._time_left()}"
-        )
 
     def _line(self) -> str:
         seconds = self._clock() - self._start

@@ -226,6 +226,7 @@ def _reply_columns(replies: Sequence[Reply]) -> dict[str, Sequence[Any] | pa.Arr
     return {
         "reply": [_writable(reply.text) for reply in replies],
         "error": [_writable(reply.error) for reply in replies],
+        "changed": [reply.changed for reply in replies],
         "prompt_tokens": [reply.prompt_tokens for reply in replies],
         "completion_tokens": [reply.completion_tokens for reply in replies],
         "cached_tokens": [reply.cached_tokens for reply in replies],

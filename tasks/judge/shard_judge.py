@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
 
 from tasks.contracts.backends import speaks
+from tasks.contracts.errors import BackendError
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.assignment import Assignment
 from tasks.judge.grade import grade_batch
@@ -21,6 +23,9 @@ from tasks.llm.foreign import foreign_scores
 from tasks.llm.reply_store import Replies
 from tasks.llm.stores import open_replies
 from tasks.store.warehouse import Warehouse
+
+_OF_ONE = ("too_long", "deadline", "empty", "not_recorded")
+"""Kinds of errors that concern one answer, or come again."""
 
 
 class ShardJudge:
@@ -64,8 +69,18 @@ class ShardJudge:
         ]
         if plan.foreign:
             signal_recorded(graded, self._recorded, plan.foreign)
+        self._refuse_silence(graded)
         self._write(name, graded)
         return graded
+
+    def _refuse_silence(self, graded: list[Graded]) -> None:
+        """BackendError where no call of the stage has brought a reply until now, for reasons that lie with no answer:
+        its shard is not written, so that the same command asks again."""
+        last = [called.answer.attempts[-1].reply for sample in graded for called in sample.called]
+        errors = Counter(reply.error for reply in last if reply.error and not reply.error.startswith(_OF_ONE))
+        if last and errors.total() == len(last) and not self._assignment.run.shards(self._assignment.stage):
+            ((said, count),) = errors.most_common(1)
+            raise BackendError(f"Nothing was scored: none of {len(last):,} calls brought a reply; of {count:,}: {said}")
 
     def _write(self, name: str, graded: list[Graded]) -> None:
         parts = [sample.tables() for sample in graded]

@@ -67,7 +67,7 @@ def judge(
     stage: str = "judge",
     placement: Placement = HERE,
 ) -> JudgedTables:
-    """Grade every response, shard by shard; finished shards are passed over, and no reply is asked for twice.
+    """Grade every response, shard by shard; finished shards are passed over; no reply that arrived is asked for again.
 
     token_budget: tokens of prompts and replies that may be asked for now; BudgetSpent where they do not suffice.
     people: human gradings and judgments, for the simulated rater and for worked examples. grader: the trained grader,

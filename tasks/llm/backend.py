@@ -83,6 +83,11 @@ class Around:
         self.by_subject, self.reads_prose = backend.by_subject, backend.reads_prose
         self._backend = backend
 
+    @property
+    def absent(self) -> str | None:
+        """The address of a server that is waited for; None where none is, or the backend knows of none."""
+        return getattr(self._backend, "absent", None)
+
     def kept_open(self) -> AbstractContextManager[Any]:
         """See the function of this name."""
         return kept_open(self._backend)

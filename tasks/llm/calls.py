@@ -51,9 +51,17 @@ class Calls:
         """Calls that are not answered yet."""
         return max(0, self.begun - self.answered)
 
-    def waited(self) -> float | None:
-        """Seconds since the present wave began, as long as none of it is answered; None otherwise."""
-        return self.clock() - self._opened if self.open and self.answered == self._wave else None
+    def waited(self, absent: str | None = None) -> float | None:
+        """Seconds since the present wave began, as long as none of it is answered, or since the last reply while the
+        server at an address is waited for; None otherwise."""
+        if not self.open or not (absent or self.answered == self._wave):
+            return None
+        return self.clock() - (self._opened if self.answered == self._wave else self._last)
+
+    def awaited(self, absent: str | None) -> str:
+        """What is waited for, in words."""
+        replies = "replies" if self.open > 1 else "reply"
+        return f"waiting for {f'the server at {absent}' if absent else f'the first of {self.open:,} {replies}'}"
 
     def per_second(self, count: float) -> float:
         """So many of anything over the time since the first call; 0 before."""
@@ -119,14 +127,13 @@ class TellingBackend(Around):
 
     def look(self) -> None:
         """Say a line where calls are open and the last line is long enough ago."""
-        waited = self._calls.waited()
+        waited = self._calls.waited(self.absent)
         if not self._calls.open or self._calls.clock() - self._said < (EVERY_S if waited is None else WAITING_S):
             return
         self._said = self._calls.clock()
         open_, seconds = self._calls.open, self._calls.seconds_left()
         if waited is not None:
-            replies = "replies" if open_ > 1 else "reply"
-            self._say(f"waiting for the first of {open_:,} {replies}, {in_words(waited)}")
+            self._say(f"{self._calls.awaited(self.absent)}, {in_words(waited)}")
         else:
             time_left = f", {in_words(seconds)} left for these" if seconds is not None else ""
             self._say(f"{open_:,} calls open, {self._calls.answered:,} answered{self._calls.rates()}{time_left}")

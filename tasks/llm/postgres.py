@@ -1,4 +1,5 @@
-"""Replies in PostgreSQL, for workers on several machines: durable when `put_many` returns, and nobody asks twice.
+"""Replies in PostgreSQL, for workers on several machines: durable when `put_many` returns, and what arrived is not
+asked for again.
 
 Where the connection is lost, or the database starts anew, it is waited for and what was under way is done again: every
 act can be done twice. Times are the database's own, since machines' clocks differ.

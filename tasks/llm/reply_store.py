@@ -1,4 +1,5 @@
-"""What every store of replies does, wherever they are: the first reply of a digest stays, and nobody asks twice."""
+"""What every store of replies does, wherever they are: the first reply of a digest stays, and what arrived is not
+asked for again."""
 
 from __future__ import annotations
 

@@ -97,6 +97,8 @@ class Reply:
     """The reply's tokens in order, where asked for and given."""
     level_probabilities: dict[str, list[float]] | None = None
     """Decision key → probability of each level, from an answerer that knows them."""
+    changed: str | None = None
+    """How the call differed from the request, as the server refused some of its parameters; None where it did not."""
 
     def __post_init__(self) -> None:
         if (self.text is None) == (self.error is None):

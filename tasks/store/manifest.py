@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow.compute as pc
 
 from tasks.contracts.errors import StoreError
 from tasks.contracts.reference import TableRef
@@ -131,8 +132,9 @@ def write_manifest(
 
     `identity` is what names the run (study, input digests, code). `graded_by` is exactly what can change a released
     score; its digest is the `grade_digest`. `base` is the folder that the study's files are named from;
-    `read_as` says how each of them was read. Tables that another flow of the same run wrote stay listed. StoreError
-    where a table that the run finished with is another now.
+    `read_as` says how each of them was read; `calls_changed` which parameters the judge's server did not take. Tables
+    that another flow of the same run wrote stay listed. StoreError where a table that the run finished with is another
+    now.
     """
     path = run.folder / "manifest.json"
     paths = {ref.path for ref in tables}
@@ -148,6 +150,14 @@ def write_manifest(
         "graded_by": graded_by,
         "identity": identity,
         "read_as": dict(read_as or {}),
+        "calls_changed": sorted(
+            {
+                words
+                for stage in run.stages(Attempts)
+                for words in pc.unique(run.read(run.ref(Attempts, stage), ["changed"])["changed"]).to_pylist()
+                if words
+            }
+        ),
         "versions": versions(),
         "git": git_state(),
         "tables": [ref.model_dump() for ref in tables],

@@ -29,7 +29,7 @@ def read_manifest(run: Run) -> dict[str, Any]:
 def manifest_of(run: Run) -> dict[str, Any]:
     """The manifest as it was written, without a look at the tables; StoreError where there is none such."""
     path = run.fetched(MANIFEST)
-    again = "grade the study again: its manifest is written anew, and nothing is asked twice"
+    again = "grade the study again: its manifest is written anew, and no reply that arrived is asked for again"
     try:
         record, has_seal = unsealed(path.read_bytes())
         if not has_seal and record.keys() != EARLIER:

@@ -229,7 +229,7 @@ class Shards:
 
     def mend(self) -> str:
         """What to do about a run that is not whole, for messages."""
-        return f"remove {self.place} and grade the study again (replies are kept beside it: none is asked for twice)"
+        return f"remove {self.place} and grade the study again (replies that arrived are kept, and not asked for again)"
 
     def _folder(self, table: str, stage: str) -> Path:
         return self.folder / table / stage

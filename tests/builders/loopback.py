@@ -25,10 +25,11 @@ def echo(n, body):
 
 
 class Server:
-    """Answers what `play` says: (number of the call, body) → bytes, HANG or DROP. `pause` keeps calls in flight."""
+    """Answers what `play` says: (number of the call, body) → bytes, HANG or DROP. `pause` keeps calls in flight;
+    `models` says what the list of models is, none by default."""
 
-    def __init__(self, play=echo, pause=0.0):
-        self.play, self.pause = play, pause
+    def __init__(self, play=echo, pause=0.0, models=lambda: http(404, {"detail": "Not Found"})):
+        self.play, self.pause, self.models, self.looks = play, pause, models, 0
         self.calls, self.headers, self.in_flight, self.most = [], [], 0, 0
         self._loop, self._over = asyncio.new_event_loop(), asyncio.Event()
         self._ready = threading.Event()
@@ -58,6 +59,12 @@ class Server:
 
     async def _answer(self, reader, writer):
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        if head.startswith("GET "):
+            self.looks += 1
+            writer.write(self.models())
+            await writer.drain()
+            writer.close()
+            return
         size = int(next(line.split(":")[1] for line in head.lower().splitlines() if line.startswith("content-length")))
         call = json.loads(await reader.readexactly(size))
         self.headers.append(head)

@@ -90,7 +90,7 @@ def serve() -> Iterator[Callable[..., Server]]:
 def reward_of(server: Server | str, replies: str | Path = ":memory:", aggregation: Any = "flat", **more: Any):
     """A reward judged by a server, with few tries and little time."""
     url = server if isinstance(server, str) else server.url
-    plan = {"model": "m", "urls": [url], "timeout_s": 20, "retries": 0} | more.pop("engine", {})
+    plan = {"model": "m", "urls": [url], "timeout_s": 20, "retries": 0, "patience_s": 0} | more.pop("engine", {})
     engine = Engine.model_validate(plan)
 
     def opened(store: ReplyStore) -> Rater:

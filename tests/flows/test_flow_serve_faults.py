@@ -55,7 +55,7 @@ class Flaky:
 def world(tmp_path):
     judge = Flaky()
     server = Server(judge)
-    engine = Engine(model="m", urls=(server.url,), retries=0, timeout_s=1.0)
+    engine = Engine(model="m", urls=(server.url,), retries=0, patience_s=0, timeout_s=1.0)
     asking = Judge(protocol="pointwise", criteria_per_call=4, backend="openai", engine=engine, evidence="off")
     bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
     reward = RubricReward(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from tasks.contracts.schema import Frozen
 
@@ -55,12 +55,15 @@ class Engine(Frozen):
     """openai: seconds after which a request without an answer is given up."""
     retries: int = Field(default=5, ge=0)
     """openai: further tries of a request that met a full or broken server, with growing pauses."""
+    patience_s: float = Field(default=300.0, ge=0)
+    """openai: seconds for which a server that cannot be reached, or is not ready (503), is waited for: it may be
+    loading its model."""
     structured: bool = True
     """Whether the model is held to the contract's JSON Schema; otherwise the artifact is looked for in free text."""
     logprobs: int = Field(default=0, ge=0, le=MOST_LOGPROBS)
     """Likeliest alternatives reported for each token, from which the levels' probabilities come; 0 for none. As many as
     the longest scale has values, 20 at most: what is not among them counts as 0."""
-    options: dict[str, str | int | float | bool] = {}
+    options: dict[str, JsonValue] = {}
     """vllm: further engine arguments, such as `dtype` or `max_model_len`. openai: further fields of every body."""
 
     @model_validator(mode="after")

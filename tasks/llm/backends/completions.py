@@ -15,32 +15,35 @@ from typing import Any
 
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.chat import as_written, messages
-from tasks.llm.backends.pins import Pins
+from tasks.llm.backends.parameters import CallParameters, ErrorBody, refusal
 from tasks.llm.backends.wire import HttpAnswer
 from tasks.llm.request import Reply, Request, Same, Token
 from tasks.llm.schema import plain
 
 BUSY, DOWN, BROKEN, UNFIT, ODD, FINAL = "busy", "unreachable", "broken", "too_long", "refused", "final"
-UNPINNED = "unpinned"
+STARTING, CHANGED = "starting", "changed"
 """Kinds of failure."""
 _SHOWN = 300
 _HEAVY = frozenset({"messages", "response_format"})
 """What is most of a body, and mostly as it was in the one before."""
+_WINDOW = ("max_model_len", "context_length", "max_context_length", "context_window")
+"""What lists of models call it: vLLM and SGLang, and others."""
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _SCHEMA = re.compile(r"response_format|json_?schema|invalid schema|grammar|anyOf", re.IGNORECASE)
 _logger = logging.getLogger(__name__)
-_TOO_LONG = re.compile(r"context|too long|max(imum)?[ _](\w+[ _])?(length|tokens)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a call gave no reply. `kind`: busy, unreachable or broken, which may pass; too_long or refused, which
-    concern one request; unpinned, to be asked once more, see `Pins`; or final, which ends the run."""
+    """Why a call gave no reply. `kind`: busy, unreachable, starting or broken, which may pass; too_long or refused,
+    which concern one request; changed, to be asked once more, see `CallParameters`; or final, which ends the run."""
 
     kind: str
     message: str
     wait: float | None = None
     """Seconds that the server asks to wait."""
+    answered: bool = False
+    """Whether the server gave an answer, which it may give again to who sends the same key."""
 
 
 class Completions:
@@ -48,11 +51,15 @@ class Completions:
 
     def __init__(self, engine: Engine, key: str) -> None:
         """key: never said again in a message."""
-        self._engine, self._key, self._pins = engine, key, Pins(engine.options)
+        self._engine, self._key, self._parameters = engine, key, CallParameters(engine.options)
         self._is_plain = False  # whether schemas go out as the strictest servers take them
 
     def body(self, request: Request) -> dict[str, Any]:
-        """The JSON that asks."""
+        """The JSON that asks, as far as it is known what the server takes."""
+        return self._parameters.applied(self._wanted(request))
+
+    def _wanted(self, request: Request) -> dict[str, Any]:
+        """The JSON that asks for all that the study says."""
         how = request.sampling
         body: dict[str, Any] = {
             "model": self._engine.model,
@@ -60,7 +67,7 @@ class Completions:
             "temperature": how.temperature,
             "top_p": how.top_p,
             "seed": how.seed,
-            **self._pins.fields(),
+            **self._parameters.pins(),
         }
         if "max_completion_tokens" not in self._engine.options:  # what newer servers call it; they refuse both
             body["max_tokens"] = how.longest
@@ -89,50 +96,70 @@ class Completions:
         """What an answer to `body` that took so many seconds means; a failure that may pass where a 200 holds no
         reply."""
         if response.status_code == 200:
-            return self._reply(url, request, response, seconds)
-        failure = self._refused(url, response)
-        again = self._pins.gives_up(url, body, response) or self._is_schema_refused(url, request, body, failure)
-        return Failure(UNPINNED, failure.message) if again else failure
+            return self._reply(url, request, body, response, seconds)
+        said = refusal(response.content, body["messages"])
+        failure = self._refused(url, response.status_code, said, _retry_after(response))
+        may_name_parameters = failure.kind == ODD or response.status_code in (500, 501)
+        if may_name_parameters and (
+            self._is_schema_refused(url, request, body, failure)
+            or self._parameters.gives_up(url, body, said, failure.message)
+        ):
+            return Failure(CHANGED, failure.message, answered=True)
+        return failure
 
     def _is_schema_refused(self, url: str, request: Request, body: Mapping[str, Any], failure: Failure) -> bool:
         """Whether a server refused the whole schema, so that it is worth while to ask once more with a plain one. What
         that does not say, such as that a level above 0 has evidence, is found in the reply. Said once in the log."""
         sent = body.get("response_format", {}).get("json_schema", {}).get("schema")
         is_whole = sent is not None and sent is request.schema
-        if not is_whole or failure.kind not in (ODD, UNFIT) or not _SCHEMA.search(failure.message):
+        if not is_whole or not _SCHEMA.search(failure.message):
             return False
         if not self._is_plain:
             _logger.warning("%s does not take the whole contract, and is held to less: %s", url, failure.message)
         self._is_plain = True
         return True
 
-    def _refused(self, url: str, response: HttpAnswer) -> Failure:
+    def window(self, response: HttpAnswer) -> int | None:
+        """Tokens that prompt and reply may have together, as a list of the server's models says; None where it does
+        not."""
+        try:
+            rows = response.json()["data"]
+            mine = next((row for row in rows if row["id"] == self._engine.model), rows[0] if len(rows) == 1 else {})
+            return next(filter(None, (_count(mine.get(name)) for name in _WINDOW)), None)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            return None
+
+    def _refused(self, url: str, code: int, said: ErrorBody, wait: float | None) -> Failure:
         """What an answer other than 200 means."""
-        code = response.status_code
-        message = f"{url} answers {code}: {self.safe(_error_message(response))}"
+        message = f"{url} answers {code}: {self.safe('; '.join(said.words))}"
         if code in (401, 403):
             name = self._engine.key
             reason = f"the key in {name} is refused" if self._key else f"there is no key in {name}"
             return Failure(FINAL, f"{message} ({reason})")
         if code == 404:
             return Failure(FINAL, f"{message} (does it serve the model under the name '{self._engine.model}'?)")
+        if code == 413 or (code in (400, 422, 500) and said.is_too_long):
+            return Failure(UNFIT, message)
         if code == 429:
-            return Failure(BUSY, message, _retry_after(response))
+            return Failure(BUSY, message, wait, answered=True)
         if code in (408, 409, 425) or code >= 500:
-            return Failure(BROKEN, message, _retry_after(response))
-        is_too_long = code == 413 or (code == 400 and _TOO_LONG.search(message))
-        return Failure(UNFIT if is_too_long else ODD, message)
+            return Failure(STARTING if code == 503 else BROKEN, message, wait, answered=True)
+        return Failure(ODD, message)
 
-    def _reply(self, url: str, request: Request, response: HttpAnswer, seconds: float) -> Reply | Failure:
+    def _reply(
+        self, url: str, request: Request, sent: Mapping[str, Any], response: HttpAnswer, seconds: float
+    ) -> Reply | Failure:
         """The reply in a body; a failure that may pass where it is none."""
         try:
             body = response.json()
             choice = body["choices"][0]
             text = choice["message"]["content"]
+            if isinstance(text, list):  # thinking and text, as parts
+                text = "".join(part["text"] for part in text if part["type"] == "text") or None
             if text is not None and not isinstance(text, str):
                 raise TypeError
         except (ValueError, TypeError, LookupError, RecursionError):
-            return Failure(BROKEN, f"{url} answers 200 without a reply: {self.safe(response.text)}")
+            return Failure(BROKEN, f"{url} answers 200 without a reply: {self.safe(response.text)}", answered=True)
         if text is None:
             refusal = choice["message"].get("refusal") or choice.get("finish_reason") or "no text"
             return Reply(error=f"empty: the model gave no text: {self.safe(str(refusal))}")
@@ -145,6 +172,7 @@ class Completions:
             cached_tokens=_count(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens")),
             latency_s=seconds,
             token_logprobs=_tokens(logprobs) if logprobs else None,
+            changed=self._parameters.changed(self._wanted(request), sent),
         )
         return as_written(reply)
 
@@ -188,16 +216,6 @@ def _retry_after(response: HttpAnswer) -> float | None:
 
 def _until(date: str) -> float:
     return max(0.0, parsedate_to_datetime(date).timestamp() - time.time())
-
-
-def _error_message(response: HttpAnswer) -> str:
-    """The message of an error's body, or the body."""
-    try:
-        error = response.json()
-        error = error.get("error", error)
-        return str(error.get("message", error) if isinstance(error, Mapping) else error)
-    except (ValueError, AttributeError, RecursionError):
-        return response.text
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

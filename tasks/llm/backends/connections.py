@@ -26,8 +26,11 @@ class Connection(Protocol):
     def is_open(self) -> bool:
         """Whether another call can go over it."""
 
-    async def post(self, content: bytes) -> HttpAnswer:
-        """The answer to a body of JSON; errors are those of httpx."""
+    async def post(self, content: bytes, key: str) -> HttpAnswer:
+        """The answer to a body of JSON; errors are those of httpx.
+
+        key: sent as Idempotency-Key, by which some servers know a call that they have begun already.
+        """
 
     async def close(self) -> None:
         """Gives the connection back, whatever is under way."""
@@ -41,20 +44,27 @@ class Connections:
         self._idle: defaultdict[str, list[Connection]] = defaultdict(list)
         self._addresses: dict[str, Address] = {}
 
-    async def post(self, url: str, content: bytes) -> HttpAnswer:
-        """The answer to a body of JSON; errors are those of httpx."""
+    async def post(self, url: str, content: bytes, key: str) -> HttpAnswer:
+        """See `Connection.post`."""
         idle = self._idle[url]
         while idle and not idle[-1].is_open:
             idle.pop()
         connection = idle.pop() if idle else await self._opened(url)
         try:
-            answer = await connection.post(content)
+            answer = await connection.post(content, key)
         except BaseException:
             await asyncio.shield(connection.close())  # what is left of the answer belongs to no other call
             raise
         if connection.is_open:
             idle.append(connection)
         return answer
+
+    async def get(self, url: str, timeout_s: float) -> HttpAnswer:
+        """What stands at an address, asked for once; errors are those of httpx."""
+        trusted = _trusted() if urlsplit(url).scheme == "https" else False  # it takes its time
+        async with httpx.AsyncClient(headers=self._headers, timeout=timeout_s, verify=trusted) as client:
+            response = await client.get(url)
+        return HttpAnswer(response.status_code, response.headers, response.content)
 
     async def close(self) -> None:
         """Closes all that are idle."""
@@ -82,9 +92,9 @@ class _Proxied:
         written = {**headers, "Content-Type": "application/json"}
         self._client = httpx.AsyncClient(headers=written, limits=_ONE, timeout=timeout_s, verify=_trusted())
 
-    async def post(self, content: bytes) -> HttpAnswer:
-        """The answer to a body of JSON."""
-        response = await self._client.post(self._url, content=content)
+    async def post(self, content: bytes, key: str) -> HttpAnswer:
+        """See `Connection.post`."""
+        response = await self._client.post(self._url, content=content, headers={"Idempotency-Key": key})
         return HttpAnswer(response.status_code, response.headers, response.content)
 
     async def close(self) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import math
 import queue
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from tasks.contracts.backends import Choice, engine_of
 from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backend import Arriving, Passing
-from tasks.llm.backends.completions import BROKEN, BUSY, DOWN, FINAL, ODD, UNPINNED, Completions, Failure
+from tasks.llm.backends.completions import BROKEN, BUSY, CHANGED, DOWN, FINAL, ODD, STARTING, Completions, Failure
 from tasks.llm.backends.connections import Connections
 from tasks.llm.backends.loop import Out, Running, SharedLoop, begun
 from tasks.llm.backends.pace import Pace, SharedPace
@@ -30,7 +31,7 @@ from tasks.llm.backends.prefixes import Prefixes
 from tasks.llm.minute import MinuteLimits
 from tasks.llm.opening import KeyOf
 from tasks.llm.reply_store import Replies
-from tasks.llm.request import Reply, Request, overdue
+from tasks.llm.request import Reply, Request, digest, overdue
 from tasks.llm.sharing import Sharing, sharing
 
 _ASIDE_S = 10.0
@@ -38,7 +39,17 @@ _ASIDE_S = 10.0
 _LONGEST_PAUSE_S = 60.0
 _IN_A_ROW = 8
 """Requests given up one after the other, with none answered between: the server is broken, not the requests."""
-_AGAIN = frozenset({BUSY, DOWN, BROKEN})
+_ABSENT = frozenset({DOWN, STARTING})
+_AGAIN = frozenset({BUSY, BROKEN}) | _ABSENT
+_FIRST_S = 2.0
+"""Seconds for which the others wait for the first call: a server refuses at once, and so only once."""
+_LONGEST_LOOK_S = 15.0
+"""Between two looks whether a server is there."""
+_MODELS_S = 10.0
+"""For which the list of models is waited for."""
+_BYTES_PER_TOKEN = 4
+"""Of UTF-8, or more, in most languages."""
+_logger = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
@@ -59,7 +70,10 @@ class _Wave:
     room: asyncio.Semaphore
     """For calls, shared with all other waves."""
     out: Out
+    requests: Sequence[Request]
     pending: Iterator[tuple[int, Request]]
+    first: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    """Held by the one call that finds out what the server takes."""
     end: StoppedError | None = None
     """Why no further request is begun. Those under way are waited for: they are paid."""
     resting: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -116,7 +130,9 @@ class OpenAI:
     with a BackendError. Where a server leaves a field of the body unread, such as `seed`, nobody notices.
 
     A server's name for its model is trusted: the weights behind it are not looked at. What a model's own settings would
-    else add (top_k, min_p, repetition_penalty) is sent switched off, as far as the server takes it, see `Pins`.
+    else add (top_k, min_p, repetition_penalty) is sent switched off. A parameter that the server refuses is renamed or
+    left out of all further calls, see `CallParameters`, and the replies say so. A call has the same Idempotency-Key
+    after a restart, by which a server that knows such keys gives the reply that it has begun instead of another one.
     """
 
     name = "openai"
@@ -141,6 +157,12 @@ class OpenAI:
         self._concurrency = mine.part(engine.concurrency)
         self._prefixes = Prefixes(len(engine.urls), engine.concurrency)
         self._answered = self._given_up = 0
+        self._took = self._looked = False
+        """Whether the server has taken a body as it is; whether its list of models was looked at."""
+        self._window: int | None = None
+        """Tokens that prompt and reply may have together, as far as is known and until it is told what has more."""
+        self.absent: str | None = None
+        """The address of a server that is waited for."""
         self._shared = SharedLoop("openai", self._concurrency, self._connections)
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
@@ -169,7 +191,8 @@ class OpenAI:
     async def _everything(self, requests: Sequence[Request], running: Running, out: Out) -> None:
         """As many workers as may be in flight take one request after the other."""
         count = min(self._concurrency, len(requests))
-        wave = _Wave(running.connections, running.room, out, enumerate(requests))
+        wave = _Wave(running.connections, running.room, out, requests, enumerate(requests))
+        self._tell_unfit(requests)
         async with asyncio.TaskGroup() as workers:
             for _ in range(count):
                 workers.create_task(self._work(wave))
@@ -200,37 +223,104 @@ class OpenAI:
 
     async def _persist(self, wave: _Wave, request: Request, failures: list[str]) -> Reply | StoppedError:
         """Asks until there is an answer, or the tries are used up. failures: gets what each failed call said."""
-        tries, answered_before = 0, self._answered
+        tries, heard, answered_before = 0, 0, self._answered
+        absent_since: float | None = None
         while True:
-            replica, result = await self._call(wave, request)
+            replica, result = await self._call(wave, request, heard)
+            self.absent = replica.url if isinstance(result, Failure) and result.kind in _ABSENT else None
             if isinstance(result, Reply):
                 self._answered, self._given_up, replica.aside_until = self._answered + 1, 0, 0.0
                 self._pace.learn(request, result)
                 return result
-            if result.kind == UNPINNED:
+            heard += result.answered
+            if result.kind not in _ABSENT:
+                absent_since = None
+            elif absent_since is None:
+                absent_since = self._clock()
+            if result.kind == CHANGED:
                 continue
             failures.append(result.message)
             others, answered_before = self._answered > answered_before, self._answered
             full = result.kind == BUSY and others  # a server that takes others in the meantime takes this one later
-            if result.kind not in _AGAIN or (tries >= self._engine.retries and not full) or wave.end:
+            is_patient = absent_since is not None and self._clock() - absent_since < self._engine.patience_s
+            used_up = tries >= self._engine.retries and not (full or is_patient)
+            if result.kind not in _AGAIN or used_up or wave.end:
                 return self._give_up(result, tries, others)
             replica.aside_until = self._clock() + max(_ASIDE_S, result.wait or 0.0)
             if all(other.aside_until > self._clock() for other in self._replicas):
+                longest = _LONGEST_LOOK_S if result.kind in _ABSENT else _LONGEST_PAUSE_S
                 with wave.rest():
-                    await self._sleep(_pause(tries, result.wait))
+                    await self._sleep(_pause(tries, result.wait, longest))
             tries += not full
 
-    async def _call(self, wave: _Wave, request: Request) -> tuple[_Replica, Reply | Failure]:
-        """One call, as soon as there is room for it and the pace allows it, and the replica that was asked."""
+    async def _call(self, wave: _Wave, request: Request, heard: int) -> tuple[_Replica, Reply | Failure]:
+        """One call, as soon as there is room for it and the pace allows it, and the replica that was asked. The first
+        goes ahead of the others, until it is known which parameters the server takes.
+
+        heard: answers to this request that were no reply.
+        """
         await wave.enter()
         try:
             if self._pace.is_limited:
                 with wave.rest():
                     await self._pace.admit(request)
-            replica = self._choose(request)
-            return replica, await self._once(wave.connections, replica, request)
+            if self._took:
+                replica = self._choose(request)
+                return replica, await self._once(wave.connections, replica, request, heard)
+            is_first = await self._goes_first(wave)
+            try:
+                replica = self._choose(request)
+                if is_first and not self._looked:
+                    await self._look(wave, replica.url)
+                result = await self._once(wave.connections, replica, request, heard)
+            finally:
+                if is_first:
+                    wave.first.release()
+            self._took = self._took or (isinstance(result, Reply) or result.kind not in {CHANGED, *_ABSENT})
+            return replica, result
         finally:
             wave.room.release()
+
+    async def _look(self, wave: _Wave, url: str) -> None:
+        """Learns from the server's list of models, once it is there, how much fits; and tells what does not."""
+        try:
+            answer = await wave.connections.get(f"{url}/models", min(_MODELS_S, self._engine.timeout_s))
+        except httpx.ConnectError:
+            return
+        except httpx.HTTPError:
+            self._looked = True
+            return
+        self._looked = answer.status_code != 503
+        self.absent = None if self._looked else url
+        self._window = self._wire.window(answer) if answer.status_code == 200 else None
+        self._tell_unfit(wave.requests)
+
+    def _tell_unfit(self, requests: Sequence[Request]) -> None:
+        """Warns once, before they are asked, of requests that hardly fit into the model's context."""
+        if self._window is None or not requests:
+            return
+        needs = [
+            sum(len(message.content.encode("utf-8", "replace")) for message in request.messages) // _BYTES_PER_TOKEN
+            + request.sampling.longest
+            for request in requests
+        ]
+        unfit = [need for need in needs if need > self._window]
+        if unfit:
+            _logger.warning(
+                "%s of %s prompts do not fit into the context of '%s', %s tokens: with room for the reply the longest "
+                "has about %s. Start the server with a longer context, or lower sampling.max_tokens",
+                *(f"{len(unfit):,}", f"{len(requests):,}", self._engine.model, f"{self._window:,}", f"{max(unfit):,}"),
+            )
+            self._window = None
+
+    async def _goes_first(self, wave: _Wave) -> bool:
+        """Whether a call is the only one; False where another one takes its time, or has been taken as it is."""
+        with suppress(TimeoutError), wave.rest():
+            await asyncio.wait_for(wave.first.acquire(), _FIRST_S)
+            if not self._took:
+                return True
+            wave.first.release()
+        return False
 
     def _choose(self, request: Request) -> _Replica:
         """A replica that holds the beginning of the prompt, as long as it has room; among those that did not just fail,
@@ -250,21 +340,25 @@ class OpenAI:
         ending = f"openai: {failure.message}{again}"
         if failure.kind == FINAL:
             return StoppedError(ending, passing=False)
-        if failure.kind in (BUSY, DOWN) and not others:
+        if failure.kind in (BUSY, *_ABSENT) and not others:
             return StoppedError(ending, passing=True)
-        if failure.kind in (BROKEN, ODD):
+        if failure.kind in (BROKEN, STARTING, ODD):
             self._given_up += 1
-            if self._given_up >= _IN_A_ROW and (failure.kind == BROKEN or not self._answered):
-                return StoppedError(ending, passing=failure.kind == BROKEN)
+            if self._given_up >= _IN_A_ROW and (failure.kind != ODD or not self._answered):
+                return StoppedError(ending, passing=failure.kind != ODD)
         return Reply(error=f"{failure.kind}: {failure.message}{again}")
 
-    async def _once(self, connections: Connections, replica: _Replica, request: Request) -> Reply | Failure:
+    async def _once(self, connections: Connections, replica: _Replica, request: Request, heard: int) -> Reply | Failure:
         """One call. No exception leaves it: one of httpx's holds the headers, and so the key."""
         begun, body = self._clock(), self._wire.body(request)
+        content = self._wire.content(body)
+        # The digest, too: samples differ by a seed that a server may not take. After an answer that is no reply the
+        # same key would bring it again.
+        key = hashlib.sha256(f"{digest(request, self.model)} {heard} ".encode() + content).hexdigest()
         replica.in_flight += 1
         try:
             async with asyncio.timeout(self._engine.timeout_s):
-                answer = await connections.post(f"{replica.url}/chat/completions", self._wire.content(body))
+                answer = await connections.post(f"{replica.url}/chat/completions", content, key)
         except (TimeoutError, httpx.TimeoutException):
             return Failure(BROKEN, f"{replica.url} gave no answer within {self._engine.timeout_s:g} s")
         except httpx.ConnectError as error:
@@ -292,9 +386,9 @@ def _pace(engine: Engine, mine: Sharing, clock: Clock, sleep: Sleep) -> Pace:
     return SharedPace(limits, mine.ledger, account, sleep)
 
 
-def _pause(tries: int, wait_s: float | None) -> float:
+def _pause(tries: int, wait_s: float | None, longest_s: float) -> float:
     """Seconds to wait: as long as the server asks, or twice as long as the last time; a little more or less for each
     request, so that they do not all come back at once."""
     if wait_s is not None:
-        return min(wait_s, _LONGEST_PAUSE_S) + random.uniform(0, 1)
-    return min(float(2**tries), _LONGEST_PAUSE_S) * random.uniform(0.5, 1)
+        return min(wait_s, longest_s) + random.uniform(0, 1)
+    return min(2.0 ** min(tries, 10), longest_s) * random.uniform(0.5, 1)

@@ -92,12 +92,12 @@ class Wire(asyncio.Protocol):
         """Whether another call can go over it."""
         return self._transport is not None and not self._transport.is_closing()
 
-    async def post(self, content: bytes) -> HttpAnswer:
-        """The answer to a body of JSON."""
+    async def post(self, content: bytes, key: str) -> HttpAnswer:
+        """See `Connection.post`."""
         if self._transport is None:
             raise httpx.WriteError("the connection is closed")
         self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(self._written(content))
+        self._transport.write(self._written(content, key))
         try:
             return await self._answer
         finally:
@@ -124,9 +124,10 @@ class Wire(asyncio.Protocol):
         self._transport = None
         self._failed(httpx.ReadError(str(error) if error else "the server closed the connection"))
 
-    def _written(self, content: bytes) -> bytes:
+    def _written(self, content: bytes, key: str) -> bytes:
         """A call as it goes over the wire."""
-        headers = [*self._address.headers, (b"Content-Length", str(len(content)).encode())]
+        own = (b"Idempotency-Key", key.encode()), (b"Content-Length", str(len(content)).encode())
+        headers = [*self._address.headers, *own]
         head = h11.Request(method=b"POST", target=self._address.path, headers=headers)
         events: tuple[h11.Event, ...] = (head, h11.Data(data=content), h11.EndOfMessage())
         return b"".join(self._state.send(event) or b"" for event in events)

@@ -26,6 +26,24 @@ QUERIES = {
             count(DISTINCT author_id) AS authors, coalesce(max(length(text)), 0) AS longest FROM responses""",
     "gradings": f"""
         SELECT status, unscored_reason, count(*) AS n FROM gradings WHERE {_MACHINE} GROUP BY ALL ORDER BY ALL""",
+    "nothing": f"""
+        WITH asked AS (
+            SELECT response_id, rater_id, sample, unscored_reason,
+                score IS NOT NULL OR cardinality(trait_scores) > 0 AS has
+            FROM gradings WHERE {_MACHINE} AND status <> 'precheck'),
+        decided AS (
+            SELECT response_id, rater_id, sample, mode(unscored_reason) AS why FROM judgments
+            WHERE unscored_reason IS NOT NULL GROUP BY ALL),
+        last AS (
+            SELECT response_id, rater_id, sample, error FROM attempts
+            QUALIFY row_number() OVER (PARTITION BY response_id, rater_id, sample, part ORDER BY attempt DESC) = 1),
+        said AS (SELECT response_id, rater_id, sample, min(error) AS error FROM last GROUP BY ALL)
+        SELECT CASE WHEN unscored_reason IN ('criterion_unscored', 'trait_unscored') THEN coalesce(why, unscored_reason)
+                ELSE unscored_reason END AS reason,
+            nullif(mode(coalesce(error, '')), '') AS error, count(*) AS n
+        FROM asked LEFT JOIN decided USING (response_id, rater_id, sample)
+        LEFT JOIN said USING (response_id, rater_id, sample)
+        WHERE NOT (SELECT bool_or(has) FROM asked) GROUP BY reason ORDER BY n DESC, reason""",
     "quotes": f"""
         SELECT quote.status AS status, count(*) AS n
         FROM (SELECT unnest(evidence) AS quote FROM judgments WHERE {_MACHINE}) GROUP BY ALL ORDER BY ALL""",

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from tasks.contracts.bundle import unlocked
+from tasks.contracts.errors import UserError
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.calibration import Calibrations, Predictions, ReleaseRules
 from tasks.contracts.tables.data import Items, Responses
@@ -22,11 +23,12 @@ from tasks.display.printed import show_ending
 from tasks.monitor.artifacts import announce, leave_table, leave_text
 from tasks.monitor.runs import task
 from tasks.report.grading.answers import FIRST_ANSWERS
-from tasks.report.grading.counts import counts
+from tasks.report.grading.counts import QUERIES, counts
 from tasks.report.grading.ending import TABLE, ending, with_table
 from tasks.report.grading.page import page
 from tasks.report.grading.promises import above_promise_sentence
 from tasks.report.grading.summary import HEADER, choices, gate_rows, markdown, opening, show, summary
+from tasks.report.grading.verdict import nothing_scored
 from tasks.report.grading.view import Tables, View, needs_texts, view
 from tasks.stats.bootstrap import cautions
 from tasks.stats.scores import score_frame
@@ -46,6 +48,8 @@ _SHOWN = (
 @task(task_run_name="report")
 def report(run: Run, study: Study, manifest: Path, command: str | None, verbose: bool = False) -> str:
     """Write the HTML report, print what came of the run, and leave the same in Prefect's UI; returns it in a few words.
+
+    UserError, when all that is done, where the judge scored nothing.
 
     command: what to type behind a command about this study; None where its commands would not find
     this run. verbose: print all tables of the summary, too.
@@ -70,7 +74,17 @@ def report(run: Run, study: Study, manifest: Path, command: str | None, verbose:
     sources = (f"The judge's {shown.sources}.",) if shown.sources else ()
     show_ending((end.sentences[0], *sources, *end.sentences[1:]), end.title, TABLE, end.rows)
     print(f"report: {path}")
+    if shown.nothing:
+        raise UserError(f"{shown.nothing} To ask again, {run.mend()}")
     return end.state
+
+
+def refuse_unscored(run: Run) -> None:
+    """UserError where the judge scored nothing in a run."""
+    with catalogue(run) as tables:
+        nothing = nothing_scored(tables.sql(QUERIES["nothing"]).to_arrow_table().to_pylist())
+    if nothing:
+        raise UserError(f"{run.run_id}: {nothing} To ask again, {run.mend()}")
 
 
 def _facts(run: Run, study: Study, metrics: pd.DataFrame, gates: Sequence[Mapping[Any, Any]]) -> dict[str, str]:

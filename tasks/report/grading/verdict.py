@@ -92,6 +92,19 @@ def headline(totals: OutcomeSection, wrong: Estimate, more_than: str, target: fl
     return f"{shown}, within the {limit} promised."
 
 
+def nothing_scored(lost: Sequence[Row]) -> str:
+    """That the judge scored nothing of what it was asked, and why most often, in a sentence; '' where it did.
+
+    lost: reason, most frequent error of a backend with it, and how many gradings, most first; none where some have
+    scores.
+    """
+    if not lost:
+        return ""
+    most, every = lost[0], sum(row["n"] for row in lost)
+    said = f": {most['error']}" if most["error"] else ""
+    return f"Nothing was scored: {UNSCORED_REASONS[most['reason']]} ({most['n']:,} of {every:,}){said}."
+
+
 def alike(judged: Sequence[Row]) -> str:
     """A judge that says (nearly) the same of every answer, in a sentence; '' of any other.
 

@@ -111,6 +111,8 @@ class View:
     sources: str
     """Where replayed replies come from."""
     outcome: OutcomeSection
+    nothing: str
+    """Why the judge scored nothing; '' where it scored something."""
     verdict: VerdictSection
     data: DataSection
     answers: AnswerTable | None
@@ -164,9 +166,9 @@ def view(
     if outcome.released:
         more = (worth_of_promise(figures, rules), asks_nothing_sentence(rules), above_promise_sentence(gates))
         title = " ".join(filter(None, (title, *more)))
-    title = " ".join(
-        filter(None, (verdict.alike(counts["alike"]), verdict.inside(figures, rules, outcome.released), title))
-    )
+    nothing = verdict.nothing_scored(counts["nothing"])
+    inside = verdict.inside(figures, rules, outcome.released)
+    title = " ".join(filter(None, (nothing, verdict.alike(counts["alike"]), inside, title)))
     warned, failed, broken = (count.count for count in checks.counts[1:4])
     looks = verdict.looks(gates, outcome, warned, failed + broken, _worst_item(second_rater), figures)
     score_panels = panels(scores, scales)
@@ -178,6 +180,7 @@ def view(
         middle=shown_cases.cases(middle(scores)),
         sources=sources(manifest),
         outcome=outcome,
+        nothing=nothing,
         verdict=verdict.verdict(gates, figures),
         data=_data(counts),
         answers=answers(tables.answers.to_pylist() if tables.answers else [], tables.links, rules, tolerances),

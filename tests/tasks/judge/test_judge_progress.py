@@ -204,6 +204,32 @@ def test_no_line_says_the_same_twice_and_the_end_is_said():
     told.progress.wave(Wave(0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0))
 
 
+class Away(Slow):
+    """Its server is not there before the first reply, or after some."""
+
+    def __init__(self, told, absent_from, first, each):
+        super().__init__(told, first=first, each=each)
+        self._clock, self._from = told.clock, absent_from
+
+    @property
+    def absent(self):
+        return "http://judge:8000/v1" if self._clock() >= self._from else None
+
+
+def test_a_server_that_is_waited_for_is_named():
+    told = Said(8)
+    graded(told, cases(8), Away(told, absent_from=0, first=45, each=1))
+    assert told.lines[0] == (10, "judge: 0/8 responses, waiting for the server at http://judge:8000/v1, 10 s")
+
+
+def test_a_server_that_goes_away_is_named_with_the_time_since_the_last_reply():
+    told = Said(8)
+    graded(told, cases(8), Away(told, absent_from=12, first=4, each=12))
+    waits = [line for _, line in told.lines if "waiting for the server at http://judge:8000/v1" in line]
+    assert waits
+    assert max(int(line.split("/v1, ")[1].split(" s")[0]) for line in waits) < 13
+
+
 def test_a_thread_looks_while_nobody_tells():
     looked = threading.Event()
     with looking(looked.set, every=0.01):

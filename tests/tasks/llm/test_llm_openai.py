@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from builders.loopback import DROP, HANG, Server, body_of, echo, http
 
-from tasks.contracts.errors import BackendError
+from tasks.contracts.errors import BackendError, StoppedError
 from tasks.contracts.settings.engine import Engine, Sampling
 from tasks.llm.ask import Checked, ask
 from tasks.llm.backend import kept_open
@@ -61,7 +61,7 @@ class Time:
 def client(*servers, key=None, time=None, **engine):
     """A backend over servers; a pause only moves its clock."""
     time = time or Time()
-    settings = {"model": "m", "urls": [server.url for server in servers], "timeout_s": 5} | engine
+    settings = {"model": "m", "urls": [server.url for server in servers], "timeout_s": 5, "patience_s": 0} | engine
     return OpenAI(Engine.model_validate(settings), key, time, time.sleep)
 
 
@@ -188,19 +188,17 @@ def test_many_at_once_give_it_up_without_an_error(serve, caplog):
     assert len(caplog.records) == len(PINS)
 
 
-@pytest.mark.parametrize("setting", [{"options": {"repetition_penalty": 1.0}}, {"top_k": 40}])
-def test_what_the_study_sets_is_not_given_up(serve, setting):
-    name = "top_k" if "top_k" in setting else "repetition_penalty"
+def test_an_option_of_the_study_is_not_given_up(serve):
+    name = "repetition_penalty"
     server = serve(refusing(WORDS["openai"], *({*PINS} - {name})))
-    sampling = Sampling(top_k=setting.pop("top_k", None))
-    (reply,) = answers(client(server, **setting), [asking(sampling=sampling)])
+    (reply,) = answers(client(server, options={name: 1.0}), [asking()])
     assert reply.error.startswith(f"refused: {server.url} answers 400: Unknown parameter: '{name}'")
     assert len(server.calls) == 1
 
 
 def test_a_body_repeated_in_an_error_about_something_else_gives_nothing_up(serve, caplog):
     def says(n, body):
-        detail = [{"type": "extra_forbidden", "loc": ["body", "response_format"], "msg": "Extra", "input": body}]
+        detail = [{"type": "extra_forbidden", "loc": ["body", "messages", 0], "msg": "Extra", "input": body}]
         return http(422, {"detail": detail})
 
     server = serve(says)
@@ -644,3 +642,105 @@ def test_connections_are_kept_between_waves_while_it_is_kept_open():
     server.close()
     assert len(loops) == 1
     assert threading.active_count() < before + 1
+
+
+def listed(**fields):
+    return lambda: http(200, {"object": "list", "data": [{"id": "m"} | fields]})
+
+
+@pytest.mark.parametrize("name", ["max_model_len", "context_length", "max_context_length", "context_window"])
+def test_what_does_not_fit_is_told_before_anything_is_asked(serve, caplog, name):
+    told_after = []
+
+    def play(n, body):
+        told_after.append(len(caplog.records))
+        return echo(n, body)
+
+    server = serve(play)
+    server.models = listed(**{name: 1100})
+    backend = client(server)
+    requests = [asking("short"), asking("long " * 200)]
+    answers(backend, requests)
+    answers(backend, requests)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("1 of 2 prompts do not fit into the context of 'm', 1,100 tokens")
+    assert (min(told_after), server.looks) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        listed(),
+        listed(max_model_len="many"),
+        listed(max_model_len=100_000),
+        lambda: http(200, {"data": [{"id": "a", "max_model_len": 1}, {"id": "b", "max_model_len": 1}]}),
+        lambda: http(200, [1]),
+        lambda: http(200, b"<html>"),
+        lambda: http(500, {}),
+    ],
+)
+def test_a_list_of_models_that_tells_nothing_does_no_harm(serve, caplog, models):
+    server = serve()
+    server.models = models
+    assert [reply.text for reply in answers(client(server), [asking("long " * 200)])] == ["long " * 200]
+    assert not caplog.records
+
+
+def test_a_server_that_loads_its_model_is_waited_for_until_patience_is_over(serve, caplog):
+    time = Time()
+    ready_s = 280.0
+    loading = http(503, {"error": {"message": "Loading model"}})
+    server = serve(lambda n, body: echo(n, body) if time.now >= ready_s else loading)
+    server.models = lambda: listed(max_model_len=10)() if time.now >= ready_s else loading
+    backend = client(server, time=time, retries=0, patience_s=300, concurrency=1)
+    assert [reply.text for reply in answers(backend, [asking("a"), asking("b")])] == ["a", "b"]
+    assert backend.absent is None
+    assert len(caplog.records) == 1
+
+    impatient = client(server, time=Time(), retries=0, patience_s=100, concurrency=1)
+    time.now = 0.0
+    with pytest.raises(StoppedError, match="503"):
+        answers(impatient, [asking("a")])
+
+
+def test_a_server_that_is_not_there_is_waited_for_and_named(serve):
+    gone = serve()
+    gone.close()
+    time, seen = Time(), []
+    backend = client(gone, time=time, retries=0, patience_s=100, concurrency=1)
+    sleep = backend._sleep
+
+    async def slept(seconds):
+        seen.append((time.now, backend.absent))
+        await sleep(seconds)
+
+    backend._sleep = slept
+    with pytest.raises(StoppedError, match="cannot be reached"):
+        answers(backend, [asking()])
+    assert {absent for _, absent in seen} == {gone.url}
+    assert 80 < seen[-1][0] < 100 <= time.now
+
+
+def test_the_default_patience_outlasts_the_start_of_a_model_server():
+    assert Engine(model="m").patience_s >= 240
+
+
+def test_text_in_parts_is_joined_and_thinking_is_no_reply(serve):
+    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "4?"}]}]
+    texts = [{"type": "text", "text": '{"score":'}, {"type": "text", "text": "3}"}]
+
+    def said(content, **more):
+        return http(200, {"choices": [{"message": {"content": content} | more}]})
+
+    plays = [
+        said(parts + texts),
+        said(parts),
+        said(None, reasoning_content='{"score": 4}'),
+        said("", reasoning="4"),
+        said([{"type": "image"}, "x"]),
+    ]
+    server = serve(lambda n, body: plays[int(body["messages"][-1]["content"])])
+    replies = answers(client(server, retries=0), [asking(str(n)) for n in range(5)])
+    assert [reply.text for reply in replies] == ['{"score":3}', None, None, "", None]
+    kinds = [reply.error and reply.error.partition(":")[0] for reply in replies]
+    assert kinds == [None, "empty", "empty", None, "broken"]

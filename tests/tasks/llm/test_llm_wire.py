@@ -66,7 +66,7 @@ def asked(answers, calls=1, wait=0.0):
             connections, came = Connections({"Authorization": "Bearer k"}, 5), []
             for _ in range(calls):
                 try:
-                    came.append(await asyncio.wait_for(connections.post(url, b'{"a": 1}'), 5))
+                    came.append(await asyncio.wait_for(connections.post(url, b'{"a": 1}', "k"), 5))
                 except httpx.HTTPError as error:
                     came.append(error)
                 await asyncio.sleep(wait)
@@ -135,7 +135,7 @@ def test_a_server_that_is_not_there_cannot_be_reached():
     async def run():
         async with served([]) as (url, _):
             pass
-        await Connections({}, 5).post(url, b"{}")
+        await Connections({}, 5).post(url, b"{}", "k")
 
     with pytest.raises(httpx.ConnectError):
         asyncio.run(run())
@@ -148,7 +148,7 @@ def test_a_proxy_of_the_environment_is_taken(monkeypatch):
                 monkeypatch.delenv(name, raising=False)
             monkeypatch.setenv("http_proxy", url.removesuffix("/v1/chat/completions"))
             connections = Connections({}, 5)
-            answer = await connections.post("http://judge.invalid/v1/chat/completions", b"{}")
+            answer = await connections.post("http://judge.invalid/v1/chat/completions", b"{}", "k")
             await connections.close()
             return answer, got
 
