@@ -31,8 +31,8 @@ from tasks.serve.service import PromptRow
 from tasks.serve.training import Qualities, TrainingRecord
 from tasks.serve.waves import Unfinished
 
-PATIENCE_S = 1.0
-"""Seconds for which a joint batch waits for its calls; those that take longer go on without it."""
+PATIENCE_S = 3.0
+"""Seconds without any reply after which a joint batch is over; the calls that are open go on without it."""
 _MOST_SAID = 300
 _LOG = logging.getLogger(__name__)
 

@@ -277,7 +277,8 @@ class RolloutReward:
         *,
         is_last: bool,
     ) -> tuple[JudgedBatch | None, dict[int, UnfinishedRollout]]:
-        """The same of those rollouts whose calls are answered within so many seconds; None where there are none.
+        """The same of those rollouts whose calls are answered before no reply has come for so many seconds; None where
+        there are none.
 
         The others stand by their place: their calls go on in `in_flight`, where the next batch with them finds the
         replies. is_last: nothing stays unfinished, and what is not answered has no reward. Without `in_flight` all

@@ -32,8 +32,8 @@ class InFlight:
         self._calls: dict[str, _Call] = {}
 
     def around(self, backend: Backend, patience_s: float, is_last: bool) -> Backend:
-        """The backend, of which no batch waits for longer than so many seconds. What is open then gets the error
-        'pending' and goes on; is_last: it gets 'deadline', as nobody will ask again."""
+        """The backend, for which no batch waits when for so many seconds no reply has come. What is open then gets
+        the error 'pending' and goes on; is_last: it gets 'deadline', as nobody will ask again."""
         return _Patient(self, backend, patience_s, is_last)
 
     def reply_of(self, key: str) -> Future[Reply] | None:
@@ -89,6 +89,7 @@ class _Patient(Around):
                 index = out.get(timeout=max(0.0, until - monotonic()))
             except queue.Empty:
                 break
+            until = monotonic() + self._patience_s
             self._in_flight.taken(keys[index], replies[index])
             reply = replies[index].result()
             # A call that another batch began may end at that one's deadline, which is not this one's.
