@@ -1,7 +1,7 @@
 """The client of `rubricflow serve`: one file on the standard library alone, for training environments.
 
-It can be copied to where nothing of rubricflow is installed. A server is named by its address; a token is taken from
-the environment variable RUBRICFLOW_TOKEN.
+It can be copied to where nothing of rubricflow is installed. A server is named by its address. Its token is taken from
+the environment variable RUBRICFLOW_TOKEN, or, of a server on this machine, from the file that it keeps it in.
 
     from rubricflow_client import RewardClient
 
@@ -13,31 +13,38 @@ OpenRLHF's reward functions, `verifiers` that of a function of verifiers' rubric
 to the `step` of a SkyRL environment.
 
 A rollout without a reward is None and never 0. Trainers that know no None are told in `unscored` what takes its place.
-Where the judge or the server fails, `on_failure="stop"` raises RewardError, and "none" goes on without those rewards.
+Where the judge or the server fails, or answers with what is no reward, `on_failure="stop"` raises RewardError, and
+"none" goes on without those rewards. What the client did wrong raises RewardError in any case, and is not asked again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import http.client
+import ipaddress
 import json
+import math
 import os
 import random
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 FAILURES = ("deadline", "outage")
 """Reasons that lie with the judge and with no rollout."""
 _AGAIN = frozenset({408, 429, 502, 503, 504})
+_TOKEN_FILE = Path(".rubricflow") / "token"
+"""In the user's home, see `rubricflow serve`."""
+_NUMBERS = ("reward", "reward_variance", "flat", "gear", "false_credit")
 _LONGEST_PAUSE_S = 30.0
 _WINDOW, _FEW = 512, 16
 """Rollouts whose share without a reward is looked at; fewer are no share, but where none has one."""
 _MARGIN_S = 30.0
 """Seconds beyond the deadline after which an answer is given up."""
-_REPEATED = ("reward", "reward_variance", "flat", "gear", "false_credit", "share_unscored", "suppressed", "calls")
+_REPEATED = (*_NUMBERS, "share_unscored", "suppressed", "unverified", "calls")
 _OPENRLHF_LOGS = ("flat", "gear", "false_credit", "unscored")
 _OF_TRAINING = ("judge_agreement", "held_out", "alarm")
 
@@ -64,7 +71,7 @@ class RewardClient:
     ) -> None:
         """deadline_s: seconds for a batch, after which what is not judged has no reward. patience_s: seconds for which
         a server that cannot be reached, restarts or is full is asked again. most_unscored: share of the last 512
-        rollouts without a reward that 'stop' still bears. token: see RUBRICFLOW_TOKEN.
+        rollouts without a reward that 'stop' still bears. token: where it is not to be found by itself.
 
         ValueError for an address that is none.
         """
@@ -86,8 +93,10 @@ class RewardClient:
             return {"rewards": [], "summary": {}, "rollouts": []}
         body = {"rollouts": list(rollouts), "step": step, "deadline_s": self.deadline_s}
         try:
-            answer: dict[str, Any] = self._asked("POST", "/v1/rewards", body)
-        except _Unreachable as error:
+            answer = self._asked("POST", "/v1/rewards", body)
+            if fault := _fault(answer, len(rollouts)):
+                raise _NoAnswer(f"{self.url} answers what is no reward: {fault}")
+        except _NoAnswer as error:
             if self.on_failure == "stop":
                 raise RewardError(f"{error}; the training stops, as on_failure is 'stop'") from error
             return _nothing(rollouts, str(error))
@@ -113,12 +122,13 @@ class RewardClient:
 
         quality: item → its quality, the same items each time. It is in the curves of all rewards that follow.
         """
-        answer: dict[str, Any] = self._asked("POST", "/v1/held-out", {"step": step, "quality": dict(quality)})
-        return answer
+        return self._asked("POST", "/v1/held-out", {"step": step, "quality": dict(quality)})
 
     def dataset(self) -> list[dict[str, Any]]:
         """Rows of `item_id` and `prompt` for a trainer's data set."""
-        rows: list[dict[str, Any]] = self._asked("GET", "/v1/prompts", None)["rows"]
+        rows = self._asked("GET", "/v1/prompts", None).get("rows")
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise RewardError(f"{self.url} answers without the rows of a data set")
         return rows
 
     def trl(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
@@ -223,8 +233,11 @@ class RewardClient:
         answer = self.rewards([{"item_id": _item_of(info), "completion": text} for text, info in pairs])
         return [_figures(rollout, unscored) for rollout in answer["rollouts"]]
 
-    def _asked(self, method: str, path: str, body: Any) -> Any:
-        """The server's answer, asked again while it is full or cannot be reached, as long as the patience lasts."""
+    def _asked(self, method: str, path: str, body: Any) -> dict[str, Any]:
+        """The server's answer, asked again while it is full or cannot be reached, as long as the patience lasts.
+
+        _NoAnswer where there is none; RewardError where the request is refused.
+        """
         content = None if body is None else json.dumps(body, default=str).encode("utf-8", "replace")
         until, pause, trouble = time.monotonic() + self.patience_s, 0.5, ""
         while True:
@@ -233,14 +246,16 @@ class RewardClient:
             except (OSError, http.client.HTTPException) as error:
                 trouble, wait = f"{self.url} cannot be reached: {error or type(error).__name__}", None
             else:
-                if status == 200:
+                if status == 200 and isinstance(answer, dict):
                     return answer
+                if status == 200:
+                    raise _NoAnswer(f"{self.url} answers what is no reward: {str(answer)[:200]!r}")
                 trouble, wait = f"{self.url}: {_said(status, answer)}", _seconds(wait_header)
                 if status not in _AGAIN:
                     raise RewardError(trouble)
             wait = pause * random.uniform(0.5, 1.0) if wait is None else wait
             if time.monotonic() + wait > until:
-                raise _Unreachable(trouble)
+                raise _NoAnswer(trouble)
             time.sleep(wait)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -250,16 +265,16 @@ class RewardClient:
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(str(parts.hostname), parts.port, timeout=self.deadline_s + _MARGIN_S)
         headers = {"Content-Type": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if token := self._token or _token_here(str(parts.hostname)):
+            headers["Authorization"] = f"Bearer {token}"
         try:
             connection.request(method, parts.path.rstrip("/") + path, content, headers)
             response = connection.getresponse()
             text = response.read()
             try:
-                return response.status, response.getheader("Retry-After"), json.loads(text)
-            except ValueError:
-                return response.status, None, {"error": text[:200].decode("utf-8", "replace")}
+                return response.status, response.getheader("Retry-After"), json.loads(text, parse_constant=_no_number)
+            except (ValueError, RecursionError):
+                return response.status, None, text[:200].decode("utf-8", "replace")
         finally:
             connection.close()
 
@@ -274,8 +289,59 @@ class _Coroutine:
         return await asyncio.to_thread(self._client.trl, prompts, completions, **columns)
 
 
-class _Unreachable(RewardError):
-    """The patience is at its end."""
+class _NoAnswer(RewardError):
+    """The patience is at its end, or what comes is no answer."""
+
+
+def _token_here(host: str) -> str | None:
+    """The token of this user's servers on this machine, which no other machine is told; None for none."""
+    try:
+        is_local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return None
+    try:
+        return (Path.home() / _TOKEN_FILE).read_text(encoding="ascii").strip() if is_local else None
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _fault(answer: Mapping[str, Any], count: int) -> str | None:
+    """Why an answer does not hold the rewards of so many rollouts; None where it does."""
+    rewards, rollouts, summary = (answer.get(name) for name in ("rewards", "rollouts", "summary"))
+    if not (isinstance(rewards, list) and isinstance(rollouts, list) and isinstance(summary, dict)):
+        return "it lacks 'rewards', 'rollouts' or 'summary'"
+    if not len(rewards) == len(rollouts) == count:
+        return f"{len(rewards)} rewards and {len(rollouts)} rollouts, for {count} rollouts"
+    for place, (reward, rollout) in enumerate(zip(rewards, rollouts, strict=True)):
+        if not isinstance(rollout, dict) or any(not _is_number(rollout.get(name)) for name in _NUMBERS):
+            return f"rollout {place} has a figure that is no number"
+        if not _is_number(reward) or reward != rollout.get("reward"):
+            return f"reward {place} is {str(reward)[:80]!r}"
+        if not isinstance(rollout.get("unscored"), dict if reward is None else type(None)):
+            return f"rollout {place} has no reward and no reason, or both"
+        if reward is not None and (rollout.get("flat") is None or rollout.get("gear") is None):
+            return f"rollout {place} has a reward and no flat or GEAR figure"
+        if not isinstance(rollout.get("decisions"), list):
+            return f"rollout {place} has no list of decisions"
+    leaked = summary.get("leaked", {})
+    figures = [*(leaked.values() if isinstance(leaked, dict) else ["leaked"]), *(summary.get(n) for n in _REPEATED)]
+    return None if all(map(_is_number, figures)) else "the summary has a figure that is no number"
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a finite number, or None; a boolean is neither."""
+    if value is None:
+        return True
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def text_of(completion: Any) -> str:
@@ -366,7 +432,7 @@ def _nothing(rollouts: Sequence[Rollout], said: str) -> dict[str, Any]:
 
 
 def _said(status: int, answer: Any) -> str:
-    error = answer.get("error") if isinstance(answer, dict) else None
+    error = answer.get("error") if isinstance(answer, dict) else answer
     return f"{error or 'no reason'} (status {status})"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -11,8 +12,10 @@ import pyarrow.compute as pc
 
 from flows.failures import Trouble
 from flows.prepared import PreparedItem
-from tasks.judge.rows import Case, Graded
+from tasks.judge.rows import Called, Case, Graded
 from tasks.llm.ask import Wave
+from tasks.llm.in_flight import PENDING, InFlight
+from tasks.llm.request import Reply
 from tasks.reward.local import Locals
 
 
@@ -38,6 +41,17 @@ class PosedRollout(NamedTuple):
     text: str
     step: int | None = None
     """The step of the training that it was made in."""
+    paid: tuple[Reply, ...] = ()
+    """Replies to calls that were made for it before, where it is judged for another time."""
+
+
+class UnfinishedRollout(NamedTuple):
+    """A rollout with calls that its batch did not wait for."""
+
+    awaited: Sequence[Future[Reply]]
+    """Their replies."""
+    paid: tuple[Reply, ...]
+    """The replies to its other calls."""
 
 
 class JudgedBatch(NamedTuple):
@@ -66,6 +80,34 @@ def cost_of(rewards: Sequence[float | None], waves: Sequence[Wave], seconds: flo
         prompt_tokens=sum(wave.prompt_tokens for wave in waves),
         completion_tokens=sum(wave.completion_tokens for wave in waves),
         seconds=seconds,
+    )
+
+
+def unfinished(several: Sequence[Graded], in_flight: InFlight) -> dict[str, UnfinishedRollout]:
+    """Response → what its judgings, of which there may be several, still wait for; those that wait for something."""
+    awaited: dict[str, list[Future[Reply]]] = {}
+    paid: dict[str, list[Reply]] = {}
+    for called in (called for graded in several for called in graded.called):
+        name, attempts = called.case.response_id, called.answer.attempts
+        paid.setdefault(name, []).extend(made(called))
+        if attempts[-1].reply.error == PENDING:
+            reply = in_flight.reply_of(attempts[-1].digest)
+            awaited.setdefault(name, []).extend([reply] if reply else [])
+    return {name: UnfinishedRollout(replies, tuple(paid[name])) for name, replies in awaited.items()}
+
+
+def made(called: Called) -> list[Reply]:
+    """The replies to the calls that were made for a part of a rollout."""
+    return [one.reply for one in called.answer.attempts if not one.stored and one.reply.error != PENDING]
+
+
+def finished(graded: Graded, names: Collection[str]) -> Graded:
+    """What became of all but these responses."""
+    return replace(
+        graded,
+        judged=[judged for judged in graded.judged if judged.case.response_id not in names],
+        gradings=[grading for grading in graded.gradings if grading.case.response_id not in names],
+        called=[called for called in graded.called if called.case.response_id not in names],
     )
 
 

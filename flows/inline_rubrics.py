@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from itertools import count
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from flows.prepared import PreparedItem, prepared_items
@@ -23,7 +30,10 @@ from tasks.llm.stores import open_replies
 from tasks.lock.lock import lock
 from tasks.lock.rubric import broken
 from tasks.serve.listed import ListedItem
+from tasks.serve.sent import MOST_CRITERIA
 
+MOST_KEPT = 10_000
+"""Items that came with rollouts and are kept ready; the one not asked for longest goes first."""
 _STEP = 0.01
 """Of the scale that a bundle has to have; no reward depends on it."""
 
@@ -35,18 +45,92 @@ class InlineRubrics:
         self._judge, self._settings = judge, settings
         self._criteria_per_call, self._replies = criteria_per_call, replies
         self._lock = threading.Lock()
+        self._wanted: queue.PriorityQueue[tuple[int, int, ListedItem]] = queue.PriorityQueue()
+        self._number = count()
+        self._thread: threading.Thread | None = None
+        self._ready: OrderedDict[str, Future[PreparedItem]] = OrderedDict()
+        self._until: dict[str, float] = {}
+        self.keep: Callable[[Mapping[str, PreparedItem]], None] = lambda items: None
+        """Is told of what was prepared, before anybody gets it."""
 
     def drawn(self, items: Sequence[ListedItem]) -> StudyGraphs:
         """Their rows, bundles and graphs. InputError for a rubric that cannot be locked, BackendError where the
         sentence encoder is not installed."""
         rows = [_row(item) for item in items]
         bundles = {item.item_id: self._bundle(item) for item in items}
-        with self._lock:
-            return StudyGraphs(rows, bundles, self._graphs(rows, bundles))
+        return StudyGraphs(rows, bundles, self._graphs(rows, bundles))
 
     def prepared(self, items: Sequence[ListedItem]) -> dict[str, PreparedItem]:
         """Item → what its rollouts are judged and rewarded by; errors as of `drawn`."""
         return prepared_items(*self.drawn(items), self._settings, self._criteria_per_call)
+
+    def asked(self, item: ListedItem, until: float) -> Future[PreparedItem]:
+        """An item to come; InputError where its rubric cannot be locked.
+
+        A thread prepares one after the other, the smallest rubrics first, so that a wide one does not hold up narrow
+        ones. What nobody waits for any more, by the time of `time.monotonic`, is cancelled.
+        """
+        key = item.item_id
+        with self._lock:
+            self._until[key] = max(until, self._until.get(key, until))
+            known = self._ready.get(key)
+            if known and not (known.cancelled() or (known.done() and known.exception())):
+                self._ready.move_to_end(key)
+                return known
+        self._bundle(item)
+        with self._lock:
+            future = self._ready[key] = Future[PreparedItem]()
+            while len(self._ready) > MOST_KEPT:
+                self._until.pop(self._ready.popitem(last=False)[0], None)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._prepare, name="graphs", daemon=True)
+                self._thread.start()
+            self._wanted.put((len(item.criteria), next(self._number), item))
+        return future
+
+    def _prepare(self) -> None:
+        """Prepares what is wanted, several small rubrics together."""
+        while True:
+            size, number, item = self._wanted.get()
+            together = [item]
+            with suppress(queue.Empty):
+                while size < MOST_CRITERIA:
+                    width, number, item = self._wanted.get_nowait()
+                    size += width
+                    if size > MOST_CRITERIA:
+                        self._wanted.put((width, number, item))
+                    else:
+                        together.append(item)
+            futures = {item.item_id: self._still_wanted(item) for item in together}
+            items = [item for item in together if futures[item.item_id]]
+            try:
+                self._hand_out(items, futures)
+            except Exception:  # of one of them: the others shall not have it
+                for item in items:
+                    try:
+                        self._hand_out([item], futures)
+                    except Exception as error:
+                        future = futures[item.item_id]
+                        if future and not future.done():
+                            future.set_exception(error)
+
+    def _still_wanted(self, item: ListedItem) -> Future[PreparedItem] | None:
+        """What waits for an item; None where that is nobody."""
+        with self._lock:
+            future = self._ready.get(item.item_id)
+            if future and self._until.pop(item.item_id, inf) < monotonic():
+                future.cancel()
+                return None
+        return future
+
+    def _hand_out(self, items: Sequence[ListedItem], futures: Mapping[str, Future[PreparedItem] | None]) -> None:
+        prepared = self.prepared(items) if items else {}
+        if prepared:
+            self.keep(prepared)
+        for key, item in prepared.items():
+            future = futures[key]
+            if future and not future.done():
+                future.set_result(item)
 
     def _bundle(self, item: ListedItem) -> Bundle:
         rubric = _rubric(item)
@@ -67,6 +151,8 @@ def _row(item: ListedItem) -> dict[str, Any]:
 
 
 def _rubric(item: ListedItem) -> Rubric:
+    """What is paid for needs a verified quote, unless the list says otherwise. What costs does not: a fault may be that
+    something is missing, and a policy shall gain nothing by a quote that cannot be found."""
     criteria = tuple(
         Criterion(
             id=f"C{number}",
@@ -74,7 +160,7 @@ def _rubric(item: ListedItem) -> Rubric:
             text=criterion.text,
             kind="criterion",
             weight=criterion.weight,
-            evidence="weakly_groundable",
+            evidence=criterion.evidence or ("local_quote" if criterion.weight > 0 else "weakly_groundable"),
         )
         for number, criterion in enumerate(item.criteria, 1)
     )

@@ -26,7 +26,7 @@ from tasks.review.label_studio import config, project, read_export
 from tasks.review.ledger import Ledger
 from tasks.review.questions import ReviewQuestion
 from tasks.review.reviews import with_blindness
-from tasks.review.server import serve
+from tasks.web.server import serve
 from tasks.review.settle import outcomes
 from tasks.review.sheet import as_csv, read_sheet
 from tasks.review.stored_acts import acts_of, ledger_file

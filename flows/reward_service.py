@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
-from flows.batch import JudgedBatch, PosedRollout
+from flows.batch import JudgedBatch, PosedRollout, made
 from flows.checks import meant
 from flows.failures import Trouble
 from flows.inline_rubrics import InlineRubrics
@@ -16,36 +18,45 @@ from flows.repeated_judging import Agreement, agreements
 from flows.rollouts import RolloutReward, VariedReward
 from flows.training_record import read_record, record_criteria, record_quality
 from tasks.contracts.bundle import Criterion
-from tasks.contracts.errors import InputError
+from tasks.contracts.errors import InputError, UserError
 from tasks.judge.decision import Decision
 from tasks.judge.rows import Judged
+from tasks.llm.in_flight import InFlight
 from tasks.llm.request import Reply
 from tasks.reward.appraisal import Appraisal, CriterionShares, appraisals
-from tasks.serve.answered import DecisionAnswer, QuoteAnswer, RolloutAnswer, ShareAnswer
+from tasks.serve.answered import DecisionAnswer, QuoteAnswer, RolloutAnswer, ShareAnswer, unscored_answer
 from tasks.serve.listed import ListedItem, item_digest
 from tasks.serve.sent import SentRollout
 from tasks.serve.service import PromptRow
 from tasks.serve.training import Qualities, TrainingRecord
+from tasks.serve.waves import Unfinished
 
-MOST_INLINE = 10_000
-"""Rubrics that came with rollouts and are kept ready; the one not asked for longest goes first."""
+PATIENCE_S = 3.0
+"""Seconds without any reply after which a joint batch is over; the calls that are open go on without it."""
 _MOST_SAID = 300
+_LOG = logging.getLogger(__name__)
 
 
 class RewardService:
     """A reward and what else its clients may ask for."""
 
     def __init__(
-        self, name: str, reward: RolloutReward, inline: InlineRubrics, prompts: Sequence[PromptRow] | None = None
+        self,
+        name: str,
+        reward: RolloutReward,
+        inline: InlineRubrics,
+        prompts: Sequence[PromptRow] | None = None,
+        judge_urls: Sequence[str] = (),
     ) -> None:
-        """prompts: of the items, as trainers want them; the questions where not given."""
-        self.name, self._reward, self._inline = name, reward, inline
+        """prompts: of the items, as trainers want them; the questions where not given. judge_urls: the servers that
+        have the judge, if any do."""
+        self.name, self._reward, self._inline, self.judge_urls = name, reward, inline, judge_urls
         questions = [PromptRow(item_id=key, prompt=item.row["question"]) for key, item in reward.items.items()]
         self._prompts = list(prompts) if prompts is not None else questions
-        self._brought: OrderedDict[str, PreparedItem] = OrderedDict()
-        self._lock = threading.Lock()
+        self._in_flight = InFlight()
         if reward.record is not None:
             record_criteria(reward.record, reward.items)
+            inline.keep = self._record_inline
 
     @property
     def aggregation(self) -> str:
@@ -74,21 +85,57 @@ class RewardService:
         if self._reward.record is not None:
             record_quality(self._reward.record, step, quality)
 
-    def pose(self, rollouts: Sequence[SentRollout], step: int | None) -> list[PosedRollout]:
-        """The rollouts with their items; InputError names the row of one that has none."""
-        brought = self._with_own_rubrics(rollouts)
-        posed = []
+    def pose(
+        self, rollouts: Sequence[SentRollout], step: int | None, until: float
+    ) -> list[PosedRollout | InlineRollout | Unfinished]:
+        """The rollouts with their items; InputError names the row of one that has none, or whose rubric cannot be."""
+        posed: list[PosedRollout | InlineRollout | Unfinished] = []
         for row, rollout in enumerate(rollouts, 1):
-            item = brought[row] if row in brought else self._item(rollout.item_id, row)
-            posed.append(PosedRollout(item, rollout.completion, step))
+            if rollout.item_id is not None:
+                posed.append(PosedRollout(self._item(rollout.item_id, row), rollout.completion, step))
+                continue
+            try:
+                item = self._inline.asked(_listed(rollout), until)
+            except InputError as error:
+                raise InputError(error.rule, row=row, field="rubric", hint=error.hint) from error
+            waiting = InlineRollout(item, rollout.completion, step)
+            posed.append(waiting if item.done() else Unfinished(waiting, (item,)))
         return posed
 
-    def judge(self, posed: Sequence[PosedRollout], until: float) -> list[RolloutAnswer]:
-        """Their answers, in order."""
-        batch = self._reward.judged(posed, until)
+    def judge(
+        self, posed: Sequence[PosedRollout | InlineRollout], until: float, is_last: bool
+    ) -> list[RolloutAnswer | Unfinished]:
+        """The answers of those that are judged, in order."""
+        answers: list[RolloutAnswer | Unfinished | None] = []
+        ready: list[PosedRollout] = []
+        for rollout in posed:
+            known = rollout.posed() if isinstance(rollout, InlineRollout) else rollout
+            answers.append(None if isinstance(known, PosedRollout) else known)
+            if isinstance(known, PosedRollout):
+                ready.append(known)
+        judged = iter(self._judged(ready, until, is_last) if ready else ())
+        return [answer or next(judged) for answer in answers]
+
+    def _judged(
+        self, posed: Sequence[PosedRollout], until: float, is_last: bool
+    ) -> Iterator[RolloutAnswer | Unfinished]:
+        patience_s = 0.0 if is_last else PATIENCE_S
+        batch, left = self._reward.judged_so_far(posed, until, self._in_flight, patience_s, is_last=is_last)
+        done = [rollout for place, rollout in enumerate(posed) if place not in left]
+        answers = iter(self._answers(batch, done) if batch else ())
+        for place, rollout in enumerate(posed):
+            if place in left:
+                awaited, paid = left[place]
+                yield Unfinished(rollout._replace(paid=rollout.paid + paid), awaited)
+            else:
+                yield next(answers)
+
+    def _answers(self, batch: JudgedBatch, posed: Sequence[PosedRollout]) -> list[RolloutAnswer]:
         flat, gear = (self._reward.aggregated(batch.local, name) for name in ("flat", "gear"))
         worth = appraisals(batch.local.batch, flat, gear, self._reward.threshold)
-        paid = _calls(batch)
+        paid: defaultdict[str, list[Reply]] = defaultdict(list)
+        for called in [*batch.graded.called, *(batch.repeats.called if batch.repeats else ())]:
+            paid[called.case.response_id] += made(called)
         twice = agreements(batch.graded.judged, batch.repeats.judged if batch.repeats else ())
         rewards = map(VariedReward, batch.rewards, batch.variances)
         return [
@@ -98,13 +145,17 @@ class RewardService:
                 appraisal,
                 reward,
                 trouble,
-                paid[judged.case.response_id],
+                [*posed_rollout.paid, *paid[judged.case.response_id]],
                 twice.get(judged.case.response_id),
             )
             for judged, posed_rollout, appraisal, reward, trouble in zip(
                 batch.graded.judged, posed, worth, rewards, batch.missing, strict=True
             )
         ]
+
+    def _record_inline(self, items: Mapping[str, PreparedItem]) -> None:
+        assert self._reward.record is not None  # or nothing is recorded
+        record_criteria(self._reward.record, items, shard=f"brought-{min(items)}")
 
     def _item(self, item_id: str | None, row: int) -> PreparedItem:
         item = self._reward.items.get(item_id or "")
@@ -113,25 +164,25 @@ class RewardService:
             raise InputError(f"there is no item '{item_id}'", row=row, field="item_id", hint=hint)
         return item
 
-    def _with_own_rubrics(self, rollouts: Sequence[SentRollout]) -> dict[int, PreparedItem]:
-        """Row, from 1 → the item of a rollout that brings its question and rubric."""
-        listed = {row: _listed(rollout) for row, rollout in enumerate(rollouts, 1) if rollout.item_id is None}
-        if not listed:
-            return {}
-        with self._lock:
-            wanted = {item.item_id: item for item in listed.values()}
-            missing = [item for key, item in wanted.items() if key not in self._brought]
-            if missing:
-                prepared = self._inline.prepared(missing)
-                self._brought.update(prepared)
-                if self._reward.record is not None:
-                    record_criteria(self._reward.record, prepared, shard=f"brought-{min(prepared)}")
-            for key in wanted:
-                self._brought.move_to_end(key)
-            items = {row: self._brought[item.item_id] for row, item in listed.items()}
-            while len(self._brought) > MOST_INLINE:
-                self._brought.popitem(last=False)
-        return items
+
+class InlineRollout(NamedTuple):
+    """A rollout with a rubric of its own, which is being prepared."""
+
+    item: Future[PreparedItem]
+    text: str
+    step: int | None
+
+    def posed(self) -> PosedRollout | RolloutAnswer:
+        """The rollout with its item; why there is no reward where that is not there."""
+        try:
+            return PosedRollout(self.item.result(timeout=0), self.text, self.step)
+        except (TimeoutError, CancelledError):
+            return unscored_answer("", "deadline", "the graph of its rubric was not built in time")
+        except UserError as error:
+            return unscored_answer("", "rubric", str(error)[:_MOST_SAID])
+        except Exception:  # a defect, which shall not cost the others of the batch their rewards
+            _LOG.exception("the graph of a rubric failed")
+            return unscored_answer("", "rubric", "the server failed at its graph; its log says why")
 
 
 def _listed(rollout: SentRollout) -> ListedItem:
@@ -195,13 +246,3 @@ def _decision(decision: Decision, criterion: Criterion, probabilities: list[floa
             for row in decision.evidence
         ],
     }
-
-
-def _calls(batch: JudgedBatch) -> defaultdict[str, list[Reply]]:
-    """Response → the replies to the calls that were made for it."""
-    paid: defaultdict[str, list[Reply]] = defaultdict(list)
-    repeats = batch.repeats.called if batch.repeats else []
-    for called in [*batch.graded.called, *repeats]:
-        attempts = called.answer.attempts
-        paid[called.case.response_id] += [attempt.reply for attempt in attempts if not attempt.stored]
-    return paid

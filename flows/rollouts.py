@@ -17,7 +17,17 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import pyarrow as pa
 
-from flows.batch import Cost, JudgedBatch, PosedRollout, cost_of, responses, without
+from flows.batch import (
+    Cost,
+    JudgedBatch,
+    PosedRollout,
+    UnfinishedRollout,
+    cost_of,
+    finished,
+    responses,
+    unfinished,
+    without,
+)
 from flows.checks import check_aggregation, check_number, check_on_failure, check_record, check_share, meant
 from flows.failures import UNKNOWN, OnFailure, Watch, troubles
 from flows.further_calls import judged_again, worth_repeating
@@ -37,7 +47,8 @@ from tasks.judge.grade import grade_batch
 from tasks.judge.rater import repeated
 from tasks.judge.rows import Case, Graded, Rater, judgments
 from tasks.llm.ask import Wave
-from tasks.llm.backend import kept_open
+from tasks.llm.backend import Backend, kept_open
+from tasks.llm.in_flight import InFlight
 from tasks.llm.reply_store import Replies
 from tasks.llm.steady import Steady
 from tasks.llm.stores import open_replies
@@ -253,15 +264,47 @@ class RolloutReward:
 
         until: time of `time.monotonic` after which no reply is waited for.
         """
+        batch, _ = self.judged_so_far(posed, until, None, 0.0, is_last=True)
+        assert batch is not None  # nothing stays unfinished
+        return batch
+
+    def judged_so_far(
+        self,
+        posed: Sequence[PosedRollout],
+        until: float,
+        in_flight: InFlight | None,
+        patience_s: float,
+        *,
+        is_last: bool,
+    ) -> tuple[JudgedBatch | None, dict[int, UnfinishedRollout]]:
+        """The same of those rollouts whose calls are answered before no reply has come for so many seconds; None where
+        there are none.
+
+        The others stand by their place: their calls go on in `in_flight`, where the next batch with them finds the
+        replies. is_last: nothing stays unfinished, and what is not answered has no reward. Without `in_flight` all
+        calls are waited for until their time is over.
+        """
         start = perf_counter()
         with self._here.judging(self._open) as (who, store, name, batches, recorder):
             shard = f"{name}-{next(batches):06d}"
             cases = [_case(f"{shard}-{number:04d}", rollout) for number, rollout in enumerate(posed)]
             waves: list[Wave] = []
-            judging = partial(self._graded, store=store, on_wave=waves.append, until=until)
+
+            def through(backend: Backend) -> Backend:
+                return in_flight.around(backend, patience_s, is_last) if in_flight else backend
+
+            judging = partial(self._graded, store=store, on_wave=waves.append, until=until, through=through)
             with beside(chosen(cases, self._judged_twice), who, judging) as again:
                 graded = judging(cases, who)
             repeats = again.result()
+            open_ = unfinished([graded, repeats] if repeats else [graded], in_flight) if in_flight else {}
+            left = {place: open_[case.response_id] for place, case in enumerate(cases) if case.response_id in open_}
+            if len(left) == len(cases):
+                return None, left
+            if left:
+                posed = [rollout for place, rollout in enumerate(posed) if place not in left]
+                cases = [case for place, case in enumerate(cases) if place not in left]
+                graded, repeats = finished(graded, open_), finished(repeats, open_) if repeats else None
             lost = troubles(graded)
             decisions = judgments(who, graded.judged)
             local = self._local(decisions, cases, posed)
@@ -293,14 +336,20 @@ class RolloutReward:
                     tables[REPEATS] = {Judgments: judgments(repeats.rater, repeats.judged)}
                 recorder.add(shard, tables)
         cost = cost_of(rewards, waves, perf_counter() - start)
-        return JudgedBatch(cases, graded, local, rewards, variances, missing, cost, repeats)
+        return JudgedBatch(cases, graded, local, rewards, variances, missing, cost, repeats), left
 
     def _graded(
-        self, cases: Sequence[Case], who: Rater, store: Replies, on_wave: Callable[[Wave], None], until: float
+        self,
+        cases: Sequence[Case],
+        who: Rater,
+        store: Replies,
+        on_wave: Callable[[Wave], None],
+        until: float,
+        through: Callable[[Backend], Backend],
     ) -> Graded:
         """The batch, graded as far as its time and the judge go; BackendError where that has to be mended first."""
-        mender = Steady(who.mender) if who.mender else None
-        patient = replace(who, backend=Steady(who.backend), mender=mender, until=until)
+        mender = Steady(through(who.mender)) if who.mender else None
+        patient = replace(who, backend=Steady(through(who.backend)), mender=mender, until=until)
         try:
             return grade_batch(cases, patient, store, on_wave)
         except StoppedError as error:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import os
+import resource
 import socket
-from contextlib import suppress
+import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-
-import uvicorn
+from urllib.parse import urlsplit
 
 from flows.inline_rubrics import InlineRubrics
 from flows.reward_service import RewardService
@@ -22,10 +22,11 @@ from tasks.contracts.settings.reward import Aggregation, Retention, Reward
 from tasks.contracts.settings.study import load_study
 from tasks.reward.exact import check_widths
 from tasks.serve.app import create_app
-from tasks.serve.doors import TOKEN, ServerGate
 from tasks.serve.listed import read_listed
 from tasks.serve.service import PromptRow
 from tasks.store.warehouse import Warehouse
+from tasks.web.guard import TOKEN, TOKEN_FILE, TokenGate, kept_token
+from tasks.web.server import Limits, Server, listening, usual_limits
 
 LIST = ".jsonl"
 """How the name of a rubric list ends."""
@@ -33,6 +34,11 @@ EMBEDDED = "embedded"
 PAPER = Retention(weak_prerequisite=0.6, strong_prerequisite=0.2, activation=0.0)
 """The retention factors of the paper, which a rubric list is rewarded by."""
 _LOGPROBS = 20
+_PLACES = 1024
+"""Connections of clients at once, at most."""
+_REQUEST_S = 30.0
+"""Seconds for sending a request."""
+_LOOK_S = 3.0
 
 
 def serve(
@@ -45,26 +51,57 @@ def serve(
     url: str | None = None,
     record: str | None = None,
     judged_twice: float = 0.0,
+    no_token: bool = False,
 ) -> None:
     """Serve rewards until stopped; what was taken in by then is answered.
 
     source: a study file, or a rubric list. judge: of a rubric list: 'embedded', or a model, by the name that the server
     at `url` has for it. record: name of a run in the warehouse to write every batch into.
     judged_twice: share of the rollouts that are judged a second time, to see how far the judge agrees with itself.
+    no_token: whether anybody who can open a connection on this machine may ask.
     InputError where the study or list cannot be served, a judge is missing or named twice, or the address is taken.
     """
-    gate = ServerGate(host, port, os.environ.get(TOKEN))
+    token = None if no_token else kept_token()
+    TokenGate(host, port, token)  # which is refused before anything is read
     service = service_of(source, warehouse, aggregation, judge, url, record, judged_twice)
-    listening = _listening(host, port)
-    bound = ServerGate(host, listening.getsockname()[1], gate.token)
-    count = len(service.prompts())
-    print(f"serving {aggregation} rewards of {service.name}, {count:,} items, at {bound.url} (Ctrl-C stops it)")
-    config = uvicorn.Config(
-        create_app(service, bound), log_level="warning", access_log=False, server_header=False, ws="none"
-    )
-    gc.freeze()  # what is loaded by now stays, and no collection has to look at it
-    with listening, service.kept_open(), suppress(KeyboardInterrupt):  # which is how it is stopped
-        uvicorn.Server(config).run([listening])
+    with listening(host, port) as bound:
+        gate = TokenGate(host, bound.getsockname()[1], token)
+        trouble = absent(service.judge_urls)
+        count = len(service.prompts())
+        print(f"serving {aggregation} rewards of {service.name}, {count:,} items, at {gate.url} (Ctrl-C stops it)")
+        if token:
+            print(f"every request carries the token in ~/{TOKEN_FILE}; elsewhere its clients read {TOKEN}")
+        if trouble:
+            print(f"{trouble}; until it answers no rollout has a reward", file=sys.stderr)
+        sys.stdout.flush()
+        gc.freeze()  # what is loaded by now stays, and no collection has to look at it
+        with service.kept_open():
+            Server(create_app(service, gate, trouble), bound, serving_limits()).run()
+
+
+def serving_limits() -> Limits:
+    """Half of the file descriptors are for the judge's connections and the warehouse; a batch takes a while to send."""
+    descriptors, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * _PLACES if most == resource.RLIM_INFINITY else min(most, 4 * _PLACES)
+    if descriptors != resource.RLIM_INFINITY and descriptors < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+        descriptors = wanted
+    return usual_limits(_PLACES, others=descriptors // 2, request_s=_REQUEST_S)
+
+
+def absent(urls: Sequence[str]) -> str | None:
+    """What is wrong where none of the servers that have the judge takes a connection; None for none, or where one
+    does."""
+    said = ""
+    for url in urls:
+        parts = urlsplit(url)
+        try:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            socket.create_connection((str(parts.hostname), port), timeout=_LOOK_S).close()
+            return None
+        except OSError as error:
+            said = said or f"the judge at {url} cannot be reached: {error}"
+    return said or None
 
 
 def service_of(
@@ -114,7 +151,7 @@ def _of_study(source: Path, house: Warehouse, aggregation: Aggregation, options:
     study = load_study(source)
     assert study.reward is not None  # `of_study` asks for it
     inline = InlineRubrics(study.judge, study.reward, CRITERIA_PER_CALL, house.replies)
-    return _service(study.name, reward, inline, study.reward, None)
+    return _service(study.name, reward, inline, study.reward, None, study.judge)
 
 
 def _of_list(source: Path, house: Warehouse, aggregation: Aggregation, judge: Judge, options: Options) -> RewardService:
@@ -126,20 +163,17 @@ def _of_list(source: Path, house: Warehouse, aggregation: Aggregation, judge: Ju
     asking = partial(study_rater, judge, source.parent)
     reward = RubricReward(rows, bundles, graphs, settings, asking, aggregation, **options)
     prompts = [PromptRow(item_id=item.item_id, prompt=item.prompt) for item in items]
-    return _service(source.stem, reward, inline, settings, prompts)
+    return _service(source.stem, reward, inline, settings, prompts, judge)
 
 
 def _service(
-    name: str, reward: RubricReward, inline: InlineRubrics, settings: Reward, prompts: list[PromptRow] | None
+    name: str,
+    reward: RubricReward,
+    inline: InlineRubrics,
+    settings: Reward,
+    prompts: list[PromptRow] | None,
+    judge: Judge,
 ) -> RewardService:
     if settings.inference == "exact":  # the answers hold GEAR's figures whatever the reward is
         check_widths(item.wired for item in reward.items.values())
-    return RewardService(name, reward, inline, prompts)
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except (OSError, OverflowError) as error:
-        raise InputError(f"the address cannot be bound: {error}", field="port", hint="is it in use?") from error
+    return RewardService(name, reward, inline, prompts, judge.engine.urls if judge.engine else ())

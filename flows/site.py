@@ -10,8 +10,9 @@ from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from tasks.review.access import Access, is_local
-from tasks.review.server import serve
+from tasks.review.access import Access
+from tasks.web.guard import is_local
+from tasks.web.server import serve
 
 READER = "reader"
 """Who has the link, where one is needed."""

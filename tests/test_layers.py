@@ -19,8 +19,9 @@ FLOORS: dict[str, set[str]] = {
     "monitor": {"contracts"},
     "check": {"contracts", "text", "stats", "store", "monitor"},
     "llm": {"contracts", "text", "stats", "store"},
+    "web": {"contracts"},
 }
-BELOW_ROOMS = {"contracts", "text", "stats", "display", "store", "llm"}
+BELOW_ROOMS = {"contracts", "text", "stats", "display", "store", "llm", "web"}
 WATCHED = BELOW_ROOMS | {"monitor"}
 """What doors stand on."""
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager", "managers", "misc"}

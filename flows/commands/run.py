@@ -128,6 +128,9 @@ def serve(
         str, typer.Option(help="The address to bind; any but this machine's own needs a token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8321,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Answer whoever can open a connection on this machine.")
+    ] = False,
     warehouse: WarehouseFolder = HOUSE,
 ) -> None:
     """Serve rewards to trainers: one judge, one reply store and one limit for all of them. See rubricflow_client."""
@@ -135,7 +138,7 @@ def serve(
         from flows.checks import check_aggregation
         from flows.serve import serve as answer
 
-        answer(source, warehouse, check_aggregation(aggregation), host, port, judge, url, record, judged_twice)
+        answer(source, warehouse, check_aggregation(aggregation), host, port, judge, url, record, judged_twice, no_token)
 
 
 def annotate(

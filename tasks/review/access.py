@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-import ipaddress
 import secrets
 import socket
 import unicodedata
@@ -13,27 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
 from tasks.contracts.errors import InputError
+from tasks.web.guard import is_local
 
-CUSTOM = "x-rubricflow"
-"""Every POST carries this header: a page of another origin cannot send it without asking, and is never answered."""
 _NAME_LENGTH = 64
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-_HEADERS = {
-    "content-security-policy": _POLICY,
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-store",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-}
 
 
 def reviewer_name(text: str) -> str:
@@ -44,14 +26,6 @@ def reviewer_name(text: str) -> str:
     if any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Cn", "Co") for character in name):
         raise InputError("a reviewer's name has only characters that can be seen", field="reviewer")
     return name
-
-
-def is_local(host: str) -> bool:
-    """Whether an address can be reached from this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @dataclass(frozen=True)
@@ -131,41 +105,3 @@ class Access:
 
     def _signature(self, name: str) -> str:
         return hmac.new(self.secret, name.encode(), "sha256").hexdigest()
-
-
-class Guard:
-    """Lets through what is asked of this host by our own page, and puts the security headers on every answer."""
-
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app, self._hosts = app, access.hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            return await self._app(scope, receive, send)
-        if scope["type"] != "http":
-            return None
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                scope["query_string"] = b""  # so that no server logs a token
-                MutableHeaders(scope=message).update(_HEADERS)
-            await send(message)
-
-        wrong = self._wrong(scope["method"], scope["path"], Headers(scope=scope))
-        answer = JSONResponse({"error": wrong}, 403) if wrong else self._app
-        await answer(dict(scope), receive, guarded)
-
-    def _wrong(self, method: str, path: str, headers: Headers) -> str | None:
-        if headers.get("host", "").lower() not in self._hosts:
-            return "this name is not the page's"
-        site = headers.get("sec-fetch-site")
-        is_typed = method == "GET" and site == "none"
-        if path.startswith("/api/") and site not in (None, "same-origin") and not is_typed:
-            return "asked by another page"
-        if method not in ("GET", "HEAD"):
-            origin = headers.get("origin")
-            if origin is not None and origin.removeprefix("http://").lower() not in self._hosts:
-                return "asked by another page"
-            if headers.get(CUSTOM) is None:
-                return f"the header {CUSTOM} is missing"
-        return None

@@ -17,13 +17,14 @@ from starlette.requests import ClientDisconnect
 
 from tasks.contracts.errors import StoreError, UserError
 from tasks.contracts.schema import Frozen
-from tasks.review.access import Access, Guard, reviewer_name
+from tasks.review.access import Access, reviewer_name
 from tasks.review.board import Board
-from tasks.review.connections import remember
 from tasks.review.desk import Desk, Levels, Sent
 from tasks.review.ledger import Ledger
 from tasks.review.predicted import Follow
 from tasks.review.reviews import NotAllowed
+from tasks.web.guard import Guard, RefusedRequest, body_of
+from tasks.web.server import remember
 
 _LOG = logging.getLogger(__name__)
 _PAGE = Path(__file__).parent / "page"
@@ -57,15 +58,17 @@ def create_app(board: Board, ledger_path: Path, access: Access, follow: Follow |
         ledger.close()
 
     async def refused(_: Request, error: Exception) -> Response:
-        return _json({"error": str(error)}, error.status if isinstance(error, NotAllowed) else 422)
+        return _json({"error": str(error)}, getattr(error, "status", 422))
 
     async def unusable(_: Request, error: Exception) -> Response:
         _LOG.error("%s", error)  # it names a file of this machine
         return _json({"error": "the votes cannot be read or written now"}, 503)
 
-    handlers: dict[Any, Any] = {NotAllowed: refused, UserError: refused, StoreError: unusable}
+    handlers: dict[Any, Any] = {NotAllowed: refused, RefusedRequest: refused, UserError: refused, StoreError: unusable}
     app = FastAPI(lifespan=living, exception_handlers=handlers, openapi_url=None, docs_url=None, redoc_url=None)
-    app.add_middleware(Guard, access=access)
+    app.state.loggers = (__name__,)
+    hosts = access.hosts
+    app.add_middleware(Guard, is_own=lambda address: address.lower() in hosts, most_bytes=_BODY, below="/api/")
     app.include_router(_page(board.title, access))
     app.include_router(_interface(Desk(board, ledger, follow), access))
     return app
@@ -167,19 +170,13 @@ def _with_pass(response: Response, access: Access, name: str) -> Response:
 
 
 async def _read(request: Request, model: type[_Model]) -> _Model:
-    """The body as what it should be; NotAllowed for one that is too long or is something else."""
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise NotAllowed(415, "the body is JSON")
-    body = bytearray()
+    """The body as what it should be; NotAllowed or RefusedRequest for one that is too long or is something else."""
     try:
-        async for part in request.stream():
-            body += part
-            if len(body) > _BODY:
-                raise NotAllowed(413, f"the body is longer than {_BODY} bytes")
+        body = await body_of(request, _BODY)
     except ClientDisconnect as error:
         raise NotAllowed(400, "the body has no end") from error
     try:
-        return model.model_validate_json(bytes(body))
+        return model.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])

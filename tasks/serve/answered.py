@@ -108,6 +108,9 @@ class Summary(TypedDict):
     """Relation → mean per rollout."""
     suppressed: float | None
     """Share of the supported dependencies whose parent fails; None where no dependency is supported."""
+    unverified: float | None
+    """Share of the levels above 0, of criteria that need a quote, whose quotes are not in the completion; None where
+    there is no such level."""
     judge_agreement: float | None
     """Share of the criteria that the second judging of a rollout left as they were; None where none was judged
     twice."""
@@ -149,6 +152,8 @@ def summary_of(answers: Sequence[RolloutAnswer]) -> Summary:
     twice = [answer["agreement"] for answer in answers if answer["agreement"]]
     same = sum(agreement["same"] for agreement in twice)
     compared = sum(agreement["compared"] for agreement in twice)
+    decisions = (decision for answer in answers for decision in answer["decisions"])
+    verified = [decision["verified"] for decision in decisions if decision["verified"] is not None]
     leaked: Counter[str] = Counter()
     for answer in rewarded:
         leaked.update(answer["leaked"])
@@ -164,6 +169,7 @@ def summary_of(answers: Sequence[RolloutAnswer]) -> Summary:
         "false_credit": _mean([answer["false_credit"] for answer in rewarded]),
         "leaked": {relation: total / len(rewarded) for relation, total in sorted(leaked.items())},
         "suppressed": violated / supported if supported else None,
+        "unverified": sum(not holds for holds in verified) / len(verified) if verified else None,
         "judge_agreement": same / compared if compared else None,
         "judged_twice": len(twice),
         "calls": sum(answer["calls"] for answer in answers),

@@ -18,44 +18,52 @@ from starlette.requests import ClientDisconnect
 
 from tasks.contracts.errors import InputError, UserError
 from tasks.serve.answered import RolloutAnswer, summary_of, unscored_answer
-from tasks.serve.doors import ServerGate, TooLongError, body_of
 from tasks.serve.meters import Meters
 from tasks.serve.sent import RewardRequest, SentRollout, held_out_request, remote_reward_request, reward_request
 from tasks.serve.service import Service
 from tasks.serve.training import TrainingMemory
-from tasks.serve.waves import TooBusyError, TooLateError, Waves
+from tasks.serve.waves import TooBusyError, Waves
+from tasks.web.guard import Guard, RefusedRequest, TokenGate, body_of
+from tasks.web.server import remember
 
 _LOG = logging.getLogger(__name__)
 _END_MARK = re.compile(r"(?:<\|[^<>|\s]{1,40}\|>|</s>|<eos>|<end_of_turn>)$")
 """What closes a turn in the text of a model."""
 _LONGEST_MARK = 64
+MOST_BYTES = 64 * 1024 * 1024
+"""Of a request's body."""
+_OPEN_TO_ALL = ("/health", "/ready")
+_WITHOUT_HEADERS = "/openrlhf"
+"""Its trainer sends no header of ours: the token may stand in the address."""
 Answering = Callable[[Request], Awaitable[Response]]
 
 
 class RewardDesk:
     """Answers requests for rewards."""
 
-    def __init__(self, service: Service, gate: ServerGate) -> None:
-        self._service, self._gate = service, gate
+    def __init__(self, service: Service, trouble: str | None = None) -> None:
+        self._service = service
         self.waves, self.meters = Waves(service.judge), Meters()
         self._training = TrainingMemory(service.recorded())
-        self.trouble: str | None = None
+        self.trouble = trouble
         """What has to be mended before anything can be judged; None while it goes well."""
 
     async def rewards(self, request: Request) -> Response:
         """Rewards of a batch, with all that is known of each rollout."""
-        sent = reward_request(await body_of(request))
-        answers = await self._answers(sent)
-        body = {"aggregation": self._service.aggregation, "rewards": [answer["reward"] for answer in answers]}
-        return JSONResponse({**body, "summary": self._noted(answers, sent.step), "rollouts": answers})
+        begin = time.monotonic()
+        body = await body_of(request, MOST_BYTES)
+        sent = await asyncio.to_thread(reward_request, body)
+        answers = await self._answers(sent, begin)
+        paid = {"aggregation": self._service.aggregation, "rewards": [answer["reward"] for answer in answers]}
+        return JSONResponse({**paid, "summary": self._noted(answers, sent.step), "rollouts": answers})
 
     async def remote_rewards(self, request: Request) -> Response:
         """The same in the form of OpenRLHF's remote reward models, whose trainer knows no missing reward."""
-        unscored = _number_for_unscored(request)
-        sent = remote_reward_request(await body_of(request))
+        begin, unscored = time.monotonic(), _number_for_unscored(request)
+        sent = remote_reward_request(await body_of(request, MOST_BYTES))
         texts = map(_completion, sent.query, sent.prompts)
         rollouts = [SentRollout(item_id=label, completion=text) for label, text in zip(sent.labels, texts, strict=True)]
-        answers = await self._answers(RewardRequest(rollouts=tuple(rollouts)))
+        answers = await self._answers(RewardRequest(rollouts=tuple(rollouts)), begin)
         self._noted(answers, None)
         rewards = [unscored if answer["reward"] is None else answer["reward"] for answer in answers]
         logs = {name: [_or(answer[name], unscored) for answer in answers] for name in ("flat", "gear")}
@@ -65,7 +73,7 @@ class RewardDesk:
 
     async def held_out(self, request: Request) -> Response:
         """Takes an evaluation of the policy on held-out items, and says whether the alarm of reward hacking rings."""
-        sent = held_out_request(await body_of(request))
+        sent = held_out_request(await body_of(request, MOST_BYTES))
         await asyncio.to_thread(self._service.record_quality, sent.step, sent.quality)
         return JSONResponse(self._training.evaluated(sent.step, sent.quality))
 
@@ -94,45 +102,41 @@ class RewardDesk:
             return JSONResponse({"status": "not ready", "error": self.trouble}, 503)
         return JSONResponse({"status": "ready"})
 
-    def guarded(self, answering: Answering) -> Answering:
-        """The same for who may ask; whatever goes wrong is answered in words."""
-
-        async def guarded(request: Request) -> Response:
-            refusal = self._gate.refusal(request)
-            return _refused(401, refusal) if refusal else await _in_words(answering, request)
-
-        return guarded
-
     def counted(self, answering: Answering) -> Answering:
-        """The same, with its time and the status of its answer on the meters."""
+        """The same, with its time and the status of its answer on the meters; whatever goes wrong is answered in words."""
 
         async def counted(request: Request) -> Response:
             begin = time.monotonic()
-            response = await answering(request)
+            response = await _in_words(answering, request)
             self.meters.requests.labels(response.status_code).inc()
             self.meters.seconds.observe(time.monotonic() - begin)
             return response
 
         return counted
 
-    async def _answers(self, sent: RewardRequest) -> list[RolloutAnswer]:
-        """Poses a request's rollouts and waits for their answers, at most until its deadline."""
+    async def _answers(self, sent: RewardRequest, begin: float) -> list[RolloutAnswer]:
+        """Poses a request's rollouts and waits for their answers, at most until its deadline.
+
+        begin: when it came in, as `time.monotonic`.
+        """
         seconds = sent.deadline_s or self._service.deadline_s
-        until = time.monotonic() + seconds
+        until = begin + seconds
         self.waves.admit(len(sent.rollouts))
-        posed = await asyncio.to_thread(self._service.pose, sent.rollouts, sent.step)
+        posed = await asyncio.to_thread(self._service.pose, sent.rollouts, sent.step, until)
         try:
             answers = await self.waves.answers(posed, until)
-        except TooLateError:
-            said = f"no answer within {seconds:g} s"
-            return [unscored_answer(rollout.item_id or "", "deadline", said) for rollout in sent.rollouts]
         except InputError:
             raise
         except UserError as error:
             self.trouble = str(error)
             raise
-        self.trouble = None
-        return answers
+        said = f"no answer within {seconds:g} s"
+        if any(answer and answer["reward"] is not None for answer in answers):
+            self.trouble = None
+        return [
+            answer or unscored_answer(rollout.item_id or "", "deadline", said)
+            for answer, rollout in zip(answers, sent.rollouts, strict=True)
+        ]
 
     def _noted(self, answers: Sequence[RolloutAnswer], step: int | None) -> dict[str, Any]:
         """A batch's figures, with those of the training beside them."""
@@ -142,24 +146,34 @@ class RewardDesk:
         return {**summary, **self._training.figures}
 
 
-def create_app(service: Service, gate: ServerGate) -> FastAPI:
-    """The application; it has no pages of documentation, which would load scripts from elsewhere."""
-    desk = RewardDesk(service, gate)
+def create_app(service: Service, gate: TokenGate, trouble: str | None = None) -> FastAPI:
+    """The application; it has no pages of documentation, which would load scripts from elsewhere.
+
+    trouble: what has to be mended before anything can be judged, as far as it is known.
+    """
+    desk = RewardDesk(service, trouble)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         await desk.waves.finish()
 
+    def admit(request: Request) -> None:
+        path = request.url.path
+        if path in _OPEN_TO_ALL:
+            return
+        in_address = request.query_params.get("token") if path == _WITHOUT_HEADERS else None
+        gate.check(f"Bearer {in_address}" if in_address else request.headers.get("authorization", ""))
+        remember(request)
+
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.state.desk = desk
-    counted = {"/v1/rewards": desk.rewards, "/openrlhf": desk.remote_rewards, "/v1/held-out": desk.held_out}
-    for path, answering in counted.items():
-        app.add_route(path, desk.counted(desk.guarded(answering)), methods=["POST"])
-    guarded = {"/v1/prompts": desk.prompts, "/v1/about": desk.about, "/metrics": desk.metrics}
-    for path, answering in guarded.items():
-        app.add_route(path, desk.guarded(answering), methods=["GET"])
-    for path, answering in (("/health", desk.health), ("/ready", desk.ready)):
+    app.state.desk, app.state.loggers = desk, (__name__,)
+    app.add_middleware(Guard, is_own=gate.is_own, most_bytes=MOST_BYTES, admit=admit)
+    posts = {"/v1/rewards": desk.rewards, _WITHOUT_HEADERS: desk.remote_rewards, "/v1/held-out": desk.held_out}
+    for path, answering in posts.items():
+        app.add_route(path, desk.counted(answering), methods=["POST"])
+    gets = {"/v1/prompts": desk.prompts, "/v1/about": desk.about, "/metrics": desk.metrics}
+    for path, answering in {**gets, "/health": desk.health, "/ready": desk.ready}.items():
         app.add_route(path, answering, methods=["GET"])
     return app
 
@@ -171,8 +185,8 @@ async def _in_words(answering: Answering, request: Request) -> Response:
     except TooBusyError as error:
         rule = "the server has as many rollouts as it can take"
         return _refused(429, f"{rule}; {error}", {"Retry-After": str(error.retry_s)})
-    except TooLongError:
-        return _refused(413, "the request is too long; send fewer rollouts at once")
+    except RefusedRequest as error:
+        return _refused(error.status, str(error))
     except InputError as error:
         return _refused(422, str(error))
     except UserError as error:

@@ -12,10 +12,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from pydantic import Field, ValidationError
 
+from tasks.contracts.bundle import EvidenceType
 from tasks.contracts.errors import InputError, InputErrors
 from tasks.contracts.schema import Frozen
 
@@ -38,6 +39,9 @@ class ListedCriterion(Frozen):
     """What is looked for; with a negative weight a fault."""
     weight: float = Field(allow_inf_nan=False)
     """Its points; negative for what costs."""
+    evidence: EvidenceType | None = None
+    """What must support it, see tasks/judge/verify.py; where not given a quote from one sentence for what is paid
+    for."""
 
 
 class ListedItem(NamedTuple):
@@ -70,6 +74,8 @@ def _criterion(entry: Any) -> Any:
     if not isinstance(entry, Mapping):
         return entry
     renamed = {"text": _first(entry, _TEXT), "weight": _first(entry, _WEIGHT)}
+    if entry.get("evidence") in get_args(EvidenceType):  # other lists have texts of that name
+        renamed["evidence"] = entry["evidence"]
     return {name: value for name, value in renamed.items() if value is not None}
 
 
@@ -159,7 +165,8 @@ def _item(line: str) -> ListedItem:
 
 def item_digest(question: str, context: str | None, criteria: Sequence[ListedCriterion]) -> str:
     """What an item without an id is called: 24 hex digits of the SHA-256 of its content."""
-    content = [question, context, [[criterion.text, criterion.weight] for criterion in criteria]]
+    listed = [[of.text, of.weight, *([of.evidence] if of.evidence else [])] for of in criteria]
+    content = [question, context, listed]
     written = json.dumps(content, ensure_ascii=True)
     return hashlib.sha256(written.encode()).hexdigest()[:24]
 

@@ -43,6 +43,7 @@ class Meters:
             "gear": summary["gear"],
             "false_credit": summary["false_credit"],
             "suppressed": summary["suppressed"],
+            "unverified": summary["unverified"],
         }
         for name, value in figures.items():
             if value is not None:

@@ -17,6 +17,8 @@ MOST_CHARACTERS = 1_000_000
 """Of one text."""
 MOST_ROLLOUTS = 4_096
 """In one request."""
+MOST_CRITERIA = 100
+"""Of a rubric that comes with its rollout, whose graph is built while the trainer waits: seconds for a hundred."""
 MOST_HELD_OUT = 100_000
 """Items of one evaluation."""
 _MOST_SHOWN = 20
@@ -43,9 +45,13 @@ class SentRollout(Frozen):
     @classmethod
     def _reads_any_list(cls, value: Any) -> Any:
         """A rubric may stand in the form of any rubric list."""
-        if isinstance(value, dict) and value.get("rubric") is not None:
-            return {**value, "rubric": listed_criteria(value["rubric"])}
-        return value
+        if not isinstance(value, dict) or value.get("rubric") is None:
+            return value
+        criteria = listed_criteria(value["rubric"])
+        if isinstance(criteria, list) and len(criteria) > MOST_CRITERIA:
+            rule = f"the rubric has {len(criteria):,} criteria; one that comes with its rollout has at most"
+            raise ValueError(f"{rule} {MOST_CRITERIA}, so put it into the list that is served")
+        return {**value, "rubric": criteria}
 
     @model_validator(mode="after")
     def _names_one_rubric(self) -> SentRollout:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypedDict
 from tasks.serve.answered import RolloutAnswer
 from tasks.serve.sent import SentRollout
 from tasks.serve.training import Qualities, TrainingRecord
+from tasks.serve.waves import Unfinished
 
 
 class PromptRow(TypedDict):
@@ -33,11 +34,16 @@ class Service(Protocol):
     def deadline_s(self) -> float:
         """Seconds that a request may take unless it says less."""
 
-    def pose(self, rollouts: Sequence[SentRollout], step: int | None) -> list[Any]:
-        """The rollouts with what they are judged by; InputError names the row of one that cannot be."""
+    def pose(self, rollouts: Sequence[SentRollout], step: int | None, until: float) -> list[Any | Unfinished]:
+        """The rollouts with what they are judged by; InputError names the row of one that cannot be.
 
-    def judge(self, posed: Sequence[Any], until: float) -> list[RolloutAnswer]:
-        """Their answers, in order. UserError where none can be judged: the judge or the disk has to be mended."""
+        A rubric that has to be made ready first is waited for by `Unfinished`, at most until the time of
+        `time.monotonic`.
+        """
+
+    def judge(self, posed: Sequence[Any], until: float, is_last: bool) -> Sequence[RolloutAnswer | Unfinished]:
+        """Their answers, in order; see `waves.Judge`. UserError where none can be judged: the judge or the disk has to
+        be mended."""
 
     def prompts(self) -> list[PromptRow]:
         """The prompts of the items, for a trainer's data set."""

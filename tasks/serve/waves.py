@@ -7,7 +7,8 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tasks.serve.answered import RolloutAnswer
@@ -20,12 +21,27 @@ MOST_TOGETHER = 512
 """Rollouts in one joint batch, unless one request alone brings more."""
 MOST_OPEN = 8_192
 """Rollouts that are taken in before clients are asked to come back later."""
+MARGIN_S = 2.0
+"""Seconds before its deadline at which a request is due, or less:"""
+_MARGIN = 0.1
+"""This share of the time that it has."""
+_FINISH_S = 1.0
 _LONGEST_RETRY_S = 60
 _PACE = 0.3
 """Weight of the newest batch in the running mean of the pace."""
 
-Judge = Callable[[Sequence[Any], float], list[RolloutAnswer]]
-"""Rollouts, and the time of `time.monotonic` until which replies are waited for → their answers, in order."""
+class Unfinished(NamedTuple):
+    """A rollout whose judging waits for something."""
+
+    rollout: Any
+    """As it is to be judged then."""
+    awaited: Sequence[Future[Any]]
+    """What has to be there first."""
+
+
+Judge = Callable[[Sequence[Any], float, bool], Sequence[RolloutAnswer | Unfinished]]
+"""Rollouts, the time of `time.monotonic` until which replies are waited for, and whether nobody asks again: then none
+stays unfinished → their answers, in order. It may take its time, but does not wait for what hangs."""
 
 
 class TooBusyError(Exception):
@@ -36,24 +52,53 @@ class TooBusyError(Exception):
         self.retry_s = retry_s
 
 
-class TooLateError(Exception):
-    """A request's time is over; its rollouts are still judged as far as they were begun, and their replies kept."""
+class _Asked:
+    """One request on its way."""
+
+    def __init__(self, rollouts: Sequence[Any], until: float) -> None:
+        present = time.monotonic()
+        self.rollouts = list(rollouts)
+        self.due = until - min(MARGIN_S, _MARGIN * max(0.0, until - present))
+        """When what is not judged yet is judged for the last time, as far as it goes."""
+        self.answers: list[RolloutAnswer | None] = [None] * len(rollouts)
+        self.unanswered = len(rollouts)
+        self.stalled: set[int] = set()
+        """Places of the rollouts that wait for something, and are in no queue."""
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def take(self, place: int, answer: RolloutAnswer) -> None:
+        """The answer of one rollout; the first one stands."""
+        if self.answers[place] is None:
+            self.answers[place] = answer
+            self.unanswered -= 1
+        if not self.unanswered and not self.done.done():
+            self.done.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """No answer at all."""
+        if not self.done.done():
+            self.done.set_exception(error)
 
 
 class _Waiting(NamedTuple):
-    rollouts: Sequence[Any]
-    until: float
-    future: asyncio.Future[list[RolloutAnswer]]
+    asked: _Asked
+    places: Sequence[int]
+    """Of the rollouts that wait for a joint batch."""
 
 
 class Waves:
-    """Takes rollouts in and has them judged in threads, several requests in one batch. One event loop uses it."""
+    """Takes rollouts in and has them judged in threads, several requests in one batch. One event loop uses it.
+
+    Each rollout has its answer when it is judged, whatever hangs next to it: what is unfinished leaves its batch, and
+    joins another one when it can go on, or when its request is due.
+    """
 
     def __init__(self, judge: Judge, most_open: int = MOST_OPEN, at_once: int = AT_ONCE) -> None:
         self._judge, self._most_open, self._at_once = judge, most_open, at_once
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="wave")
         self._waiting: deque[_Waiting] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: set[_Asked] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._pace = 0.0
         self.open = 0
@@ -61,25 +106,35 @@ class Waves:
         self.judging = 0
         """Joint batches that are being judged."""
 
-    async def answers(self, rollouts: Sequence[Any], until: float) -> list[RolloutAnswer]:
-        """The answers to a request's rollouts, in order.
+    async def answers(self, rollouts: Sequence[Any | Unfinished], until: float) -> list[RolloutAnswer | None]:
+        """The answers to a request's rollouts, in order; None for each whose time is over.
 
-        until: its deadline, as `time.monotonic`. TooBusyError where there is no room for it, TooLateError where its
-        time is over first, and what the judge raises.
+        until: its deadline, as `time.monotonic`. TooBusyError where there is no room for it, and what the judge raises.
         """
         self.admit(len(rollouts))
-        future: asyncio.Future[list[RolloutAnswer]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(rollouts, until, future))
+        asked, loop = _Asked(rollouts, until), asyncio.get_running_loop()
+        self._asked.add(asked)
         self.open += len(rollouts)
-        self._soon()
+        begun = [place for place, rollout in enumerate(rollouts) if not isinstance(rollout, Unfinished)]
+        if begun:
+            self._queue(asked, begun)
+        for place, rollout in enumerate(rollouts):
+            if isinstance(rollout, Unfinished):
+                self._stall(asked, place, rollout)
+        due = loop.call_later(max(0.0, asked.due - time.monotonic()), self._fall_due, asked)
         try:
             async with asyncio.timeout(max(0.0, until - time.monotonic())):
-                return await asyncio.shield(future)
-        except TimeoutError as error:
-            raise TooLateError from error
+                await asked.done
+        except TimeoutError:
+            pass
         finally:
-            future.add_done_callback(_seen)
-            self._leave_queue(future)
+            due.cancel()
+            asked.done.cancel()
+            self._asked.discard(asked)
+            if asked.unanswered:
+                self._waiting = deque(waiting for waiting in self._waiting if waiting.asked is not asked)
+            self.open -= len(rollouts)
+        return asked.answers
 
     def admit(self, count: int) -> None:
         """TooBusyError where so many more rollouts find no room. One request alone is always taken."""
@@ -89,13 +144,13 @@ class Waves:
 
     async def finish(self) -> None:
         """Waits until all that was taken in is answered, and gives the threads back."""
-        while self._waiting or self._tasks:
-            self._begin()
-            await asyncio.wait(set(self._tasks))
+        while self._asked or self._tasks:
+            await asyncio.wait([*(asked.done for asked in self._asked), *self._tasks], timeout=_FINISH_S)
         self._threads.shutdown()
 
-    def _soon(self) -> None:
-        """Begins a joint batch in a moment, where a thread is free."""
+    def _queue(self, asked: _Asked, places: Sequence[int]) -> None:
+        """For the next joint batch, which begins in a moment where a thread is free."""
+        self._waiting.append(_Waiting(asked, places))
         if self._timer is None and self.judging < self._at_once:
             self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._begin)
 
@@ -109,57 +164,74 @@ class Waves:
             task.add_done_callback(self._tasks.discard)
 
     def _next(self) -> list[_Waiting]:
-        """The requests of the next joint batch, in the order in which they came."""
+        """The requests of the next joint batch, in the order in which they came; all of them are due, or none."""
         together = [self._waiting.popleft()]
-        size = len(together[0].rollouts)
-        while self._waiting and size + len(self._waiting[0].rollouts) <= MOST_TOGETHER:
+        size, is_last = len(together[0].places), _is_due(together[0])
+        while self._waiting and size + len(self._waiting[0].places) <= MOST_TOGETHER:
+            if _is_due(self._waiting[0]) != is_last:
+                break
             together.append(self._waiting.popleft())
-            size += len(together[-1].rollouts)
+            size += len(together[-1].places)
         return together
 
     async def _judged(self, together: list[_Waiting]) -> None:
-        rollouts = [rollout for request in together for rollout in request.rollouts]
-        until = max(request.until for request in together)
-        begin = time.monotonic()
+        pairs = [(asked, place) for asked, places in together for place in places]
+        rollouts = [asked.rollouts[place] for asked, place in pairs]
+        until, is_last, begin = max(asked.due for asked, _ in pairs), all(map(_is_due, together)), time.monotonic()
         loop = asyncio.get_running_loop()
         try:
-            answers = await loop.run_in_executor(self._threads, self._judge, rollouts, until)
-            self._learn_pace(len(rollouts) / max(1e-3, time.monotonic() - begin))
-            _hand_out(together, answers)
+            results = await loop.run_in_executor(self._threads, self._judge, rollouts, until, is_last)
+            for (asked, place), result in zip(pairs, results, strict=True):
+                if isinstance(result, Unfinished):
+                    self._stall(asked, place, result)
+                else:
+                    asked.take(place, result)
+            if answered := sum(not isinstance(result, Unfinished) for result in results):
+                self._learn_pace(answered / max(1e-3, time.monotonic() - begin))
         except Exception as error:
-            for request in together:
-                if not request.future.done():
-                    request.future.set_exception(error)
+            for asked, _ in together:
+                asked.fail(error)
         finally:
             self.judging -= 1
-            self.open -= len(rollouts)
             if self._waiting:
                 self._begin()
+
+    def _stall(self, asked: _Asked, place: int, unfinished: Unfinished) -> None:
+        """A rollout joins another batch when all is there that it waits for, or when it is due."""
+        asked.rollouts[place] = unfinished.rollout
+        missing = [awaited for awaited in unfinished.awaited if not awaited.done()]
+        asked.stalled.add(place)
+        if not missing or asked.due <= time.monotonic():
+            self._go_on(asked, place)
+            return
+        loop, left = asyncio.get_running_loop(), len(missing)
+
+        def one_less() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self._go_on(asked, place)
+
+        def tell(_: Future[Any]) -> None:
+            with suppress(RuntimeError):  # the server has stopped meanwhile
+                loop.call_soon_threadsafe(one_less)
+
+        for awaited in missing:
+            awaited.add_done_callback(tell)
+
+    def _go_on(self, asked: _Asked, place: int) -> None:
+        if place in asked.stalled and asked in self._asked:
+            asked.stalled.discard(place)
+            self._queue(asked, [place])
+
+    def _fall_due(self, asked: _Asked) -> None:
+        for place in sorted(asked.stalled):
+            self._go_on(asked, place)
 
     def _learn_pace(self, rollouts_per_second: float) -> None:
         pace = rollouts_per_second * max(1, self.judging)
         self._pace = _PACE * pace + (1 - _PACE) * self._pace if self._pace else pace
 
-    def _leave_queue(self, future: asyncio.Future[list[RolloutAnswer]]) -> None:
-        """A request that is over is not judged, unless that was begun."""
-        for request in self._waiting:
-            if request.future is future:
-                self._waiting.remove(request)
-                self.open -= len(request.rollouts)
-                return
 
-
-def _hand_out(together: Sequence[_Waiting], answers: Sequence[RolloutAnswer]) -> None:
-    """Each request gets its part."""
-    first = 0
-    for request in together:
-        last = first + len(request.rollouts)
-        if not request.future.done():
-            request.future.set_result(list(answers[first:last]))
-        first = last
-
-
-def _seen(future: asyncio.Future[list[RolloutAnswer]]) -> None:
-    """Takes note of an error that nobody waits for any more."""
-    if not future.cancelled():
-        future.exception()
+def _is_due(waiting: _Waiting) -> bool:
+    return waiting.asked.due <= time.monotonic()

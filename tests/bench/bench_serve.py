@@ -22,6 +22,7 @@ from pathlib import Path
 from rubricflow_client import RewardClient
 
 CRITERIA, PER_CALL, WORDS = 12, 4, 150
+TOKEN = "a-token-for-the-bench"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -57,21 +58,18 @@ def judge(latency, ports):
 
 def served(folder, port, ports, concurrency):
     """The server of a list of eight rubrics."""
-    import uvicorn
-
     from flows import serve
 
     engine = serve.Engine(model="fixed", urls=(f"http://127.0.0.1:{port}/v1",), concurrency=concurrency)
     asking = serve.Judge(protocol="pointwise", criteria_per_call=PER_CALL, backend="openai", engine=engine)
     serve.list_judge = lambda *_: asking
     service = serve.service_of(Path(folder) / "list.jsonl", Path(folder) / "house", "gear", "fixed", "url")
-    listening = serve._listening("127.0.0.1", 0)
-    gate = serve.ServerGate("127.0.0.1", listening.getsockname()[1])
+    bound = serve.listening("127.0.0.1", 0)
+    gate = serve.TokenGate("127.0.0.1", bound.getsockname()[1], TOKEN)
     ports.put(gate.port)
-    config = uvicorn.Config(serve.create_app(service, gate), log_level="error", access_log=False)
     gc.freeze()
     with service.kept_open():
-        uvicorn.Server(config).run([listening])
+        serve.Server(serve.create_app(service, gate), bound, serve.serving_limits()).run()
 
 
 def processor_seconds(pid):
@@ -90,7 +88,7 @@ def measure(url, pid, clients, rollouts_each, batch):
     seconds = []
 
     def train(number):
-        client, rng = RewardClient(url, deadline_s=120), random.Random(number * 7919 + time.time_ns())
+        client, rng = RewardClient(url, deadline_s=120, token=TOKEN), random.Random(number * 7919 + time.time_ns())
         for _ in range(rollouts_each // batch):
             begin = time.perf_counter()
             answer = client.rewards([rollout(rng) for _ in range(batch)])
@@ -128,7 +126,7 @@ def main():
         serving = started.Process(target=served, args=(folder, ports.get(), ports, given.concurrency), daemon=True)
         serving.start()
         url = f"http://127.0.0.1:{ports.get(timeout=120)}"
-        RewardClient(url).rewards([rollout(random.Random(0))])
+        RewardClient(url, token=TOKEN).rewards([rollout(random.Random(0))])
         judged = f"{CRITERIA} criteria, {PER_CALL} in a call, a judge of {given.latency} s"
         print(f"{judged}, {given.batch} rollouts a request\n")
         print("| clients | rollouts | median s | 95% s | rollouts/s | ms of processor a rollout, server |")

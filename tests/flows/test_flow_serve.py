@@ -2,6 +2,7 @@
 
 import json
 import sys
+from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from tasks.llm.backends.offline import Offline
 from tasks.llm.request import Reply
 from tasks.serve.answered import summary_of
 from tasks.serve.sent import reward_request
+from tasks.serve.waves import Unfinished
 from tasks.store.warehouse import Warehouse
 
 BARE = "atoms explain . studies confirm . examples follow . in short ."
@@ -69,7 +71,16 @@ def served(judge, folder, aggregation="gear", **more):
 
 def answers(service, *rollouts):
     body = json.dumps({"rollouts": rollouts}).encode()
-    return service.judge(service.pose(reward_request(body).rollouts, None), EVER)
+    return judged(service, reward_request(body).rollouts)
+
+
+def judged(service, sent, step=None):
+    """The answers of rollouts, when all is there that they wait for."""
+    posed = service.pose(sent, step, EVER)
+    for entry in posed:
+        if isinstance(entry, Unfinished):
+            wait(entry.awaited)
+    return service.judge([getattr(entry, "rollout", entry) for entry in posed], EVER, is_last=False)
 
 
 def about(text):
@@ -167,7 +178,7 @@ def test_what_is_recorded_becomes_curves(tmp_path):
     for step in range(9):
         texts = [BARE if number < step else ALL for number in range(9)]
         body = json.dumps({"rollouts": [about(f"{text} {step}") for text in texts], "step": step}).encode()
-        service.judge(service.pose(reward_request(body).rollouts, step), EVER)
+        judged(service, reward_request(body).rollouts, step)
     (path,) = write_pages(house.run("training"))
     text = path.read_text()
     assert "False credit rises from" in text
@@ -217,7 +228,7 @@ def test_a_judge_that_wavers_is_seen_and_recorded(tmp_path):
     house = Warehouse.open(tmp_path / "house")
     service = served(Wavering(), tmp_path, record=house.run("training"), judged_twice=1.0)
     body = json.dumps({"rollouts": [about(BARE), about(ALL)], "step": 1}).encode()
-    given = service.judge(service.pose(reward_request(body).rollouts, 1), EVER)
+    given = judged(service, reward_request(body).rollouts, 1)
     compared = given[0]["agreement"]["compared"]
     assert [one["agreement"] for one in given] == 2 * [{"same": compared - 1, "compared": compared}]
     (path,) = write_pages(house.run("training"))
@@ -228,7 +239,7 @@ def test_what_was_evaluated_is_recorded_and_known_to_the_next_server(tmp_path):
     house = Warehouse.open(tmp_path / "house")
     service = served(Counting(), tmp_path, record=house.run("training"))
     body = json.dumps({"rollouts": [about(BARE), about(ALL)], "step": 3}).encode()
-    paid = service.judge(service.pose(reward_request(body).rollouts, 3), EVER)
+    paid = judged(service, reward_request(body).rollouts, 3)
     service.record_quality(3, {"x": 0.5, "y": 0.7})
     service.record_quality(3, {"x": 0.25, "y": 0.75})
     known = served(Counting(), tmp_path, record=house.run("training")).recorded()

@@ -30,7 +30,7 @@ from tasks.review.ledger import Ledger  # noqa: E402
 
 NAMES = ("Ada", "Bo", "Cyd")
 CASES = 40
-HEAD = b"POST /api/acts HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nX-Rubricflow: 1\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /api/acts HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\n"
 
 
 def board():
@@ -41,7 +41,7 @@ def served(port, ledger):
     """In the server's process: the page, until it is stopped."""
     from tasks.review.access import Access
     from tasks.review.app import create_app
-    from tasks.review.server import serve
+    from tasks.web.server import serve
 
     access = Access("127.0.0.1", port, reviewers=NAMES, secret=b"bench")
     serve(create_app(board(), ledger, access), access.host, port, open_browser=False)
@@ -134,8 +134,7 @@ def attack(port, kind, connections, seconds):
 def honest(port, name, cookies, numbers, until):
     """A reviewer with one keep-alive client: (seconds each step took, acts answered, what failed)."""
     took, stored, failed = [], [], []
-    headers = {"x-rubricflow": "1"}
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", cookies=cookies, headers=headers, timeout=20) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", cookies=cookies, timeout=20) as client:
         for number in numbers:
             if time.monotonic() > until:
                 break

@@ -1,4 +1,5 @@
-"""How far the judge of a training agrees with itself, where rollouts were judged twice."""
+"""How far the judge of a training can be trusted: whether it agrees with itself where rollouts were judged twice, and
+whether its quotes are there."""
 
 from __future__ import annotations
 
@@ -37,6 +38,16 @@ def self_agreement(pairs: pd.DataFrame) -> SelfAgreement | None:
     by_chance = float(shares[0].mul(shares[1], fill_value=0.0).sum())
     rollouts = int(pairs["response_id"].nunique())
     return SelfAgreement(float(pairs["agreed"].mean()), by_chance, len(pairs), rollouts)
+
+
+def unverified_shares(judgments: pd.DataFrame) -> dict[str, float]:
+    """Response → share of its levels above 0 for which no quote was found in it, of those that a quote was asked for.
+
+    judgments: response_id and verified, None where no quote is asked for.
+    """
+    asked = judgments.dropna(subset=["verified"])
+    shares: dict[str, float] = (1 - asked["verified"].astype(float)).groupby(asked["response_id"]).mean().to_dict()
+    return shares
 
 
 def agreement_rows(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:

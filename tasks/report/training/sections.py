@@ -121,18 +121,19 @@ def _criterion_row(criterion: CriterionTrend) -> Cells:
 
 
 def judge(rows: pd.DataFrame, pairs: pd.DataFrame) -> Section | None:
-    """How many rollouts have no reward, and how far the judge agrees with itself."""
+    """How many rollouts have no reward, which quotes are made up, and how far the judge agrees with itself."""
     lost = drawn("Share of rollouts without a reward", {"without a reward": curve(rows, "unscored")}, SHARE)
     twice = agreement_rows(rows, pairs)
     again = drawn("Criteria on the same level when judged again", {"judged again": curve(twice, "agreed")}, SHARE)
-    drawings = [lost if rows["unscored"].any() else None, again]
+    quotes = drawn("Levels above 0 without a quote in the rollout", {"unverified": curve(rows, "unverified")}, SHARE)
+    drawings = [lost if rows["unscored"].any() else None, quotes, again]
     agreement = self_agreement(pairs)
     if not any(drawings):
         return None
     return Section(
         id="judge",
         question="Judge: how far can its rewards be trusted?",
-        title="Rollouts without a reward, and rollouts judged twice",
+        title="Rollouts without a reward, quotes that are not there, and rollouts judged twice",
         lead=_agreement_sentence(agreement) if agreement else "",
         drawings=tuple(drawing for drawing in drawings if drawing),
     )

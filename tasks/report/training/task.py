@@ -13,7 +13,7 @@ from tasks.contracts.tables.judging import Judgments
 from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.contracts.tables.training import HeldOutQuality, TrainedCriteria
 from tasks.report.training.criteria import criterion_shares
-from tasks.report.training.judging import judged_twice
+from tasks.report.training.judging import judged_twice, unverified_shares
 from tasks.report.training.view import TrainingView, page
 from tasks.store.warehouse import Run
 
@@ -29,6 +29,7 @@ def write_training(run: Run) -> Path:
         cases=run.read(run.ref(EdgeCases, "curves"), ["response_id", "relation", "leaked"]).to_pandas(),
         shares=criterion_shares(rewards),
         twice=_twice(run),
+        unverified=unverified_shares(_rows(run, Judgments, "trainer", ["response_id", "verified"])),
         quality=_rows(run, HeldOutQuality, "held_out", ["step", "item_id", "quality"]),
         texts=_texts(_rows(run, TrainedCriteria, "criteria", ["item_id", "criterion_id", "text"])),
     )

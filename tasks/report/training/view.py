@@ -29,6 +29,8 @@ class TrainingView(NamedTuple):
     """See `criterion_shares`."""
     twice: pd.DataFrame
     """See `judged_twice`; empty where nothing was judged twice."""
+    unverified: Mapping[str, float]
+    """See `unverified_shares`."""
     quality: pd.DataFrame
     """step, item_id and quality of held-out items; empty where nobody told them."""
     texts: Mapping[tuple[str, str], str]
@@ -43,6 +45,7 @@ def page(view: TrainingView) -> str:
 def content(view: TrainingView) -> Page:
     """What the page shows."""
     rows = paired(view.rewards, view.responses)
+    rows = rows.assign(unverified=rows["response_id"].map(dict(view.unverified)).astype(float))
     gap = trend(rows, "gap")
     alarms = list(hacking_alarms(*_series(rows, view.quality)))
     shown = [
@@ -92,6 +95,9 @@ def _keys(rows: pd.DataFrame, quality: pd.DataFrame, agreement: SelfAgreement | 
     named = (("Flat reward", "flat"), ("GEAR reward", "gear"), ("False credit", "gap"))
     keys = [Key(words, say.number(float(scored[name].mean()), 3), (n,)) for words, name in named if len(scored)]
     keys.append(Key("Without a reward", say.share(float(rows["unscored"].mean())), (f"n = {len(rows)}",)))
+    if rows["unverified"].notna().any():
+        known = rows["unverified"].dropna()
+        keys.append(Key("Quotes not in the rollout", say.share(float(known.mean())), (f"n = {len(known)}",)))
     if len(quality):
         final = quality[quality["step"] == quality["step"].max()]["quality"]
         keys.append(

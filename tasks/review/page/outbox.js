@@ -3,7 +3,7 @@
 const FIRST_PAUSE = 500, LONGEST_PAUSE = 20000, PATIENCE = 15000;  // ms
 
 export async function ask(path, body) {
-  const headers = { "Content-Type": "application/json", "X-Rubricflow": "1" };
+  const headers = { "Content-Type": "application/json" };
   const sent = body === undefined ? {} : { method: "POST", body: JSON.stringify(body), headers };
   const answer = await fetch(path, { ...sent, signal: AbortSignal.timeout(PATIENCE), credentials: "same-origin" });
   const content = await answer.json().catch(() => ({}));

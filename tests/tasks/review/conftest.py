@@ -17,9 +17,8 @@ from review_scene import PORT, scene
 from tasks.review.access import Access
 from tasks.review.app import create_app
 from tasks.review.board import Board
-from tasks.review.connections import Limits, usual_limits
 from tasks.review.predicted import Follow
-from tasks.review.server import Server
+from tasks.web.server import Limits, Server, usual_limits
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 
@@ -37,7 +36,7 @@ def visit(ledger_path: Path) -> Iterator[Callable[..., TestClient]]:
     def let_in(name: str, board: Board | None = None) -> TestClient:
         if id(board) not in apps:
             apps[id(board)] = create_app(board or scene(), ledger_path, Access("127.0.0.1", PORT))
-        client = TestClient(apps[id(board)], base_url=f"http://127.0.0.1:{PORT}", headers={"x-rubricflow": "1"})
+        client = TestClient(apps[id(board)], base_url=f"http://127.0.0.1:{PORT}")
         assert client.post("/api/me", json={"name": name}).status_code == 200
         return client
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import threading
@@ -21,10 +22,10 @@ from tasks.contracts.errors import InputError
 from tasks.review.access import Access, reviewer_name
 from tasks.review.app import create_app
 from tasks.review.ledger import Ledger
-from tasks.review.server import serve
+from tasks.web.server import serve
 
 BASE = f"http://127.0.0.1:{PORT}"
-OWN = {"x-rubricflow": "1"}
+OWN = {"content-type": "application/json"}
 VOTE = {
     "act_id": "6f6d3b52-3c3f-4a56-9c0f-000000000001",
     "kind": "submit",
@@ -116,14 +117,17 @@ def test_a_link_lets_its_reviewer_in_and_nobody_else(closed: tuple[TestClient, A
         {"origin": f"http://127.0.0.1:{PORT + 1}"},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
-        {"x-rubricflow": None},
+        {"content-type": "text/plain"},
+        {"content-type": "application/x-www-form-urlencoded"},
+        {"content-type": None},
     ],
 )
 def test_another_page_cannot_act_in_a_reviewers_name(ledger_path: Path, wrong: dict[str, str | None]) -> None:
     client = TestClient(create_app(scene(), ledger_path, Access("127.0.0.1", PORT)), base_url=BASE)
     assert client.post("/api/me", json={"name": "Ada"}, headers=OWN).status_code == 200
     headers = {name: value for name, value in (OWN | wrong).items() if value is not None}
-    assert client.post("/api/acts", json=VOTE, headers=headers).status_code == 403
+    expected = 403 if "content-type" not in wrong else 415
+    assert client.post("/api/acts", content=json.dumps(VOTE).encode(), headers=headers).status_code == expected
     own = OWN | {"origin": BASE, "sec-fetch-site": "same-origin"}
     assert client.post("/api/acts", json=VOTE, headers=own).status_code == 409  # let through: it has no votes yet
     with Ledger(ledger_path) as ledger:

@@ -99,7 +99,6 @@ def served(board: Board, hidden: dict[str, Any], folder: Path) -> list[Any]:
     client = TestClient(
         create_app(board, path, Access("127.0.0.1", PORT), lambda *_: FollowingScore(hidden["predicted"], None)),
         base_url=f"http://127.0.0.1:{PORT}",
-        headers={"x-rubricflow": "1"},
     )
     answers = [client.post("/api/me", json={"name": "Cyd"})]
     answers += [client.get(place) for place in ("/", "/page/review.js", "/api/me", "/api/cases")]

@@ -30,7 +30,7 @@ sys.path.insert(0, sys.argv[1])
 from review_scene import scene
 from tasks.review.access import Access
 from tasks.review.app import create_app
-from tasks.review.server import serve
+from tasks.web.server import serve
 port = int(sys.argv[3])
 sys.stdin.readline()
 serve(create_app(scene(), Path(sys.argv[2]), Access("127.0.0.1", port)), "127.0.0.1", port, False)

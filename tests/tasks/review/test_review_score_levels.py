@@ -43,7 +43,7 @@ def visit(ledger_path: Path) -> Visit:
     app = create_app(board(), ledger_path, Access("127.0.0.1", PORT), follow)
 
     def let_in(name: str) -> TestClient:
-        client = TestClient(app, base_url=f"http://127.0.0.1:{PORT}", headers={"x-rubricflow": "1"})
+        client = TestClient(app, base_url=f"http://127.0.0.1:{PORT}")
         assert client.post("/api/me", json={"name": name}).status_code == 200
         return client
 

@@ -17,14 +17,13 @@ import httpx
 import pytest
 from review_scene import case, free_port, scene
 
-from tasks.review.connections import Limits
 from tasks.review.ledger import Ledger
-from tasks.review.server import Sparing
+from tasks.web.server import Limits, Sparing
 
 Serving = Callable[..., str]
 FEW = Limits(places=12)
 HASTY = Limits(places=12, request_s=0.3, answer_s=0.3)
-HEAD = "POST /api/acts HTTP/1.1\r\nHost: {host}\r\nX-Rubricflow: 1\r\nContent-Type: application/json\r\n"
+HEAD = "POST /api/acts HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
 LISTED = "GET /api/cases HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\n\r\n"
 HALVES = {
     "silent": "",
@@ -42,7 +41,7 @@ HALVES = {
 
 @contextmanager
 def reviewer(url: str, name: str = "Ada") -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=url, headers={"x-rubricflow": "1"}, timeout=10) as client:
+    with httpx.Client(base_url=url, timeout=10) as client:
         assert client.post("/api/me", json={"name": name}).status_code == 200
         yield client
 
@@ -209,7 +208,7 @@ def test_with_few_descriptors_a_crowd_fills_no_log(tmp_path: Path) -> None:
         "from review_scene import scene\n"
         "from tasks.review.access import Access\n"
         "from tasks.review.app import create_app\n"
-        "from tasks.review.server import serve\n"
+        "from tasks.web.server import serve\n"
         "port = int(sys.argv[1])\n"
         "app = create_app(scene(), Path('votes.sqlite'), Access('127.0.0.1', port))\n"
         "serve(app, '127.0.0.1', port, open_browser=False)\n"
@@ -247,7 +246,7 @@ def answers(url: str) -> bool:
 
 def test_a_flood_of_messages_is_counted_and_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("tasks.review.server.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("tasks.web.server.time.monotonic", lambda: clock[0])
     sparing, written = Sparing(), []
     for second in range(10):
         clock[0] = float(second)

@@ -5,13 +5,12 @@ import threading
 import time
 from contextlib import contextmanager
 
-import uvicorn
-
 from tasks.contracts.errors import InputError
 from tasks.serve.answered import unscored_answer
 from tasks.serve.app import create_app
-from tasks.serve.doors import ServerGate
 from tasks.serve.training import TrainingRecord
+from tasks.web.guard import TokenGate
+from tasks.web.server import Server, usual_limits
 
 
 def paid(item_id, reward, **more):
@@ -33,13 +32,13 @@ class Scripted:
     def __init__(self, pause=0.0, fault=None):
         self.pause, self.fault, self.batches, self.qualities = pause, fault, [], {}
 
-    def pose(self, rollouts, step):
+    def pose(self, rollouts, step, until):
         for row, rollout in enumerate(rollouts, 1):
             if rollout.item_id == "unknown":
                 raise InputError("there is no item 'unknown'", row=row, field="item_id")
         return list(rollouts)
 
-    def judge(self, posed, until):
+    def judge(self, posed, until, is_last):
         self.batches.append(len(posed))
         time.sleep(self.pause)
         if self.fault:
@@ -59,14 +58,14 @@ class Scripted:
 class Running:
     """A server in a thread."""
 
-    def __init__(self, service, token=None, host="127.0.0.1", port=0):
+    def __init__(self, service, token=None, host="127.0.0.1", port=0, limits=None):
         self.listening = socket.create_server((host, port))
         self.port = self.listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.app = create_app(service, ServerGate(host, self.port, token))
+        self.app = create_app(service, TokenGate(host, self.port, token))
         self.desk = self.app.state.desk
-        self._server = uvicorn.Server(uvicorn.Config(self.app, log_level="error"))
-        self._thread = threading.Thread(target=self._server.run, args=([self.listening],), daemon=True)
+        self._server = Server(self.app, self.listening, limits or usual_limits())
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
         while not self._server.started:
             time.sleep(0.005)

@@ -23,7 +23,7 @@ from serve_scene import Running, Scripted, paid, serving
 from rubricflow_client import RewardClient, RewardError, text_of
 from tasks.contracts.errors import BackendError, InputError
 from tasks.serve import app
-from tasks.serve.doors import ServerGate
+from tasks.web.guard import TokenGate
 
 HOUSE = Path(__file__).resolve().parents[3]
 
@@ -170,9 +170,9 @@ def test_a_wrong_request_is_told_field_and_rule(body, said):
 
 def test_elsewhere_a_token_is_asked_for():
     with pytest.raises(InputError, match="token"):
-        ServerGate("0.0.0.0", 80)
+        TokenGate("0.0.0.0", 80)
     with pytest.raises(InputError, match="shorter"):
-        ServerGate("0.0.0.0", 80, "short")
+        TokenGate("0.0.0.0", 80, "short")
     token = "a-token-of-some-length"
     with serving(Scripted(), token=token) as server:
         body = {"rollouts": rollouts("w")}
@@ -187,7 +187,7 @@ def test_elsewhere_a_token_is_asked_for():
 def test_a_page_of_a_browser_that_was_led_here_is_refused():
     with serving(Scripted()) as server:
         status, _, _ = status_of(f"{server.url}/v1/rewards", {"rollouts": rollouts("w")}, Host="evil.example")
-    assert status == 401
+    assert status == 403
 
 
 def test_the_meters_count():

@@ -1,0 +1,1 @@
+"""What every server of ours stands on: its connections, its log, and who may ask."""
