@@ -81,8 +81,8 @@ class _Patient(Around):
     def _arriving(self, requests: Sequence[Request], out: queue.SimpleQueue[int]) -> Arriving:
         keys = [digest(request, self.model, self.by_subject) for request in requests]
         replies = self._in_flight.begun(self._backend, keys, requests)
-        for index, reply in enumerate(replies):
-            reply.add_done_callback(partial(_put, out, index))
+        for index, call in enumerate(replies):
+            call.add_done_callback(partial(_put, out, index))
         open_, until = set(range(len(requests))), monotonic() + self._patience_s
         while open_:
             try:

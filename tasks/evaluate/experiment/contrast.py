@@ -50,7 +50,8 @@ def main_contrast(arms: Mapping[str, ExperimentArm], experiment: Experiment, pla
     if contrast is None:
         return ""
     simulated = SIMULATED if any(arms[name].simulated for name in contrast.frames) else ""
-    names = sorted(contrast.frames, key=lambda name: name != contrast.studied)
+    studied = contrast.studied
+    names = sorted(contrast.frames, key=lambda name: name != studied)
     shared = on_same_answers([contrast.frames[name] for name in names], "calibrated")
     contrast = contrast._replace(frames=dict(zip(names, shared, strict=True)))
     others = {name: _beside(contrast, name, plan) for name in names[1:]}

@@ -111,7 +111,7 @@ class Completions:
         """Whether a server refused the whole schema, so that it is worth while to ask once more with a plain one. What
         that does not say, such as that a level above 0 has evidence, is found in the reply. Said once in the log."""
         sent = body.get("response_format", {}).get("json_schema", {}).get("schema")
-        is_whole = sent is not None and sent is request.schema
+        is_whole = sent is not None and sent is request.schema and plain(sent) != sent
         if not is_whole or not _SCHEMA.search(failure.message):
             return False
         if not self._is_plain:

@@ -46,8 +46,8 @@ def unverified_shares(judgments: pd.DataFrame) -> dict[str, float]:
     judgments: response_id and verified, None where no quote is asked for.
     """
     asked = judgments.dropna(subset=["verified"])
-    shares: dict[str, float] = (1 - asked["verified"].astype(float)).groupby(asked["response_id"]).mean().to_dict()
-    return shares
+    shares = (1 - asked["verified"].astype(float)).groupby(asked["response_id"]).mean()
+    return dict(zip(shares.index.astype(str), shares.tolist(), strict=True))
 
 
 def agreement_rows(rows: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:

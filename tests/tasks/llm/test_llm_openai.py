@@ -471,8 +471,8 @@ def test_a_server_that_refuses_the_whole_contract_is_held_to_a_plain_one_and_it_
 
 def test_a_server_that_refuses_any_contract_is_not_asked_for_ever(serve):
     server = serve(lambda n, call: http(400, {"error": {"message": "response_format is unavailable"}}))
-    (reply,) = answers(client(server), [asking(schema=WHOLE)])
-    assert (reply.error.startswith("refused"), len(server.calls)) == (True, 2)
+    (reply,) = answers(client(server), [asking(schema=WHOLE)])  # whole, plain, and none
+    assert (reply.error.startswith("refused"), len(server.calls)) == (True, 3)
 
 
 def test_a_prompt_that_is_too_long_costs_no_contract(serve):
