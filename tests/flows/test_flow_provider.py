@@ -144,7 +144,7 @@ def test_options_are_typed_and_make_another_run(tmp_path, monkeypatch):
     (options,) = taken
     assert options == {"n": 1, "reasoning_effort": "low", "x": {"thinking": False}, "store": False, "p": 0.5, "q": "1"}
 
-    with_judge(study, {"model": "m", "options": {"n": 2, "user": "u"}})
+    with_judge(study, {"model": "m", "urls": ["http://y/v1"], "options": {"n": 2, "user": "u"}})
     runs = {
         name: plan(study, tmp_path, model="m", url="http://x/v1", options=one)
         for name, one in {"none": None, "empty": {}, "low": options, "other": {"n": "1"}}.items()
