@@ -146,7 +146,7 @@ def test_options_are_typed_and_make_another_run(tmp_path, monkeypatch):
 
     with_judge(study, {"model": "m", "urls": ["http://y/v1"], "options": {"n": 2, "user": "u"}})
     runs = {
-        name: plan(study, tmp_path, model="m", url="http://x/v1", options=one)
+        name: plan(study, tmp_path / "house", model="m", url="http://x/v1", options=one)
         for name, one in {"none": None, "empty": {}, "low": options, "other": {"n": "1"}}.items()
     }
     assert len({job.run.run_id for job in runs.values()}) == 3
