@@ -20,7 +20,7 @@ from tasks.lock.task import Locked, lock
 from tasks.monitor.credentials import credential
 from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.annotation.task import report_annotation
-from tasks.review.stored_acts import Spoken, spoken
+from tasks.review.ledger import Spoken, spoken
 from tasks.review.task import SettledTables, adjudicate, queue
 
 without_tracebacks()

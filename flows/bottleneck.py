@@ -20,7 +20,7 @@ from tasks.monitor.credentials import credential
 from tasks.monitor.runs import completed, flow, introduce
 from tasks.report.annotation.task import report_annotation
 from tasks.report.bottleneck.task import report_graders
-from tasks.review.stored_acts import Spoken
+from tasks.review.ledger import Spoken
 
 without_tracebacks()
 

@@ -23,19 +23,18 @@ from tasks.review.access import Access
 from tasks.review.app import create_app
 from tasks.review.board import Ballot, Board, QueuedCase
 from tasks.review.label_studio import config, project, read_export
-from tasks.review.ledger import Ledger
+from tasks.review.ledger import Ledger, acts_of, ledger_file
 from tasks.review.questions import ReviewQuestion
 from tasks.review.reviews import with_blindness
-from tasks.web.server import serve
 from tasks.review.settle import outcomes
 from tasks.review.sheet import as_csv, read_sheet
-from tasks.review.stored_acts import acts_of, ledger_file
 from tasks.review.subject import standing
 from tasks.review.waiting import open_board, proposed, waiting_labels, waiting_scores
 from tasks.store.files import write_atomically
 from tasks.store.sheets import ENDINGS
 from tasks.store.warehouse import Run, Warehouse
 from tasks.text.formulas import guarded
+from tasks.web.server import serve
 
 
 def review(

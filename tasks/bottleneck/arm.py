@@ -1,17 +1,25 @@
-"""One grader of a comparison: trained, measured on the held-out splits, and steered. Pure but for the encoder."""
+"""One grader of a comparison: trained, measured on the held-out splits, and steered. Pure but for the encoder.
+
+Temperature scaling of the grade: one number that makes its probabilities right on the calibration split.
+
+Logits are divided by it, so that no grade given changes (Guo et al. 2017, On calibration of modern neural networks).
+
+How concepts hang together: in the labels, and in the latent concepts of a grader (REC-CBM, section 5.6 and E.6).
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
-from typing import Any
+from itertools import combinations, product
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
 
-from tasks.bottleneck import temperature
-from tasks.bottleneck.data import Estimates, LabelledData
+from tasks.bottleneck.data import MISSING, Estimates, LabelledData
 from tasks.bottleneck.fit import Trained
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.intervene import intervention_rows
@@ -20,11 +28,10 @@ from tasks.bottleneck.measures import trial_rows
 from tasks.bottleneck.methods import sweep, train
 from tasks.bottleneck.policies import order_of, saving_rows, savings
 from tasks.bottleneck.states import Say, StateEncoder, quiet
-from tasks.bottleneck.structure import link_rows
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.bottleneck import Bottleneck, Method, Training
 from tasks.contracts.tables.bottleneck import ORDERS, ConceptLinks, Interventions, Models, Trials
-from tasks.stats.arrays import Floats
+from tasks.stats.arrays import Floats, Ints
 
 HELD_OUT = ("calibration", "test")
 Embed = Callable[[Sequence[str]], np.ndarray]
@@ -114,7 +121,12 @@ def run(arm: Arm, ground: SharedGround, say: Say = quiet) -> TrainedArm:
     steered = _estimates_of(estimates, test)
     if head is not None and steered.levels is not None and not arm.setting:
         if arm.seed == ground.plan.seeds[0]:  # hundreds of fits for one number
-            trials += _leakage(arm, estimates, data)
+            # Leakage on all that was held out: a test split alone is seldom enough to cross-fit on.
+            rows = np.concatenate([data.rows(split) for split in HELD_OUT])
+            shares = estimates.shares(data.concepts.tops)[rows]
+            leaks = leakage_rows(shares, data, rows, "test", arm.method, arm.seed)
+            leakage = [row | {"note": row["note"] or "calibration and test together"} for row in leaks]
+            trials += leakage
         trials += saving_rows(savings(steered.levels, head, data, test, arm.seed), arm.method, arm.seed, "test")
         tables[Interventions] += _interventions(arm, steered, head, data)
         if head.precision is not None:
@@ -126,7 +138,7 @@ def _calibrated(trained: Trained, estimates: Estimates, data: LabelledData) -> t
     """(the head with its temperature, calibrated probabilities of all grades, the temperature)."""
     logits = np.log(np.maximum(estimates.grades, 1e-12))
     rows = data.rows("calibration")
-    fitted = temperature.fit(logits[rows], data.grades[rows]).temperature
+    fitted = fit(logits[rows], data.grades[rows]).temperature
     likely = np.exp(logits / fitted - (logits / fitted).max(axis=1, keepdims=True))
     head = None if trained.head is None else replace(trained.head, temperature=fitted)
     return head, likely / likely.sum(axis=1, keepdims=True), fitted
@@ -137,14 +149,6 @@ def _trials(arm: Arm, estimates: Estimates, calibrated: Floats, data: LabelledDa
     return trial_rows(
         _estimates_of(estimates, rows), data, split, arm.method, arm.seed, arm.setting, calibrated=calibrated[rows]
     )
-
-
-def _leakage(arm: Arm, estimates: Estimates, data: LabelledData) -> list[dict[str, Any]]:
-    """Leakage on all that was held out: a test split alone is seldom enough to cross-fit on."""
-    rows = np.concatenate([data.rows(split) for split in HELD_OUT])
-    shares = estimates.shares(data.concepts.tops)[rows]
-    leaks = leakage_rows(shares, data, rows, "test", arm.method, arm.seed)
-    return [row | {"note": row["note"] or "calibration and test together"} for row in leaks]
 
 
 def _interventions(arm: Arm, estimates: Estimates, head: Head, data: LabelledData) -> list[dict[str, Any]]:
@@ -178,3 +182,96 @@ def _model_row(arm: Arm, ground: SharedGround, trained: Trained, fitted: float) 
         "grade_temperature": fitted,
         "seconds": trained.seconds,
     }
+
+
+BOUND = 10.0
+"""The temperature lies within [1/BOUND, BOUND]: where all grades are right, likelihood alone would take it to 0."""
+
+
+class Fitted(NamedTuple):
+    """A temperature and what is to be known about it."""
+
+    temperature: float
+    note: str | None = None
+    """Why it was not fitted, or that it lies at its bound; None where there is nothing to say."""
+
+
+def fit(logits: Floats, grades: Ints) -> Fitted:
+    """The temperature with the largest likelihood of the grades.
+
+    logits: (n, S + 1); grades: (n,) classes 0…S, MISSING where there is none. It is 1 where nothing is labelled, where
+    all labels are one grade, which tells nothing of the others, and where 1 is no worse than the best one found.
+    """
+    labelled = grades != MISSING
+    if len(np.unique(grades[labelled])) < 2:
+        reason = "all labels are one grade" if labelled.any() else "there are no labels"
+        return Fitted(1.0, f"not fitted: {reason}")
+
+    def loss_at(log_temperature: float) -> float:
+        return loss(logits[labelled], grades[labelled], np.exp(log_temperature))
+
+    # Convex in 1/T and so with one minimum in log T.
+    best = minimize_scalar(loss_at, bounds=(-np.log(BOUND), np.log(BOUND)), method="bounded")
+    if best.fun >= loss_at(0.0):
+        return Fitted(1.0)
+    at_bound = abs(best.x) > np.log(BOUND) - 1e-3
+    return Fitted(float(np.exp(best.x)), "at its bound" if at_bound else None)
+
+
+def loss(logits: Floats, grades: Ints, temperature: float) -> float:
+    """Mean negative log-likelihood of the grades, in nats; logits (n, S + 1), grades (n,) without MISSING."""
+    likely = log_softmax(logits / temperature, axis=1)
+    return float(-likely[np.arange(len(grades)), grades].mean())
+
+
+def link_rows(data: LabelledData, head: Head, method: str, seed: int) -> list[dict[str, Any]]:
+    """Rows of table `concept_links`, one for each two concepts, labels from the train split.
+
+    Empty for a head without error correction, which has learned no links. A head of the first concepts alone has the
+    links of those.
+    """
+    if head.precision is None:
+        return []
+    partial = partial_correlations(head.precision)
+    labels, n = label_correlations(data.levels[data.rows("train")])
+    rows = []
+    for a, b in combinations(range(len(partial)), 2):
+        label_correlation = None if np.isnan(labels[a, b]) else float(labels[a, b])
+        rows.append(
+            {
+                "method": method,
+                "seed": seed,
+                "a": data.concepts.ids[a],
+                "b": data.concepts.ids[b],
+                "label_correlation": label_correlation,
+                "partial_correlation": float(partial[a, b]),
+                "n": int(n[a, b]),
+            }
+        )
+    return rows
+
+
+def label_correlations(levels: Ints) -> tuple[Floats, Ints]:
+    """(r, n), each (K, K): Pearson correlations of labels over the responses that have both, and their number.
+
+    levels: (n, K), MISSING where there is none. NaN where a concept does not vary on the common responses.
+    """
+    present = (levels != MISSING).astype(np.float64)
+    x = np.where(levels == MISSING, 0, levels).astype(np.float64)
+    # Sums over common responses; of whole numbers, so that a constant column leaves an exact zero.
+    n, sums, squares, products = present.T @ present, x.T @ present, (x * x).T @ present, x.T @ x
+    spread = n * squares - sums**2
+    scale = np.sqrt(spread * spread.T)
+    r = np.divide(n * products - sums * sums.T, scale, out=np.full_like(scale, np.nan), where=scale > 0)
+    return np.clip(r, -1.0, 1.0), n.astype(np.int64)
+
+
+def partial_correlations(precision: Floats) -> Floats:
+    """(K, K) r_ij = −Ω_ij/√(Ω_ii·Ω_jj), the correlation of two latent concepts given all others; 1 on the diagonal.
+
+    precision: Ω, (K, K), positive definite.
+    """
+    scale = np.sqrt(np.diag(precision))
+    partial: Floats = -precision / np.outer(scale, scale)
+    np.fill_diagonal(partial, 1.0)
+    return partial

@@ -13,8 +13,17 @@ from torch import Tensor, nn
 
 from tasks.bottleneck.data import MISSING, Concepts, Estimates, LabelledData
 from tasks.bottleneck.head import Head
-from tasks.bottleneck.loop import Course, Losses, minimise, train_on_states
-from tasks.bottleneck.losses import concept_loss, denoising_loss, ranking_loss, sparsity_loss, task_loss
+from tasks.bottleneck.loop import (
+    Course,
+    Losses,
+    concept_loss,
+    denoising_loss,
+    minimise,
+    ranking_loss,
+    sparsity_loss,
+    task_loss,
+    train_on_states,
+)
 from tasks.bottleneck.model import ConceptEncoder, LatentHead, expected_levels
 from tasks.bottleneck.states import Say, StateEncoder, batches, by_length, quiet
 from tasks.contracts.errors import InputError

@@ -21,7 +21,6 @@ from safetensors.torch import save as as_safetensors
 from torch import Tensor
 
 from tasks.bottleneck import backbone as backbones
-from tasks.bottleneck.adapters import adapted, load_adapter
 from tasks.bottleneck.backbone import RESPONSE, Backbone, BatchTokens
 from tasks.bottleneck.card import About
 from tasks.bottleneck.data import MISSING, LabelledData
@@ -29,7 +28,7 @@ from tasks.bottleneck.fit import Trained
 from tasks.bottleneck.head import Head
 from tasks.bottleneck.labelled import concepts_of
 from tasks.bottleneck.model import ConceptEncoder
-from tasks.bottleneck.states import by_length, padded
+from tasks.bottleneck.states import adapted, by_length, load_adapter, padded
 from tasks.bottleneck.trace import Attention, traces
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError, UserError
@@ -188,17 +187,15 @@ def save(
         rubric_aware=model.rubric_aware,
         versions={name: number for name, number in versions.items() if number},
     )
-    content = as_safetensors(_tensors(trained, model, head), {_ABOUT: about.model_dump_json()})
-    write_atomically(path, content)
-    return hashlib.sha256(content).hexdigest()
-
-
-def _tensors(trained: Trained, model: ConceptEncoder, head: Head) -> dict[str, Tensor]:
-    """All numbers of a grader by their names in its file."""
+    # All numbers of a grader by their names in its file
     tensors = {_CONCEPTS + name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
     tensors |= {_ENCODER + name: weights for name, weights in (trained.encoder_state or {}).items()}
     tensors |= {_HEAD + name: torch.from_numpy(values) for name, values in _arrays(head).items()}
-    return {name: tensor.contiguous() for name, tensor in tensors.items()}
+    content = as_safetensors(
+        {name: tensor.contiguous() for name, tensor in tensors.items()}, {_ABOUT: about.model_dump_json()}
+    )
+    write_atomically(path, content)
+    return hashlib.sha256(content).hexdigest()
 
 
 def load(path: Path, base: Path = Path()) -> BottleneckGrader:

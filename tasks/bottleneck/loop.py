@@ -1,4 +1,7 @@
-"""The training loop of every method: AdamW, linear warm-up and decay, early stopping on a validation measure."""
+"""The training loop of every method: AdamW, linear warm-up and decay, early stopping on a validation measure.
+
+The losses of REC-CBM (Eqs. 12-16 and 23-25). A label that is MISSING enters none of them.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,60 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, softplus
 
+from tasks.bottleneck.data import MISSING
 from tasks.bottleneck.states import Say, StateEncoder, batches, quiet
 from tasks.contracts.settings.bottleneck import Training
 from tasks.stats.arrays import Ints
+
+
+def concept_loss(logits: Tensor, levels: Tensor, weights: Tensor) -> Tensor:
+    """Cross-entropy summed over concepts, mean over the batch (Eq. 12), each label times its weight.
+
+    logits (B, K, M + 1), −inf beyond a concept's own top; levels (B, K) integers; weights (B, K).
+    """
+    terms = cross_entropy(logits.transpose(1, 2), levels, ignore_index=MISSING, reduction="none")
+    return (terms * weights).sum() / len(logits)
+
+
+def ranking_loss(expected: Tensor, levels: Tensor) -> Tensor:
+    """Logistic loss of ordered pairs, mean over a concept's pairs, then over concepts that have one (Eqs. 14-16).
+
+    expected (B, K) expected levels ĉ; levels (B, K) integers. 0, with gradient 0, where there is no pair.
+    """
+    labelled = levels != MISSING
+    above = (levels[:, None] > levels[None]) & labelled[:, None] & labelled[None]
+    # −log σ(ĉ_i − ĉ_j) is the softplus of the difference the other way round.
+    terms = softplus(expected[None] - expected[:, None]) * above
+    pairs = above.sum((0, 1))
+    of_concept = terms.sum((0, 1)) / pairs.clamp(min=1)
+    return of_concept.sum() / (pairs > 0).sum().clamp(min=1)
+
+
+def task_loss(logits: Tensor, grades: Tensor) -> Tensor:
+    """Cross-entropy of the grade, mean over those labelled (Eq. 23); 0, with gradient 0, where none is.
+
+    logits (B, S + 1); grades (B,) integers.
+    """
+    summed = cross_entropy(logits, grades, ignore_index=MISSING, reduction="sum")
+    return summed / (grades != MISSING).sum().clamp(min=1)
+
+
+def denoising_loss(posterior: Tensor, levels: Tensor, tops: Tensor, weights: Tensor) -> Tensor:
+    """Squared distance of μ_post from the labels' shares, each times its weight, mean over the labels (Eq. 24).
+
+    posterior (B, K); levels (B, K) integers; tops (K,) M_k; weights (B, K). 0, with gradient 0, without any label.
+    """
+    labelled = levels != MISSING
+    terms = (posterior - levels.to(posterior.dtype) / tops) ** 2 * weights
+    return (terms * labelled).sum() / labelled.sum().clamp(min=1)
+
+
+def sparsity_loss(factor: Tensor) -> Tensor:
+    """Sum of |L_ij| below the diagonal of the Cholesky factor L (K, K) (Eq. 25)."""
+    return factor.tril(-1).abs().sum()
+
 
 Batch = TypeVar("Batch")
 Losses = Mapping[str, Tensor]
@@ -52,7 +105,12 @@ def minimise(
     optimizer = torch.optim.AdamW(groups)
     parameters = list(chain.from_iterable(group["params"] for group in groups))
     epoch_batches = batches()
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _slope(plan, plan.epochs * len(epoch_batches)))
+    # The share of the learning rate goes up to 1 over the warm-up, then down towards 0 after the last step.
+    steps = plan.epochs * len(epoch_batches)
+    rise = plan.warmup * steps
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1.0, (step + 1) / max(rise, 1.0), (steps - step) / (steps - rise))
+    )
     best, best_values = (-math.inf, -math.inf), _copied(parameters)
     least, since = math.inf, 0
     history: list[dict[str, Any]] = []
@@ -152,12 +210,6 @@ def _epoch(
         for name, value in terms.items():
             sums[name] = sums.get(name, torch.zeros(())) + value.detach()
     return {name: float(value) / len(epoch_batches) for name, value in sums.items()}
-
-
-def _slope(plan: Training, steps: int) -> Callable[[int], float]:
-    """Step, from 0, → share of the learning rate: up to 1 over the warm-up, then down towards 0 after the last."""
-    rise = plan.warmup * steps
-    return lambda step: min(1.0, (step + 1) / max(rise, 1.0), (steps - step) / (steps - rise))
 
 
 def _copied(parameters: Sequence[Tensor]) -> list[Tensor]:

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from tasks.bottleneck.data import Estimates, LabelledData
 from tasks.bottleneck.fit import Trained, grade_validation, parameter_count, rows_with
-from tasks.bottleneck.loop import Losses, train_on_states
-from tasks.bottleneck.losses import task_loss
+from tasks.bottleneck.loop import Losses, task_loss, train_on_states
 from tasks.bottleneck.model import ConceptEncoder
 from tasks.bottleneck.states import Rows, Say, StateEncoder, Weights, by_length, quiet
 from tasks.contracts.settings.bottleneck import Learning, Training

@@ -97,7 +97,18 @@ def prompted(
     """
     if not backend.reads_prose:
         raise InputError(f"backend '{backend.name}' reads no prompts; a prompted grader needs a language model")
-    system = Message("system", _instructions(shots, scale, rubric, anchors))
+    # The part that is the same for every response, so that a server's prefix cache holds it.
+    examples = "\n".join(f"{_shown(shot.answered)}\nScore: {shot.score:g}\n" for shot in shots)
+    instructions = PROMPTS.fill(
+        "grade",
+        {
+            "rubric": f"\nRubric:\n{rubric}\n" if rubric else "",
+            "scale": _range(scale),
+            "anchors": "".join(f"\n  {anchor.score:g} = {anchor.text}" for anchor in anchors),
+            "examples": f"\nResponses that a person has graded:\n\n{examples}" if examples else "",
+        },
+    )
+    system = Message("system", instructions)
     schema = record({"score": {"type": "number", "minimum": scale.min, "maximum": scale.max}})
     first = Request(
         messages=(system,),
@@ -116,20 +127,6 @@ def prompted(
         scores=tuple(answer.value for answer in answers),
         reasons=tuple(_reason(answer) for answer in answers),
         attempts=tuple(len(answer.attempts) for answer in answers),
-    )
-
-
-def _instructions(shots: Sequence[Shot], scale: Scale, rubric: str, anchors: Sequence[Anchor]) -> str:
-    """The part that is the same for every response, so that a server's prefix cache holds it."""
-    examples = "\n".join(f"{_shown(shot.answered)}\nScore: {shot.score:g}\n" for shot in shots)
-    return PROMPTS.fill(
-        "grade",
-        {
-            "rubric": f"\nRubric:\n{rubric}\n" if rubric else "",
-            "scale": _range(scale),
-            "anchors": "".join(f"\n  {anchor.score:g} = {anchor.text}" for anchor in anchors),
-            "examples": f"\nResponses that a person has graded:\n\n{examples}" if examples else "",
-        },
     )
 
 

@@ -73,7 +73,11 @@ def rater_noise(marks: Floats, tops: Ints) -> RaterNoise:
     marks: (n, K, R) levels 0…M_k, NaN where a rater gave none; tops: (K,) M_k. ValueError on another shape or a mark
     off its scale; InputError where no response was marked by two persons on any concept.
     """
-    _check(marks, tops)
+    if marks.ndim != 3 or tops.shape != marks.shape[1:2] or not (tops >= 1).all():
+        raise ValueError(f"needs marks (n, K, R) and tops (K,), got {marks.shape} and {tops.shape}")
+    # NaN fails both comparisons.
+    if (marks < 0).any() or (marks > tops[:, None]).any():
+        raise ValueError("a mark lies off its concept's levels")
     if not ((~np.isnan(marks)).sum(axis=2) > 1).any():
         raise InputError(NOBODY_SHARES, hint="leave rater_noise off, or have some responses marked by several")
     shares = marks / tops[:, None]
@@ -206,11 +210,3 @@ def _posterior(
     spread = 1 / (1 / variance + present @ (1 / noise))
     evidence = np.where(present, marks - severity, 0.0) @ (1 / noise)
     return spread * (mean / variance + evidence), spread
-
-
-def _check(marks: Floats, tops: Ints) -> None:
-    if marks.ndim != 3 or tops.shape != marks.shape[1:2] or not (tops >= 1).all():
-        raise ValueError(f"needs marks (n, K, R) and tops (K,), got {marks.shape} and {tops.shape}")
-    # NaN fails both comparisons.
-    if (marks < 0).any() or (marks > tops[:, None]).any():
-        raise ValueError("a mark lies off its concept's levels")

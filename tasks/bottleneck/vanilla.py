@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from tasks.bottleneck.data import Estimates, LabelledData
 from tasks.bottleneck.fit import Trained, concept_levels, grade_validation, narrowed, parameter_count, rows_with
 from tasks.bottleneck.head import Head
-from tasks.bottleneck.loop import Losses, train_on_states
-from tasks.bottleneck.losses import concept_loss, task_loss
+from tasks.bottleneck.loop import Losses, concept_loss, task_loss, train_on_states
 from tasks.bottleneck.model import ConceptEncoder, LatentHead, expected_levels
 from tasks.bottleneck.plm import pooled
 from tasks.bottleneck.states import Say, StateEncoder, quiet

@@ -105,18 +105,15 @@ class _Lines:
         """The lines that go on after this text, on a line of their own; after nothing at the start of the reply."""
         lead = "\n" if text and not text.endswith("\n") else ""
         if (top, lead) not in self._cache:
-            self._cache[top, lead] = self._mark_lines(top, lead)
+            lines = [self._policy.ids(f"{lead}{SCAFFOLD}{mark}") for mark in range(top + 1)]
+            if len(set(map(tuple, lines))) <= top:
+                raise BackendError(f"the tokenizer of '{self._policy.name}' does not tell the marks 0 to {top} apart")
+            common = shared(lines)
+            candidates = [line[common:] for line in lines]
+            if any(len(candidate) != 1 for candidate in candidates):
+                candidates = [[*candidate, self._policy.tokenizer.eos_token_id] for candidate in candidates]
+            self._cache[top, lead] = _MarkLines(lines[0][:common], candidates)
         return self._cache[top, lead]
-
-    def _mark_lines(self, top: int, lead: str) -> _MarkLines:
-        lines = [self._policy.ids(f"{lead}{SCAFFOLD}{mark}") for mark in range(top + 1)]
-        if len(set(map(tuple, lines))) <= top:
-            raise BackendError(f"the tokenizer of '{self._policy.name}' does not tell the marks 0 to {top} apart")
-        common = shared(lines)
-        candidates = [line[common:] for line in lines]
-        if any(len(candidate) != 1 for candidate in candidates):
-            candidates = [[*candidate, self._policy.tokenizer.eos_token_id] for candidate in candidates]
-        return _MarkLines(lines[0][:common], candidates)
 
 
 class _Reading(NamedTuple):

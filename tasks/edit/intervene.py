@@ -4,6 +4,9 @@ Theirs: the policy, with a reference at hand, names the first wrong step of its 
 place, in one reply; one that gives the final answer away is dropped; it is kept where any continuation is right; the
 policy is fine-tuned on the steps before and the proposal, not on what follows; then plain RL. Ours: the reference is
 the gold mark, the reply's form, the study's number of continuations (theirs is 32), one proposal for a wrong rollout.
+
+Which steps of a wrong rollout are worth mending: those that moved the belief away from the gold mark and rest on
+nothing (section 2.2).
 """
 
 from __future__ import annotations
@@ -13,12 +16,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from tasks.contracts.settings.edit import Revising
+from tasks.contracts.tables.edit import Fate
 from tasks.edit.closing import Write
 from tasks.edit.locality import Breach, gives_away, is_mark_line
 from tasks.edit.prompt import Prompts
 from tasks.edit.revise import FailedRollout, Revision, Unnamed, continued, opened, sampled, step_texts
 from tasks.edit.rollout import Sample, cut
+from tasks.stats.arrays import Bools, Floats
 from tasks.text.fold import folded
 
 _STEP = re.compile(
@@ -56,7 +63,7 @@ def ask(
 ) -> list[str]:
     """The policy's reply on the first wrong step of every attempt; '' for one without steps, which is not asked about.
 
-    `read` reads it for InT, `tasks.edit.select.named_step` for the ablation without internal signals.
+    `read` reads it for InT, `tasks.edit.intervene.named_step` for the ablation without internal signals.
     """
     texts = [step_texts(attempt.text) for attempt in attempts]
     prompt_of = {
@@ -100,3 +107,58 @@ def _breach(text: str, step: str, sample: Sample) -> Breach | None:
     if folded(text) == folded(step):
         return "unchanged"
     return "states_gold" if gives_away(text, step, sample) else None
+
+
+class Selection(NamedTuple):
+    """What became of the T steps of a rollout."""
+
+    chosen: tuple[int, ...]
+    """Steps to mend, 0-based, the most harmful first."""
+    fates: tuple[Fate, ...]
+    """Of every step in order."""
+
+
+def thresholds(grounding: Floats, below: float = 0.25) -> Floats:
+    """(3,) the value under which each kind of grounding counts as weak: its quantile over all steps of the data set.
+
+    grounding: (n, 3) G^ρ, G^a and G̃^p (rho: scheme, a: answer, p: prefix, residualised; Eqs. 3-4) of every step of
+    every rollout, right and wrong ones. below: in [0, 1]; the paper takes the 25th percentile. NaN without any step,
+    and nothing is weak then. ValueError where a value is not finite.
+    """
+    if not np.isfinite(grounding).all():
+        raise ValueError("grounding values are finite")
+    return np.quantile(grounding, below, axis=0) if len(grounding) else np.full(3, np.nan)
+
+
+def weak(grounding: Floats, limits: Floats) -> Bools:
+    """(T,) whether a step is under all three thresholds; (T, 3) and (3,) as in `thresholds`."""
+    return np.asarray((grounding < limits).all(axis=1))
+
+
+def candidates(change: Floats, unsupported: Bools, count: int, near_tie: float) -> Selection:
+    """The steps of one wrong rollout that are to be mended.
+
+    change: (T,) Δε (delta epsilon, Eq. 2) in marks, negative where the step did harm; unsupported: (T,), as `weak`
+    says. Steps with Δε ≥ −near_tie leave first; of the others the `count` most negative stay, the earlier one of
+    equals; of these the weak ones are chosen. ValueError where a change is not finite.
+    """
+    if not np.isfinite(change).all():
+        raise ValueError("changes of belief are finite")
+    harmful = change < -near_tie
+    ranked = [int(step) for step in np.argsort(change, kind="stable") if harmful[step]][:count]
+    fates: list[Fate] = ["helped" if gain > 0 else "near_tie" for gain in change]
+    for step in np.flatnonzero(harmful).tolist():
+        fates[step] = "not_top_k"
+    for step in ranked:
+        fates[step] = "chosen" if unsupported[step] else "grounded"
+    return Selection(tuple(step for step in ranked if unsupported[step]), tuple(fates))
+
+
+def named_step(reply: str, steps: int) -> tuple[int, ...]:
+    """The step that the policy names itself, 0-based; none where it names none of the rollout's `steps`.
+
+    The ablation without internal signals: a prompted self-audit, by the reply to `Prompts.intervene`. What that reply
+    puts in the step's place is not used.
+    """
+    step = read(reply, steps).step
+    return () if step is None else (step,)

@@ -6,7 +6,7 @@ question, the questions stay. How far it moves with another seed is the spread o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -156,16 +156,26 @@ def _defined(value: float) -> float | None:
 
 def _measured(marks: Marks, draws: int, seed: int) -> dict[str, _Drawn]:
     """Every metric. Row 0 of the sums is the data, the others are the draws."""
-    _check(marks)
+    columns = (marks.tops, marks.gold, marks.predicted, marks.closed)
+    if {column.shape for column in columns} != {(len(marks.items),)}:
+        raise ValueError(f"highest, gold and given marks must be of the same {len(marks.items)} responses")
+    for scores in (marks.gold, marks.predicted):
+        if ((scores < 0) | (scores > marks.tops)).any():
+            raise ValueError("a mark lies outside 0…M_q")
     rng = np.random.default_rng(seed)
     sums: dict[str, Floats] = {name: np.zeros(draws + 1) for name in ("exact", "w1", "abs_d", "n", "stated", "all")}
     kappa, defined, left_out = np.zeros(draws + 1), np.zeros(draws + 1), 0
-    for rows in _questions(marks.items):
+    # The rows of each question
+    _, codes = np.unique(np.asarray(marks.items, dtype=object), return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    questions = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(codes) else []
+    for rows in questions:
         counts = np.vstack([np.ones(len(rows)), resample_counts(rng, len(rows), draws)])
         totals = counts @ _terms(marks, rows)
         for name in ("exact", "w1", "abs_d", "n"):
             sums[name] += totals[:, TERMS.index(name)]
-        sums["stated"] += counts @ _stated(marks)[rows]
+        # (n,) whether the mark was stated without being asked for
+        sums["stated"] += counts @ np.asarray(~np.isnan(marks.predicted) & ~marks.closed)[rows]
         sums["all"] += counts.sum(axis=1)
         question_kappa = _kappa(totals)
         kappa += np.nan_to_num(question_kappa)
@@ -189,27 +199,6 @@ def _measured(marks: Marks, draws: int, seed: int) -> dict[str, _Drawn]:
         n = marked if metric in OF_MARKED else len(marks.items)
         measured[metric] = _Drawn(float(column[0]), column[1:], n, notes.get(metric))
     return measured
-
-
-def _check(marks: Marks) -> None:
-    columns = (marks.tops, marks.gold, marks.predicted, marks.closed)
-    if {column.shape for column in columns} != {(len(marks.items),)}:
-        raise ValueError(f"highest, gold and given marks must be of the same {len(marks.items)} responses")
-    for scores in (marks.gold, marks.predicted):
-        if ((scores < 0) | (scores > marks.tops)).any():
-            raise ValueError("a mark lies outside 0…M_q")
-
-
-def _stated(marks: Marks) -> Bools:
-    """(n,) whether the mark was stated without being asked for."""
-    return np.asarray(~np.isnan(marks.predicted) & ~marks.closed)
-
-
-def _questions(items: Sequence[str]) -> Iterator[Ints]:
-    """The rows of each question."""
-    _, codes = np.unique(np.asarray(items, dtype=object), return_inverse=True)
-    order = np.argsort(codes, kind="stable")
-    return iter(np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(codes) else [])
 
 
 def _terms(marks: Marks, rows: Ints) -> Floats:

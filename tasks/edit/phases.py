@@ -7,22 +7,19 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.settings.edit import TUNED, Arm, Revising
 from tasks.contracts.tables.edit import Part, Signal
-from tasks.edit.audit import Label, separations
 from tasks.edit.belief import change, error, expected
 from tasks.edit.closing import Write, closed
-from tasks.edit.grounding import Support, residual
-from tasks.edit.intervene import ask, intervene
+from tasks.edit.grounding import Label, Support, residual, separations
+from tasks.edit.intervene import ask, candidates, intervene, named_step, thresholds, weak
 from tasks.edit.pool import Demonstration, Pool, interventions, natural, pool, repaired, summary
 from tasks.edit.prompt import Prompts
 from tasks.edit.revise import Candidate, FailedRollout, Revision, diagnosis, revise
 from tasks.edit.rollout import Sample, cut, read_mark
-from tasks.edit.select import candidates, named_step, thresholds, weak
 from tasks.edit.tuning import Tuned
 from tasks.stats.arrays import Floats
 from tasks.text.patterns import begins
@@ -137,7 +134,8 @@ def selected(steps: pa.Table, wrong: Iterable[Key], plan: Revising) -> pa.Table:
     ends = np.append(firsts[1:], steps.num_rows)
     grounding = np.column_stack([_column(steps, name) for name in GROUNDING])
     changes, wrong_keys = _column(steps, "change"), set(wrong)
-    rollouts = _inside(firsts, ends)
+    # The rows of each rollout's steps, boundary 0 left out
+    rollouts = [slice(int(first) + 1, int(end)) for first, end in zip(firsts, ends, strict=True)]
     prefixes = residual([grounding[rows, 2] for rows in rollouts])
     for rows, values in zip(rollouts, prefixes, strict=True):
         grounding[rows, 2] = values
@@ -289,8 +287,3 @@ def _column(table: pa.Table, name: str) -> Floats:
     """A column with NaN for null."""
     values: Floats = table[name].to_numpy(zero_copy_only=False).astype(np.float64)
     return values
-
-
-def _inside(firsts: npt.NDArray[np.intp], ends: npt.NDArray[np.intp]) -> list[slice]:
-    """The rows of each rollout's steps, boundary 0 left out."""
-    return [slice(int(first) + 1, int(end)) for first, end in zip(firsts, ends, strict=True)]

@@ -1,10 +1,19 @@
-"""The policy: a causal language model of Hugging Face by name or folder, with the adapters trained on it so far."""
+"""The policy: a causal language model of Hugging Face by name or folder, with the adapters trained on it so far.
+
+Attention of one new token over what is kept, for models whose query heads share keys and values.
+
+The library copies keys and values for every query head where there is a mask: seven times the whole memory at every
+token of a Qwen2.5 0.5B. Query heads that share them are instead read as if they were several tokens of one head.
+
+What texts begin with alike is read once: the answers to a question share instructions, question and mark scheme.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +23,69 @@ import numpy as np
 import torch
 
 from tasks.contracts.errors import BackendError
-from tasks.edit.attention import shared_heads
-from tasks.edit.prefix import copies, groups, looks_back_wholly, remembered
 from tasks.edit.rollout import SCAFFOLD, without_mark
 from tasks.llm.backends.structure import Structure, Turn
+
+_LEAST = 32
+"""Tokens that are worth a pass of their own."""
+
+
+def groups(texts: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], int]]:
+    """Places of texts that are read together, and how many tokens all texts of the group begin with; 0 where too few.
+
+    Sorted texts that share most with each other are neighbours: a group goes on as long as its texts share at least
+    half of the shortest one's tokens.
+
+    >>> list(groups([[1] * 40 + [2, 3], [9], [1] * 40 + [4]]))
+    [([0, 2], 40), ([1], 0)]
+    """
+    order = sorted(range(len(texts)), key=lambda number: (list(texts[number]), number))
+    group: list[int] = []
+    common = least = 0
+    for number in order:
+        length = len(texts[number])
+        alike = _alike(texts[group[-1]], texts[number]) if group else 0
+        if group and 2 * min(common, alike) >= min(least, length):
+            common, least = min(common, alike), min(least, length)
+            group.append(number)
+            continue
+        if group:
+            yield group, _worth(group, common)
+        group, common, least = [number], length, length
+    if group:
+        yield group, _worth(group, common)
+
+
+def remembered(model: Any, ids: Sequence[int]) -> Any:
+    """What a model keeps of tokens that it has read: the keys and values of one text."""
+    tokens = torch.tensor([list(ids)], device=model.device)
+    return model(input_ids=tokens, use_cache=True).past_key_values
+
+
+def copies(memory: Any, rows: int) -> Any:
+    """The same for so many texts; what they go on with changes nothing in `memory`."""
+    copied = deepcopy(memory)
+    copied.batch_repeat_interleave(rows)
+    return copied
+
+
+def looks_back_wholly(model: Any) -> bool:
+    """Whether every token of a model sees all before it, so that they can be read earlier and elsewhere."""
+    windowed = getattr(model.config, "sliding_window", None) is not None
+    return not windowed and not set(getattr(model.config, "layer_types", None) or ()) - {"full_attention"}
+
+
+def _alike(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many tokens two texts begin with alike."""
+    for place, (a, b) in enumerate(zip(first, second, strict=False)):
+        if a != b:
+            return place
+    return min(len(first), len(second))
+
+
+def _worth(group: list[int], common: int) -> int:
+    return common if len(group) > 1 and common >= _LEAST else 0
+
 
 _BATCH_TOKENS = {"cpu": 16_384, "cuda": 65_536}
 """Tokens (prompt and reply) generated side by side; what does not fit is generated after. On a processor a 0.5B that
@@ -195,3 +263,29 @@ class Policy:
         while ids and ids[-1] == self.tokenizer.pad_token_id:
             ids.pop()
         return ids
+
+
+@contextmanager
+def shared_heads() -> Iterator[None]:
+    """Reads so within; texts of several tokens are left to the library."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    library = ALL_ATTENTION_FUNCTIONS["sdpa"]
+
+    def attend(module: Any, query: Any, key: Any, value: Any, mask: Any, **options: Any) -> tuple[torch.Tensor, None]:
+        rows, heads, tokens, width = query.shape
+        if tokens > 1 or heads == key.shape[1] or options.get("dropout"):
+            output: tuple[torch.Tensor, None] = library(module, query, key, value, mask, **options)
+            return output
+        grouped = query.reshape(rows, key.shape[1], -1, width)
+        key_mask = None if mask is None else mask[..., : key.shape[2]]
+        read = torch.nn.functional.scaled_dot_product_attention(
+            grouped, key, value, attn_mask=key_mask, scale=options.get("scaling")
+        )
+        return read.reshape(rows, 1, heads, width), None
+
+    ALL_ATTENTION_FUNCTIONS["sdpa"] = attend
+    try:
+        yield
+    finally:
+        del ALL_ATTENTION_FUNCTIONS["sdpa"]  # type: ignore[no-untyped-call]

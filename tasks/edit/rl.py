@@ -2,10 +2,20 @@
 
 Group advantages, the clipped objective and the KL penalty are TRL's. The reference of the penalty, of DGPO and of the
 belief probe is the policy as it was when the training began: the model with its new adapter off.
+
+DGPO, the token-level baseline of RL (Jin et al. 2026, arXiv 2605.03327): a rollout's advantage, shared out anew.
+
+The paper's abstract gives the parts: no KL penalty; how far the policy is from the reference at a token, as a bounded
+Hellinger distance; an entropy gate; a softmax over the tokens. The forms are those that public re-implementations
+report: s_t = d_t · H_t^κ, w_t = T softmax(s_t / τ), A_t = w_t A, with τ (tau) = 0.5 and κ (kappa) = 1. They differ in
+whether d is the distance or its square, and in how H is scaled. Ours: the square, and entropy over log |V|.
+
+Rewards of Edit-RL: the distance-aware outcome and the belief-guided shaping (section 2.3, Eqs. 5-7).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,13 +29,45 @@ from torch import Tensor
 from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.settings.adapter import Adapter
 from tasks.contracts.settings.edit import Reinforcement
-from tasks.edit import dgpo
 from tasks.edit.belief import beliefs, expected
 from tasks.edit.policy import Policy
 from tasks.edit.prompt import Prompts
 from tasks.edit.rollout import Sample, read_mark
-from tasks.edit.shaping import outcomes, shape
 from tasks.edit.tuning import Tuned, claim, fits, lent, lora, quiet, settings, train
+from tasks.stats.arrays import Floats
+
+TEMPERATURE = 0.5
+"""τ, of the softmax over tokens."""
+GATE = 1.0
+"""κ, exponent of the entropy gate."""
+
+
+def hellinger(policy: Tensor, reference: Tensor) -> Tensor:
+    """d = 1 − Σ_v √(π(v) π_ref(v)), the squared Hellinger distance in [0, 1]; log-probabilities (…, V) to (…)."""
+    return (1 - ((policy + reference) / 2).exp().sum(-1)).clamp(0, 1)
+
+
+def entropy(policy: Tensor) -> Tensor:
+    """H = −Σ_v π(v) log π(v) / log |V| in [0, 1]; log-probabilities (…, V) to (…)."""
+    share: Tensor = torch.special.entr(policy.exp()).sum(-1) / math.log(policy.shape[-1])
+    return share.clamp(0, 1)
+
+
+def weights(hellinger: Tensor, entropy: Tensor, mask: Tensor) -> Tensor:
+    """w (B, T): the mean over a rollout's tokens is 1, and 0 stands outside the mask. All inputs (B, T).
+
+    Where the policy is the reference all weights are 1, which is GRPO.
+    """
+    real = mask.bool()
+    scores = (hellinger * entropy**GATE / TEMPERATURE).masked_fill(~real, -torch.inf)
+    shares = torch.softmax(scores, dim=-1).masked_fill(~real, 0.0)  # a row without tokens is NaN before the fill
+    return shares * real.sum(-1, keepdim=True)
+
+
+def reallocate(hellinger: Tensor, entropy: Tensor, mask: Tensor, advantage: Tensor) -> Tensor:
+    """A_t = w_t A, (B, T), of the rollouts' advantages (B,): their mean over a rollout's tokens stays A."""
+    return weights(hellinger, entropy, mask) * advantage[:, None]
+
 
 Method = Literal["grpo", "dgpo", "edit"]
 Look = Callable[[int, Policy], None]
@@ -72,7 +114,12 @@ def reinforce(
     """
     if not samples:
         raise InputError("there are no responses to train on", field="samples")
-    _refuse_learned_positions(policy)
+    # BackendError for a policy with an embedding for each place of a text: TRL reads batches padded on the left and
+    # numbers the padding too, so that such a model would be trained on places which it is never asked about.
+    places, words = getattr(policy.model.config, "max_position_embeddings", -1), policy.model.get_input_embeddings()
+    for name, part in policy.model.named_modules():
+        if isinstance(part, torch.nn.Embedding) and part is not words and 0 <= part.num_embeddings - places <= 2:
+            raise BackendError(f"the policy '{policy.name}' has learned positions ({name}); RL needs rotary ones")
     prompt_ids = []
     for sample in samples:
         if sample.gold is None:
@@ -91,15 +138,6 @@ def reinforce(
         if look is not None:
             trainer.add_callback(_looks(policy, plan, look))
         return train(trainer, folder, _METRICS)
-
-
-def _refuse_learned_positions(policy: Policy) -> None:
-    """BackendError for a policy with an embedding for each place of a text: TRL reads batches padded on the left and
-    numbers the padding too, so that such a model would be trained on places which it is never asked about."""
-    places, words = getattr(policy.model.config, "max_position_embeddings", -1), policy.model.get_input_embeddings()
-    for name, part in policy.model.named_modules():
-        if isinstance(part, torch.nn.Embedding) and part is not words and 0 <= part.num_embeddings - places <= 2:
-            raise BackendError(f"the policy '{policy.name}' has learned positions ({name}); RL needs rotary ones")
 
 
 @dataclass
@@ -252,9 +290,9 @@ def token_advantages(rewards: _Rewards, batch: dict[str, Any]) -> Tensor:
         current = _distributions(rewards.adapted, batch_tokens, batch_real, length, rewards.plan.temperature)
         with _resting(rewards.adapted):
             initial = _distributions(rewards.adapted, batch_tokens, batch_real, length, rewards.plan.temperature)
-        parts.append(torch.stack([dgpo.hellinger(current, initial), dgpo.entropy(current)]))
-    distance, entropy = torch.cat(parts, 1)
-    return dgpo.reallocate(distance, entropy, batch["completion_mask"], batch["advantages"])
+        parts.append(torch.stack([hellinger(current, initial), entropy(current)]))
+    distances, entropies = torch.cat(parts, 1)
+    return reallocate(distances, entropies, batch["completion_mask"], batch["advantages"])
 
 
 def _distributions(model: Any, tokens: Tensor, real: Tensor, length: int, temperature: float) -> Tensor:
@@ -277,3 +315,28 @@ def _looks(policy: Policy, plan: Reinforcement, look: Look) -> Any:
             policy.model.train(training)
 
     return Looks()
+
+
+def outcomes(marks: Sequence[int | None], golds: Sequence[int], tops: Sequence[int]) -> Floats:
+    """r_out = max(0, 1 − |m − m*| / M_q) of n rollouts, (n,), in [0, 1] (Eq. 5); 0 where the mark cannot be read.
+
+    marks: m, 0…top or None. golds: m*. tops: M_q, ≥ 1.
+
+    >>> outcomes([3, None], [4, 0], [4, 4]).tolist()
+    [0.75, 0.0]
+    """
+    read = np.array([np.nan if mark is None else mark for mark in marks], np.float64)
+    reward = np.maximum(0.0, 1.0 - np.abs(read - np.asarray(golds, np.float64)) / np.asarray(tops, np.float64))
+    return np.nan_to_num(reward, nan=0.0)
+
+
+def shape(expected: Floats, gold: int, top: int, tolerance: float) -> float:
+    """r_shape = −1/(M_q T) Σ_k max(0, |m̄_k − m*| − β_drift) over k = 1…T, in [−1, 0] (Eq. 6).
+
+    expected: m̄, (T+1,) expected marks at the boundaries 0…T; the one before any step does not count.
+    tolerance: β_drift ≥ 0, in marks. Exactly 0 where no boundary is further off, and for a rollout without steps.
+    """
+    if len(expected) == 1:
+        return 0.0
+    drift = np.maximum(0.0, np.abs(expected[1:] - gold) - tolerance)
+    return -float(drift.mean()) / top if drift.any() else 0.0

@@ -83,7 +83,10 @@ def edits(bundle: Bundle) -> tuple[Edited, ...]:
     and where the words of a criterion, a level or an anchor state marks.
     """
     refuse_counted(bundle)
-    _refuse_stated_marks(bundle)
+    for field, text in _words(bundle):
+        if stated := _MARKS.search(text):
+            rule = f"'{stated[0]}' in the words of the scheme would contradict an edit of its marks"
+            raise InputError(rule, field=field, hint="marks belong in weights and in the scores of anchors")
     kind = family(bundle)
     return tuple(_edited(bundle, kind, edit) for edit in EDITS[kind])
 
@@ -192,13 +195,6 @@ def _checked_bands(bundle: Bundle) -> list[tuple[int, int]]:
         rule = f"the levels end at {ends}: they do not part the marks 0 to {top}"
         raise InputError(rule, field="anchors", hint="the score of an anchor is the highest mark of its level")
     return checked
-
-
-def _refuse_stated_marks(bundle: Bundle) -> None:
-    for field, text in _words(bundle):
-        if stated := _MARKS.search(text):
-            rule = f"'{stated[0]}' in the words of the scheme would contradict an edit of its marks"
-            raise InputError(rule, field=field, hint="marks belong in weights and in the scores of anchors")
 
 
 def _words(bundle: Bundle) -> Iterator[tuple[str, str]]:

@@ -46,7 +46,13 @@ def printed(bundle: Bundle) -> str:
     where only some points are counted, or where a count is made of counts.
     """
     if any(composite.count for composite in bundle.composites):
-        return _counted(bundle)
+        # The points that one criterion counts, and how many of them earn what.
+        counter, *others = bundle.composites
+        if others or not _is_plain(counter, bundle.criteria):
+            rule = f"criterion '{counter.id}' counts sub-points in a way that cannot be printed for the policy"
+            raise InputError(rule, field="count", hint="one criterion that counts all points, met or not, or weights")
+        points = [f"{point.id}: {' '.join(point.text.split())} (counts)" for point in bundle.criteria]
+        return "\n".join([*points, f"What they earn: {_earned(counter, bundle.scale.max)}"])
     if family(bundle) == "levels":
         levels = zip(bands(bundle), bundle.criteria[0].levels, strict=True)
         return "\n".join(f"Level {number}: {text} ({_range(*band)})" for number, (band, text) in enumerate(levels))
@@ -64,16 +70,6 @@ def refuse_counted(bundle: Bundle) -> None:
     if counting := [composite.id for composite in bundle.composites if composite.count]:
         rule = f"criterion '{counting[0]}' counts its sub-points, which then have no marks of their own to edit"
         raise InputError(rule, field="count", hint="edit: {faithfulness: false} leaves the edits of schemes out")
-
-
-def _counted(bundle: Bundle) -> str:
-    """The points that one criterion counts, and how many of them earn what."""
-    counter, *others = bundle.composites
-    if others or not _is_plain(counter, bundle.criteria):
-        rule = f"criterion '{counter.id}' counts sub-points in a way that cannot be printed for the policy"
-        raise InputError(rule, field="count", hint="one criterion that counts all points, met or not, or weights")
-    points = [f"{point.id}: {' '.join(point.text.split())} (counts)" for point in bundle.criteria]
-    return "\n".join([*points, f"What they earn: {_earned(counter, bundle.scale.max)}"])
 
 
 def _is_plain(counter: Criterion, points: Sequence[Criterion]) -> bool:

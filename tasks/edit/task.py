@@ -13,10 +13,10 @@ from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Po
 from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
-from tasks.edit.course import go_through, prove
 from tasks.edit.samples import GradingSamples, grading_samples
 from tasks.edit.shards import STAGE
 from tasks.edit.testing import worth
+from tasks.edit.training import go_through, prove
 from tasks.edit.workspace import Workspace
 from tasks.monitor.runs import task
 from tasks.stats.target import target_scores

@@ -1,24 +1,33 @@
 """An arm's training: supervised on its pool, or by reinforcement from its start; and the looks at the test split that
-are taken on the way."""
+are taken on the way.
+
+The course of a run: what is proved before hours go into it, and what every arm then goes through.
+
+Supervised fine-tuning of the policy on a pool of rollouts (section 2.2; appendix B): LoRA through TRL and PEFT.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from tasks.contracts.errors import InputError
-from tasks.contracts.settings.edit import STARTS, TUNED, Arm
+from tasks.contracts.settings.adapter import Adapter
+from tasks.contracts.settings.edit import STARTS, TUNED, Arm, FineTuning
 from tasks.contracts.tables.arms import Learning, Policies
 from tasks.contracts.tables.edit import Demonstrations, Revisions
+from tasks.edit.checklist import room
 from tasks.edit.comparison import metric_rows
+from tasks.edit.material import gather, revise_for
 from tasks.edit.phases import curve_rows, demonstration_row, learning_row, pooled, revision_of
 from tasks.edit.policy import Policy
 from tasks.edit.pool import Demonstration, Pool
-from tasks.edit.progress import TrainingProgress
 from tasks.edit.rl import Method, reinforce
-from tasks.edit.sft import fine_tune
-from tasks.edit.shards import STAGE, Tables, of_arm, rows_of
-from tasks.edit.tuning import Tuned
+from tasks.edit.rule_edits import edits
+from tasks.edit.shards import STAGE, Tables, TrainingProgress, of_arm, rows_of
+from tasks.edit.testing import measure
+from tasks.edit.tuning import Tuned, claim, fits, lent, lora, quiet, settings, train
 from tasks.edit.workspace import Workspace, attempts_of, written
 from tasks.store.digest import file_digest
 
@@ -45,25 +54,21 @@ def train_arm(workspace: Workspace, arm: Arm, seed: int) -> None:
 
 def _trained(workspace: Workspace, arm: Arm, seed: int) -> tuple[PolicyColumns, Tables]:
     if arm in TUNED:
-        return _tuned(workspace, arm, seed)
+        # An arm of supervised fine-tuning
+        try:
+            pool = _pool(workspace, arm, seed)
+        except InputError as empty:  # the other arms go on
+            return {"note": empty.rule}, {}
+        texts, plan = pool.demonstrations, workspace.plan
+        print(f"edit: seed {seed}: {arm}: fine-tuning on {len(texts):,} texts")
+        folder = workspace.folder(arm, seed)
+        tuned = fine_tune(
+            workspace.policy, _pairs(workspace, texts), plan.fine_tuning, plan.adapter, seed=seed, folder=folder
+        )
+        rows = [demonstration_row(arm, seed, text) for text in texts]
+        columns = {"note": pool.note, "demonstrations": len(texts)} | _adapter_columns(workspace, tuned)
+        return columns, {Demonstrations: rows, Learning: list(curve_rows(arm, seed, tuned))}
     return _reinforced(workspace, arm, seed) if arm in STARTS else ({}, {})
-
-
-def _tuned(workspace: Workspace, arm: Arm, seed: int) -> tuple[PolicyColumns, Tables]:
-    """An arm of supervised fine-tuning."""
-    try:
-        pool = _pool(workspace, arm, seed)
-    except InputError as empty:  # the other arms go on
-        return {"note": empty.rule}, {}
-    texts, plan = pool.demonstrations, workspace.plan
-    print(f"edit: seed {seed}: {arm}: fine-tuning on {len(texts):,} texts")
-    folder = workspace.folder(arm, seed)
-    tuned = fine_tune(
-        workspace.policy, _pairs(workspace, texts), plan.fine_tuning, plan.adapter, seed=seed, folder=folder
-    )
-    rows = [demonstration_row(arm, seed, text) for text in texts]
-    columns = {"note": pool.note, "demonstrations": len(texts)} | _adapter_columns(workspace, tuned)
-    return columns, {Demonstrations: rows, Learning: list(curve_rows(arm, seed, tuned))}
 
 
 def _pool(workspace: Workspace, arm: Arm, seed: int) -> Pool:
@@ -129,3 +134,94 @@ def _adapter_columns(workspace: Workspace, tuned: Tuned) -> PolicyColumns:
         "updates": tuned.steps,
         "seconds": tuned.seconds,
     }
+
+
+def prove(workspace: Workspace) -> None:
+    """Refuse at once what would fail after hours: InputError for a prompt that is longer than the policy reads, or a
+    scheme that rule faithfulness cannot edit."""
+    plan, samples = workspace.plan, workspace.samples
+    revises = any(arm in TUNED for arm in plan.arms_in_order())
+    for sample in (*samples.train, *samples.test):
+        # The longest prompt is the reviser's: it holds a rollout and a checklist.
+        added = 2 * plan.max_tokens + room(sample.scheme, plan.max_tokens) if revises else plan.max_tokens
+        tokens = len(workspace.policy.prompt_ids(workspace.prompts.grade(sample))) + added
+        fits(workspace.policy, tokens, f"response '{sample.response_id}' with its rollouts")
+    if plan.faithfulness:
+        for item_id in dict.fromkeys(sample.item_id for sample in samples.test):
+            edits(samples.bundles[item_id])
+    left_out = f", {samples.unlabelled:,} without a target score left out" if samples.unlabelled else ""
+    print(f"edit: {len(samples.train):,} responses to train on{left_out}, {len(samples.test):,} to test on")
+
+
+def go_through(workspace: Workspace, seed: int) -> None:
+    """Train and measure every arm with a seed, each after its own start. Base is the same for all seeds but the
+    sampling."""
+    gather(workspace, seed)
+    for arm in workspace.plan.arms_in_order():
+        if arm in TUNED:
+            revise_for(workspace, arm, seed)
+        if arm != "base" or seed == workspace.plan.seeds[0]:
+            train_arm(workspace, arm, seed)
+            measure(workspace, arm, seed)
+
+
+_METRICS = {"loss": "loss", "learning_rate": "learning_rate", "entropy": "entropy", "seconds": "seconds"}
+_UNSCORED = -100
+"""Label of a token that the loss leaves out."""
+
+
+def fine_tune(
+    policy: Policy,
+    pairs: Sequence[tuple[str, str, bool]],
+    plan: FineTuning,
+    adapter: Adapter,
+    *,
+    seed: int,
+    folder: Path,
+) -> Tuned:
+    """A new adapter on the policy: cross-entropy of the completions' tokens alone.
+
+    pairs: (prompt, completion, whether the end token follows the completion). Same seed, same adapter, also after an
+    interruption. The policy is as it was afterwards. InputError for an empty pool, for a pair longer than the policy
+    has positions, and for a folder of another training; BackendError for a policy without linear layers.
+    """
+    if not pairs:
+        raise InputError("the pool is empty: there is nothing to fine-tune on", field="pool")
+    rows = [_row(policy, *pair) for pair in pairs]
+    for number, row in enumerate(rows):
+        fits(policy, len(row["input_ids"]), f"pair {number} of the pool")
+    plans = {"plan": plan.model_dump_json(), "adapter": adapter.model_dump_json()}
+    done = claim(folder, plans | {"policy": policy.name, "seed": seed, "rows": rows})
+    if done is not None:
+        return done
+    with quiet(), lent(policy):
+        from datasets import Dataset  # type: ignore[import-untyped]
+        from trl.trainer.sft_config import SFTConfig
+        from trl.trainer.sft_trainer import SFTTrainer
+
+        steps = plan.epochs * -(-len(rows) // plan.batch_size)
+        longest = max(len(row["input_ids"]) for row in rows)
+        arguments = SFTConfig(
+            **settings(policy, folder, batch=plan.batch_size, longest=longest, seed=seed),
+            num_train_epochs=plan.epochs,
+            learning_rate=plan.learning_rate,
+            warmup_steps=plan.warmup,
+            save_steps=max(1, steps // 5),
+            max_length=None,
+            dataset_kwargs={"skip_prepare_dataset": True},
+        )
+        trainer = SFTTrainer(
+            model=policy.model,
+            args=arguments,
+            train_dataset=Dataset.from_list(rows),
+            processing_class=policy.tokenizer,
+            peft_config=lora(policy, adapter),
+        )
+        return train(trainer, folder, _METRICS)
+
+
+def _row(policy: Policy, prompt: str, completion: str, ends: bool) -> dict[str, list[int]]:
+    """The tokens that the policy would read and write, with labels for what it would write."""
+    prompt_ids = policy.prompt_ids(prompt)
+    written = policy.ids(completion) + [policy.tokenizer.eos_token_id] * ends
+    return {"input_ids": prompt_ids + written, "labels": [_UNSCORED] * len(prompt_ids) + written}

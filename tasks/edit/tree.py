@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from tasks.contracts.errors import BackendError, InputError
-from tasks.edit.prefix import copies, groups, looks_back_wholly, remembered
+from tasks.edit.policy import copies, groups, looks_back_wholly, remembered
 from tasks.stats.arrays import Floats, Ints
 
 ROOT = -1
@@ -91,11 +91,27 @@ def score(model: Any, trees: Sequence[Tree]) -> list[Floats]:
     model: a causal language model of Hugging Face with full attention. InputError for a path that is longer than the
     model's positions; BackendError for a model that cannot read trees.
     """
-    _refuse(model)
+    # BackendError for a model whose attention or head is not what the mask and `_read` take it to be.
+    config = model.config
+    kind = config._attn_implementation
+    takes = inspect.signature(model.get_decoder().forward).parameters
+    reasons = {
+        f"its attention is '{kind}', not sdpa or eager": kind not in ("sdpa", "eager"),
+        "its attention has a sliding window, or not all its layers have full attention": not looks_back_wholly(model),
+        "it takes no positions": "position_ids" not in takes,
+        "it scales its logits": any(getattr(config, name, None) not in (None, 1.0) for name in _SCALED),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise BackendError(f"the policy '{config.name_or_path}' cannot read packed texts: {reason}")
     flats = [_flat(tree) for tree in trees]
     longest = getattr(model.config, "max_position_embeddings", None)
     for tree, flat in zip(trees, flats, strict=True):
-        _refuse_long(tree, flat.depth, longest)
+        # InputError for a text of more tokens than the model has positions.
+        if longest is not None and flat.depth > longest:
+            size = f"{flat.depth} tokens, the policy reads at most {longest}"
+            rule = f"response '{tree.name}': prompt and reasoning are {size}"
+            raise InputError(rule, hint="a policy with a longer context, or leave the response out")
     sums: list[Floats] = [np.zeros(0)] * len(trees)
     with torch.no_grad():
         for group, common in groups([flat.ids.tolist() for flat in flats]):
@@ -107,13 +123,6 @@ def score(model: Any, trees: Sequence[Tree]) -> list[Floats]:
                     nodes = len(trees[number].nodes)
                     sums[number] = np.bincount(flats[number].owners, values, nodes).astype(np.float64)
     return sums
-
-
-def _refuse_long(tree: Tree, tokens: int, longest: int | None) -> None:
-    """InputError for a text of more tokens than the model has positions."""
-    if longest is not None and tokens > longest:
-        rule = f"response '{tree.name}': prompt and reasoning are {tokens} tokens, the policy reads at most {longest}"
-        raise InputError(rule, hint="a policy with a longer context, or leave the response out")
 
 
 class _Flat(NamedTuple):
@@ -203,13 +212,10 @@ def _alike(flats: Sequence[_Flat], common: int) -> int:
     long as no probability is asked for."""
     limits = [common]
     for flat in flats:
-        limits += [_straight(flat), int(flat.sources.min(initial=common)), len(flat.ids) - 1]
+        # Tokens of the path that a tree begins with: each sees all before it.
+        straight = int((np.cumsum(flat.positions != np.arange(len(flat.ids))) == 0).sum())
+        limits += [straight, int(flat.sources.min(initial=common)), len(flat.ids) - 1]
     return max(0, min(limits))
-
-
-def _straight(flat: _Flat) -> int:
-    """Tokens of the path that a tree begins with: each sees all before it."""
-    return int((np.cumsum(flat.positions != np.arange(len(flat.ids))) == 0).sum())
 
 
 def _batches(places: Sequence[int], lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -272,19 +278,3 @@ def _read(head: Any, states: torch.Tensor, places: Ints, targets: Ints) -> Float
         token = torch.from_numpy(targets[chosen]).to(states.device)
         logprobs[chosen] = (logits[row, token] - logits.logsumexp(1)[row]).double().cpu().numpy()
     return logprobs
-
-
-def _refuse(model: Any) -> None:
-    """BackendError for a model whose attention or head is not what the mask and `_read` take it to be."""
-    config = model.config
-    kind = config._attn_implementation
-    takes = inspect.signature(model.get_decoder().forward).parameters
-    reasons = {
-        f"its attention is '{kind}', not sdpa or eager": kind not in ("sdpa", "eager"),
-        "its attention has a sliding window, or not all its layers have full attention": not looks_back_wholly(model),
-        "it takes no positions": "position_ids" not in takes,
-        "it scales its logits": any(getattr(config, name, None) not in (None, 1.0) for name in _SCALED),
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise BackendError(f"the policy '{config.name_or_path}' cannot read packed texts: {reason}")

@@ -138,7 +138,13 @@ def lent(policy: Policy) -> Iterator[None]:
     try:
         yield
     finally:
-        _take_off(model)
+        # Puts the layers back that an adapter has wrapped
+        from peft.tuners.tuners_utils import BaseTunerLayer
+
+        for name, layer in list(model.named_modules()):
+            if isinstance(layer, BaseTunerLayer):
+                parent, _, leaf = name.rpartition(".")
+                setattr(model.get_submodule(parent), leaf, layer.get_base_layer())
         if model.is_gradient_checkpointing:
             model.gradient_checkpointing_disable()
             model.disable_input_require_grads()
@@ -232,13 +238,3 @@ def _stopwatch() -> Any:
             state.log_history.append({"step": state.global_step, "seconds": seconds})
 
     return Stopwatch()
-
-
-def _take_off(model: Any) -> None:
-    """Puts the layers back that an adapter has wrapped."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    for name, layer in list(model.named_modules()):
-        if isinstance(layer, BaseTunerLayer):
-            parent, _, leaf = name.rpartition(".")
-            setattr(model.get_submodule(parent), leaf, layer.get_base_layer())

@@ -15,7 +15,6 @@ from openpyxl import Workbook
 from openpyxl.cell.cell import Cell
 from openpyxl.styles import Alignment, Font
 from openpyxl.utils import get_column_letter
-from openpyxl.worksheet.worksheet import Worksheet
 
 from tasks.display import say
 from tasks.gradebook.sheets import GradeSheet, Value
@@ -44,20 +43,17 @@ def as_workbook(sheets: Sequence[GradeSheet]) -> bytes:
     workbook = Workbook()
     workbook.remove(workbook.worksheets[0])
     for sheet in sheets:
-        _fill(workbook.create_sheet(sheet.title), sheet)
+        page = workbook.create_sheet(sheet.title)
+        for row, cells in enumerate((sheet.header, *sheet.rows), 1):
+            for column, value in enumerate(cells, 1):
+                _write(cast(Cell, page.cell(row, column)), value)
+        for column in range(1, len(sheet.header) + 1):
+            page.cell(1, column).font = Font(bold=True)
+            page.column_dimensions[get_column_letter(column)].width = _width(sheet, column - 1)
+        page.freeze_panes = "A2"
     file = io.BytesIO()
     workbook.save(file)
     return file.getvalue()
-
-
-def _fill(page: Worksheet, sheet: GradeSheet) -> None:
-    for row, cells in enumerate((sheet.header, *sheet.rows), 1):
-        for column, value in enumerate(cells, 1):
-            _write(cast(Cell, page.cell(row, column)), value)
-    for column in range(1, len(sheet.header) + 1):
-        page.cell(1, column).font = Font(bold=True)
-        page.column_dimensions[get_column_letter(column)].width = _width(sheet, column - 1)
-    page.freeze_panes = "A2"
 
 
 def _write(cell: Cell, value: Value) -> None:
@@ -82,9 +78,5 @@ def _readable(text: str) -> str:
 
 def _width(sheet: GradeSheet, column: int) -> int:
     cells = (sheet.header[column], *(row[column] for row in sheet.rows))
-    widths = [_longest_line(str(cell)) for cell in cells if cell is not None]
+    widths = [max(map(len, str(cell).split("\n"))) for cell in cells if cell is not None]
     return min(WIDEST, max(NARROWEST, 2 + max(widths, default=0)))
-
-
-def _longest_line(text: str) -> int:
-    return max(map(len, text.split("\n")))

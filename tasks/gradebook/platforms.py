@@ -59,7 +59,11 @@ def _moodle(book: Gradebook, students: list[StudentGrades]) -> tuple[GradeSheet,
     for student in students:
         address = student.student if "@" in (student.student or "") else None
         names = (student.student, student.name, address)
-        rows.append((*names, number(student.points), highest, None, _comments(book, student)))
+        # Feedback on all answers as Moodle keeps it, in HTML
+        paragraphs = ("<br>".join(map(escape, _lines(book, answer))) for answer in student.answers)
+        rows.append(
+            (*names, number(student.points), highest, None, "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs))
+        )
     return GradeSheet("moodle", MOODLE, tuple(rows)), (
         f"upload it in the assignment (View all submissions > Upload grading worksheet), whose maximum grade has to be "
         f"{highest}; where the identifiers are not Moodle's own (Participant 123), import it in the gradebook instead "
@@ -88,12 +92,6 @@ _FORMS: Mapping[Platform, Callable[[Gradebook, list[StudentGrades]], tuple[Grade
     "moodle": _moodle,
     "canvas": _canvas,
 }
-
-
-def _comments(book: Gradebook, student: StudentGrades) -> str:
-    """Feedback on all answers as Moodle keeps it, in HTML."""
-    paragraphs = ("<br>".join(map(escape, _lines(book, answer))) for answer in student.answers)
-    return "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs)
 
 
 def _lines(book: Gradebook, answer: GradedAnswer) -> Iterator[str]:

@@ -119,14 +119,17 @@ def student_sheet(book: Gradebook, include_waiting: bool = False) -> GradeSheet:
     last = tuple(name for name in STUDENT_COLUMNS if name not in ("student", "student_name"))
     rows = []
     for student in book.students:
-        names: tuple[Value, ...] = (_student_id(student), student.name)
+        names: tuple[Value, ...] = (
+            student.student if student.student is not None else student.display_name,
+            student.name,
+        )
         scores = chain.from_iterable(_question_cells(student, item, include_waiting) for item in book.questions)
-        rows.append((*names[: len(first)], *scores, *_totals(book, student)))
+        answered = {answer.item_id for answer in student.answers}
+        waiting = len(student.open_questions)
+        total = None if waiting else number(student.points)
+        totals = (total, number(student.points), number(book.highest), waiting, len(book.questions) - len(answered))
+        rows.append((*names[: len(first)], *scores, *totals))
     return GradeSheet("Grades", (*first, *columns, *last), tuple(rows))
-
-
-def _student_id(student: StudentGrades) -> str:
-    return student.student if student.student is not None else student.display_name
 
 
 def _question_columns(item: str, include_waiting: bool) -> list[str]:
@@ -140,13 +143,6 @@ def _question_cells(student: StudentGrades, item: str, include_waiting: bool) ->
         waiting = [answer for answer in student.answers if answer.item_id == item and answer.waits]
         cells.append(number(waiting[0].machine_score) if len(waiting) == 1 else None)
     return cells
-
-
-def _totals(book: Gradebook, student: StudentGrades) -> tuple[Value, ...]:
-    answered = {answer.item_id for answer in student.answers}
-    waiting = len(student.open_questions)
-    total = None if waiting else number(student.points)
-    return total, number(student.points), number(book.highest), waiting, len(book.questions) - len(answered)
 
 
 def about_sheet(book: Gradebook, wide: bool) -> GradeSheet:

@@ -12,8 +12,7 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Graph, Relation, Role
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.written import parse, read_yaml
-from tasks.graph.candidates import by_sign
-from tasks.graph.subject import GraphSubject
+from tasks.graph.subject import GraphSubject, by_sign
 
 
 class WrittenNode(Frozen):

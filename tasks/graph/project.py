@@ -17,7 +17,7 @@ import networkx as nx
 
 from tasks.contracts.graph import Relation, Role
 from tasks.contracts.tables.graph import Dropped
-from tasks.graph.candidates import Pair, allowed
+from tasks.graph.subject import Pair, allowed
 
 STRENGTH: Mapping[Relation | None, int] = {None: -1} | {name: rank for rank, name in enumerate(get_args(Relation))}
 """weak < strong < activation."""
@@ -65,7 +65,8 @@ def project(roles: Mapping[str, Role], proposals: Iterable[EdgeProposal]) -> tup
             detail = _also(proposal, "a stronger one of this pair is kept")
             checked[number] = replace(proposal, dropped="duplicate", detail=detail)
         elif reached.leads(place[proposal.child], place[proposal.parent]):
-            detail = _also(proposal, _circle(kept_graph, proposal))
+            path: Sequence[str] = nx.shortest_path(kept_graph, proposal.child, proposal.parent)
+            detail = _also(proposal, f"the weakest of the circle {' → '.join([*path, proposal.child])}")
             checked[number] = replace(proposal, dropped="cycle", detail=detail)
         else:
             kept_graph.add_edge(*proposal.pair)
@@ -134,11 +135,6 @@ def _in_order(proposal: EdgeProposal, place: Mapping[str, int]) -> tuple[object,
         proposal.source,
         -(proposal.confidence or 0),
     )
-
-
-def _circle(kept_graph: nx.DiGraph[str], proposal: EdgeProposal) -> str:
-    path: Sequence[str] = nx.shortest_path(kept_graph, proposal.child, proposal.parent)
-    return f"the weakest of the circle {' → '.join([*path, proposal.child])}"
 
 
 def _also(proposal: EdgeProposal, detail: str) -> str:

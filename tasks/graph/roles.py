@@ -14,9 +14,8 @@ from typing import Any, cast
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.graph import Role
 from tasks.graph.annotator import Annotator
-from tasks.graph.candidates import roles_by_sign
 from tasks.graph.prompt import PROMPTS, instructions, lines, wording
-from tasks.graph.subject import GraphSubject
+from tasks.graph.subject import GraphSubject, roles_by_sign
 from tasks.llm.amend import ask_amending
 from tasks.llm.ask import Attempt, Checked, as_call
 from tasks.llm.extract import extract

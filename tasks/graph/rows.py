@@ -1,4 +1,7 @@
-"""Graphs as rows of their tables."""
+"""Graphs as rows of their tables.
+
+Tables of a run as graph building reads them.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ from typing import Any
 
 import networkx as nx
 
+from tasks.contracts.bundle import unlocked
+from tasks.contracts.reference import TableRef
 from tasks.graph.build import Built
-from tasks.graph.candidates import candidates
+from tasks.graph.subject import GraphSubject, candidates, subjects
+from tasks.store.warehouse import Run
 
 _INVALID = {"unknown_criterion", "itself", "roles", "duplicate"}
 
@@ -68,3 +74,9 @@ def edge_rows(built: Built) -> Iterable[dict[str, Any]]:
             "dropped": proposal.dropped,
             "detail": proposal.detail,
         }
+
+
+def rubric_subjects(run: Run, items: TableRef, bundles: TableRef) -> dict[str, GraphSubject]:
+    """Rubric → what its graph is made of, in the order of the bundles."""
+    columns = ["item_id", "rubric_id", "question", "context"]
+    return subjects(run.read(items, columns).to_pylist(), unlocked(run.read(bundles).to_pylist()))

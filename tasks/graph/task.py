@@ -30,9 +30,8 @@ from tasks.graph.packs import (
     is_answered,
     packs_of,
 )
-from tasks.graph.rows import edge_rows, graph_row, node_rows
+from tasks.graph.rows import edge_rows, graph_row, node_rows, rubric_subjects
 from tasks.graph.subject import GraphSubject
-from tasks.graph.tables import rubric_subjects
 from tasks.graph.votes import Vote, read_votes
 from tasks.graph.worker import RubricWorker
 from tasks.llm.backend import Backend

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, cast, get_args
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Relation, Role
-from tasks.graph.candidates import Pair
 from tasks.graph.project import EdgeProposal
-from tasks.graph.subject import GraphSubject
+from tasks.graph.subject import GraphSubject, Pair
 from tasks.store.cells import need, quoted, text_or_none
 from tasks.store.source import chunks
 
@@ -179,10 +178,6 @@ def _vote(cells: _Cells, subjects: Mapping[str, GraphSubject]) -> Vote:
     if len(set(on)) < len(on):
         raise cells.error("child", f"criterion {quoted(on[0])} cannot license itself")
     rater, comment = cells.text("rater_id"), text_or_none(cells.cells.get("comment"))
-    return Vote(rubric_id, on, value, rater, _time(cells), comment)
-
-
-def _time(cells: _Cells) -> datetime:
     said = cells.text("voted_at")
     try:
         found = datetime.fromisoformat(said)
@@ -190,4 +185,4 @@ def _time(cells: _Cells) -> datetime:
         raise cells.error("voted_at", f"{quoted(said)} is no time in ISO 8601") from None
     if found.tzinfo is None:
         raise cells.error("voted_at", f"{quoted(said)} has no time zone")
-    return found
+    return Vote(rubric_id, on, value, rater, found, comment)

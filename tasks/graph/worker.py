@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tasks.contracts.settings.graph import Graphs
 from tasks.graph.annotator import Annotator
 from tasks.graph.packs import AnsweredPack, RubricPack, SentGraphAssignment, answered_pack
+from tasks.graph.rows import rubric_subjects
 from tasks.graph.subject import GraphSubject
-from tasks.graph.tables import rubric_subjects
 from tasks.llm.backend import Backend
 from tasks.llm.budget import Budgeted
 from tasks.llm.reply_store import Replies

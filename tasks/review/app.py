@@ -19,10 +19,10 @@ from tasks.contracts.errors import StoreError, UserError
 from tasks.contracts.schema import Frozen
 from tasks.review.access import Access, reviewer_name
 from tasks.review.board import Board
-from tasks.review.desk import Desk, Levels, Sent
 from tasks.review.ledger import Ledger
 from tasks.review.predicted import Follow
 from tasks.review.reviews import NotAllowed
+from tasks.review.view import Desk, Levels, Sent
 from tasks.web.guard import Guard, RefusedRequest, body_of
 from tasks.web.server import remember
 

@@ -76,7 +76,15 @@ def read_export(path: Path, study: str, questions: Iterable[ReviewQuestion]) -> 
     """
     cases = cases_of(questions)
     acts: list[Act] = []
-    for row, task in enumerate(_exported(path), 1):
+    try:
+        tasks = json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is not JSON: {getattr(error, 'msg', error)}", file=path) from error
+    if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
+        raise InputError("is not a list of tasks, as Label Studio exports them", file=path)
+    for row, task in enumerate(tasks, 1):
         place = _TaskPlace(path, row)
         meta, annotations = task.get("meta"), task.get("annotations")
         if not isinstance(annotations, list):
@@ -87,7 +95,10 @@ def read_export(path: Path, study: str, questions: Iterable[ReviewQuestion]) -> 
         if of_case is None:
             raise place.error("meta", f"{quoted(meta.get('response_id'))} is not asked about")
         blind = False if task.get("predictions") else None
-        for annotation in sorted(_submitted(place, annotations), key=_changed):
+        if not all(isinstance(annotation, dict) for annotation in annotations):
+            raise place.error("annotations", "is not a list of objects")
+        submitted = [annotation for annotation in annotations if not annotation.get("was_cancelled")]
+        for annotation in sorted(submitted, key=_changed):
             answers = _answers(place, annotation, of_case, meta["digests"])
             origin = (str(annotation.get("id")), _changed(annotation))
             acts += acts_of(study, _rater(place, annotation), answers, blind=blind, origin=origin)
@@ -156,24 +167,6 @@ def _case_questions(
     if not isinstance(response, str) or kind not in ("label", "score"):
         return None
     return cases.get((response, kind))
-
-
-def _exported(path: Path) -> list[dict[str, Any]]:
-    try:
-        tasks = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"is not JSON: {getattr(error, 'msg', error)}", file=path) from error
-    if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
-        raise InputError("is not a list of tasks, as Label Studio exports them", file=path)
-    return tasks
-
-
-def _submitted(place: _TaskPlace, annotations: Sequence[Any]) -> list[dict[str, Any]]:
-    if not all(isinstance(annotation, dict) for annotation in annotations):
-        raise place.error("annotations", "is not a list of objects")
-    return [annotation for annotation in annotations if not annotation.get("was_cancelled")]
 
 
 def _changed(annotation: Mapping[str, Any]) -> str:

@@ -1,4 +1,9 @@
-"""The ledger of people's acts: one SQLite file that outlives runs and only ever grows."""
+"""The ledger of people's acts: one SQLite file that outlives runs and only ever grows.
+
+The file of the ledger: its schema, which refuses every change.
+
+What people have said of a study, as the ledger of its warehouse holds it.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +15,39 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tasks.contracts.errors import ContractError, StoreError
-from tasks.review.ledger_file import FORMAT
-from tasks.store.sqlite_file import SqliteFile
+from tasks.store.digest import digest_of
+from tasks.store.marker import mirrored_by
+from tasks.store.sqlite_file import Format, SqliteFile
+
+FORMAT = Format(
+    name="ledger of votes",
+    mark=0x564F5445,
+    table="acts",
+    schema=(
+        """CREATE TABLE IF NOT EXISTS acts(
+    number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, act_id TEXT NOT NULL UNIQUE, study TEXT NOT NULL,
+    kind TEXT NOT NULL, subject_kind TEXT NOT NULL, response_id TEXT NOT NULL, criterion_id TEXT, value TEXT,
+    rater_id TEXT NOT NULL, comment TEXT, blind INTEGER, undoes TEXT, digest TEXT NOT NULL,
+    seal TEXT)""",
+        "CREATE INDEX IF NOT EXISTS acts_of_study ON acts(study, number)",
+        *(
+            f"CREATE TRIGGER IF NOT EXISTS no_{verb} BEFORE {verb} ON acts "
+            "BEGIN SELECT RAISE(ABORT, 'acts are only ever added'); END"
+            for verb in ("update", "delete")
+        ),
+        # INSERT OR REPLACE would take the old row out without asking the trigger on deletion.
+        "CREATE TRIGGER IF NOT EXISTS no_replace BEFORE INSERT ON acts "
+        "WHEN EXISTS (SELECT 1 FROM acts WHERE act_id = NEW.act_id OR number = NEW.number) "
+        "BEGIN SELECT RAISE(ABORT, 'acts are only ever added'); END",
+    ),
+    synchronous="FULL",
+    row="act",
+    spoilt="bring back a copy of the file",
+)
+
 
 CANNOT_BE_JUDGED = "x"
 """The vote that a case cannot be judged."""
@@ -164,7 +197,14 @@ def _rules(act: Act) -> Iterator[tuple[str, bool]]:
         "on a label names its concept, one on a score none",
         (act.criterion_id is not None) == (act.subject_kind == "label"),
     )
-    yield "says neither a level or score nor 'x'", act.value is not None and _is_value(act.subject_kind, act.value)
+    yield (
+        "says neither a level or score nor 'x'",
+        act.value is not None
+        and (
+            act.value == CANNOT_BE_JUDGED
+            or bool((_LEVEL if act.subject_kind == "label" else _SCORE).fullmatch(act.value))
+        ),
+    )
     yield "that says something has the digest of what it is about", bool(act.digest)
     yield (
         "that adjudicates records the discussion in its comment",
@@ -182,10 +222,6 @@ def _is_uuid(text: str) -> bool:
         return str(uuid.UUID(text)) == text
     except ValueError:
         return False
-
-
-def _is_value(kind: str, value: str) -> bool:
-    return value == CANNOT_BE_JUDGED or bool((_LEVEL if kind == "label" else _SCORE).fullmatch(value))
 
 
 def _cells(act: Act) -> tuple[Any, ...]:
@@ -210,3 +246,38 @@ def _stored(row: tuple[Any, ...], sealed: bool = False) -> Stored:
         return Stored(**content, number=number, stored_at=_EPOCH + time * _MICROSECOND)
     except ContractError as error:
         raise ValueError(f"row {number}: {error}") from error
+
+
+LEDGER = "votes.sqlite"
+
+
+class Spoken(NamedTuple):
+    """What people have said of a study up to a moment."""
+
+    until: int
+    """Number of the last act; 0 for none."""
+    digest: str
+    """SHA-256 of the acts."""
+
+
+def ledger_file(house: Path) -> Path:
+    """Where votes are written; StoreError for a warehouse in a bucket."""
+    if bucket := mirrored_by(house):
+        rule = "votes are kept in a SQLite file, which an object store cannot hold"
+        raise StoreError(f"{bucket.url}: {rule}; review a study whose warehouse is a folder")
+    return house / LEDGER
+
+
+def spoken(house: Path, study: str) -> Spoken:
+    """What people have said of a study until now, in a warehouse that may not be there yet."""
+    acts = acts_of(house, study)
+    content = [[act.act_id, act.kind, act.value, act.comment, act.digest, act.undoes] for act in acts]
+    return Spoken(max((act.number for act in acts), default=0), digest_of(content))
+
+
+def acts_of(house: Path, study: str) -> list[Stored]:
+    """The acts on a study in their order; none where nobody has said anything."""
+    if not (house / LEDGER).exists():
+        return []
+    with Ledger(house / LEDGER) as ledger:
+        return ledger.acts(study)

@@ -50,7 +50,9 @@ def label_queue(
     distance; of all others, a share `plan.audit` is drawn by a hash of the seed and the response's id, which does not
     depend on who else is there. `plan.most` keeps the first so many, of which the audit gets its share.
     """
-    evidence = _Evidence(cells, annotators, plan, _shares(cells, human_share))
+    evidence = _Evidence(
+        cells, annotators, plan, np.array([human_share.get(response, np.nan) for response in cells.responses], float)
+    )
     doubtful: Bools = np.any(list(evidence.reasons.values()), axis=0)
     queued = np.flatnonzero(doubtful)
     drawn = _audit([cells.responses[i] for i in np.flatnonzero(~doubtful)], plan)
@@ -251,7 +253,3 @@ def _audit(responses: Sequence[str], plan: Doubt) -> list[str]:
     number = {name: hashlib.sha256(f"{plan.seed}:{name}".encode()).digest()[:8] for name in responses}
     drawn = [name for name in responses if int.from_bytes(number[name], "big") < plan.audit * 2**64]
     return sorted(drawn, key=number.__getitem__)
-
-
-def _shares(cells: Cells, human_share: Mapping[str, float]) -> Floats:
-    return np.array([human_share.get(response, np.nan) for response in cells.responses], float)

@@ -149,26 +149,23 @@ def _history(
     of_annotators = np.repeat(np.arange(count), len(annotators))
     of_people = np.array([cell_of[subject_of(act)] for act in acts], np.int64)
     cell = np.concatenate([of_annotators, of_people])
-    first, second = _annotator_steps(count, annotators), _act_steps(acts)
-    step = schema(Labels).field("history").type.value_type
-    arrays = [pa.concat_arrays([first[field.name], second[field.name]]) for field in step]
-    steps = pa.StructArray.from_arrays(arrays, fields=list(step))
-    order = np.argsort(cell, kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=count))])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), steps.take(pa.array(order)))
-
-
-def _annotator_steps(count: int, annotators: Sequence[CellLabels]) -> dict[str, pa.Array]:
-    """The columns of the annotators' steps for `count` cells, cell by cell."""
+    # The columns of the annotators' steps for `count` cells, cell by cell.
     levels: Ints = np.stack([annotator.level for annotator in annotators], axis=1).ravel()
     silent = pa.nulls(len(levels), pa.string())
-    return {
+    annotator_steps = {
         "who": _texts([annotator.rater_id for annotator in annotators] * count),
         "kind": pa.repeat("annotator", len(levels)),
         "level": pa.array(levels, mask=levels == NO_LEVEL),
         "at": silent,
         "comment": silent,
     }
+    first, second = annotator_steps, _act_steps(acts)
+    step = schema(Labels).field("history").type.value_type
+    arrays = [pa.concat_arrays([first[field.name], second[field.name]]) for field in step]
+    steps = pa.StructArray.from_arrays(arrays, fields=list(step))
+    order = np.argsort(cell, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=count))])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), steps.take(pa.array(order)))
 
 
 def _act_steps(acts: Sequence[Stored]) -> dict[str, pa.Array]:

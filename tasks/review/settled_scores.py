@@ -19,9 +19,8 @@ from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.people import ScoreSettled, Settled, SettledScores
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.review.board import score_texts
-from tasks.review.ledger import Stored
+from tasks.review.ledger import Stored, acts_of
 from tasks.review.settle import SettledOutcome, outcomes, value_of
-from tasks.review.stored_acts import acts_of
 from tasks.review.subject import Standing, Subject, digest, standing
 from tasks.review.tables import rubrics
 from tasks.stats.target import FAIR
@@ -57,8 +56,23 @@ def keep_settled_scores(run: Run, study: str) -> int:
         return 0
     acts = acts_of(run.warehouse.root, study)
     texts, scales, bundles = _subjects(run, {act.response_id for act in acts})
-    counted = standing(acts, _digests(texts, scales, bundles))
-    _refuse_off_scale(counted, scales)
+    # What an act must have been about to count
+    digests: dict[Subject, str] = {}
+    for name, text in texts.items():
+        digests[name, None] = digest(text, "", score_texts(scales[name]))
+        for criterion in bundles[name].criteria:
+            digests[name, criterion.id] = digest(text, criterion.text, criterion.levels)
+    counted = standing(acts, digests)
+    # ContractError for a vote on a score that its scale does not have.
+    for act in (*counted.votes, *counted.adjudications):
+        score = value_of(act)
+        if act.criterion_id is not None or score is None:
+            continue
+        scale = scales[act.response_id]
+        steps = (score - scale.min) / scale.step
+        if not -TOLERANCE <= steps <= scale.levels - 1 + TOLERANCE or abs(steps - round(steps)) > TOLERANCE:
+            rule = f"says {act.value} of response {act.response_id}, which is no score of its scale"
+            raise ContractError(f"the vote of {act.rater_id} {rule}")
     rows = settled_scores(_spoken_scores(run, counted))
     if rows or run.done(STAGE, "all"):
         _commit(run, rows)
@@ -72,13 +86,21 @@ def settled_scores(answers: Iterable[SpokenScore]) -> list[dict[str, Any]]:
 
 def _row(answer: SpokenScore) -> dict[str, Any]:
     score, settled_by = _settled(answer)
+    # The steps to the last score: who gave it, as what, when and why.
+    machine = answer.prediction
+    reason = ROUTE_REASONS.get(machine["route_reason"])
+    steps = [_step(machine["rater_id"], "machine", machine["score"], comment=reason)]
+    steps += [_step(grading["rater_id"], "data", grading["score"]) for grading in answer.gradings]
+    for act in answer.acts:
+        kind = "vote" if act.kind == "vote" else "adjudication"
+        steps.append(_step(act.rater_id, kind, value_of(act), act.stored_at.isoformat(), act.comment))
     return {
         "response_id": answer.response_id,
         "score": score,
         "settled_by": settled_by,
         "levels": dict(answer.levels),
         "note": answer.note,
-        "history": _history(answer),
+        "history": steps,
     }
 
 
@@ -92,18 +114,6 @@ def _settled(answer: SpokenScore) -> tuple[float | None, ScoreSettled | Settled 
     return (in_data.pop(), "in_data") if len(in_data) == 1 else (None, "data_differ")
 
 
-def _history(answer: SpokenScore) -> list[dict[str, Any]]:
-    """The steps to the last score: who gave it, as what, when and why."""
-    machine = answer.prediction
-    reason = ROUTE_REASONS.get(machine["route_reason"])
-    steps = [_step(machine["rater_id"], "machine", machine["score"], comment=reason)]
-    steps += [_step(grading["rater_id"], "data", grading["score"]) for grading in answer.gradings]
-    for act in answer.acts:
-        kind = "vote" if act.kind == "vote" else "adjudication"
-        steps.append(_step(act.rater_id, kind, value_of(act), act.stored_at.isoformat(), act.comment))
-    return steps
-
-
 def _step(
     rater_id: str, kind: str, score: float | None, time: str | None = None, comment: str | None = None
 ) -> dict[str, Any]:
@@ -113,7 +123,15 @@ def _step(
 def _spoken_scores(run: Run, counted: Standing) -> Iterable[SpokenScore]:
     """The answers that people said something of, in the order of their ids."""
     people = run.read(run.ref(Gradings, "ingest"), ["response_id", "rater_id", "rater_kind", "score"])
-    in_data = _by_response(_resolved(people).to_pylist())
+    # Scores of rater kind 'adjudication': persons had settled on them before the data came here. The fair score is an
+    # estimate of ours, and nobody's decision.
+    adjudicated = pc.and_(pc.equal(people["rater_kind"], "adjudication"), pc.is_valid(people["score"]))
+    settled = people.filter(pc.and_(adjudicated, pc.not_equal(people["rater_id"], FAIR)))
+    resolved = settled.sort_by([("response_id", "ascending"), ("rater_id", "ascending")])
+    rows = resolved.to_pylist()
+    in_data: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        in_data.setdefault(row["response_id"], []).append(row)
     notes = {note.response_id: note.comment for note in counted.notes}
     acts = _score_acts(counted)
     results = outcomes(counted)
@@ -134,14 +152,6 @@ def _spoken_scores(run: Run, counted: Standing) -> Iterable[SpokenScore]:
         )
 
 
-def _resolved(people: pa.Table) -> pa.Table:
-    """Scores of rater kind 'adjudication': persons had settled on them before the data came here. The fair score is an
-    estimate of ours, and nobody's decision."""
-    adjudicated = pc.and_(pc.equal(people["rater_kind"], "adjudication"), pc.is_valid(people["score"]))
-    settled = people.filter(pc.and_(adjudicated, pc.not_equal(people["rater_id"], FAIR)))
-    return settled.sort_by([("response_id", "ascending"), ("rater_id", "ascending")])
-
-
 def _levels(results: Mapping[Subject, SettledOutcome]) -> dict[str, dict[str, int]]:
     """Answer → criterion → the level that people settled on."""
     levels: dict[str, dict[str, int]] = {}
@@ -160,13 +170,6 @@ def _score_acts(counted: Standing) -> dict[str, list[Stored]]:
     return acts
 
 
-def _by_response(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(row["response_id"], []).append(row)
-    return groups
-
-
 def _subjects(run: Run, names: set[str]) -> tuple[dict[str, str], dict[str, Scale], dict[str, Bundle]]:
     """Text, scale and bundle of each answer that somebody spoke of and the run holds."""
     responses = run.ref(Responses, "ingest")
@@ -176,31 +179,6 @@ def _subjects(run: Run, names: set[str]) -> tuple[dict[str, str], dict[str, Scal
     texts = {row["response_id"]: row["text"] for row in rows}
     bundles = {name: locked[rubric_of[name]] for name in texts}
     return texts, {name: bundle.scale for name, bundle in bundles.items()}, bundles
-
-
-def _digests(
-    texts: Mapping[str, str], scales: Mapping[str, Scale], bundles: Mapping[str, Bundle]
-) -> dict[Subject, str]:
-    """What an act must have been about to count."""
-    digests: dict[Subject, str] = {}
-    for name, text in texts.items():
-        digests[name, None] = digest(text, "", score_texts(scales[name]))
-        for criterion in bundles[name].criteria:
-            digests[name, criterion.id] = digest(text, criterion.text, criterion.levels)
-    return digests
-
-
-def _refuse_off_scale(counted: Standing, scales: Mapping[str, Scale]) -> None:
-    """ContractError for a vote on a score that its scale does not have."""
-    for act in (*counted.votes, *counted.adjudications):
-        score = value_of(act)
-        if act.criterion_id is not None or score is None:
-            continue
-        scale = scales[act.response_id]
-        steps = (score - scale.min) / scale.step
-        if not -TOLERANCE <= steps <= scale.levels - 1 + TOLERANCE or abs(steps - round(steps)) > TOLERANCE:
-            rule = f"says {act.value} of response {act.response_id}, which is no score of its scale"
-            raise ContractError(f"the vote of {act.rater_id} {rule}")
 
 
 def _commit(run: Run, rows: list[dict[str, Any]]) -> None:

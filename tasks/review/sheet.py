@@ -48,7 +48,17 @@ def as_csv(questions: Iterable[ReviewQuestion]) -> bytes:
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
     writer.writerow(COLUMNS)
     for question in questions:
-        cells = _cells(question)
+        # Column → cell of a question's row
+        cells = {
+            "rank": str(question.rank),
+            "response_id": _id_cell(question.response_id),
+            "criterion_id": _id_cell(question.criterion_id or ""),
+            "question": _text_cell(question.question),
+            "response": _text_cell(question.response),
+            "concept": _text_cell(question.concept or "Score"),
+            "levels": _text_cell("\n".join(question.choices.values())),
+            "digest": question.digest,
+        }
         writer.writerow([cells.get(name, "") for name in COLUMNS])
     return b"\xef\xbb\xbf" + text.getvalue().encode(errors="replace")
 
@@ -86,20 +96,6 @@ def read_sheet(path: Path, study: str, questions: Iterable[ReviewQuestion], rate
     for (rater, _), answers in filled.items():
         acts += acts_of(study, rater, answers, blind=True)
     return acts
-
-
-def _cells(question: ReviewQuestion) -> dict[str, str]:
-    """Column → cell of a question's row."""
-    return {
-        "rank": str(question.rank),
-        "response_id": _id_cell(question.response_id),
-        "criterion_id": _id_cell(question.criterion_id or ""),
-        "question": _text_cell(question.question),
-        "response": _text_cell(question.response),
-        "concept": _text_cell(question.concept or "Score"),
-        "levels": _text_cell("\n".join(question.choices.values())),
-        "digest": question.digest,
-    }
 
 
 def _text_cell(text: str) -> str:

@@ -9,9 +9,9 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.people import Labels, Queue, Votes
 from tasks.monitor.runs import task
+from tasks.review.ledger import Spoken, acts_of
 from tasks.review.queue import label_queue
 from tasks.review.settle import settle, vote_rows
-from tasks.review.stored_acts import Spoken, acts_of
 from tasks.review.subject import standing
 from tasks.review.tables import all_cells, annotator_labels, current_digests, human_shares, rubrics
 from tasks.store.naming import named

@@ -113,7 +113,8 @@ def _case(
     queued: Mapping[str, Any], answer: Mapping[str, Any], sheets: Mapping[str, Any], rubric_of: Mapping[str, str]
 ) -> QueuedCase:
     item = sheets[answer["item_id"]]
-    student = _student(answer) if queued["subject_kind"] == "score" else None
+    # The student's name, else their id. Who labels concepts is not to know them.
+    student = ((answer.get(_NAME) or "").strip() or answer["author_id"]) if queued["subject_kind"] == "score" else None
     return QueuedCase(
         response_id=queued["response_id"],
         subject_kind=queued["subject_kind"],
@@ -129,32 +130,24 @@ def _case(
     )
 
 
-def _student(answer: Mapping[str, Any]) -> str | None:
-    """The student's name, else their id. Who labels concepts is not to know them."""
-    return (answer.get(_NAME) or "").strip() or answer["author_id"]
-
-
 def _machine_labels(run: Run, name: str, ref: TableRef, mine: ds.Expression) -> Iterator[tuple[Subject, MachineLabel]]:
     """What a machine says: levels with their evidence."""
     for row in run.read(ref, where=mine).to_pylist():
         if not row["sample"]:
-            yield (row["response_id"], row["criterion_id"]), _machine_label(name, row)
-
-
-def _machine_label(rater: str, row: Mapping[str, Any]) -> MachineLabel:
-    """A row of `judgments`."""
-    level, likely = row["decision"], row["level_probabilities"]
-    has_probability = likely and level is not None and level < len(likely)
-    quotes = [Quote(quote["quote"], quote["status"], quote["start"], quote["end"]) for quote in row["evidence"]]
-    return MachineLabel(
-        rater=rater,
-        level=level,
-        probability=likely[level] if has_probability else None,
-        quotes=tuple(quotes),
-        reason=row["unscored_reason"],
-        stated=row["stated"],
-        action=row["action"],
-    )
+            # A row of `judgments`
+            level, likely = row["decision"], row["level_probabilities"]
+            has_probability = likely and level is not None and level < len(likely)
+            quotes = [Quote(quote["quote"], quote["status"], quote["start"], quote["end"]) for quote in row["evidence"]]
+            machine_label = MachineLabel(
+                rater=name,
+                level=level,
+                probability=likely[level] if has_probability else None,
+                quotes=tuple(quotes),
+                reason=row["unscored_reason"],
+                stated=row["stated"],
+                action=row["action"],
+            )
+            yield (row["response_id"], row["criterion_id"]), machine_label
 
 
 def _grader(taught: Run, mine: ds.Expression) -> tuple[GraderHead | None, dict[str, dict[str, float]]]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tasks.contracts.settings.reward import Aggregation, Inference
 from tasks.reward.exact import exact_marginals
 from tasks.reward.wire import Batch, Shorts, Wired
-from tasks.stats.arrays import Bools, Floats, Ints
+from tasks.stats.arrays import Floats, Ints
 
 Unsigned = NDArray[np.uint32]
 RULES: tuple[Aggregation, ...] = ("flat", "hard_verdict", "hard_local", "hard_propagated", "gear")
@@ -83,7 +83,9 @@ def aggregate(
 
     marginal, reward = swept_with(0.0 if unscored == "zero" else np.nan)
     if unscored == "zero" and not all_scored:
-        reward = np.where(_is_silent(batch), np.nan, reward)
+        # (n,) whether a response has no scored criterion at all
+        before = np.concatenate([[0], np.cumsum(batch.scored)])
+        reward = np.where(np.asarray(np.diff(before[batch.start]) == 0), np.nan, reward)
     low = high = np.full_like(reward, np.nan)
     if unscored == "bounds" and np.isnan(reward).any():
         least, most = swept_with(0.0)[0], swept_with(1.0)[0]
@@ -91,12 +93,6 @@ def aggregate(
         low = np.where(np.isnan(reward), worth(least, credit) + worth(most, cost), np.nan)
         high = np.where(np.isnan(reward), worth(most, credit) + worth(least, cost), np.nan)
     return Aggregated(reward, low, high, marginal)
-
-
-def _is_silent(batch: Batch) -> Bools:
-    """(n,) whether a response has no scored criterion at all."""
-    before = np.concatenate([[0], np.cumsum(batch.scored)])
-    return np.asarray(np.diff(before[batch.start]) == 0)
 
 
 class _Stack(NamedTuple):

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from scipy.stats import rankdata
 
 from tasks.contracts.settings.reward import Aggregation, Inference, Reward
-from tasks.reward.ablate import random_graph, shared_factor, untyped
 from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.figures import (
     Record,
@@ -24,6 +23,7 @@ from tasks.reward.figures import (
     record,
     reward_figures,
 )
+from tasks.reward.gain import random_graph, shared_factor, untyped
 from tasks.reward.leakage import diagnose
 from tasks.reward.local import Locals
 from tasks.reward.wire import Wired
@@ -89,7 +89,11 @@ def against(
             if not len(both):
                 continue
             missing = len(score) - len(both)
-            correlated = _spearman(judged, reward, score, both, settings)
+            # Pearson's correlation of the ranks, with ranks taken once for all draws.
+            middle = (len(both) + 1) / 2
+            a = rankdata(reward[both]) - middle
+            b = rankdata(score[both]) - middle
+            correlated = Resampling.plan(judged, settings).figure(correlation, both, correlation_terms(a, b))
             records.append(record(f"spearman: {rater}", name, correlated, len(both), missing))
             if name == "flat" and theirs["rater_kind"][0].as_py() == "replayed":
                 gap = float(np.abs(reward - score)[both].max())
@@ -112,11 +116,3 @@ def _inference(judged: Locals, settings: Reward, unscored: Unscored) -> list[Rec
     exact = aggregate(on_small_graphs.batch, "gear", inference="exact", unscored=unscored)
     note = f"graphs of at most {SMALL} criteria"
     return [_noted(row, note) for row in agreement(on_small_graphs, near, exact, settings)]
-
-
-def _spearman(judged: Locals, reward: Floats, score: Floats, both: np.ndarray, settings: Reward) -> RewardFigure:
-    """Pearson's correlation of the ranks, with ranks taken once for all draws."""
-    middle = (len(both) + 1) / 2
-    a = rankdata(reward[both]) - middle
-    b = rankdata(score[both]) - middle
-    return Resampling.plan(judged, settings).figure(correlation, both, correlation_terms(a, b))

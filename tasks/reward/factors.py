@@ -17,7 +17,7 @@ from tasks.contracts.graph import Graph
 from tasks.contracts.settings.reward import Learn
 from tasks.reward.figures import Record
 from tasks.reward.gain import GainFigure, gains, predict
-from tasks.reward.learn import Learned, learn
+from tasks.reward.learn import learn
 from tasks.reward.local import Locals
 from tasks.reward.wire import Batch, Wired, batch
 from tasks.stats.arrays import Bools, Floats
@@ -105,7 +105,32 @@ def taught(judged: Locals, wired: Mapping[str, Wired], human: HumanScores, plan:
     gained = gains(human.score[held_out], predicted, human.cluster[held_out], human.scale, draws, plan.seed)
     labelled = int((~np.isnan(human.score[held_out])).sum())
     figures = [_record(figure, labelled - figure.n) for figure in gained]
-    return Lesson(_rows(rubrics, learned, plan), figures + _unfitted(learned))
+    # How many rubrics could not be fitted, and why the first could not.
+    without = [rubric for rubric in learned if not rubric.fitted]
+    value = float(len(without))
+    note = f"{without[0].rubric_id}: {without[0].note}" if without else None
+    row = {"metric": "rubrics without learned factors", "aggregation": "learned", "per": "graph", "slice": "all"}
+    unfitted = [row | {"value": value, "low": None, "high": None, "n": len(learned), "unscored": 0, "note": note}]
+    rows = []
+    for graph, of_rubric in zip(rubrics, learned, strict=True):
+        # A row for each edge that has a learned factor
+        edges = zip(graph.edges, graph.relation, graph.retention, strict=True)
+        rows_of_rubric = [
+            {
+                "rubric_id": of_rubric.rubric_id,
+                "parent": edge[0],
+                "child": edge[1],
+                "relation": relation,
+                "retention": of_rubric.factors[edge],
+                "by_relation": float(factor),
+                "n": of_rubric.n,
+                "target": plan.target,
+            }
+            for edge, relation, factor in edges
+            if edge in of_rubric.factors
+        ]
+        rows += rows_of_rubric
+    return Lesson(rows, figures + unfitted)
 
 
 def _part(responses: Batch, wired: list[Wired], chosen: Bools) -> Batch:
@@ -113,32 +138,6 @@ def _part(responses: Batch, wired: list[Wired], chosen: Bools) -> Batch:
     return batch(
         wired, responses.rubric_index[chosen], responses.local[cells], responses.scored[cells], responses.decided[cells]
     )
-
-
-def _rows(wired: list[Wired], learned: list[Learned], plan: Learn) -> list[Record]:
-    rows = []
-    for graph, of_rubric in zip(wired, learned, strict=True):
-        rows += _rows_of_rubric(graph, of_rubric, plan)
-    return rows
-
-
-def _rows_of_rubric(graph: Wired, learned: Learned, plan: Learn) -> list[Record]:
-    """A row for each edge that has a learned factor."""
-    edges = zip(graph.edges, graph.relation, graph.retention, strict=True)
-    return [
-        {
-            "rubric_id": learned.rubric_id,
-            "parent": edge[0],
-            "child": edge[1],
-            "relation": relation,
-            "retention": learned.factors[edge],
-            "by_relation": float(factor),
-            "n": learned.n,
-            "target": plan.target,
-        }
-        for edge, relation, factor in edges
-        if edge in learned.factors
-    ]
 
 
 def _record(figure: GainFigure, left_out: int) -> Record:
@@ -161,15 +160,6 @@ def _record(figure: GainFigure, left_out: int) -> Record:
         "unscored": left_out,
         "note": None if figure.value is not None else "is not defined",
     }
-
-
-def _unfitted(learned: list[Learned]) -> list[Record]:
-    """How many rubrics could not be fitted, and why the first could not."""
-    without = [rubric for rubric in learned if not rubric.fitted]
-    value = float(len(without))
-    note = f"{without[0].rubric_id}: {without[0].note}" if without else None
-    row = {"metric": "rubrics without learned factors", "aggregation": "learned", "per": "graph", "slice": "all"}
-    return [row | {"value": value, "low": None, "high": None, "n": len(learned), "unscored": 0, "note": note}]
 
 
 def human_scores(

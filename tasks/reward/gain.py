@@ -1,22 +1,80 @@
-"""What learned retention factors gain on responses that they were not fitted to."""
+"""What learned retention factors gain on responses that they were not fitted to.
+
+What of a graph makes the difference? Its edges rewired at random, or its relations made one (GEAR, appendix H).
+"""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from tasks.contracts.errors import ContractError
-from tasks.reward.ablate import untyped
 from tasks.reward.learn import Learned, complete, line, rewards_and_slopes
 from tasks.reward.wire import Batch, Wired
 from tasks.stats.agreement import pearson, qwk, rmse, spearman
 from tasks.stats.arrays import Floats
 from tasks.stats.bootstrap import paired_bootstrap
+
+
+def random_graph(wired: Wired, seed: int) -> Wired:
+    """The same rubric with as many edges between random criteria, acyclic, none twice.
+
+    Relations are kept with their retention factors, as often as they occur, and dealt out anew. Criteria are put into a
+    random order and pairs drawn without replacement that go forward in it. Roles are not respected: dependencies become
+    arbitrary. The draw depends on the seed and the rubric_id alone.
+    """
+    rng = np.random.default_rng([seed, *hashlib.sha256(wired.rubric_id.encode()).digest()])
+    k, e = len(wired.criteria), len(wired.parent)
+    shuffled = rng.permutation(k)
+    earlier, later = np.triu_indices(k, 1)
+    drawn = rng.choice(len(earlier), e, replace=False)
+    pairs = zip(shuffled[earlier[drawn]].tolist(), shuffled[later[drawn]].tolist(), strict=True)
+    dealt = dict(zip(pairs, rng.permutation(e).tolist(), strict=True))
+    directed: nx.DiGraph[int] = nx.DiGraph()
+    directed.add_nodes_from(range(k))
+    directed.add_edges_from(dealt)
+    order = list(nx.lexicographical_topological_sort(directed))
+    rank = {place: position for position, place in enumerate(order)}
+    edges = sorted(dealt, key=lambda pair: (rank[pair[1]], rank[pair[0]]))
+    sources = [dealt[pair] for pair in edges]
+    parents = [parent for parent, _ in edges]
+    children = [child for _, child in edges]
+    relations = tuple(wired.relation[source] for source in sources)
+    return replace(
+        wired,
+        graph_id=f"random {seed} of {wired.graph_id}",
+        order=np.array(order, dtype=np.int32),
+        parent=np.array(parents, dtype=np.int32),
+        child=np.array(children, dtype=np.int32),
+        relation=relations,
+        retention=wired.retention[sources],
+    )
+
+
+def shared_factor(wired: Sequence[Wired]) -> float | None:
+    """The mean retention factor of all edges of these graphs; None where there is no edge."""
+    factors = np.concatenate([np.empty(0), *(graph.retention for graph in wired)])
+    return float(factors.mean()) if len(factors) else None
+
+
+def untyped(wired: Sequence[Wired]) -> list[Wired]:
+    """The same graphs with `shared_factor` for every edge. Relations stay as names, for the slices of diagnostics."""
+    factor = shared_factor(wired)
+    if factor is None:
+        return list(wired)
+    return [
+        replace(graph, graph_id=f"untyped of {graph.graph_id}", retention=np.full(len(graph.retention), factor))
+        for graph in wired
+    ]
+
 
 Method = Literal["flat", "typed", "untyped", "learned", "weights"]
 """flat: no dependencies (Eq. 2); typed: the relations' factors; untyped: one factor for all edges; learned: the edges'
@@ -82,7 +140,13 @@ def predict(train: Batch, scores: Floats, learned: list[Learned], test: Batch) -
         for method, factors in of_methods.items():
             intercept, slope = line(rewards_and_slopes(wired, local, factors)[0], y)
             predicted[method][places] = intercept + slope * rewards_and_slopes(wired, unseen, factors)[0]
-        predicted["weights"][places] = _refitted(wired, local, y, unseen)
+        # Scores of unseen responses (m,) by the least-squares weights of the rubric's signs, fitted to local (k, n).
+        signed = local * np.sign(wired.weights)[:, None]
+        middle, level = signed.mean(axis=1), y.mean()
+        weights, _ = nnls((signed - middle[:, None]).T, y - level)
+        predicted["weights"][places] = np.asarray(
+            level + weights @ (unseen * np.sign(wired.weights)[:, None] - middle[:, None])
+        )
     return predicted
 
 
@@ -119,14 +183,6 @@ def gains(
                 figure = replace(figure, low=ends.low, high=ends.high, clusters=ends.clusters)
             figures.append(figure)
     return figures
-
-
-def _refitted(wired: Wired, local: Floats, scores: Floats, unseen: Floats) -> Floats:
-    """Scores of unseen responses (m,) by the least-squares weights of the rubric's signs, fitted to local (k, n)."""
-    signed = local * np.sign(wired.weights)[:, None]
-    middle, level = signed.mean(axis=1), scores.mean()
-    weights, _ = nnls((signed - middle[:, None]).T, scores - level)
-    return np.asarray(level + weights @ (unseen * np.sign(wired.weights)[:, None] - middle[:, None]))
 
 
 def _statistics(scores: Floats, predicted: Floats, scale: tuple[float, float, float]) -> dict[str, float | None]:

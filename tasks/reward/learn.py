@@ -128,18 +128,15 @@ def rewards_and_slopes(wired: Wired, local: Floats, factors: Floats) -> tuple[Fl
     starts = sorted(np.unique(wired.child, return_index=True)[1].tolist())
     for first, end in reversed(list(itertools.pairwise([*starts, len(factors)]))):
         child, parents = wired.child[first], wired.parent[first:end]
-        through = pull[child] * local[child] * _product_of_others(retained[first:end])
+        # Each row's product of all the other rows, (d, n); division would fail where one is 0.
+        rows = retained[first:end]
+        ones = np.ones((1, rows.shape[1]))
+        before = np.cumprod(np.vstack([ones, rows[:-1]]), axis=0)
+        after = np.cumprod(np.vstack([ones, rows[:0:-1]]), axis=0)[::-1]
+        through = pull[child] * local[child] * np.asarray(before * after)
         slopes[first:end] = through * (1 - share[parents])
         pull[parents] += through * (1 - factors[first:end])[:, None]
     return wired.weights @ share / wired.mass, slopes
-
-
-def _product_of_others(rows: Floats) -> Floats:
-    """Each row's product of all the other rows, (d, n); division would fail where one is 0."""
-    ones = np.ones((1, rows.shape[1]))
-    before = np.cumprod(np.vstack([ones, rows[:-1]]), axis=0)
-    after = np.cumprod(np.vstack([ones, rows[:0:-1]]), axis=0)[::-1]
-    return np.asarray(before * after)
 
 
 def _learn_rubric(wired: Wired, local: Floats, scores: Floats, fold: Shorts, folds: int) -> Learned:

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.composite import levels_counted
 from tasks.contracts.errors import ContractError
-from tasks.reward.shares import Worth, refuse, shares, starts, where
-from tasks.reward.top_level import TopLevelCriteria
+from tasks.reward.shares import TopLevelCriteria, Worth, refuse, shares, starts, where
 from tasks.reward.wire import Batch, Shorts, Wired, batch
 from tasks.stats.arrays import Bools, Ints
 from tasks.stats.bootstrap import cluster_codes

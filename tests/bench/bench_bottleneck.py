@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from tasks.bottleneck.backbone import load
-from tasks.bottleneck.losses import denoising_loss, sparsity_loss, task_loss
+from tasks.bottleneck.loop import denoising_loss, sparsity_loss, task_loss
 from tasks.bottleneck.model import ConceptEncoder, LatentHead, expected_levels
 from tasks.bottleneck.states import Cached, States, encode
 from tasks.contracts.grader import Answered

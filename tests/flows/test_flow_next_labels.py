@@ -24,8 +24,7 @@ from tasks.evaluate.task import evaluate
 from tasks.ingest.task import ingest
 from tasks.judge.task import judge
 from tasks.lock.task import lock
-from tasks.review.ledger import Act, Ledger
-from tasks.review.stored_acts import LEDGER
+from tasks.review.ledger import LEDGER, Act, Ledger
 from tasks.store.warehouse import Warehouse
 
 SETTLED = """

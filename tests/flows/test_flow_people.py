@@ -25,7 +25,7 @@ from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.contracts.tables.people import Agreements, Labels, Queue, Votes
 from tasks.llm.request import Reply, Request
-from tasks.review.stored_acts import LEDGER, acts_of
+from tasks.review.ledger import LEDGER, acts_of
 from tasks.store.warehouse import Run, Warehouse
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"

@@ -17,8 +17,7 @@ from tasks.contracts.bundle import Scale
 from tasks.contracts.settings.study import ScoreColumns, Source
 from tasks.ingest.canonical import scored
 from tasks.review.board import Board, QueuedCase
-from tasks.review.ledger import Act, Ledger
-from tasks.review.stored_acts import LEDGER
+from tasks.review.ledger import LEDGER, Act, Ledger
 
 
 def board() -> Board:

@@ -24,7 +24,7 @@ from flows.bottleneck import bottleneck
 from flows.review import board_of
 from tasks.contracts.tables.bottleneck import Trials
 from tasks.contracts.tables.people import Agreements, Labels
-from tasks.review.stored_acts import acts_of
+from tasks.review.ledger import acts_of
 from tasks.store.warehouse import Warehouse
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"

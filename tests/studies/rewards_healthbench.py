@@ -29,9 +29,9 @@ from tasks.graph.subject import GraphSubject
 from tasks.llm.backends.offline import Offline
 from tasks.llm.replies import ReplyStore
 from tasks.report.reward.graphs import statistics
-from tasks.reward.ablate import random_graph, untyped
 from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.figures import Record, agreement, reward_figures
+from tasks.reward.gain import random_graph, untyped
 from tasks.reward.leakage import RELATIONS, diagnose, edge_cases
 from tasks.reward.local import Locals, local_scores
 from tasks.reward.wire import Wired, batch, wire

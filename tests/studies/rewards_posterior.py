@@ -18,7 +18,7 @@ from scipy.stats import spearmanr
 from tasks.reward.aggregate import aggregate
 from tasks.reward.exact import exact_marginals
 from tasks.reward.learn import _fit, folds_of, learn, line, rewards_and_slopes
-from tasks.reward.variance import reward_variances
+from tasks.reward.rows import reward_variances
 from tasks.reward.wire import Wired, batch
 from tasks.stats.bootstrap import paired_bootstrap
 

@@ -17,8 +17,21 @@ from typing import Any, NamedTuple
 import torch
 
 from tasks.contracts.bundle import Bundle, Protocol
-from tasks.edit.laboratory.marking import CAREFUL, IMPERFECT, Habits, Trace, checklist, judged, reasoned, summed, trace
-from tasks.edit.laboratory.world import StudentAnswer, WorldQuestion, answer, question
+from tasks.edit.laboratory.world import (
+    CAREFUL,
+    IMPERFECT,
+    Habits,
+    StudentAnswer,
+    Trace,
+    WorldQuestion,
+    answer,
+    checklist,
+    judged,
+    question,
+    reasoned,
+    summed,
+    trace,
+)
 from tasks.edit.prompt import MASK, Prompts
 from tasks.edit.rollout import Sample
 from tasks.edit.scheme import printed

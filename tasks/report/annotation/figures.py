@@ -1,8 +1,12 @@
-"""Agreement on concepts as people read it: by raters, before and after people were asked."""
+"""Agreement on concepts as people read it: by raters, before and after people were asked.
+
+What the report of annotation is made from.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -44,14 +48,11 @@ class AgreementFigures:
         row = self.row(raters, phase, criterion, metric)
         if not row:
             return Cell(None)
-        responses = self._responses(raters, phase, criterion, metric)
-        return Cell(row["value"], row["low"], row["high"], digits=2, ends="interval", clusters=responses)
-
-    def _responses(self, raters: str, phase: Phase, criterion: str, metric: str) -> int:
-        """Responses that the interval resamples: of all concepts those of the concept with most labels."""
+        # Responses that the interval resamples: of all concepts those of the concept with most labels.
         concepts = [name for name in self.concepts if name != ALL] if criterion == ALL else [criterion]
         rows = (self.row(raters, phase, name, metric) for name in concepts)
-        return max((row["n"] for row in rows if row), default=0)
+        responses = max((row["n"] for row in rows if row), default=0)
+        return Cell(row["value"], row["low"], row["high"], digits=2, ends="interval", clusters=responses)
 
     def cautions(self) -> Iterator[str]:
         """What to know of the numbers whose intervals are marked."""
@@ -135,3 +136,20 @@ def summary_rows(agreements: pa.Table, names: Mapping[str, str]) -> list[tuple[s
             numbers = [str(agreement.cell(raters, phase, criterion, metric)) for metric in AGREEMENT_METRICS]
             rows.append((raters, phase, concept, *numbers, str(agreement.labels(raters, phase, criterion))))
     return rows
+
+
+@dataclass(frozen=True)
+class AnnotationView:
+    """Arrow tables with the columns of tasks/contracts/tables/people.py; any of them may be empty."""
+
+    study: str
+    run_id: str
+    names: Mapping[str, str]
+    """Criterion id → what people read, of every concept in the bundle's order."""
+    agreements: pa.Table
+    labels: pa.Table
+    queue: pa.Table
+    votes: pa.Table
+    constructions: pa.Table
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What else was counted, in words → how many: shown as it is."""

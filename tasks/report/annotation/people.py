@@ -1,17 +1,24 @@
-"""What people were asked and what they said: the queue, what settled the labels, and each person's votes."""
+"""What people were asked and what they said: the queue, what settled the labels, and each person's votes.
+
+Agreement as SVG: a row for each concept with its interval; before people were asked a square, afterwards a disc.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from markupsafe import Markup
 
-from tasks.contracts.tables.people import DOUBTS, SETTLED
-from tasks.display import say
+from tasks.contracts.tables.people import DOUBTS, SETTLED, Phase
+from tasks.display import draw, say
+from tasks.display.axis import axis
+from tasks.display.bars import LABELS, middle, rows
 from tasks.display.table import Cell, Cells, Table, count
+from tasks.stats.estimate import Estimate
 
 BY_PEOPLE = ("one_vote", "agreed_votes", "majority", "discussion")
 DIFFERED, AGREED, AUDITED = "the annotators differed", "they agreed", "they agreed, audited cases alone"
@@ -130,3 +137,26 @@ def _progress(rater: str, rater_votes: pd.DataFrame) -> Cells:
 
 def _shares(counted: Mapping[str, int], every: int) -> tuple[Cells, ...]:
     return tuple((words, count(n), Cell(100 * n / every, digits=1)) for words, n in counted.items() if n)
+
+
+RIGHT = 90.0
+"""Per cent of the width where the axis ends; figures stand right of it."""
+
+
+def spans(title: str, phase: Phase, concepts: Mapping[str, Estimate], within: Iterable[float]) -> Markup:
+    """One row for each concept, at least one. within: values that the axis holds, so that charts can be compared."""
+    on = axis(within, most=4, left=LABELS, right=RIGHT)
+    height, marks = rows(on, [(concept, _number(estimate)) for concept, estimate in concepts.items()])
+    for index, estimate in enumerate(concepts.values()):
+        y = middle(index)
+        if estimate.low is not None and estimate.high is not None:
+            marks.append(draw.line(on.x(estimate.low), y, on.x(estimate.high), y, "gl" if phase == "before" else "ml"))
+        if estimate.value is not None:
+            x = on.x(estimate.value)
+            marks.append(draw.square(x, y) if phase == "before" else draw.circle(x, y, 4.5, "mf"))
+    words = "; ".join(f"{concept} {_number(estimate)}" for concept, estimate in concepts.items())
+    return draw.svg(height, marks, f"{title}: {words}")
+
+
+def _number(estimate: Estimate) -> str:
+    return say.NOT_KNOWN if estimate.value is None else say.number(estimate.value)

@@ -15,9 +15,8 @@ from tasks.display import say
 from tasks.display.table import Table
 from tasks.monitor.runs import task
 from tasks.report.annotation.figures import HEADER as AGREEMENT
-from tasks.report.annotation.figures import AgreementFigures, agreement_title
+from tasks.report.annotation.figures import AgreementFigures, AnnotationView, agreement_title
 from tasks.report.annotation.figures import summary_rows as agreement_rows
-from tasks.report.annotation.inputs import AnnotationView
 from tasks.report.annotation.view import page as annotation_page
 from tasks.report.task import tell
 from tasks.store.recorded import read_manifest

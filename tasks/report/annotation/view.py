@@ -11,9 +11,18 @@ from tasks.display.page import rendered
 from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Cell, Cells, Table
 from tasks.report.annotation import people
-from tasks.report.annotation.charts import spans
-from tasks.report.annotation.figures import ALL, ALPHA, KAPPA, MOST, AgreementFigures, pair_title, sentence, table
-from tasks.report.annotation.inputs import AnnotationView
+from tasks.report.annotation.figures import (
+    ALL,
+    ALPHA,
+    KAPPA,
+    MOST,
+    AgreementFigures,
+    AnnotationView,
+    pair_title,
+    sentence,
+    table,
+)
+from tasks.report.annotation.people import spans
 
 
 def page(view: AnnotationView) -> str:

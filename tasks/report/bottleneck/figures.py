@@ -1,15 +1,19 @@
-"""Trained graders as people read them: side by side over seeds, by concept, and the takeaway in a sentence."""
+"""Trained graders as people read them: side by side over seeds, by concept, and the takeaway in a sentence.
+
+What the report of graders is made from.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from tasks.contracts.settings.bottleneck import METHODS
+from tasks.contracts.settings.bottleneck import METHODS, Bottleneck
 from tasks.contracts.tables.bottleneck import ORDERS
 from tasks.display import say
 from tasks.display.table import Cell, Cells, Table, count
@@ -245,3 +249,22 @@ def questions_table(graders: Graders) -> Table:
             rows.append((words, *cells, say.visible(note)))
     header = ("Order", "mean over budgets", "share of the questions for 90% of the gain", "first seed")
     return Table("asked", "Questions asked one at a time over the whole set, the weightiest first", header, tuple(rows))
+
+
+@dataclass(frozen=True)
+class BottleneckView:
+    """What the report is made from: Arrow tables with the columns of tasks/contracts/tables/bottleneck.py."""
+
+    study: str
+    run_id: str
+    settings: Bottleneck
+    names: Mapping[str, str]
+    """Criterion id → what people read, of every concept in the bundle's order."""
+    trials: pa.Table
+    models: pa.Table
+    interventions: pa.Table
+    links: pa.Table
+    """Table `concept_links`."""
+    traces: pa.Table
+    texts: Mapping[str, str]
+    """response_id → text, at least of the responses that `needs_texts` names."""

@@ -16,8 +16,8 @@ from tasks.display import say
 from tasks.display.table import Table
 from tasks.monitor.runs import task
 from tasks.report.bottleneck.figures import HEADER as GRADERS
+from tasks.report.bottleneck.figures import BottleneckView
 from tasks.report.bottleneck.figures import summary_rows as grader_rows
-from tasks.report.bottleneck.inputs import BottleneckView
 from tasks.report.bottleneck.view import needs_texts as traced_responses
 from tasks.report.bottleneck.view import page as grader_page
 from tasks.report.bottleneck.view import trace_pages

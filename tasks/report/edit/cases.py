@@ -13,7 +13,7 @@ from tasks.display import say
 from tasks.display.section import Drawing
 from tasks.display.table import Cell, Cells, Table
 from tasks.report.edit.charts import Belief, beliefs
-from tasks.report.edit.inputs import EditView, Key
+from tasks.report.edit.figures import EditView, Key
 
 MENDED, LOST = 3, 1
 """Rollouts shown: of those that were mended, and of those whose revision came to nothing."""
@@ -95,7 +95,7 @@ def _rows(step: Record, text: str, revision: Record) -> Iterator[Cells]:
     values = ("expected", "change", "grounding_scheme", "grounding_answer", "prefix_residual")
     fate = FATES.get(step["fate"], "not looked at")
     words = _shown(text[step["start"] : step["end"]])
-    yield f"{step['step']}. {words}", *(_cell(step[name]) for name in values), fate
+    yield f"{step['step']}. {words}", *(Cell(step[name], digits=2) for name in values), fate
     if step["step"] == revision["step"]:
         for sub in revision["sub_steps"]:
             yield f"→ {_shown(sub)}", *(Cell(None) for _ in values), "in its place"
@@ -112,10 +112,6 @@ def _rollout_title(row: Record) -> str:
 
 def _shown(text: str) -> str:
     return say.cut(say.visible(text), LENGTH)
-
-
-def _cell(value: float | None) -> Cell:
-    return Cell(value, digits=2)
 
 
 def _key(row: Record) -> Key:

@@ -1,14 +1,18 @@
-"""Trained arms as people read them: side by side over seeds, with intervals, and the takeaway in a sentence."""
+"""Trained arms as people read them: side by side over seeds, with intervals, and the takeaway in a sentence.
+
+What the report of trained arms is made from.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, get_args
 
 import pyarrow as pa
 
-from tasks.contracts.settings.edit import ARMS, Arm
+from tasks.contracts.settings.edit import ARMS, Arm, Edit
 from tasks.contracts.tables.edit import TESTED, Tested
 from tasks.display import say
 from tasks.display.table import Bar, Cell, Cells, Panel, Table, count
@@ -165,3 +169,34 @@ def sentence(arms: Arms) -> str:
     return (
         f"{ARMS[last_phase]} marks with QWK {'; '.join(clauses)}" if clauses else "No arm has a QWK on the test split"
     )
+
+
+Key = tuple[int, str, int]
+"""A sampled rollout of the base policy: seed, response_id, sample."""
+
+
+@dataclass(frozen=True)
+class EditView:
+    """What the report is made from: Arrow tables with the columns of tasks/contracts/tables/edit.py and
+    tables/rules.py."""
+
+    study: str
+    run_id: str
+    settings: Edit
+    metrics: pa.Table
+    """Table `arm_metrics`."""
+    differences: pa.Table
+    """Table `arm_differences`."""
+    learning: pa.Table
+    policies: pa.Table
+    rollouts: pa.Table
+    """Without its texts."""
+    steps: pa.Table
+    separations: pa.Table
+    """Empty where the study does not tell kinds of steps apart."""
+    revisions: pa.Table
+    demonstrations: pa.Table
+    faithfulness: pa.Table
+    """Table `rule_faithfulness`; empty where the arms were not tested."""
+    texts: Mapping[Key, str]
+    """Rollout → its text, at least of those that `cases.needs_texts` names."""

@@ -17,7 +17,7 @@ from tasks.display.lines import ChartLine, ChartPoint, line_chart
 from tasks.display.section import Drawing
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.edit.charts import Quantiles, boxes, funnel
-from tasks.report.edit.inputs import EditView
+from tasks.report.edit.figures import EditView
 
 ROLLOUT = ["seed", "response_id", "sample"]
 HARMFUL = ("not_top_k", "grounded", "chosen")
@@ -168,13 +168,11 @@ def separation_tables(view: EditView) -> Iterator[Table]:
     for (signal, unit), tests in view.separations.to_pandas().groupby(["signal", "unit"], sort=True):
         seeds = len(tests)
         cells = (count(seeds), count(int(tests["grounding"].sum())), count(int(tests["synthesis"].sum())))
-        rows.append((say.worded(signal), unit, *cells, Cell(_mean(tests["effect"])), Cell(_most(tests["p"]))))
+        values = tests["effect"]
+        mean = float(values.mean()) if values.notna().any() else None
+        rows.append((say.worded(signal), unit, *cells, Cell(mean), Cell(_most(tests["p"]))))
     head = ("Signal", "compared", "seeds", "judge the answer", "put together", "rank-biserial r", "largest p")
     yield Table("separations", "Does the audit tell kinds of steps apart?", head, tuple(rows))
-
-
-def _mean(values: pd.Series[float]) -> float | None:
-    return float(values.mean()) if values.notna().any() else None
 
 
 def _most(values: pd.Series[float]) -> float | None:

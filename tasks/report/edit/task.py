@@ -17,8 +17,8 @@ from tasks.display.table import Table
 from tasks.monitor.runs import task
 from tasks.report.edit.cases import needs_texts as shown_rollouts
 from tasks.report.edit.figures import HEADER as ARMS
+from tasks.report.edit.figures import EditView
 from tasks.report.edit.figures import summary_rows as arm_rows
-from tasks.report.edit.inputs import EditView
 from tasks.report.edit.view import page as policy_page
 from tasks.report.task import tell
 from tasks.stats.bootstrap import cautions

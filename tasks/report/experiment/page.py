@@ -35,15 +35,11 @@ def page(name: str, contrast: str, tables: Sequence[Table], runs: Mapping[str, s
 
 
 def _section(table: Table) -> Section:
-    shown = _visible(table)
-    return Section(table.id, "", shown.title, drawings=tuple(_drawings(table)), tables=(shown,))
-
-
-def _visible(table: Table) -> Table:
-    """The table with names and notes that hide nothing: they are an experiment file's own words."""
+    # The table with names and notes that hide nothing: they are an experiment file's own words.
     rows = tuple(tuple(map(_visible_cell, row)) for row in table.rows)
     header, notes = (tuple(map(say.visible, texts)) for texts in (table.header, table.notes))
-    return table._replace(title=say.visible(table.title), header=header, rows=rows, notes=notes)
+    shown = table._replace(title=say.visible(table.title), header=header, rows=rows, notes=notes)
+    return Section(table.id, "", shown.title, drawings=tuple(_drawings(table)), tables=(shown,))
 
 
 def _visible_cell(cell: Cell | str) -> Cell | str:

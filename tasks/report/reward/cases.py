@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tasks.contracts.graph import RELATIONS
 from tasks.display import say
-from tasks.report.reward.boxes import EarnedCredit, Row, signed
+from tasks.report.reward.layout import EarnedCredit, Row, signed
 
 CASES, LOOKED_AT = 8, 2000
 """Cases shown, and how many of the largest they are chosen from."""

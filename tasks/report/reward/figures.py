@@ -1,14 +1,18 @@
-"""The diagnostics as people read them: what is paid for unlicensed criteria and kept of licensed ones."""
+"""The diagnostics as people read them: what is paid for unlicensed criteria and kept of licensed ones.
+
+What the reward report is made from, and what it shows: sections of tables, drawings and cases.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from tasks.contracts.graph import RELATIONS
-from tasks.contracts.settings.reward import AGGREGATIONS
+from tasks.contracts.settings.reward import AGGREGATIONS, Reward
 from tasks.display import say
 from tasks.display.table import Bar, Cell, Cells, Panel, Table, count
 
@@ -194,3 +198,33 @@ def leakiest(diagnostics: DiagnosticFigures) -> str:
         return "No dependency is violated in any response"
     most = max(defined, key=lambda words: defined[words])
     return f"What GEAR still pays, it pays most under {most}: {say.number(defined[most], DIGITS['leakage'])} per case"
+
+
+EVERY_REWARD = ("aggregation", "reward", "low", "unscored")
+"""What the report shows of the rewards of every aggregation."""
+
+
+@dataclass(frozen=True)
+class RewardView:
+    """What the report is made from: Arrow tables with the columns of tasks/contracts/tables."""
+
+    study: str
+    run_id: str
+    settings: Reward
+    rewards: pa.Table
+    """Of flat aggregation and GEAR."""
+    every_reward: pa.Table
+    """Of all aggregations; columns EVERY_REWARD."""
+    retention: Mapping[str, float]
+    """Relation → the factor that GEAR's rows say they were made with; empty without such rows."""
+    edge_cases: pa.Table
+    diagnostics: pa.Table
+    graphs: pa.Table
+    graph_nodes: pa.Table
+    graph_edges: pa.Table
+    retentions: pa.Table
+    """Empty where nothing was learned."""
+    questions: Mapping[str, str]
+    """item_id → question, at least of the responses that `needs_texts` names."""
+    texts: Mapping[str, str]
+    """response_id → text, of the same."""

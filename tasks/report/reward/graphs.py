@@ -13,7 +13,7 @@ from tasks.contracts.graph import RELATIONS
 from tasks.contracts.tables.graph import DROPPED
 from tasks.display import say
 from tasks.display.table import Cell, Table, count
-from tasks.report.reward.boxes import Row
+from tasks.report.reward.layout import Row
 
 PUBLISHED: Mapping[str, float] = {
     "rubrics": 5000,

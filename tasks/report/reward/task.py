@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
@@ -16,10 +15,9 @@ from tasks.display import say
 from tasks.display.table import Table
 from tasks.monitor.runs import task
 from tasks.report.reward import cases as dependencies
+from tasks.report.reward.figures import EVERY_REWARD, RewardView, summary_rows
 from tasks.report.reward.figures import HEADER as REWARDS
-from tasks.report.reward.figures import summary_rows
 from tasks.report.reward.graphs import statistics
-from tasks.report.reward.inputs import EVERY_REWARD, RewardView
 from tasks.report.reward.picture import graph_page, rows_of
 from tasks.report.reward.view import page as reward_page
 from tasks.report.task import tell
@@ -73,13 +71,17 @@ def write_rewards(run: Run) -> Path:
     is_shown = pc.field("response_id").isin(pa.array(shown, pa.string()))
     texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], is_shown).to_pylist()
     items = run.read(run.ref(Items, "ingest"), ["item_id", "question"]).to_pylist()
+    # The factors that GEAR's rows say they were made with: all of a run have the same.
+    gear = pc.field("aggregation") == "gear"
+    first = next((batch for batch in run.batches(rewards, ["retention"], where=gear) if len(batch)), None)
+    retention = {} if first is None else dict(first["retention"][0].as_py())
     content = RewardView(
         study=study.name,
         run_id=run.run_id,
         settings=study.reward,
         rewards=run.read(rewards, list(_SHOWN), pc.field("aggregation").isin(["flat", "gear"])),
         every_reward=run.read(rewards, list(EVERY_REWARD)),
-        retention=_retention(run, rewards),
+        retention=retention,
         edge_cases=cases,
         diagnostics=run.read(run.ref(Diagnostics, "reward")),
         graphs=run.read(run.ref(RubricGraphs, "graph")),
@@ -92,10 +94,3 @@ def write_rewards(run: Run) -> Path:
     path = run.folder / "reward.html"
     run.warehouse.write(path, reward_page(content).encode())
     return path
-
-
-def _retention(run: Run, rewards: TableRef) -> dict[str, float]:
-    """The factors that GEAR's rows say they were made with: all of a run have the same."""
-    gear = pc.field("aggregation") == "gear"
-    first = next((batch for batch in run.batches(rewards, ["retention"], where=gear) if len(batch)), None)
-    return {} if first is None else dict(first["retention"][0].as_py())

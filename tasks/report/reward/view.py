@@ -1,4 +1,7 @@
-"""A run's graphs and rewards as the content of the reward report: pure, tables in, sections and their takeaways out."""
+"""A run's graphs and rewards as the content of the reward report: pure, tables in, sections and their takeaways out.
+
+What the rewards rest on: judges, factors and graphs, and what this makes of the figures.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,12 @@ from tasks.display.page import body, rendered
 from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.report.reward import charts, figures, graphs
-from tasks.report.reward.boxes import Row
 from tasks.report.reward.cases import case, earned, leaked_by_rubric, loser, side_by_side, worst
-from tasks.report.reward.figures import COMPARED, DiagnosticFigures, Metric
-from tasks.report.reward.inputs import RewardView
+from tasks.report.reward.figures import COMPARED, DiagnosticFigures, Metric, RewardView
+from tasks.report.reward.layout import Row
 from tasks.report.reward.picture import LOOK, picture, rows_of, style
-from tasks.report.reward.provenance import caveats, facts
 from tasks.stats.arrays import Floats
-from tasks.stats.bootstrap import MARK, is_few
+from tasks.stats.bootstrap import MARK, cautions, is_few
 
 TEMPLATE = Path(__file__).with_name("cases.html.j2")
 RETENTIONS = 40
@@ -291,3 +292,54 @@ def _provenance(view: RewardView, rows: list[Row]) -> Section:
         facts=tuple(facts(view)),
         notes=tuple(caveats(view, rows)),
     )
+
+
+HEURISTIC = "heuristic-"
+"""How the name of an annotator begins that is no model."""
+
+
+def facts(view: RewardView) -> Iterator[tuple[str, str]]:
+    """By whom, from what and how the rewards were made: name and value."""
+    gear = view.rewards.filter(pc.field("aggregation") == "gear")
+    yield "run", view.run_id
+    counted = pc.value_counts(view.rewards.filter(pc.field("aggregation") == "flat")["rater_id"]).to_pylist()
+    judged = (f"{say.name(rater['values'])} ({say.count(rater['counts'])})" for rater in counted)
+    yield "judged by", ", ".join(judged) or "nobody"
+    yield "local scores", ", ".join(f"by {word}" for word in sorted(gear["decided_by"].unique().to_pylist()))
+    if len(gear):
+        # What the rows of GEAR say that they were made with
+        eta = gear["eta"].unique().to_pylist()
+        yield "inference", ", ".join(sorted(gear["inference"].unique().to_pylist()))
+        yield "suppression strength η", ", ".join(map(say.level, sorted(eta)))
+        retention = (
+            f"{words} {say.level(view.retention[name])}" for name, words in RELATIONS.items() if name in view.retention
+        )
+        yield "retention factors before η", ", ".join(retention)
+    yield "threshold", say.level(view.settings.threshold)
+    intervals = f"95%, {say.count(view.settings.draws)} draws over items, seed {view.settings.seed}"
+    yield "intervals", "; ".join((intervals, *cautions(view.diagnostics["clusters"].to_pylist())))
+
+
+def caveats(view: RewardView, rows: list[Row]) -> Iterator[str]:
+    """What to bear in mind. rows: of `graphs`."""
+    # Whether every criterion's own score is 0 or 1
+    scores = view.rewards.filter(pc.field("aggregation") == "flat")["marginals"].combine_chunks().items
+    is_boolean = len(scores) > 0 and bool(pc.all(pc.is_in(scores, pa.array([0.0, 1.0]))).as_py())
+    if is_boolean:
+        yield (
+            "Every verdict is yes or no: hard gating then leaks nothing by construction, and GEAR what its retention "
+            "factors leave. Verdicts with probabilities would say more about either."
+        )
+    if heuristic := sum(row["annotator"].startswith(HEURISTIC) for row in rows):
+        yield (
+            f"{say.count(heuristic)} of {say.plural(len(rows), 'graph')} were made by a heuristic over the criteria's "
+            "wording, not by a person or a language model: dependencies may be missing or wrong, and so may what is "
+            "called false credit."
+        )
+    if failed := sum(row["failed"] for row in rows):
+        yield f"The annotator gave nothing usable for {say.plural(failed, 'pair')} of criteria: they are independent."
+    if view.settings.edge_retention:
+        yield "Some dependencies have a factor of their own in place of that of their kind."
+    if len(view.retentions):
+        yield "What was learned about factors here is in table retentions; the rewards above were made without it."
+    yield "Leakage and preservation are about the graph's dependencies: they do not say that a reward is right."

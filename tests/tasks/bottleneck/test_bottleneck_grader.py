@@ -11,13 +11,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from tasks.bottleneck import backbone as backbones
-from tasks.bottleneck.adapters import adapted
 from tasks.bottleneck.data import MISSING, LabelledData
 from tasks.bottleneck.fit import Trained, concept_levels
 from tasks.bottleneck.grader import load, save
 from tasks.bottleneck.labelled import concepts_of
 from tasks.bottleneck.model import ConceptEncoder, LatentHead
-from tasks.bottleneck.states import Cached, TunedBackbone, encode
+from tasks.bottleneck.states import Cached, TunedBackbone, adapted, encode
 from tasks.bottleneck.trace import contribution_error
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.errors import InputError

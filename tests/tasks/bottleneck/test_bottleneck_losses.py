@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 from torch.autograd import gradcheck
 
 from tasks.bottleneck.data import MISSING
-from tasks.bottleneck.losses import concept_loss, denoising_loss, ranking_loss, sparsity_loss, task_loss
+from tasks.bottleneck.loop import concept_loss, denoising_loss, ranking_loss, sparsity_loss, task_loss
 from tasks.bottleneck.model import expected_levels
 
 TOPS = torch.tensor([2, 1, 3])

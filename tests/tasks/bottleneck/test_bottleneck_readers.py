@@ -10,9 +10,8 @@ import pytest
 import torch
 import transformers as hf
 
-from tasks.bottleneck.adapters import adapted, load_adapter
 from tasks.bottleneck.backbone import Backbone, load, rebuilt
-from tasks.bottleneck.states import Adapted, TunedBackbone
+from tasks.bottleneck.states import Adapted, TunedBackbone, adapted, load_adapter
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Answered
 from tasks.contracts.settings.adapter import Adapter

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 
+from tasks.bottleneck.arm import BOUND, fit, loss
 from tasks.bottleneck.data import MISSING
-from tasks.bottleneck.temperature import BOUND, fit, loss
 
 
 def drawn(planted, n=20_000, classes=5, seed=0):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from tasks.edit.attention import shared_heads
+from tasks.edit.policy import shared_heads
 
 LIBRARY = ALL_ATTENTION_FUNCTIONS["sdpa"]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.edit.dgpo import entropy, hellinger, reallocate, weights
+from tasks.edit.rl import entropy, hellinger, reallocate, weights
 
 
 def distributions(seed: int, *shape: int) -> Tensor:

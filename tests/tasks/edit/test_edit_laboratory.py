@@ -14,8 +14,18 @@ from hypothesis import strategies as st
 
 from tasks.edit.laboratory import decoder as laboratory_decoder
 from tasks.edit.laboratory.decoder import Size, corpus, decoder, sample_of, tokenizer, train
-from tasks.edit.laboratory.marking import CAREFUL, IMPERFECT, checklist, trace
-from tasks.edit.laboratory.world import REASON, VERBS, WorldQuestion, answer, question, round_half_up
+from tasks.edit.laboratory.world import (
+    CAREFUL,
+    IMPERFECT,
+    REASON,
+    VERBS,
+    WorldQuestion,
+    answer,
+    checklist,
+    question,
+    round_half_up,
+    trace,
+)
 from tasks.edit.policy import Policy
 from tasks.edit.rollout import Sample, cut, read_mark
 

@@ -36,11 +36,11 @@ from tasks.edit.phases import (
     separated,
     step_rows,
 )
-from tasks.edit.progress import TrainingProgress
 from tasks.edit.prompt import Prompts
 from tasks.edit.revise import FailedRollout
 from tasks.edit.rollout import Sample
 from tasks.edit.samples import GradingSamples, grading_samples
+from tasks.edit.shards import TrainingProgress
 
 TEXT = "P1 is met.\nP2 is not.\nSo one.\nFinal mark: 1"
 
@@ -328,7 +328,7 @@ def test_a_chunk_that_takes_long_is_told_of(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter(range(100, 1000))  # one to begin with, and one for each look
-    monkeypatch.setattr("tasks.edit.progress.time.monotonic", lambda: next(seconds))
+    monkeypatch.setattr("tasks.edit.shards.time.monotonic", lambda: next(seconds))
     progress = TrainingProgress("seed 0: rollouts", 960, 320)
     for _ in range(91):
         progress.look()

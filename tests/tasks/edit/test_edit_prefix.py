@@ -9,10 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_policies import Asking, cases, policy, sample
 
-from tasks.edit import prefix
 from tasks.edit.belief import beliefs
-from tasks.edit.policy import Policy
-from tasks.edit.prefix import groups
+from tasks.edit.policy import Policy, groups
 from tasks.edit.tree import Tree, score
 
 KINDS = [("llama", "digits"), ("qwen3", "digits"), ("gpt2", "words")]
@@ -34,7 +32,7 @@ def test_every_text_is_in_one_group_and_groups_begin_alike(families: list) -> No
     assert sorted(at for group, _ in found for at in group) == list(range(len(texts)))
     for group, common in found:
         assert len({tuple(texts[at][:common]) for at in group}) == 1
-        assert common == 0 or min(len(texts[at]) for at in group) >= common >= prefix._LEAST
+        assert common == 0 or min(len(texts[at]) for at in group) >= common >= policy._LEAST
         assert common == 0 or 2 * common >= min(len(texts[at]) for at in group)
 
 
@@ -48,7 +46,7 @@ def test_answers_to_two_questions_are_two_groups() -> None:
 def test_replies_are_those_of_texts_read_alone(grader: Policy, families: list) -> None:
     asked = [[*begin, *rest] for begin, rests in families for rest in rests if begin or rest]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prefix, "_LEAST", 1)
+        patch.setattr("tasks.edit.policy._LEAST", 1)
         together = grader.continued(asked, 0.0, 8)
     for ids, reply in zip(asked, together, strict=True):
         alone = grader.continued([ids], 0.0, 8)[0]
@@ -68,7 +66,7 @@ def test_trees_score_as_if_nothing_were_shared(grader: Policy, families: list, s
             tree.add([14, 15], root, scored=scored[2])
             trees.append(tree)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prefix, "_LEAST", 1)
+        patch.setattr("tasks.edit.policy._LEAST", 1)
         together = score(grader.model, trees)
     for tree, sums in zip(trees, together, strict=True):
         np.testing.assert_allclose(sums, score(grader.model, [tree])[0], atol=1e-4)

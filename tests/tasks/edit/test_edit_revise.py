@@ -14,8 +14,7 @@ from tasks.contracts.settings.edit import Revising
 from tasks.edit import checklist as checklists
 from tasks.edit.checklist import LINE, Checklist, line_ids, point_ids
 from tasks.edit.intervene import ask, intervene, read
-from tasks.edit.locality import breach, totals
-from tasks.edit.mimicry import RUN, copied, mimicry
+from tasks.edit.locality import RUN, breach, copied, mimicry, totals
 from tasks.edit.prompt import Prompts
 from tasks.edit.revise import Candidate, FailedRollout, Refusal, Revision, diagnosis, opened, revise, write_checklists
 from tasks.edit.rollout import Sample, cut, up_to_mark

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.edit.select import candidates, named_step, thresholds, weak
+from tasks.edit.intervene import candidates, named_step, thresholds, weak
 
 CHANGES = st.lists(st.floats(-3, 3).map(lambda value: round(value, 2)), max_size=12)
 

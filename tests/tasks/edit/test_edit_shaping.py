@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.edit.shaping import outcomes, shape
+from tasks.edit.rl import outcomes, shape
 
 TOPS = st.integers(1, 12)
 

@@ -21,10 +21,9 @@ from tasks.contracts.settings.edit import FineTuning, Reinforcement
 from tasks.edit import rl
 from tasks.edit.policy import Policy
 from tasks.edit.prompt import Prompts
-from tasks.edit.rl import Method, reinforce
+from tasks.edit.rl import Method, outcomes, reinforce, shape
 from tasks.edit.rollout import Sample, cut, read_mark
-from tasks.edit.sft import fine_tune
-from tasks.edit.shaping import outcomes, shape
+from tasks.edit.training import fine_tune
 from tasks.edit.tuning import Tuned, last_checkpoint
 
 PHRASES = ["P1 is met.", "P2 is not.", "\n", *(f"\nFinal mark: {mark}" for mark in range(4))]

@@ -18,8 +18,17 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.tables.people import SettledScores
 from tasks.gradebook.book import CriterionLevel, Gradebook, StudentGrades
 from tasks.gradebook.credit import credit
-from tasks.gradebook.folder import INDEX, MARKER, PAGES, page_name, write_feedback
-from tasks.gradebook.pages import REPEATED, UNJUDGED, WAITING, student_page
+from tasks.gradebook.folder import (
+    INDEX,
+    MARKER,
+    PAGES,
+    REPEATED,
+    UNJUDGED,
+    WAITING,
+    page_name,
+    student_page,
+    write_feedback,
+)
 from tasks.gradebook.tables import read_gradebook
 from tasks.store.handed_out import feedback_pages
 from tasks.store.warehouse import Run

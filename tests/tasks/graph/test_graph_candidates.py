@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.graph import Role
-from tasks.graph.candidates import allowed, by_sign, candidates
+from tasks.graph.subject import allowed, by_sign, candidates
 
 ROLES: tuple[Role, ...] = get_args(Role)
 # Written out from appendix A.3, not taken from the contract.

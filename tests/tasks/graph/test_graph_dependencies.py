@@ -11,10 +11,9 @@ import jsonschema
 import pytest
 
 from tasks.contracts.graph import Role
-from tasks.graph.candidates import candidates
 from tasks.graph.dependencies import PairQuestion, ask_dependencies
 from tasks.graph.project import project
-from tasks.graph.subject import GraphSubject
+from tasks.graph.subject import GraphSubject, candidates
 from tasks.llm.request import Reply, Request
 
 Pair = tuple[str, str]

@@ -15,12 +15,20 @@ from hypothesis import strategies as st
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.graph import Role
 from tasks.graph import heuristic
-from tasks.graph.candidates import Pair, candidates
 from tasks.graph.dependencies import PairQuestion, ask_dependencies
-from tasks.graph.heuristic import answer, nearest, role, specialised
+from tasks.graph.heuristic import (
+    answer,
+    condition,
+    content,
+    coverage,
+    is_signs,
+    nearest,
+    role,
+    specialised,
+    states_condition,
+)
 from tasks.graph.roles import ask_roles
-from tasks.graph.subject import GraphSubject
-from tasks.graph.wording import condition, content, coverage, is_signs, states_condition
+from tasks.graph.subject import GraphSubject, Pair, candidates
 from tasks.llm.backends.offline import Offline
 from tasks.llm.encoder import minilm
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.people import Agreements, Constructions, Labels, Queue, Votes
-from tasks.report.annotation.inputs import AnnotationView
+from tasks.report.annotation.figures import AnnotationView
 
 Records = list[dict[str, Any]]
 NAMES = {"FC": "Factual correctness", "CC": "Concept coverage"}

@@ -13,7 +13,7 @@ from scipy.special import softmax
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.bottleneck import Bottleneck
 from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
-from tasks.report.bottleneck.inputs import BottleneckView
+from tasks.report.bottleneck.figures import BottleneckView
 
 Records = list[dict[str, Any]]
 NAMES = {"FC": "Factual correctness", "CC": "Concept coverage", "FR": "Fluency"}

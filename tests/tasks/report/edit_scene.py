@@ -9,7 +9,7 @@ from tasks.contracts.settings.edit import STARTS, Arm, Edit
 from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
 from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
 from tasks.contracts.tables.rules import RuleFaithfulness
-from tasks.report.edit.inputs import EditView
+from tasks.report.edit.figures import EditView
 
 Records = list[dict[str, Any]]
 SEEDS = (0, 1, 2)

@@ -9,7 +9,7 @@ from tasks.contracts.schema import conform, schema
 from tasks.contracts.settings.reward import Retention, Reward
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
-from tasks.report.reward.inputs import EVERY_REWARD, RewardView
+from tasks.report.reward.figures import EVERY_REWARD, RewardView
 
 RETENTION = {"weak_prerequisite": 0.6, "strong_prerequisite": 0.2, "activation": 0.0}
 

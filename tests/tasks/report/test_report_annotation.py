@@ -16,7 +16,7 @@ from tasks.contracts.schema import conform
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.people import Agreements, Labels, Queue, Votes
 from tasks.display.bars import LABELS
-from tasks.report.annotation import charts, people
+from tasks.report.annotation import people
 from tasks.report.annotation.figures import HEADER, AgreementFigures, agreement_title, sentence, summary_rows
 from tasks.report.annotation.view import page
 from tasks.stats.estimate import Estimate
@@ -137,13 +137,13 @@ def test_other_counts_are_shown_as_they_are() -> None:
 
 
 def test_intervals_lie_around_their_mark() -> None:
-    drawn = charts.spans("Alpha", "before", {"FC": Estimate(0.5, 0.25, 0.75)}, (0.0, 1.0))
-    middle = LABELS + 0.5 * (charts.RIGHT - LABELS)
-    quarter = 0.25 * (charts.RIGHT - LABELS)
+    drawn = people.spans("Alpha", "before", {"FC": Estimate(0.5, 0.25, 0.75)}, (0.0, 1.0))
+    middle = LABELS + 0.5 * (people.RIGHT - LABELS)
+    quarter = 0.25 * (people.RIGHT - LABELS)
     assert f'class="sq" x="{middle:.1f}%"'.replace(".0%", "%") in drawn
     assert f'x1="{middle - quarter:.1f}%"'.replace(".0%", "%") in drawn
     assert f'x2="{middle + quarter:.1f}%"'.replace(".0%", "%") in drawn
-    assert 'class="sq"' not in charts.spans("Alpha", "after", {"FC": Estimate(0.5)}, (0.0, 1.0))
+    assert 'class="sq"' not in people.spans("Alpha", "after", {"FC": Estimate(0.5)}, (0.0, 1.0))
 
 
 @pytest.mark.parametrize("empty", [("agreements",), ("labels",), ("queue", "votes"), ("votes",), ("constructions",)])

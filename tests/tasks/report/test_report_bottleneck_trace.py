@@ -19,8 +19,15 @@ from tasks.bottleneck.head import Head
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.bottleneck import Models, Traces
 from tasks.report.bottleneck import traces
-from tasks.report.bottleneck.shading import AttendedSpan, attended_spans, shaded
-from tasks.report.bottleneck.trace_picture import REACH, grades, picture, waterfall
+from tasks.report.bottleneck.trace_picture import (
+    REACH,
+    AttendedSpan,
+    attended_spans,
+    grades,
+    picture,
+    shaded,
+    waterfall,
+)
 from tasks.report.bottleneck.traces import ResponseTrace
 from tasks.report.bottleneck.view import page, trace_pages
 

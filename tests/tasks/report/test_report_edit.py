@@ -35,7 +35,7 @@ from tasks.contracts.settings.edit import ARMS, GRID, STARTS
 from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
 from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
 from tasks.contracts.tables.rules import RuleFaithfulness
-from tasks.report.edit import cases, compared, curves, faithful, figures, selection
+from tasks.report.edit import cases, charts, compared, faithful, figures, selection
 from tasks.report.edit.compared import ORDERS, Gaps
 from tasks.report.edit.figures import ABLATIONS, Arms, summary_rows
 from tasks.report.edit.view import page
@@ -64,7 +64,7 @@ def rows_of(table: Any) -> dict[str, list[str]]:
 def test_every_arm_has_its_place() -> None:
     named = {arm for pair in ORDERS for arm in pair} | set(GRID) | set(STARTS) | set(ABLATIONS)
     assert named <= set(ARMS)
-    assert {arm for group in curves.GROUPS.values() for arm in group} == set(STARTS)
+    assert {arm for group in charts.GROUPS.values() for arm in group} == set(STARTS)
 
 
 def test_it_opens_with_the_takeaway_and_says_what_is_more_than_chance() -> None:
@@ -209,14 +209,14 @@ def test_where_nothing_is_clear_it_says_so() -> None:
 
 
 def test_curves_begin_with_the_start_and_end_with_the_arm() -> None:
-    told = curves.takeaway(made())
+    told = charts.takeaway(made())
     assert "GRPO 0.41 to 0.47" in told
     assert "Edit-RL 0.52 to 0.58" in told
-    drawn = {drawing.title: drawing.svg for drawing in curves.drawings(made())}
+    drawn = {drawing.title: drawing.svg for drawing in charts.drawings(made())}
     assert "Edit-RL: 0 0.520, 20 " in drawn["QWK, unseen questions: the grid"]
     assert "QWK, unseen questions: other methods" in drawn
     rewards = re.findall(r'class="mf" cx', drawn["Reward r (Eq. 7): the grid"])
-    assert 0 < len(rewards) <= 2 * curves.POINTS
+    assert 0 < len(rewards) <= 2 * charts.POINTS
 
 
 def test_the_rollouts_shown_are_mended_ones_and_one_that_was_not() -> None:

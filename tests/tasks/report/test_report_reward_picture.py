@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from html_scene import Seen
 
-from tasks.report.reward.boxes import EarnedCredit
+from tasks.report.reward.layout import EarnedCredit
 from tasks.report.reward.picture import graph_page, picture
 
 EVIL = '</title></svg><script>alert(1)</script><img src=x onerror="1"> & ]]> \x00\ud800\u202e\ufffe'

@@ -14,8 +14,8 @@ import pytest
 from fastapi.testclient import TestClient
 from review_scene import HOSTILE, PLAIN, case, scene
 
-from tasks.review.desk import Desk, Sent
 from tasks.review.ledger import Act, Ledger, Stored
+from tasks.review.view import Desk, Sent
 
 Visit = Callable[..., TestClient]
 IDS = (f"00000000-0000-4000-8000-{number:012d}" for number in count())

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from tasks.contracts.errors import ContractError
 from tasks.review.board import score_texts
-from tasks.review.ledger import Act, Ledger
+from tasks.review.ledger import LEDGER, Act, Ledger
 from tasks.review.settled_scores import keep_settled_scores
-from tasks.review.stored_acts import LEDGER
 from tasks.review.subject import digest
 from tasks.store.catalogue import catalogue
 from tasks.store.warehouse import Run

@@ -11,8 +11,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from reward_scene import ACTIVATION, STRONG, WEAK, random_rubric, rubric
 
-from tasks.reward.ablate import random_graph, shared_factor, untyped
 from tasks.reward.aggregate import aggregate
+from tasks.reward.gain import random_graph, shared_factor, untyped
 from tasks.reward.wire import batch
 
 SEEDS = st.integers(0, 2**32 - 1)

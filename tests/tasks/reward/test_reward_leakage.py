@@ -11,8 +11,8 @@ from reward_scene import ACTIVATION, STRONG, WEAK, ancestors, locals_of, random_
 
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.reward import Diagnostics
-from tasks.reward.ablate import random_graph
 from tasks.reward.aggregate import Aggregated, aggregate
+from tasks.reward.gain import random_graph
 from tasks.reward.leakage import BOOLEAN, GATED, RELATIONS, SLICES, diagnose, edge_cases
 from tasks.reward.wire import batch
 from tasks.stats.bootstrap import draw_totals, interval

@@ -11,7 +11,7 @@ from rubric_graphs import edges_among, rubric, shares, weights_of
 
 from tasks.reward.aggregate import aggregate
 from tasks.reward.repeats import PLAIN_DOUBT, averaged, weights_of_doubts
-from tasks.reward.variance import reward_variances
+from tasks.reward.rows import reward_variances
 from tasks.reward.wire import batch
 
 TREE = [(0, 1, 0.2), (0, 2, 0.6), (1, 3, 0.2), (0, 4, 0.0)]

@@ -12,7 +12,7 @@ from rubric_graphs import edges_among, rubric, shares, weights_of
 
 from tasks.reward.aggregate import aggregate
 from tasks.reward.exact import exact_marginals
-from tasks.reward.variance import WIDEST, reward_variances
+from tasks.reward.rows import WIDEST, reward_variances
 from tasks.reward.wire import batch
 
 DIAMOND = [(0, 1, 0.2), (0, 2, 0.6), (1, 3, 0.2), (2, 3, 0.0), (0, 4, 0.0)]

@@ -18,7 +18,7 @@ from builders.rows import item, metric
 from tasks.contracts.errors import StoreError
 from tasks.contracts.tables.data import Items
 from tasks.contracts.tables.evaluation import Metrics
-from tasks.review.stored_acts import ledger_file
+from tasks.review.ledger import ledger_file
 from tasks.store import objects
 from tasks.store.catalogue import ask
 from tasks.store.verify import look_at_run
