@@ -65,7 +65,11 @@ def extract(
     text: str | None, keys: frozenset[str], itemised: frozenset[str] = frozenset(), response: str = ""
 ) -> tuple[dict[str, Any] | None, str | None]:
     """(object that carries all `keys`, how it was found), or (None, why there is none), see `find`."""
-    return find(text, lambda candidate: keys <= candidate.keys(), itemised, response)[:2]
+
+    def serves(candidate: dict[str, Any]) -> bool:
+        return keys <= candidate.keys()
+
+    return find(text, serves, itemised, response, partial(_serving, serves, keys))[:2]
 
 
 def find(
@@ -98,7 +102,7 @@ def find(
     if not text or text.isspace():
         return Found(None, "empty")
     try:
-        found = _search(text, serves, itemised, serving or partial(_serving, serves))
+        found = _search(text, serves, itemised, serving or partial(_serving, serves, itemised))
     except RefusedObject as refused:
         return Found(None, str(refused))
     if found.artifact is not None and stands_in(found.artifact, response):
@@ -330,11 +334,18 @@ def inside(level: Iterable[object]) -> list[Any]:
     return list(chain.from_iterable(members))
 
 
-def _serving(serves: Serves, value: object) -> list[dict[str, Any]]:
-    """All objects that serve, this one and those inside it, the outermost first."""
+def _serving(serves: Serves, own: frozenset[str], value: object) -> list[dict[str, Any]]:
+    """All objects that serve, this one and those inside it, the outermost first.
+
+    own: keys under which an object that serves has its items. They are part of it and no other verdict, even where an
+    item's id is the name of such a key.
+    """
     level, found = [value], list[dict[str, Any]]()
+    parts = set[int]()
     while level:
-        found += [node for node in level if isinstance(node, dict) and serves(node)]
+        serving = [node for node in level if isinstance(node, dict) and id(node) not in parts and serves(node)]
+        parts |= {id(node[key]) for node in serving for key in own & node.keys()}
+        found += serving
         level = inside(level)
     return found
 

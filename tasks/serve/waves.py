@@ -30,6 +30,7 @@ _LONGEST_RETRY_S = 60
 _PACE = 0.3
 """Weight of the newest batch in the running mean of the pace."""
 
+
 class Unfinished(NamedTuple):
     """A rollout whose judging waits for something."""
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.llm.extract import extract, stands_in, without_reasoning
+from tasks.llm.extract import extract, find, stands_in, without_reasoning
 
 KEY = frozenset({"score"})
 
@@ -243,3 +243,13 @@ def test_no_text_breaks_it(text):
     assert (artifact is not None) or note
     if artifact is not None:
         json.dumps(artifact, allow_nan=False, ensure_ascii=False).encode()
+
+
+def test_an_item_by_the_name_of_its_key_is_part_of_the_object():
+    text = '{"roles": {"roles": "core", "other": "bonus"}}'
+    assert extract(text, frozenset({"roles"})) == (json.loads(text), None)
+    text = '{"decisions": {"decisions": {"level": 1}, "c2": {"level": 0}}}'
+    wanted = frozenset({"decisions"})
+    assert find(text, wanted.issubset, wanted).artifact == json.loads(text)
+    rival = '{"decisions": {"c1": {"level": 0}}, "student": {"decisions": {"c1": {"level": 1}}}}'
+    assert find(rival, wanted.issubset, wanted).how == "ambiguous"

@@ -67,7 +67,9 @@ def late(seconds):
 def test_what_hangs_costs_neither_its_batch_nor_a_neighbours():
     def judge(rollouts, until, is_last):
         return [
-            Unfinished(rollout, [HANGS]) if rollout == "hangs" and not is_last else paid("a", 1.0)
+            Unfinished(rollout, [HANGS])
+            if rollout == "hangs" and not is_last
+            else paid("a", 1.0)
             if rollout != "hangs"
             else paid("a", None)
             for rollout in rollouts
@@ -156,7 +158,9 @@ def test_every_rollout_gets_its_own_answer_after_however_many_passes(requests):
         ]
 
     async def act(waves):
-        names = [[(100 * number + place, passes) for place, passes in enumerate(of)] for number, of in enumerate(requests)]
+        names = [
+            [(100 * number + place, passes) for place, passes in enumerate(of)] for number, of in enumerate(requests)
+        ]
         found = await asyncio.gather(*(waves.answers(of, late(60)) for of in names))
         assert [rewards(one) for one in found] == [[float(name) for name, _ in of] for of in names]
         assert waves.open == 0
