@@ -1,6 +1,8 @@
 """What is served of a reward: from one judging flat and GEAR, decisions, false credit, cost; lists; restarts."""
 
+import gc
 import json
+import socket
 import sys
 import threading
 import time
@@ -18,7 +20,7 @@ from flows.cli import app
 from flows.inline_rubrics import InlineRubrics
 from flows.reports import write_pages
 from flows.reward_service import RewardService
-from flows.serve import list_judge, service_of
+from flows.serve import absent, list_judge, serve, service_of
 from flows.trainers import RubricReward
 from tasks.contracts.errors import InputError, StoreError
 from tasks.contracts.settings.judge import Judge
@@ -29,6 +31,8 @@ from tasks.serve.answered import summary_of
 from tasks.serve.sent import reward_request
 from tasks.serve.waves import Unfinished
 from tasks.store.warehouse import Warehouse
+from tasks.web.guard import TOKEN, TOKEN_FILE, kept_token
+from tasks.web.server import Server
 
 BARE = "atoms explain . studies confirm . examples follow . in short ."
 ALL = f"{topics.fact('copper')} atoms explain . in short ."
@@ -395,3 +399,29 @@ def test_a_defect_of_one_graph_costs_no_other_its_reward(tmp_path, monkeypatch):
 def test_a_rubric_that_cannot_be_is_the_clients_mistake(tmp_path, rubric):
     with pytest.raises(InputError):
         answers(of_list(Quoting("x"), tmp_path), {"question": "Why?", "rubric": rubric, "completion": "w"})
+
+
+def test_the_start_tells_what_is_missing_and_leaves_nothing_frozen(tmp_path, monkeypatch, capsys):
+    ready = []
+
+    class Stopped(Server):
+        def run(self, sockets=None):
+            ready.append(self.config.app.state.desk.trouble)
+
+    monkeypatch.setattr("flows.serve.Server", Stopped)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv(TOKEN, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        urls = [f"http://127.0.0.1:{there.getsockname()[1]}/v1"]
+        assert absent(urls) is None
+    (tmp_path / "list.jsonl").write_text(json.dumps({"question": "Why?", "rubric": ["Says why"]}))
+    for no_token in (False, True):
+        serve(tmp_path / "list.jsonl", tmp_path / "house", "gear", "127.0.0.1", 0, "m", urls[0], no_token=no_token)
+        said = capsys.readouterr()
+        assert urls[0] in said.err
+        assert (str(TOKEN_FILE) in said.out) is not no_token
+        assert kept_token() not in said.out + said.err
+    assert all(urls[0] in trouble for trouble in ready)
+    assert absent([*urls, *urls]) == ready[0]
+    assert absent([]) is None
+    assert gc.get_freeze_count() == 0
