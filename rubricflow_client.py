@@ -169,7 +169,7 @@ class RewardClient:
 
     def openrlhf(self, *, unscored: float) -> Callable[..., dict[str, Any]]:
         """OpenRLHF's `reward_func(queries, prompts, labels)`, to be named in the file that `--remote_rm_url` points to;
-        a label is an item's id. The server's address with `/openrlhf?unscored=0` does the same without a file.
+        a label is an item's id. The server's address with `/openrlhf?unscored=0&token=…` does the same without a file.
 
         OpenRLHF catches errors of its reward functions and goes on without a reward, which its trainer then lacks: with
         on_failure='stop' the training ends with an error of its own, and ours stands above it in the log.

@@ -120,6 +120,7 @@ class InlineRubrics:
             future = self._ready.get(item.item_id)
             if future and self._until.pop(item.item_id, inf) < monotonic():
                 future.cancel()
+                future.set_running_or_notify_cancel()  # who waits for it is told
                 return None
         return future
 

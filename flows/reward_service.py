@@ -18,7 +18,7 @@ from flows.repeated_judging import Agreement, agreements
 from flows.rollouts import RolloutReward, VariedReward
 from flows.training_record import read_record, record_criteria, record_quality
 from tasks.contracts.bundle import Criterion
-from tasks.contracts.errors import InputError, UserError
+from tasks.contracts.errors import ContractError, InputError, UserError
 from tasks.judge.decision import Decision
 from tasks.judge.rows import Judged
 from tasks.llm.in_flight import InFlight
@@ -96,8 +96,8 @@ class RewardService:
                 continue
             try:
                 item = self._inline.asked(_listed(rollout), until)
-            except InputError as error:
-                raise InputError(error.rule, row=row, field="rubric", hint=error.hint) from error
+            except (InputError, ContractError) as error:
+                raise InputError(str(error), row=row, field="rubric") from error
             waiting = InlineRollout(item, rollout.completion, step)
             posed.append(waiting if item.done() else Unfinished(waiting, (item,)))
         return posed

@@ -75,8 +75,11 @@ def serve(
             print(f"{trouble}; until it answers no rollout has a reward", file=sys.stderr)
         sys.stdout.flush()
         gc.freeze()  # what is loaded by now stays, and no collection has to look at it
-        with service.kept_open():
-            Server(create_app(service, gate, trouble), bound, serving_limits()).run()
+        try:
+            with service.kept_open():
+                Server(create_app(service, gate, trouble), bound, serving_limits()).run()
+        finally:
+            gc.unfreeze()  # or libraries report at exit what was never collected
 
 
 def serving_limits() -> Limits:

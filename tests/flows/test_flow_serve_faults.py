@@ -2,6 +2,8 @@
 
 import json
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -115,3 +117,64 @@ def test_batches_of_several_clients_ask_the_same_question_once(world):
     assert first["summary"]["calls"] == 6
     assert client.rewards(ROLLOUTS)["rewards"] == first["rewards"][:3]
     assert len(server.calls) == 6
+
+
+def hangs_for(*words):
+    """The right judge, which never answers about a rollout with one of these words."""
+
+    def play(number, body):
+        return HANG if any(word in json.dumps(body["messages"]) for word in words) else right(number, body)
+
+    return play
+
+
+def test_a_hanging_call_costs_its_own_rollout_alone(world, monkeypatch):
+    monkeypatch.setattr("flows.reward_service.PATIENCE_S", 0.2)
+    judge, _, running = world
+    judge.play = hangs_for("dragon", "unicorn")
+    texts = ["one", "dragon", "two", "unicorn", "three"]
+    batch = [{"item_id": "copper", "completion": f"atoms explain . {text}"} for text in texts]
+    patient = RewardClient(running.url, on_failure="none", deadline_s=60, patience_s=0)
+    short = RewardClient(running.url, on_failure="none", deadline_s=0.8, patience_s=0)
+    with ThreadPoolExecutor(2) as threads:
+        hanging = threads.submit(short.rewards, batch)
+        neighbour = threads.submit(patient.rewards, [{"item_id": "copper", "completion": "take care"}])
+        assert None not in neighbour.result()["rewards"]
+        answer = hanging.result()
+    assert [reward is None for reward in answer["rewards"]] == [False, True, False, True, False]
+    assert {one["unscored"]["reason"] for one in answer["rollouts"] if one["unscored"]} <= {"deadline", "broken"}
+
+
+def test_a_slow_judge_is_paid_once_however_many_batches_wait_for_it(world, monkeypatch):
+    monkeypatch.setattr("flows.reward_service.PATIENCE_S", 0.05)
+    judge, server, running = world
+    free = threading.Event()
+
+    def slow(number, body):
+        free.wait(20)
+        return right(number, body)
+
+    judge.play = slow
+    threading.Timer(0.6, free.set).start()
+    answer = RewardClient(running.url, deadline_s=30, patience_s=0).rewards(ROLLOUTS)
+    assert None not in answer["rewards"]
+    assert answer["summary"]["calls"] == len(server.calls) == 6
+
+
+def test_a_second_judging_that_hangs_costs_no_reward(world, monkeypatch):
+    monkeypatch.setattr("flows.reward_service.PATIENCE_S", 0.1)
+    judge, server, running = world
+    running.service._reward._judged_twice = 1.0
+    seen = set()
+
+    def hangs_the_second_time(number, body):
+        key = json.dumps(body["messages"])
+        if key in seen:
+            return HANG
+        seen.add(key)
+        return right(number, body)
+
+    judge.play = hangs_the_second_time
+    answer = RewardClient(running.url, on_failure="stop", deadline_s=0.9, patience_s=0).rewards(ROLLOUTS[:1])
+    assert None not in answer["rewards"]
+    assert answer["rollouts"][0]["agreement"] in (None, {"same": 0, "compared": 0})

@@ -14,7 +14,7 @@ from tasks.contracts.schema import conform
 from tasks.contracts.tables.reward import Rewards
 from tasks.report.training.criteria import criterion_shares, criterion_trends, unlicensed_shares
 from tasks.report.training.curves import curve, paired
-from tasks.report.training.judging import judged_twice, self_agreement
+from tasks.report.training.judging import judged_twice, self_agreement, unverified_shares
 from tasks.report.training.view import TrainingView, content, page
 
 STEPS, ITEMS = 60, ("q1", "q2", "q3")
@@ -28,7 +28,7 @@ def reward_row(response_id, item_id, aggregation, marginals):
     return PAID | keys | {"reward": reward, "marginals": marginals}
 
 
-def scene(gaming=1.0, told=True, twice=True):
+def scene(gaming=1.0, told=True, twice=True, unverified=None):
     """A training whose example is paid more and more, while the fact that licenses it is met less and less."""
     rng = random.Random(4)
     rewards, responses, cases, qualities, first = [], [], [], [], []
@@ -52,6 +52,7 @@ def scene(gaming=1.0, told=True, twice=True):
         cases=pd.DataFrame(cases),
         shares=criterion_shares(conform(Rewards, rewards)),
         twice=judged_twice(decided, again) if twice else judged_twice(decided.head(0), decided.head(0)),
+        unverified=unverified or {},
         quality=pd.DataFrame(qualities if told else [], columns=["step", "item_id", "quality"]),
         texts={("q1", "example"): "Gives an <i>example</i> of it"},
     )
@@ -172,3 +173,17 @@ def test_a_point_has_the_t_interval_over_items(items):
     means = rows.groupby("item_id")["gear"].mean()
     low, high = stats.t.interval(0.95, items - 1, loc=means.mean(), scale=stats.sem(means))
     assert (point.value, point.low, point.high) == pytest.approx((means.mean(), low, high))
+
+
+def test_quotes_that_are_not_there_are_drawn_and_counted():
+    rows = [("r1", True), ("r1", False), ("r1", None), ("r2", None), ("r3", False)]
+    shares = unverified_shares(pd.DataFrame(rows, columns=["response_id", "verified"]))
+    assert shares == {"r1": 0.5, "r3": 1.0}
+    responses = scene().responses["response_id"]
+    view = scene(
+        twice=False, unverified={name: float(place < len(responses) / 4) for place, name in enumerate(responses)}
+    )
+    assert [drawing.title for drawing in section(view, "judge").drawings] == [
+        "Levels above 0 without a quote in the rollout"
+    ]
+    assert ("Quotes not in the rollout", "25%") in {(key.name, key.value) for key in content(view).keys}

@@ -63,7 +63,7 @@ class Running:
         self.port = self.listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.app = create_app(service, TokenGate(host, self.port, token))
-        self.desk = self.app.state.desk
+        self.desk, self.service = self.app.state.desk, service
         self._server = Server(self.app, self.listening, limits or usual_limits())
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()

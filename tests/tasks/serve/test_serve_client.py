@@ -13,17 +13,22 @@ import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from serve_scene import Running, Scripted, paid, serving
 
-from rubricflow_client import RewardClient, RewardError, text_of
+from rubricflow_client import RewardClient, RewardError, _token_here, text_of
 from tasks.contracts.errors import BackendError, InputError
 from tasks.serve import app
-from tasks.web.guard import TokenGate
+from tasks.serve.answered import summary_of
+from tasks.web.guard import TOKEN, TOKEN_FILE, TokenGate, kept_token
+from tasks.web.server import Limits
 
 HOUSE = Path(__file__).resolve().parents[3]
 
@@ -315,3 +320,163 @@ def test_what_closes_a_turn_is_no_part_of_a_completion(query, said):
 def test_odd_ends_of_a_long_turn_are_read():
     assert app._completion("x" + " " * 300_000 + "y", "").split() == ["x", "y"]
     assert app._completion("<eos>" * 100_000, "").strip() == ""
+
+
+class Liar:
+    """An HTTP server that answers every request with this; counts them."""
+
+    def __init__(self, content, status=200):
+        self.asked = 0
+        liar = self
+
+        class Answering(BaseHTTPRequestHandler):
+            def do_POST(self):
+                liar.asked += 1
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_):
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Answering)
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def good_answer(*rewards):
+    answers = [paid("a", reward) for reward in rewards]
+    return {"rewards": list(rewards), "summary": summary_of(answers), "rollouts": answers}
+
+
+def is_refused(content, count=2):
+    """Whether an answer of status 200 is refused under both settings, and asked for once."""
+    with Liar(content) as liar:
+        with pytest.raises(RewardError):
+            RewardClient(liar.url).rewards(rollouts(*["w"] * count))
+        given = RewardClient(liar.url, on_failure="none").rewards(rollouts(*["w"] * count))
+        assert liar.asked == 2
+    assert [one["unscored"]["reason"] for one in given["rollouts"]] == ["outage"] * count
+    return given["rewards"] == [None] * count
+
+
+NO_REWARD = st.one_of(
+    st.sampled_from([float("nan"), float("inf"), float("-inf"), 10**400, True, False, "1.0", "", "NaN"]),
+    st.text(max_size=5),
+    st.lists(st.floats(allow_nan=False), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(NO_REWARD, st.integers(0, 1), st.sampled_from(["rewards", "reward", "flat", "gear", "false_credit", "both"]))
+def test_what_is_no_number_is_no_reward(value, place, name):
+    answer = good_answer(0.5, 0.25)
+    if name in ("rewards", "both"):
+        answer["rewards"][place] = value
+    if name != "rewards":
+        answer["rollouts"][place]["reward" if name == "both" else name] = value
+    assert is_refused(json.dumps(answer).encode())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"<!doctype html><title>Bad gateway</title>",
+        b"",
+        b"null",
+        b"[0.5, 0.5]",
+        b"{}",
+        b'{"error": "no"}',
+        b"[" * 100_000,
+        *(
+            json.dumps(good_answer(0.5, 0.25) | {name: value}).encode()
+            for name in ("rewards", "rollouts", "summary")
+            for value in (None, [], [0.5], [0.5] * 3, {}, "0.5", 0.5)
+            if (name, value) != ("summary", {})
+        ),
+        json.dumps(good_answer(0.5)).encode(),
+        json.dumps(good_answer(0.5, 0.5, 0.5)).encode(),
+        json.dumps(good_answer(0.5, 0.25) | {"rewards": [0.25, 0.5]}).encode(),
+        json.dumps(good_answer(0.5, None)).encode(),
+        json.dumps(good_answer(0.5, 0.25) | {"summary": {"reward": "high"}}).encode(),
+        json.dumps(good_answer(0.5, 0.25) | {"summary": {"leaked": [1]}}).encode(),
+    ],
+)
+def test_what_is_no_answer_is_refused_under_both_settings(content):
+    assert is_refused(content)
+
+
+def test_a_good_answer_is_none_of_these():
+    with Liar(json.dumps(good_answer(0.5, -1)).encode()) as liar:
+        assert RewardClient(liar.url).rewards(rollouts("w", "w"))["rewards"] == [0.5, -1]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 415, 422, 500])
+@pytest.mark.parametrize("setting", ["stop", "none"])
+def test_a_refused_request_is_not_asked_again_whatever_the_setting(status, setting):
+    with Liar(b'{"error": "your mistake"}', status) as liar:
+        with pytest.raises(RewardError, match="your mistake"):
+            RewardClient(liar.url, on_failure=setting).rewards(rollouts("w"))
+        assert liar.asked == 1
+
+
+def test_the_token_of_this_machine_is_found_and_told_no_other(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv(TOKEN, raising=False)
+    assert _token_here("127.0.0.1") is None
+    with serving(Scripted(), token=kept_token()) as server:
+        assert RewardClient(server.url).rewards(rollouts("w"))["rewards"] == [1.0]
+        again = pickle.loads(pickle.dumps(RewardClient(server.url.replace("127.0.0.1", "localhost"))))
+        assert again.dataset()
+        sent = {"query": ["Why? a"], "prompts": ["Why?"], "labels": ["a"]}
+        assert status_of(f"{server.url}/openrlhf?unscored=0", sent)[0] == 401
+        assert status_of(f"{server.url}/openrlhf?unscored=0&token={kept_token()}", sent)[0] == 200
+        assert status_of(f"{server.url}/v1/rewards?token={kept_token()}", {"rollouts": rollouts("w")})[0] == 401
+        assert status_of(f"{server.url}/health")[0] == 200
+        monkeypatch.setenv(TOKEN, "another-one-of-some-length")
+        with pytest.raises(RewardError, match="401"):
+            RewardClient(server.url).rewards(rollouts("w"))
+    assert [_token_here(host) for host in ("rewards.example", "192.0.2.7", "127.0.0.1.evil.example")] == [None] * 3
+    assert _token_here("::1") == _token_here("localhost") == (tmp_path / TOKEN_FILE).read_text()
+
+
+def test_a_page_of_another_site_costs_nothing():
+    service = Scripted()
+    with serving(service) as server:
+        body = json.dumps({"rollouts": rollouts("w")}).encode()
+        assert status_of(f"{server.url}/v1/rewards", body, **{"Content-Type": "text/plain"})[0] == 415
+        assert status_of(f"{server.url}/v1/rewards", body, Origin="http://evil.example")[0] == 403
+        assert status_of(f"{server.url}/openrlhf?unscored=0", body, **{"Sec-Fetch-Site": "cross-site"})[0] == 403
+    assert service.batches == []
+
+
+def test_honest_clients_are_answered_while_others_leave_requests_half_said():
+    halves = [b"", b"POST /v1/rew", b"POST /v1/rewards HTTP/1.1\r\nContent-Length: 50000\r\n\r\n{"]
+    limits = Limits(places=8, request_s=0.5)
+    with serving(Scripted(), limits=limits) as server, ExitStack() as stack:
+        held = []
+        for number in range(60):
+            held.append(stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10)))
+            held[-1].sendall(halves[number % 3])
+        client = RewardClient(server.url, patience_s=10)
+        assert [client.rewards(rollouts("w"))["rewards"] for _ in range(5)] == [[1.0]] * 5
+
+
+@pytest.mark.parametrize(("criteria", "status"), [(100, 200), (101, 422), (1000, 422)])
+def test_a_rubric_beside_its_rollout_has_at_most_so_many_criteria(criteria, status):
+    rubric = [{"text": f"Says {number}", "weight": 1} for number in range(criteria)]
+    body = {"rollouts": [{"question": "?", "rubric": rubric, "completion": "w"}]}
+    with serving(Scripted()) as server:
+        found, said, _ = status_of(f"{server.url}/v1/rewards", body)
+    assert found == status
+    assert status == 200 or f"{criteria:,} criteria" in json.loads(said)["error"]
