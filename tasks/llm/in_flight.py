@@ -10,7 +10,7 @@ from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
-from tasks.llm.backend import Arriving, Around, Backend, Passing
+from tasks.llm.backend import Around, Arriving, Backend, Passing
 from tasks.llm.request import Reply, Request, digest, overdue
 
 PENDING = "pending: no answer yet"
