@@ -138,7 +138,8 @@ def serve(
         from flows.checks import check_aggregation
         from flows.serve import serve as answer
 
-        answer(source, warehouse, check_aggregation(aggregation), host, port, judge, url, record, judged_twice, no_token)
+        how = check_aggregation(aggregation)
+        answer(source, warehouse, how, host, port, judge, url, record, judged_twice, no_token)
 
 
 def annotate(

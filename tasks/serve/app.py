@@ -103,7 +103,7 @@ class RewardDesk:
         return JSONResponse({"status": "ready"})
 
     def counted(self, answering: Answering) -> Answering:
-        """The same, with its time and the status of its answer on the meters; whatever goes wrong is answered in words."""
+        """The same, with its time and status on the meters; whatever goes wrong is answered in words."""
 
         async def counted(request: Request) -> Response:
             begin = time.monotonic()

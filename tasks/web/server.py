@@ -1,8 +1,8 @@
 """A server of ours: uvicorn, with limits for its connections and a log that cannot be flooded.
 
-Only so many connections are open at once, each for a short time while it waits for its client. Whoever opens connections
-and says nothing, half a request or one byte a second, or never takes what is answered, is put out as soon as a place is
-needed, those who have waited longest first, and after a while in any case.
+Only so many connections are open at once, each for a short time while it waits for its client. Whoever opens
+connections and says nothing, half a request or one byte a second, or never takes what is answered, is put out as soon
+as a place is needed, those who have waited longest first, and after a while in any case.
 """
 
 from __future__ import annotations

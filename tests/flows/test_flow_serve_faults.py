@@ -163,7 +163,7 @@ def test_a_slow_judge_is_paid_once_however_many_batches_wait_for_it(world, monke
 
 def test_a_second_judging_that_hangs_costs_no_reward(world, monkeypatch):
     monkeypatch.setattr("flows.reward_service.PATIENCE_S", 0.1)
-    judge, server, running = world
+    judge, _, running = world
     running.service._reward._judged_twice = 1.0
     seen = set()
 

@@ -1,5 +1,5 @@
-"""Both servers under attack, from this machine alone: half-requests, a hanging judge call, a wide rubric, a page of another
-site, a signal. What do honest clients get meanwhile, and what does it cost? A row for each attack.
+"""Both servers under attack, from this machine alone: half-requests, a hanging judge call, a wide rubric, a page
+of another site, a signal. What do honest clients get meanwhile, and what does it cost? A row for each attack.
 
     .venv/bin/python tests/studies/front_attack.py [--half 400] [--seconds 10] [--descriptors 256]
 """
@@ -25,7 +25,8 @@ from pathlib import Path
 HOUSE = Path(os.environ.get("HOUSE", Path(__file__).resolve().parents[2]))
 sys.path[:0] = [str(HOUSE), str(HOUSE / "tests" / "builders"), str(HOUSE / "tests" / "tasks" / "review")]
 
-from loopback import HANG, Server, body_of, http as replied  # noqa: E402
+from loopback import HANG, Server, body_of  # noqa: E402
+from loopback import http as replied  # noqa: E402
 
 from rubricflow_client import RewardClient, RewardError  # noqa: E402
 
@@ -181,15 +182,17 @@ def attacked(folder, given):
         status = posted(port, "/v1/rewards", "text/plain", body, Host=f"localhost:{port}")
         row("serve without a token", "text/plain from another page", f"status {status}", log)
     for name in ("SIGTERM", "SIGINT"):
-        with running(rewards_server(folder, judge), folder, given.descriptors) as (process, port, log):
-            with ThreadPoolExecutor(1) as threads:
-                last = threads.submit(asked, port, *[f"{name} {number}" for number in range(64)])
-                time.sleep(0.6)
-                process.send_signal(getattr(signal, name))
-                status = process.wait(60)
-                row("serve", name, f"last batch {last.result()}; ends with {status}", log)
-                if given.show:
-                    print(log.read_text())
+        served = running(rewards_server(folder, judge), folder, given.descriptors)
+        with served as (process, port, log), ThreadPoolExecutor(1) as threads:
+            before = len(judge.calls)
+            last = threads.submit(asked, port, *[f"{name} {number}" for number in range(64)])
+            while len(judge.calls) == before:
+                time.sleep(0.01)
+            process.send_signal(getattr(signal, name))
+            status = process.wait(60)
+            row("serve", name, f"last batch {last.result()}; ends with {status}", log)
+            if given.show:
+                print(log.read_text())
     judge.close()
     with running([sys.executable, "-c", REVIEW, "PORT", str(folder / "votes")], folder, given.descriptors) as (
         process,
