@@ -83,9 +83,9 @@ def test_a_deadline_is_kept_whatever_the_judge_does():
     released = Event()
 
     class Hanging(Scripted):
-        def judge(self, posed, until):
+        def judge(self, posed, until, is_last):
             released.wait()
-            return super().judge(posed, until)
+            return super().judge(posed, until, is_last)
 
     with serving(Hanging()) as server, ExitStack() as at_last:
         at_last.callback(released.set)
