@@ -122,9 +122,9 @@ class Patient(OpenAI):
         super().__init__(engine, None, sleep=lambda seconds: asyncio.sleep(min(seconds, 1.0)))
         self.asked = []
 
-    async def _once(self, client, replica, request):
+    async def _once(self, client, replica, request, heard):
         self.asked.append(request.subject)
-        return await super()._once(client, replica, request)
+        return await super()._once(client, replica, request, heard)
 
 
 def test_a_server_killed_in_mid_run_and_started_again_is_waited_for(folder, server):
