@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
+from operator import length_hint
 from time import monotonic
 from typing import NamedTuple
 
@@ -41,23 +42,20 @@ class InFlight:
         call = self._calls.get(key)
         return call.reply if call else None
 
-    def begun(self, backend: Backend, keys: Sequence[str], requests: Sequence[Request]) -> list[Future[Reply]]:
-        """The replies to come, of calls that are under way or that begin now."""
-        new: list[tuple[Request, Future[Reply]]] = []
+    def begun(self, keys: Sequence[str], requests: Sequence[Request]) -> tuple[list[Future[Reply]], list[int]]:
+        """The replies to come, and which of the calls are not under way yet: they are the caller's to make."""
+        new: list[int] = []
         with self._lock:
             if len(self._calls) > _MANY:
                 present = monotonic()
                 over = [key for key, (reply, until) in self._calls.items() if reply.done() and until < present]
                 for key in over:
                     del self._calls[key]
-            for key, request in zip(keys, requests, strict=True):
+            for index, key in enumerate(keys):
                 if key not in self._calls:
-                    self._calls[key] = _Call(Future(), request.until)
-                    new.append((request, self._calls[key].reply))
-            replies = [self._calls[key].reply for key in keys]
-        if new:
-            threading.Thread(target=_carry, args=(backend, new), name="calls", daemon=True).start()
-        return replies
+                    self._calls[key] = _Call(Future(), requests[index].until)
+                    new.append(index)
+            return [self._calls[key].reply for key in keys], new
 
     def taken(self, key: str, reply: Future[Reply]) -> None:
         """A reply is in the hands of a batch, which keeps it."""
@@ -75,21 +73,28 @@ class _Patient(Around):
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does, and then an error for all that is still open."""
-        out: queue.SimpleQueue[int] = queue.SimpleQueue()
-        return Passing(self._arriving(requests, out), out.qsize)
+        out: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+        arrived: list[int] = []
+        return Passing(self._arriving(requests, arrived, out), lambda: len(arrived) + out.qsize())
 
-    def _arriving(self, requests: Sequence[Request], out: queue.SimpleQueue[int]) -> Arriving:
+    def _arriving(self, requests: Sequence[Request], arrived: list[int], out: queue.SimpleQueue[list[int]]) -> Arriving:
+        """arrived: gets what came together, and is emptied."""
         keys = [digest(request, self.model, self.by_subject) for request in requests]
-        replies = self._in_flight.begun(self._backend, keys, requests)
-        for index, call in enumerate(replies):
-            call.add_done_callback(partial(_put, out, index))
+        replies, new = self._in_flight.begun(keys, requests)
+        if new:
+            calls = [(index, requests[index], replies[index]) for index in new]
+            threading.Thread(target=_carry, args=(self._backend, calls, out), name="calls", daemon=True).start()
+        for index in set(range(len(requests))).difference(new):
+            replies[index].add_done_callback(partial(_tell, out, index))
         open_, until = set(range(len(requests))), monotonic() + self._patience_s
         while open_:
-            try:
-                index = out.get(timeout=max(0.0, until - monotonic()))
-            except queue.Empty:
-                break
-            until = monotonic() + self._patience_s
+            if not arrived:
+                try:
+                    arrived += out.get(timeout=max(0.0, until - monotonic()))
+                except queue.Empty:
+                    break
+                until = monotonic() + self._patience_s
+            index = arrived.pop()
             self._in_flight.taken(keys[index], replies[index])
             reply = replies[index].result()
             # A call that another batch began may end at that one's deadline, which is not this one's.
@@ -102,20 +107,32 @@ class _Patient(Around):
             yield index, overdue() if self._is_last else Reply(error=PENDING)
 
 
-def _put(out: queue.SimpleQueue[int], index: int, reply: Future[Reply]) -> None:
-    out.put(index)
+def _tell(out: queue.SimpleQueue[list[int]], index: int, reply: Future[Reply]) -> None:
+    out.put([index])
 
 
-def _carry(backend: Backend, calls: Sequence[tuple[Request, Future[Reply]]]) -> None:
-    """Brings each call its reply, or what ended the backend."""
+def _carry(
+    backend: Backend, calls: Sequence[tuple[int, Request, Future[Reply]]], out: queue.SimpleQueue[list[int]]
+) -> None:
+    """Brings each call its reply, or what ended the backend, and tells whoever began them, of several together."""
+    open_, together = {place: (index, reply) for place, (index, _, reply) in enumerate(calls)}, list[int]()
+    error: BaseException | None = None
     try:
-        for index, reply in backend.answer([request for request, _ in calls]):
-            if not calls[index][1].done():
-                calls[index][1].set_result(reply)
-        for _, open_ in calls:
-            if not open_.done():
-                open_.set_result(Reply(error="no_reply: the backend gave no reply"))
-    except BaseException as error:
-        for _, open_ in calls:
-            if not open_.done():
-                open_.set_exception(error)
+        answers = backend.answer([request for _, request, _ in calls])
+        for place, brought in answers:
+            if place in open_:
+                index, reply = open_.pop(place)
+                reply.set_result(brought)
+                together.append(index)
+            if not length_hint(answers):
+                out.put(together)
+                together = []
+    except BaseException as ended:
+        error = ended
+    for index, reply in open_.values():
+        if error:
+            reply.set_exception(error)
+        else:
+            reply.set_result(Reply(error="no_reply: the backend gave no reply"))
+        together.append(index)
+    out.put(together)

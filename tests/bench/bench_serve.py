@@ -33,6 +33,9 @@ def judge(latency, ports):
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                if head.startswith("get"):  # asked what it is, it says nothing
+                    writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                    continue
                 size = int(next(line.split(":")[1] for line in head.splitlines() if line.startswith("content-length")))
                 asked = json.loads(await reader.readexactly(size))
                 schema = asked["response_format"]["json_schema"]["schema"]

@@ -168,7 +168,8 @@ def test_a_list_is_enough(tmp_path):
         list_judge("some-model", None)
 
 
-def test_the_command_says_what_is_missing(tmp_path):
+def test_the_command_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "list.jsonl").write_text('{"question": "Why?"}\n')
     asked = ["serve", str(tmp_path / "list.jsonl"), "--judge", "embedded", "--warehouse", str(tmp_path / "w")]
     assert CliRunner().invoke(app, asked).exit_code == 2
