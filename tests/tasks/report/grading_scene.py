@@ -328,6 +328,8 @@ def metrics(scores: pd.DataFrame, raters: list[str], bounds: Mapping[str, tuple[
         for part, of, rows_of in parts:
             used = rows_of[rows_of["route"] == "release"] if stage == "released" else rows_of
             both = used[used[left].notna() & used[right].notna()]
+            if stage == "human":  # as `evaluate` compares people: on the answers that the machine scored
+                both = both[both["calibrated"].notna()]
             found = {bounds[item] for item in both["item_id"].unique()}
             if len(found) != 1:
                 add("qwk", None, len(both), stage, a, b, part, of)

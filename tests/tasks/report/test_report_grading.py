@@ -204,16 +204,12 @@ def test_gates_stand_with_outcome_in_words_and_labels_to_decide(run: Tables, see
 
 
 def test_items_are_ordered_by_their_gap_to_people(run: Tables, shown: View) -> None:
-    """People's figure is a dash where it is of other answers than the machine's."""
     rows = {
-        (row["value_of"], row["stage"]): (row["value"], row["n"])
+        (row["value_of"], row["stage"]): row["value"]
         for row in run.metrics.to_pylist()
         if (row["metric"], row["slice"]) == ("qwk", "item")
     }
-    both = [(rows[item, "human"], rows[item, "calibrated"]) for item in NAMES]
-    gaps = sorted(
-        ((people[0] if people[1] == machine[1] else 0) - machine[0] for people, machine in both), reverse=True
-    )
+    gaps = sorted((rows[item, "human"] - rows[item, "calibrated"] for item in NAMES), reverse=True)
     found = [(row.people.value or 0) - (row.machine.value or 0) for row in shown.agreement.items.rows]
     assert found == pytest.approx(gaps)
     assert shown.agreement.items.first[0].name in shown.agreement.title
