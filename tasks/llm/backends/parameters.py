@@ -39,10 +39,12 @@ _TOO_LONG = re.compile(
     r"|tokens\W+(?:\w+\W+){0,3}?max_new_tokens|max_tokens must be at least 1, got -",
     re.IGNORECASE,
 )
-_DEPTH, _READ, _NEXT = 8, 4000, 8
-"""How deep errors are looked into, how many characters of a message are read, and how many next to a match tell whether
-it repeats the prompt."""
-_QUOTE = r"['\"`‘’“”]"
+_DEPTH, _READ = 8, 4000
+"""How deep errors are looked into, and how many characters of a message are read."""
+_SHARED, _MORE = 40, 12
+"""So many characters in a row are in the prompt too where a message repeats it: more than the few that a server's
+sentence and a student's share by chance («`seed` is not …»). Of a whole piece of it, so many more than the match."""
+_EDGE = r"['\"`‘’“”]|: "
 _logger = logging.getLogger(__name__)
 
 
@@ -128,10 +130,10 @@ def _refused(said: ErrorBody, body: Mapping[str, Any], ours: frozenset[str] | se
     refused: set[str] = set()
     for text in (text for text in texts if _says(_REFUSED, text, said.prompt)):
         start = _OTHERS.search(text)
-        told = text[: start.start()] if start and _REFUSED.search(text[: start.start()]) else text
+        end = start.start() if start and _REFUSED.search(text[: start.start()]) else len(text)
         words = {name: re.compile(rf"\b(?:{_IN_WORDS.get(name, name)})(?![a-z_])") for name in ours}
-        named = [name for name in ours if _says(words[name], told, said.prompt)]
-        if len(named) > 1 and _CHOICE.search(told):
+        named = [name for name in ours if _says(words[name], text, said.prompt, end)]
+        if len(named) > 1 and _CHOICE.search(text[:end]):
             named = [name for name in named if name != "temperature"][:1]
         refused |= {*named}
     # «Use 'max_completion_tokens' instead» names what is sent already as well as what is refused
@@ -144,15 +146,25 @@ def _plain(text: str) -> str:
     return re.sub(r" +", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", unescaped)).lower()
 
 
-def _says(pattern: re.Pattern[str], text: str, prompt: str) -> bool:
-    """Whether a plain text says something in its own words, and not only where it repeats the prompt: there a match
-    stands with what is next to it, or with the whole of what stands in quotes."""
-    for match in pattern.finditer(text):
+def _says(pattern: re.Pattern[str], text: str, prompt: str, end: int = _READ) -> bool:
+    """Whether a plain text says something before `end` in its own words, and not only where it repeats the prompt."""
+    return any(not _repeats(match, text, prompt) for match in pattern.finditer(text, 0, end))
+
+
+def _repeats(match: re.Match[str], text: str, prompt: str) -> bool:
+    """Whether a match lies in a long run that the prompt has too, or in a piece (within quotes, after a colon) of which
+    all stands there."""
+    piece = re.split(_EDGE, text[: match.start()])[-1] + match[0] + re.split(_EDGE, text[match.end() :])[0]
+    if len(piece.strip()) >= len(match[0]) + _MORE and piece.strip() in prompt:
+        return True
+    for steps in ((1, 0), (0, 1)), ((0, 1), (1, 0)):
         start, end = match.span()
-        before, after = text[max(0, start - _NEXT) : start], text[end : end + _NEXT]
-        quoted = re.split(_QUOTE, text[:start])[-1] + match[0] + re.split(_QUOTE, text[end:])[0]
-        repeats = (before + match[0], match[0] + after, quoted)
-        if not any(part != match[0] and " " in part.strip() and part in prompt for part in repeats):
+        for before, after in steps:
+            while end - start < _SHARED and start >= before and end + after <= len(text):
+                if text[start - before : end + after] not in prompt:
+                    break
+                start, end = start - before, end + after
+        if end - start >= _SHARED and text[start:end] in prompt:
             return True
     return False
 
@@ -181,9 +193,11 @@ def _found(node: object, depth: int, prompt: str) -> Iterator[tuple[str, str]]:
             yield from said
             return
         # validators that write Python
-        for loc in re.finditer(r"['\"]loc['\"]: [\[(]['\"]body['\"], ([^\])]{1,200})[\])]", node):
+        for loc in re.finditer(
+            r"(?P<q>['\"])loc(?P=q): [\[(](?P=q)body(?P=q), (?P<path>[\w.'\"]+(?:, [\w.'\"]+)*)[\])]", node
+        ):
             if _plain(loc[0]) not in prompt:
-                yield "place", re.sub(r"[\s'\"]", "", loc[1]).rstrip(",").replace(",", ".")
+                yield "place", re.sub(r"[\s'\"]", "", loc["path"]).rstrip(",").replace(",", ".")
         yield "word", node
     elif isinstance(node, list):
         for child in node:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from small_policies import Asking, cases, policy, sample
 
 from tasks.edit.belief import beliefs
-from tasks.edit.policy import Policy, groups
+from tasks.edit.policy import _LEAST, Policy, groups
 from tasks.edit.tree import Tree, score
 
 KINDS = [("llama", "digits"), ("qwen3", "digits"), ("gpt2", "words")]
@@ -32,7 +32,7 @@ def test_every_text_is_in_one_group_and_groups_begin_alike(families: list) -> No
     assert sorted(at for group, _ in found for at in group) == list(range(len(texts)))
     for group, common in found:
         assert len({tuple(texts[at][:common]) for at in group}) == 1
-        assert common == 0 or min(len(texts[at]) for at in group) >= common >= policy._LEAST
+        assert common == 0 or min(len(texts[at]) for at in group) >= common >= _LEAST
         assert common == 0 or 2 * common >= min(len(texts[at]) for at in group)
 
 

@@ -272,6 +272,7 @@ FORMS = {
     "loc in python": lambda name: {"message": str([EXTRA | {"loc": ("body", name)}])},
     "gemini": lambda name: [{"error": {"message": f'Unknown name "{name}": Cannot find field.'}}],
     "fireworks": lambda name: {"error": {"message": f"Extra inputs are not permitted, field: '{name}', value: 1"}},
+    "short": lambda name: {"message": f"'{name}' is not supported"},
     "litellm": lambda name: openai(DROP.format(name)),
     "routed": lambda name: {"error": {"message": "no", "metadata": {"raw": json.dumps(FORMS["quoted"](name))}}},
 }
@@ -286,6 +287,7 @@ ANSWERS = (
     'A model\'s maximum context length is exceeded by 9000 tokens.\nNew line, \\neq and "quotes". ',
     "max_tokens must be at least 1, got -5; response_format is unavailable now. ",
     "Nothing of that kind stands in this ordinary sentence about heat. ",
+    "`max_tokens` is not supported by it, 'temperature' is not supported either, nor is the argument supplied: min_p. ",
 )
 OTHERS = [text for number, text in enumerate(ANSWERS) if number not in (3, 5)]
 """Who writes a server's own sentence is not told from it."""
