@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ |= {
     "PREFECT_API_URL": "",  # a server that a developer's settings name sees no run of the tests
@@ -16,6 +17,9 @@ os.environ |= {
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",  # the models are tiny: a second thread waits more than it computes, twice under xdist
 }
+
+# `make test` draws the same cases every time, plain pytest draws new ones
+settings.register_profile("repeatable", derandomize=True, deadline=None)
 
 HOUSE = Path(__file__).resolve().parents[1]
 
