@@ -17,7 +17,7 @@ from tasks.contracts.settings.study import Data, Source
 from tasks.contracts.settings.written import parse, read_yaml
 from tasks.store.cells import did_you_mean, select
 from tasks.store.faults import Report, row_lines
-from tasks.store.reshape import reshaped
+from tasks.store.reshape import Counted, QuestionIds, reshaped
 from tasks.store.sheets import ENDINGS, open_source
 from tasks.store.source import chunks
 
@@ -92,13 +92,18 @@ def streams(data: Data, base: Path) -> list[Stream]:
     folder = base / data.folder
     of_layout = [(source, prepare) for source in _layout(data.layout).sources]
     of_study = [(source, None) for source in data.sources]
+    numbers: QuestionIds = {}
     return [
-        Stream(source, partial(_chunks, source, folder / source.file, how), folder / source.file)
+        Stream(source, partial(_chunks, source, folder / source.file, how, numbers), folder / source.file)
         for source, how in (*of_layout, *of_study)
     ]
 
 
-def _chunks(source: Source, path: Path, prepare: Prepare | None, report: Report = refuse) -> Iterator[pd.DataFrame]:
+def _chunks(
+    source: Source, path: Path, prepare: Prepare | None, numbers: QuestionIds, report: Report = refuse
+) -> Iterator[pd.DataFrame]:
+    """numbers: the questions' ids, which all sources of a study share."""
+    counted = Counted(numbers)
     for frame in chunks(path, source.encoding, source.sheet, report, repeats=bool(source.wide)):
-        rows = reshaped(source, prepare(source.file, frame) if prepare else frame)
+        rows = reshaped(source, prepare(source.file, frame) if prepare else frame, counted)
         yield select(rows, source.where, source.file)

@@ -16,7 +16,7 @@ from tasks.contracts.settings.study import Column, Data, Source
 from tasks.lock.rubric import parted
 from tasks.store.cells import as_text, select, text_or_none
 from tasks.store.faults import row_lines
-from tasks.store.reshape import questions_of, reshaped
+from tasks.store.reshape import Counted, questions_of, reshaped
 from tasks.store.source import chunks
 from tasks.text.formulas import unguarded
 
@@ -146,9 +146,9 @@ def _place(
 ) -> Place | None:
     """The first row of a source, in the form in which ingest maps it, whose cells are these ids and that fills the
     field, which is called as in the file."""
-    path = base / data.folder / source.file
+    path, counted = base / data.folder / source.file, Counted()
     for frame in chunks(path, source.encoding, source.sheet, repeats=bool(source.wide)):
-        rows = select(reshaped(source, frame), source.where, path)
+        rows = select(reshaped(source, frame, counted), source.where, path)
         filled = [text_or_none(cell) is not None for cell in rows[field]] if field in rows.columns else []
         rows = rows.loc[filled] if filled else rows
         for name, text in cells.items():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -19,6 +21,20 @@ _LONGEST_PART = 40
 """Characters of a part of an id; what is longer is represented by its digest."""
 _DIGITS = 12
 """Of such a digest, in base 16."""
+_WHOLE = re.compile("[0-9]{1,9}")
+
+
+QuestionIds = dict[str, dict[tuple[str, ...], str]]
+"""New column of `numbered` → words of a question → its id."""
+
+
+@dataclass
+class Counted:
+    """What numbering needs to know of the rows before a chunk."""
+
+    ids: QuestionIds = field(default_factory=dict)
+    rows: dict[str, dict[tuple[str, ...], tuple[int, int]]] = field(default_factory=dict)
+    """New column of `repeats` → words → (how many rows had them, the last one)."""
 
 
 class WideQuestion(NamedTuple):
@@ -30,21 +46,33 @@ class WideQuestion(NamedTuple):
     """New column → the column of this question that it takes the place of; without those that the file lacks."""
 
 
-def reshaped(source: Source, frame: pd.DataFrame) -> pd.DataFrame:
-    """The chunk after the source's `blank`, `wide`, `ids` and `names`, in this order.
+def reshaped(source: Source, frame: pd.DataFrame, counted: Counted | None = None) -> pd.DataFrame:
+    """The chunk after the source's `blank`, `wide`, `numbered`, `repeats`, `ids`, `names` and `labels`, in this order.
 
-    Rows that come of one row keep its place in the index. InputError names the file and the column: one that is not
+    Rows that come of one row keep its place in the index. counted: what the chunks before it had, which this one is
+    added to; None for a file of one chunk. InputError names the file and the column: one that is not
     there, one to be made that is there already, a pattern that no column keeps, a row with an answer whose id lacks a
     part.
     """
     if source.blank:
         frame = frame.map(lambda cell: "" if isinstance(cell, str) and cell.strip() in source.blank else cell)
+    counted, order = counted or Counted(), []
     if source.wide:
+        order = [question.words[QUESTION] for question in questions_of(list(frame.columns), source.wide, source.file)]
         frame = melted(frame, source.wide, source.file)
+    for name, columns in source.numbered.items():
+        known = counted.ids.setdefault(name, {})
+        for question in order if columns == (QUESTION,) else ():
+            _number((question,), known)
+        frame = _with_number(source, frame, name, columns, known)
+    for name, columns in source.repeats.items():
+        frame = _with_repeat(source, frame, name, columns, counted.rows.setdefault(name, {}))
     for name, columns in source.ids.items():
-        frame = _with_id(source, frame, name, columns)
+        frame = _with_id(source, frame, name, columns, id_of)
     for name, columns in source.names.items():
         frame = _with_name(source, frame, name, columns)
+    for name, columns in source.labels.items():
+        frame = _with_id(source, frame, name, columns, label_of)
     return frame
 
 
@@ -139,29 +167,75 @@ def _add_neighbours(header: Sequence[str], columns: dict[str, dict[str, str]], n
                 question[name] = header[place]
 
 
-def _with_id(source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str]) -> pd.DataFrame:
-    """The chunk with a column of ids, without the rows that lack a part of it and have no answer."""
+def _with_number(
+    source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str], known: dict[tuple[str, ...], str]
+) -> pd.DataFrame:
+    """The chunk with a column of the questions' numbers, none where the words are missing."""
     _is_new(frame, name, source.file)
     parts = [_part_of_id(source, frame, column) for column in columns]
+    rows = zip(*parts, strict=True) if parts else [()] * len(frame)
+    return with_columns(frame, {name: [None if None in row else _number(row, known) for row in rows]})
+
+
+def _number(words: Sequence[str | None], known: dict[tuple[str, ...], str]) -> str:
+    """Q1 for the first words, Q2 for the next ones; a number is its own, unless another question has it."""
+    key = tuple(" ".join(str(part).split()) for part in words)
+    if key not in known:
+        taken = set(known.values())
+        own = f"Q{key[0]}" if len(key) == 1 and _WHOLE.fullmatch(key[0]) else None
+        free = (f"Q{place}" for place in count(len(known) + 1))
+        known[key] = own if own and own not in taken else next(name for name in free if name not in taken)
+    return known[key]
+
+
+def _with_repeat(
+    source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str], seen: dict[tuple[str, ...], tuple[int, int]]
+) -> pd.DataFrame:
+    """The chunk with a column that says the how many-th row of the file with its words each is, from the second on."""
+    _is_new(frame, name, source.file)
+    parts = [_part_of_id(source, frame, column) for column in columns]
+    numbers: list[str] = []
+    for row, words in zip(frame.index.tolist(), zip(*parts, strict=True), strict=True):
+        key = tuple(" ".join((part or "").split()) for part in words)
+        many, last = seen.get(key, (0, -1))
+        if row != last:
+            many, last = seen[key] = many + 1, row
+        numbers.append(str(many) if many > 1 else "")
+    return with_columns(frame, {name: numbers})
+
+
+def _with_id(
+    source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str], join: Callable[[Sequence[str]], str]
+) -> pd.DataFrame:
+    """The chunk with a column of ids, without the rows that lack a part of it and have no answer."""
+    _is_new(frame, name, source.file)
+    digits = 3 if join is label_of else 1
+    parts = [_part_of_id(source, frame, column, digits) for column in columns]
     answer = source.responses.get("text")
     answers = frame[answer].tolist() if isinstance(answer, str) and answer in frame.columns else None
     ids: list[str | None] = []
     for place, row in enumerate(zip(*parts, strict=True)):
-        lacking = [column for column, part in zip(columns, row, strict=True) if part is None]
+        named = [(column, part) for column, part in zip(columns, row, strict=True) if column not in source.repeats]
+        lacking = [column for column, part in named if part is None]
         if lacking and (answers is None or text_or_none(answers[place]) is not None):
             rule = f"is empty, and '{name}' is made of it"
             raise InputError(rule, file=source.file, row=frame.index[place] + 1, field=lacking[0])
-        ids.append(None if lacking else id_of([str(part) for part in row]))
+        ids.append(None if lacking else join([part for part in row if part is not None]))
     complete = [answer_id is not None for answer_id in ids]
     return with_columns(frame, {name: ids}).loc[complete]
 
 
-def _part_of_id(source: Source, frame: pd.DataFrame, column: str) -> list[str | None]:
+def _part_of_id(source: Source, frame: pd.DataFrame, column: str, digits: int = 1) -> list[str | None]:
     if column == ROW:
-        return [str(number + 1) for number in frame.index.tolist()]
+        return [f"{number + 1:0{digits}}" for number in frame.index.tolist()]
     need(frame, column, source.file)
     texts = [text_or_none(cell) for cell in frame[column]]
     return [plain(text) if text and source.html else text for text in texts]
+
+
+def label_of(parts: Iterable[str]) -> str:
+    """The id that texts make together for people to read, without what cannot be seen."""
+    return "-".join("".join(filter(str.isprintable, " ".join(part.split()))) for part in parts)
 
 
 def id_of(parts: Iterable[str]) -> str:

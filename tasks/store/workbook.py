@@ -29,7 +29,10 @@ MOST_ROWS, MOST_CELLS = 1 << 20, 50_000_000
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _SAVE_ANEW = "open it in Excel or LibreOffice and save it as .xlsx"
 _AS_CSV = "save the sheet as 'CSV UTF-8'"
-_ZEROS = re.compile("0+")
+_ZEROS = re.compile(r"[0#?]*0[ /-]*(?:[0 /-]*0)?")
+"""A number's format that shows digits alone: zeros that are always there, and signs that part them."""
+_UNSEEN = re.compile(r'\[[^\]]*\]|_.|\*.|["\\]')
+"""What a format says of colours, languages and widths, and the marks of signs that stand for themselves."""
 _FORMULA = re.compile(rb"<f[ >/]")
 _SHEET = re.compile(r"xl/worksheets/[^/]+\.xml")
 _TABLES = re.compile(r"xl/(worksheets/[^/]+|sharedStrings)\.xml", re.IGNORECASE)
@@ -84,15 +87,29 @@ def cell_text(cell: Any) -> Any:
         return UnreadableCell(f"shows the error {value}", "mend it in the spreadsheet")
     if isinstance(value, bool):
         return str(value).upper()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
     if isinstance(value, int):
-        return str(value).zfill(len(cell.number_format)) if _ZEROS.fullmatch(cell.number_format) else str(value)
+        return _with_zeros(value, cell.number_format)
     if isinstance(value, float):
-        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.15g}"
+        return f"{value:.15g}"
     if isinstance(value, datetime) and value.time() == time():
         return value.date().isoformat()
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     return str(value)
+
+
+def _with_zeros(value: int, number_format: str) -> str:
+    """A whole number as a format of digits shows it, as in 0000000 or 000-0000; by any other format as it is."""
+    form = _UNSEEN.sub("", number_format.split(";")[0])
+    if value < 0 or not _ZEROS.fullmatch(form):
+        return str(value)
+    digits, shown = str(value).zfill(form.count("0")), ""
+    for sign in reversed(form):
+        shown = (digits[-1:] if sign in "0#?" else sign) + shown
+        digits = digits[:-1] if sign in "0#?" else digits
+    return digits + shown
 
 
 def _rows(sheet: Any) -> Iterator[Any]:

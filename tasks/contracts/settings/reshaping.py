@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from tasks.contracts.schema import Frozen
 
@@ -35,8 +35,18 @@ class Reshaping(Frozen):
     """Ids that the file lacks: new column → the columns that it is made of, joined by colons; what is long or holds a
     colon is represented by its digest. "{row}" is the row's number, for a file without any id. A row that lacks a part
     of its id and has no answer (a line of averages, say) is no submission and is left out."""
+    numbered: dict[str, tuple[str, ...]] = Field(default={}, exclude_if=lambda made: not made)
+    """Questions that have no id: new column → the columns that say which question it is; none where there is only one.
+    They become Q1, Q2 and so on in the order of the columns of `wide` or else of the rows, so that rows added below
+    rename none. What is a number already keeps it: 7 is Q7. Sources of a study share the numbers of a column."""
+    repeats: dict[str, tuple[str, ...]] = Field(default={}, exclude_if=lambda made: not made)
+    """What tells namesakes and second attempts apart: new column → columns. It is empty in the first row of the file
+    with their words, 2 in the second row, and so on."""
     names: dict[str, tuple[str, ...]] = {}
     """New column → the columns whose words it joins by a blank, such as first and last name."""
+    labels: dict[str, tuple[str, ...]] = Field(default={}, exclude_if=lambda made: not made)
+    """As `ids`, for people to read: joined by hyphens, every part as it stands, the row's number with three digits at
+    least. An empty part that `repeats` made is left out."""
     html: bool = False
     """Whether questions, answers and model answers may be HTML: such cells become plain text, which is what is graded
     and quoted; others stay as they are."""
@@ -48,7 +58,7 @@ class Reshaping(Frozen):
                 _needs_another(name, pattern["right_of"], self.wide)
             elif isinstance(pattern, str) and QUESTION not in PLACEHOLDER.findall(pattern):
                 raise ValueError(f"wide: '{pattern}' has no {{{QUESTION}}} in place of the question's number")
-        for name, columns in (self.ids | self.names).items():
+        for name, columns in (self.ids | self.repeats | self.labels | self.names).items():
             if not columns:
                 raise ValueError(f"'{name}' is made of no column")
         return self
