@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from tasks.contracts.errors import InputError
-from tasks.ingest.draft.asking import Ask, Asking, scales, settled, worded
-from tasks.ingest.draft.drafted import drafted
-from tasks.ingest.draft.guess import Column, guessed
+from tasks.ingest.draft.asking import Ask, Asking, scales, settled, students_apart, worded
+from tasks.ingest.draft.drafted import NOTHING, drafted
+from tasks.ingest.draft.guess import Column, guessed, with_people
 from tasks.ingest.draft.messages import seen, to_write
-from tasks.ingest.draft.questions import QUESTION_COLUMNS, QUESTIONS, listed_questions, question_table
+from tasks.ingest.draft.questions import QUESTION_COLUMNS, QUESTIONS, known_questions, listed_questions, question_table
 from tasks.ingest.draft.roles import recognised
 from tasks.ingest.draft.rubric_text import rubric_text
 from tasks.ingest.draft.study_text import StudyParts, study_text
+from tasks.lock.rubric import authored
 from tasks.stats.agreement import level_count
 from tasks.store.cells import text_or_none
 from tasks.store.files import write_atomically
@@ -44,16 +46,25 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
     column that is named is not there.
     """
     (path, frame), questions, rubrics = _sorted(files)
-    asking = Asking(ask)
-    roles = recognised(list(frame.columns)) or settled(guessed(_columns(frame)), list(frame.columns), path, asking)
-    draft = drafted(_beside(path, to), roles, frame)
+    asking, columns = Asking(ask), _columns(frame)
+    of_platform = recognised(list(frame.columns))
+    roles = with_people(of_platform, columns) if of_platform else settled(guessed(columns), columns, path, asking)
+    asked = _columns(questions[1]) if questions else []
+    known = known_questions(asked) if asked else NOTHING
+    if rubrics is not None:
+        known = replace(known, ids=known.ids | authored(rubrics, induced=True).keys())
+    draft = drafted(_beside(path, to), roles, frame, known)
     if not draft.answers:
         raise InputError("has no row with an answer", file=path)
+    told = students_apart(draft, roles, asking)
+    if told != roles:
+        roles, draft = told, drafted(_beside(path, to), told, frame, known)
     source, items = dict(draft.source), draft.items
     listed: dict[str, Any] | None = None
     if questions:
-        mapping, items = listed_questions(questions[0], questions[1], _columns(questions[1]), items)
-        listed = {"file": _beside(questions[0], to), "items": mapping}
+        numbered = next(iter(source.get("numbered", {})), "question_id")
+        listed, items = listed_questions(questions[0], asked, items, numbered)
+        listed["file"] = _beside(questions[0], to)
     items = worded(items, asking)
     texts: dict[Path, str] = {}
     if not questions and (draft.asks_wording or "items" not in source):
@@ -61,7 +72,7 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
         texts[to.with_name(QUESTIONS)] = question_table(items)
     if listed:
         source.pop("items", None)
-    scaled = scales(items, draft.step, asking)
+    scaled = scales(draft, items, asking)
     if rubrics is None:
         rubrics = to.with_name("rubrics.yaml")
         texts[rubrics] = rubric_text(scaled)
@@ -71,7 +82,7 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
     parts = StudyParts(_name(path), " ".join(about.split()), source, listed, _beside(rubrics, to), echo, fewest)
     texts = {to: study_text(parts), **texts}
     _write(texts, overwrite)
-    return Started(tuple(texts), tuple(seen(about, draft, scaled)), tuple(to_write(items, texts, to, rubrics)))
+    return Started(tuple(texts), tuple(seen(about, draft, roles, scaled)), tuple(to_write(items, texts, to, rubrics)))
 
 
 Table = tuple[Path, pd.DataFrame]
@@ -98,7 +109,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def _columns(frame: pd.DataFrame) -> list[Column]:
-    return [Column(name, tuple(cell for cell in frame[name] if cell.strip()), len(frame)) for name in frame.columns]
+    return [Column(name, tuple(frame[name])) for name in frame.columns]
 
 
 def _beside(path: Path, to: Path) -> str:

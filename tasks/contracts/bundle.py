@@ -206,7 +206,9 @@ class Example(Frozen):
 
 
 class Rubric(Frozen):
-    """An authored rubric, as its YAML is written."""
+    """An authored rubric, as its YAML is written. `points: 4`, and `step: 0.5` where half points are given, may stand
+    in place of the scale, which then goes from 0 to these points; a trait that says no range, or the only one where
+    none is listed, has the scale's."""
 
     rubric_id: str
     """The name that items point to."""
@@ -222,6 +224,38 @@ class Rubric(Frozen):
     """In order; order is part of the content. At least one, unless they are to be induced."""
     examples: tuple[Example, ...] = ()
     """Labelled examples that annotators are shown."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_points(cls, written: Any) -> Any:
+        if not isinstance(written, dict) or "points" not in written:
+            return written
+        if "scale" in written:
+            raise ValueError("says its points twice, by points and by scale: leave one of them out")
+        points, step = written["points"], written.get("step", 1)
+        scale = {"min": 0, "max": points, "step": step}
+        if any(not isinstance(number, int | float) or isinstance(number, bool) for number in (points, step)):
+            raise ValueError(f"points {points} in steps of {step}: both have to be numbers")
+        if not (0 < points < math.inf and 0 < step < math.inf):
+            raise ValueError(f"points {points:g} in steps of {step:g}: both have to be above 0")
+        if points < step or abs(points / step - round(points / step)) > 1e-9:
+            raise ValueError(f"{points:g} points cannot be reached in steps of {step:g}: give a step that divides them")
+        rest = {key: value for key, value in written.items() if key not in ("points", "step")}
+        traits, criteria = written.get("traits"), written.get("criteria")
+        if criteria and not traits:
+            traits = [{"id": "content", "name": "Content"}]
+            criteria = [_in_trait(criterion, "content") for criterion in criteria]
+        ranged = [_ranged(trait, scale) for trait in traits or ()]
+        return rest | {"scale": scale, "traits": ranged, "criteria": criteria or ()}
+
+
+def _in_trait(criterion: Any, trait: str) -> Any:
+    return {"trait": trait} | criterion if isinstance(criterion, dict) else criterion
+
+
+def _ranged(trait: Any, scale: Mapping[str, float]) -> Any:
+    """A trait as it is written, with the scale's range where it says none."""
+    return scale | trait if isinstance(trait, dict) and not trait.keys() & scale.keys() else trait
 
 
 class Bundle(Frozen):

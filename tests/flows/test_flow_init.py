@@ -54,42 +54,42 @@ def tops(study: Path) -> dict[str, float]:
 
 
 def of_moodle_quiz(found: Read) -> None:
-    assert found.items == {"1": (WHY, FLOATS), "2": (HOW, SOAP)}
-    assert found.answers["ada@school.example:1"] == ("1", "ada@school.example", "Ada Berg", "It is hollow.")
-    assert found.answers["can@school.example:1"][3] == "Steel is light if x < 3 & dry."
-    assert found.answers["eva@school.example:2"][3] == ""
+    assert found.items == {"Q1": (WHY, FLOATS), "Q2": (HOW, SOAP)}
+    assert found.answers["ada@school.example-Q1"] == ("Q1", "ada@school.example", "Ada Berg", "It is hollow.")
+    assert found.answers["can@school.example-Q1"][3] == "Steel is light if x < 3 & dry."
+    assert found.answers["eva@school.example-Q2"][3] == ""
     assert (len(found.answers), found.scores) == (6, {})
 
 
 def of_bare_moodle_quiz(found: Read) -> None:
-    assert set(found.items) == {"1", "2"}
-    assert found.answers["eva@school.example:2"] == ("2", "eva@school.example", "Eva Lind", "")
+    assert set(found.items) == {"Q1", "Q2"}
+    assert found.answers["eva@school.example-Q2"] == ("Q2", "eva@school.example", "Eva Lind", "")
 
 
 def of_moodle_assignment(found: Read) -> None:
-    assert set(found.items) == {"question"}
+    assert set(found.items) == {"Q1"}
     text = "Soap has two ends, and x < y.\n\n  * fat\n  * water"
-    assert found.answers["Participant 4711"] == ("question", "Participant 4711", "Ada Berg", text)
-    assert found.answers["Participant 4713"][3] == ""
-    assert found.scores == {"Participant 4711": 15.0, "Participant 4712": 4.5}
+    assert found.answers["Participant 4711-Q1"] == ("Q1", "Participant 4711", "Ada Berg", text)
+    assert found.answers["Participant 4713-Q1"][3] == ""
+    assert found.scores == {"Participant 4711-Q1": 15.0, "Participant 4712-Q1": 4.5}
 
 
 def of_canvas_quiz(found: Read) -> None:
     assert found.items == {"501": (WHY, None), "502": (HOW, None)}
-    assert found.answers["81:501"] == ("501", "81", "Ada Berg", "It is hollow, and light.")
-    assert found.scores == {"81:501": 3.5, "81:502": 2, "82:501": 0, "82:502": 0, "83:501": 4, "83:502": 0}
+    assert found.answers["81-Q501"] == ("501", "81", "Ada Berg", "It is hollow, and light.")
+    assert found.scores == {"81-Q501": 3.5, "81-Q502": 2, "82-Q501": 0, "82-Q502": 0, "83-Q501": 4, "83-Q502": 0}
 
 
 def of_blackboard_test(found: Read) -> None:
-    assert sorted(found.items) == sorted([WHY, HOW])
+    assert found.items == {"Q1": (WHY, None), "Q2": (HOW, None)}
     texts = {key: answer[3] for key, answer in found.answers.items()}
     assert texts == {
-        f"aberg:{WHY}": "It is hollow.",
-        f"aberg:{HOW}": "Foam.",
-        f"coez:{HOW}": "It mixes.",
-        f"coez:{WHY}": "Air.",
+        "aberg-Q1": "It is hollow.",
+        "aberg-Q2": "Foam.",
+        "coez-Q2": "It mixes.",
+        "coez-Q1": "Air.",
     }
-    assert found.scores == {f"aberg:{WHY}": 3, f"aberg:{HOW}": 1, f"coez:{HOW}": 2, f"coez:{WHY}": 4}
+    assert found.scores == {"aberg-Q1": 3, "aberg-Q2": 1, "coez-Q2": 2, "coez-Q1": 4}
 
 
 def test_html_of_a_platform_is_taken_out_without_being_asked(tmp_path: Path) -> None:
@@ -104,11 +104,11 @@ def test_html_of_a_platform_is_taken_out_without_being_asked(tmp_path: Path) -> 
 
 
 PLATFORMS = [
-    (exports.moodle_quiz, of_moodle_quiz, {"1": 10, "2": 10}, 0),
-    (lambda folder: exports.moodle_quiz(folder, questions=False), of_bare_moodle_quiz, {"1": 10, "2": 10}, 4),
-    (exports.moodle_assignment, of_moodle_assignment, {"question": 20}, 2),
+    (exports.moodle_quiz, of_moodle_quiz, {"Q1": 5, "Q2": 5}, 0),
+    (lambda folder: exports.moodle_quiz(folder, questions=False), of_bare_moodle_quiz, {"Q1": 5, "Q2": 5}, 4),
+    (exports.moodle_assignment, of_moodle_assignment, {"Q1": 20}, 2),
     (exports.canvas_quiz, of_canvas_quiz, {"501": 4, "502": 2}, 2),
-    (exports.blackboard_test, of_blackboard_test, {WHY: 5, HOW: 2}, 2),
+    (exports.blackboard_test, of_blackboard_test, {"Q1": 5, "Q2": 2}, 2),
 ]
 """How an export is made, what ingest is to make of it, the most points by question, and what is left to write."""
 
@@ -177,11 +177,11 @@ def test_files_that_are_there_are_not_replaced_unless_told(tmp_path: Path) -> No
     assert (tmp_path / "rubrics.yaml").read_text() != "mine"
 
 
-def test_two_attempts_are_told_apart_by_their_time(tmp_path: Path) -> None:
+def test_two_attempts_are_told_apart_by_their_order(tmp_path: Path) -> None:
     header = ["Email address", "State", "Started on", "Response 1"]
     write_csv(tmp_path / "a.csv", header, [["a@x.example", "Finished", f"{n} May", f"answer {n}"] for n in (1, 2)])
     init([tmp_path / "a.csv"], tmp_path / "study.yaml", guess)
-    assert set(read(tmp_path / "study.yaml").answers) == {"a@x.example:1:1 May", "a@x.example:1:2 May"}
+    assert set(read(tmp_path / "study.yaml").answers) == {"a@x.example-Q1", "a@x.example-Q1-2"}
 
 
 def test_the_grade_of_a_moodle_quiz_of_one_question_is_its_mark(tmp_path: Path) -> None:
@@ -190,8 +190,8 @@ def test_the_grade_of_a_moodle_quiz_of_one_question_is_its_mark(tmp_path: Path) 
         tmp_path / "a.csv", header, [["a@x.example", "Beendet", "3", "So"], ["b@x.example", "Beendet", "4", "Nein"]]
     )
     init([tmp_path / "a.csv"], tmp_path / "study.yaml", guess)
-    assert read(tmp_path / "study.yaml").scores == {"a@x.example:1": 3, "b@x.example:1": 4}
-    assert tops(tmp_path / "study.yaml") == {"1": 5}
+    assert read(tmp_path / "study.yaml").scores == {"a@x.example-Q1": 3, "b@x.example-Q1": 4}
+    assert tops(tmp_path / "study.yaml") == {"Q1": 5}
 
 
 LONG = ["Schüler", "Frage", "Antwort", "Musterlösung", "Punkte", "student_id"]
@@ -204,22 +204,22 @@ FORM = ["Timestamp", "Email Address", WHY, HOW]
         (
             LONG,
             [["Ada", WHY, "Es ist hohl.", FLOATS, "2", "x"], ["Can", WHY, "Keine Ahnung.", FLOATS, "0", "x"]],
-            {f"Ada:{WHY}": "Es ist hohl.", f"Can:{WHY}": "Keine Ahnung."},
-            {f"Ada:{WHY}": 2, f"Can:{WHY}": 0},
+            {"Ada-Q1": "Es ist hohl.", "Can-Q1": "Keine Ahnung."},
+            {"Ada-Q1": 2, "Can-Q1": 0},
         ),
         (
             FORM,
             [["1 May", "a@x.example", "Because it is hollow.", "It mixes fat and water."]],
-            {f"a@x.example:{WHY}": "Because it is hollow.", f"a@x.example:{HOW}": "It mixes fat and water."},
+            {"a@x.example-Q1": "Because it is hollow.", "a@x.example-Q2": "It mixes fat and water."},
             {},
         ),
         (
             ["pupil", "answer_1", "score_1", "answer_2", "score_2", "mark"],
             [["p", "so", "1", "no", "2", "9"], ["q", "hm", "0", "eh", "1", "9"]],
-            {"p:1": "so", "p:2": "no", "q:1": "hm", "q:2": "eh"},
-            {"p:1": 1, "p:2": 2, "q:1": 0, "q:2": 1},
+            {"p-Q1": "so", "p-Q2": "no", "q-Q1": "hm", "q-Q2": "eh"},
+            {"p-Q1": 1, "p-Q2": 2, "q-Q1": 0, "q-Q2": 1},
         ),
-        (["text"], [["Only answers here."], ["And another."]], {"1": "Only answers here.", "2": "And another."}, {}),
+        (["text"], [["Only answers here."], ["And another."]], {"Q1-001": "Only answers here.", "Q1-002": "And another."}, {}),
     ],
     ids=["german, long", "a form, questions as names", "numbered columns", "answers alone"],
 )
@@ -258,7 +258,7 @@ def test_a_column_that_a_person_names_wrongly_is_an_error_and_nothing_is_written
 def test_the_only_question_is_asked_for(tmp_path: Path) -> None:
     said = iter([WHY])
     init([exports.moodle_assignment(tmp_path)], tmp_path / "study.yaml", lambda *_: next(said))
-    assert read(tmp_path / "study.yaml").items == {"question": (WHY, None)}
+    assert read(tmp_path / "study.yaml").items == {"Q1": (WHY, None)}
 
 
 def test_two_columns_of_marks_are_two_raters_though_their_names_differ_by_case_alone(tmp_path: Path) -> None:

@@ -10,11 +10,14 @@ from pathlib import Path
 from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.reshaping import Pattern
-from tasks.ingest.draft.drafted import STEPS, USUAL_POINTS, DraftedItem
-from tasks.ingest.draft.guess import number
+from tasks.ingest.draft.drafted import STEPS, USUAL_POINTS, Draft, DraftedItem, beginning
+from tasks.ingest.draft.guess import Column
+from tasks.ingest.draft.points import numbers_said, share_of
 from tasks.ingest.draft.roles import Roles
 
 MOST_QUESTIONS = 5
+_SHOWN = 12
+"""Questions that are named when their points are asked for."""
 Ask = Callable[[str, str], str]
 """(question, guess) → what a person says; the guess where nobody is asked."""
 
@@ -32,24 +35,27 @@ class Asking:
         return self._ask(question, guess).strip()
 
 
-def settled(roles: Roles, header: Sequence[str], file: Path, ask: Asking) -> Roles:
+def settled(roles: Roles, columns: Sequence[Column], file: Path, ask: Asking) -> Roles:
     """The guessed roles as a person confirms or corrects them; InputError for no answers, or a column that is not
     there."""
-    columns = f"The columns of {file.name} are: {', '.join(header)}.\n"
-    answer = ask(f"{columns}Which of them holds the answers?", _shown(roles.answer))
+    header = [column.name for column in columns]
+    answer = ask(
+        f"The columns of {file.name} are: {', '.join(header)}.\nWhich of them holds the answers?", _shown(roles.answer)
+    )
     if not answer:
         hint = "call the column that holds them 'answer', or run init without --yes"
         raise InputError(f"no column looks like one of answers; there are {', '.join(header)}", file=file, hint=hint)
     roles = roles if answer == _shown(roles.answer) else replace(roles, answer=answer)
     writer = ask("Which says who wrote it? (empty: none)", ", ".join(roles.student))
     roles = replace(roles, student=_columns_named(writer, roles.student))
-    if not roles.wide:
+    if not roles.wide and len(columns) > 1 + len(roles.student):
         guess = roles.item or _shown(roles.question)
         item = ask("Which says what question it answers? (empty: all answer the same one)", guess)
         roles = roles if item == guess else replace(roles, item=item or None, question=None)
-    marks = tuple(map(_shown, roles.scores))
-    words = ask("Which hold marks that people gave? (several with commas between; empty: none)", ", ".join(marks))
-    roles = replace(roles, scores=_columns_named(words, marks))
+    if any(column.numeric for column in columns):
+        marks = tuple(map(_shown, roles.scores))
+        words = ask("Which hold marks that people gave? (several with commas between; empty: none)", ", ".join(marks))
+        roles = replace(roles, scores=_columns_named(words, marks))
     _are_there(roles, header, file)
     return roles
 
@@ -80,17 +86,63 @@ def worded(items: Sequence[DraftedItem], ask: Asking) -> tuple[DraftedItem, ...]
     return (replace(items[0], question=wording or None),)
 
 
-def scales(items: Sequence[DraftedItem], step: float, ask: Asking) -> list[tuple[DraftedItem, Scale]]:
+def students_apart(draft: Draft, roles: Roles, ask: Asking) -> Roles:
+    """The roles with what a person says of names that nothing else tells apart: whether each is one student's."""
+    if not draft.namesakes:
+        return roles
+    name, rows = draft.namesakes[0]
+    others = f" (and {len(draft.namesakes) - 1} more names)" if len(draft.namesakes) > 1 else ""
+    places = ", ".join(map(str, rows[:-1]))
+    question = (
+        f"{name} stands in rows {places} and {rows[-1]} with answers to the same question{others}.\n"
+        "Are these different students (two) or one who answered again (one)?"
+    )
+    answer = ask(question, "two")
+    if answer.casefold() not in ("one", "two"):
+        raise InputError(f"'{answer}' is neither one nor two")
+    return replace(roles, namesakes=answer.casefold() == "two")
+
+
+def scales(draft: Draft, items: Sequence[DraftedItem], ask: Asking) -> list[tuple[DraftedItem, Scale]]:
     """Each question with its scale: from 0 to the most points that the file says or a person answers."""
+    guesses = _guessed_points(draft, items)
+    if any(item.points is None for item in items):
+        same = len(set(guesses)) == 1
+        known = f"Together they are worth {draft.total:g}. " if draft.total and len(items) > 1 else ""
+        each = f" One number for all, or one for each of {_listed(items)}." if len(items) > 1 else ""
+        words = ask(
+            f"{known}How many points is a full answer worth?{each}",
+            f"{guesses[0]:g}" if same else ", ".join(f"{value:g}" for value in guesses),
+        )
+        said = numbers_said(words, len(items))
+        if said is None:
+            raise InputError(f"'{words}' is neither a number of points above 0 nor {len(items)} of them")
+        guesses = said
+    tops = [max(points, item.best or 0) for item, points in zip(items, guesses, strict=True)]
+    return [(item, _scale(top, draft.step)) for item, top in zip(items, tops, strict=True)]
+
+
+def _guessed_points(draft: Draft, items: Sequence[DraftedItem]) -> list[float]:
+    """The most points of each question: what the file says; else what is left of the total, in equal parts; else the
+    best mark of any question, or of its own where that is half of it or less."""
+    unknown = [item for item in items if item.points is None]
+    left = (draft.total or 0) - math.fsum(item.points or 0 for item in items)
+    share = share_of(left, len(unknown)) if unknown else None
     best = max((item.best for item in items if item.best is not None), default=None)
     most = float(math.ceil(best)) if best else USUAL_POINTS
-    if any(item.points is None for item in items):
-        words = ask("How many points is a full answer worth?", f"{most:g}")
-        value = number(words)
-        if value is None or value <= 0:
-            raise InputError(f"'{words}' is no number of points above 0")
-        most = value
-    return [(item, _scale(max(item.points or most, item.best or 0), step)) for item in items]
+    guesses = []
+    for item in items:
+        own = float(math.ceil(item.best)) if item.best else most
+        fallback = own if 2 * own <= most else most
+        shared = share if share is not None and share >= (best or 0) else fallback
+        guesses.append(shared if item.points is None else item.points)
+    return guesses
+
+
+def _listed(items: Sequence[DraftedItem]) -> str:
+    """The questions by name and the beginning of their wording."""
+    shown = [beginning(item) for item in items[:_SHOWN]]
+    return "; ".join(shown) + (f"; … {items[-1].item_id}" if len(items) > _SHOWN else "")
 
 
 def _scale(most: float, step: float) -> Scale:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
+from textwrap import shorten
 from typing import Any
 
 import pandas as pd
@@ -13,9 +16,10 @@ import pandas as pd
 from tasks.contracts.settings.reshaping import QUESTION, ROW, Pattern
 from tasks.contracts.settings.study import Source
 from tasks.ingest.draft.guess import number
+from tasks.ingest.draft.points import disagreeing_sums, points_in
 from tasks.ingest.draft.roles import Roles
 from tasks.store.cells import text_or_none
-from tasks.store.reshape import matching, reshaped
+from tasks.store.reshape import Counted, matching, questions_of, reshaped
 from tasks.store.sheets import told_apart
 from tasks.text.markup import is_markup, plain
 
@@ -26,8 +30,14 @@ USUAL_POINTS = 10.0
 STEPS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)
 """Distances between scores that people use, the largest first."""
 _OF_WIDE = ("answer", "question", "model_answer", "possible", "mark")
-_MADE = (*_OF_WIDE, "answer_id", "question_id", "student_id", "student_name")
+_MADE = (*_OF_WIDE, "answer_id", "question_id", "question_no", "student_id", "student_name", "namesake", "attempt_no")
 """What columns are called that a draft makes."""
+_LARGEST_NUMBER = 2
+"""Digits of a question's number; a longer one is a platform's id."""
+_BEGINNING = 40
+"""Characters of a wording by which people know a question."""
+_ROUNDING = 0.0051
+"""Points by which a sum may miss its total."""
 _TRAILING = re.compile(r" \(column \d+\)$")
 
 
@@ -42,6 +52,30 @@ class DraftedItem:
     """The most points that the file says it bears."""
     best: float | None
     """The best mark that anybody got."""
+    varies: bool = False
+    """Whether the file writes its wording in several ways."""
+
+
+def beginning(item: DraftedItem) -> str:
+    """A question by its name and the beginning of its wording."""
+    words = " ".join((item.question or "").split())
+    return (
+        f"{item.item_id} ({shorten(words, _BEGINNING, placeholder=' …') or words[:_BEGINNING]})"
+        if words
+        else item.item_id
+    )
+
+
+@dataclass(frozen=True)
+class Known:
+    """What other files call the questions."""
+
+    ids: frozenset[str] = frozenset()
+    numbers: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    """Wording → the number that it has there."""
+
+
+NOTHING = Known()
 
 
 @dataclass(frozen=True)
@@ -62,46 +96,110 @@ class Draft:
     """Whether the wording of a question is not in the file."""
     by_row: bool
     """Whether answers are told apart by the number of their row, as nothing else does."""
+    namesakes: tuple[tuple[str, tuple[int, ...]], ...]
+    """Names that stand where nothing else tells students apart, and answer a question more than once, each with the
+    numbers of its rows."""
+    remarks: tuple[str, ...]
+    """What in the file does not agree, in sentences."""
+    total: float | None
+    """The most points of all questions together, where the file says it."""
 
 
-def drafted(file: str, roles: Roles, frame: pd.DataFrame) -> Draft:
-    """The draft of a file of answers; roles.answer must be there."""
+def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING) -> Draft:
+    """The draft of a file of answers; roles.answer must be there. known: what other files call the questions."""
     names = _new_names(frame.columns)
     wide = _wide(roles, names)
     flat = _flat(roles, names) if wide else roles
     source: dict[str, Any] = {"file": file, "blank": list(roles.blank), "wide": wide, "html": roles.html}
     source["responses"] = {"text": flat.answer}
-    rows = reshaped(Source.model_validate(source), frame)
+
+    counted = Counted()
+
+    def made() -> pd.DataFrame:
+        """The file's rows as the source makes them until now."""
+        counted.ids, counted.rows = {names["question_id"]: dict(known.numbers)}, {}
+        return reshaped(Source.model_validate(source), frame, counted)
+
+    rows = made()
     if roles.title and _holds_markup(rows[str(flat.answer)]):
         source["html"] = True
-        rows = reshaped(Source.model_validate(source), frame)
-    made_item, item = _item_id(flat, rows, names)
-    made_student, student = _made(flat.student, names["student_id"])
-    source["names"], author_name = _made(flat.names, names["student_name"])
-    source["ids"] = made_item | made_student
-    rows = reshaped(Source.model_validate(source), frame)
-    made_answer, response = _response_id(flat, item, rows, names, bool(wide))
-    source["ids"] |= made_answer
+        rows = made()
+    source["numbered"], item = _item_id(flat, rows, names, known.ids)
+    source["repeats"], source["labels"] = {}, {}
+    rows = made()
+    flat, namesakes = _people(flat, item, rows, names, source, bool(wide))
+    source["labels"] |= _made(flat.student, names["student_id"])
+    student = names["student_id"] if len(flat.student) > 1 else next(iter(flat.student), None)
+    source["names"] = {names["student_name"]: list(flat.names)} if len(flat.names) > 1 else {}
+    author_name = names["student_name"] if source["names"] else next(iter(flat.names), None)
+    rows = made()
+    response = _response_id(flat, student, item, rows, names, source)
     mapping = {"response_id": response, "item_id": item, "author_id": student, "author_name": author_name}
     source["responses"] = {key: column for key, column in mapping.items() if column} | source["responses"]
-    rows = reshaped(Source.model_validate(source), frame)
+    rows = made()
     scores = _scores(flat, rows)
     source["groups"] = {_slug(group): group for group in flat.groups}
     raters = ["teacher"] if roles.title and len(scores) == 1 else told_apart([_slug(column) for column in scores])
     source["scores"] = [{"rater": rater, "score": column} for rater, column in zip(raters, scores, strict=True)]
-    items = _items(flat, item, rows, scores, _points_in_names(roles, frame.columns.tolist()))
-    asks_wording = any(entry.question is None for entry in items)
+    items = _items(flat, item, rows, scores, _points_in_names(roles, source, frame.columns.tolist()))
+    order = {name: place for place, name in enumerate(counted.ids.get(item, {}).values())}
+    items = tuple(sorted(items, key=lambda entry: order.get(entry.item_id, 0)))
+    total = points_in(roles.total) if roles.total else None
+    asks_wording = any(entry.question is None or entry.varies for entry in items)
     source["items"] = {} if asks_wording else _item_columns(flat, item, rows)
-    filled = {key: value for key, value in source.items() if value}
     return Draft(
-        source=filled,
+        source={key: value for key, value in source.items() if value},
         items=items,
         answers=len(rows),
         marked=_marked(rows, scores),
         step=_step(_marks(rows, scores)),
         asks_wording=asks_wording,
-        by_row=any(ROW in columns for columns in source["ids"].values()),
+        by_row=any(ROW in columns for columns in source["labels"].values()),
+        namesakes=namesakes,
+        remarks=tuple(_disagreements(roles, items, rows, scores, total)),
+        total=total,
     )
+
+
+def _people(
+    roles: Roles, item: str, rows: pd.DataFrame, names: Mapping[str, str], source: dict[str, Any], wide: bool
+) -> tuple[Roles, tuple[tuple[str, tuple[int, ...]], ...]]:
+    """(the roles with what tells namesakes apart, the names of which nothing says whether they are one student's).
+
+    A group that parts them does; else, where names alone say who a student is, the first answer of a name to a question
+    is one student's, the second another's.
+    """
+    doubled = _doubled(rows, [*roles.student, item])
+    if not roles.student or not doubled or not _are_names(roles, rows):
+        return roles, ()
+    for group in roles.groups:
+        if not _doubled(rows, [*roles.student, group, item]):
+            return replace(roles, student=(*roles.student, group)), ()
+    places: dict[str, set[int]] = {}
+    for words, row in doubled:
+        places.setdefault(" ".join(words[:-1]), set()).add(row)
+    found = tuple((name, tuple(sorted(numbers))) for name, numbers in places.items())
+    if roles.namesakes:
+        namesake = names["namesake"]
+        source["repeats"] = {namesake: [*roles.student] if wide else [*roles.student, item]}
+        roles = replace(roles, student=(*roles.student, namesake))
+    return roles, found
+
+
+def _are_names(roles: Roles, rows: pd.DataFrame) -> bool:
+    """Whether students are told apart by words alone, without a number or an address."""
+    words = [str(cell) for column in roles.student for cell in rows[column] if text_or_none(cell)]
+    numbered = sum(bool(re.search(r"[\d@]", word)) for word in words)
+    return roles.student == roles.names or 2 * numbered < len(words)
+
+
+def _doubled(rows: pd.DataFrame, key: Sequence[str]) -> list[tuple[tuple[str, ...], int]]:
+    """(words, number of the row) of the rows whose words in these columns another row has, too; not of those that lack
+    one."""
+    keys = [tuple(map(text_or_none, row)) for row in zip(*(rows[name] for name in key), strict=True)]
+    counts = Counter(keys)
+    numbered = zip(keys, rows.index.tolist(), strict=True)
+    return [(tuple(map(str, words)), row + 1) for words, row in numbered if counts[words] > 1 and None not in words]
 
 
 def _marks(rows: pd.DataFrame, scores: Sequence[str]) -> list[float]:
@@ -166,7 +264,7 @@ def _flat(roles: Roles, names: Mapping[str, str]) -> Roles:
     return replace(
         roles,
         answer=names["answer"],
-        item=None if by_name else QUESTION,
+        item=QUESTION,
         question=QUESTION if by_name else new.get("question", in_answer),
         reference=new.get("model_answer"),
         scores=(*scores, *plain_scores),
@@ -175,41 +273,64 @@ def _flat(roles: Roles, names: Mapping[str, str]) -> Roles:
     )
 
 
-def _item_id(roles: Roles, rows: pd.DataFrame, names: Mapping[str, str]) -> tuple[dict[str, list[str]], Any]:
-    """(ids to make, column of the question's id): its number where that stands for one wording, else its wording."""
-    if roles.item and not (roles.question and _varies(rows, roles.item, str(roles.question))):
-        return {}, roles.item
-    if roles.question:
-        return {names["question_id"]: [str(roles.question)]}, names["question_id"]
-    return {}, {"const": "question"}
+def _item_id(
+    roles: Roles, rows: pd.DataFrame, names: Mapping[str, str], known: Container[str]
+) -> tuple[dict[str, list[str]], str]:
+    """(what is to be numbered, column of the question's id): the file's own id where it stands for one wording, else
+    Q1, Q2 and so on. known: ids by which other files call questions."""
+    own = roles.item
+    if own is not None and roles.question and _varies(rows, own, roles.question):
+        own = None
+    if own is None:
+        return {names["question_id"]: [str(roles.question)] if roles.question else []}, names["question_id"]
+    ids = {text for cell in rows[own] if (text := text_or_none(cell))}
+    is_place = own == QUESTION and all(len(text) <= _LARGEST_NUMBER and text.isdigit() for text in ids)
+    is_header = isinstance(roles.question, str) and own == roles.question
+    if (is_place or is_header) and not all(text.strip() in known for text in ids):
+        return {names["question_id"]: [own]}, names["question_id"]
+    return {}, own
 
 
-def _made(columns: Sequence[str], name: str) -> tuple[dict[str, list[str]], str | None]:
-    """(what is to be made of several columns, the column that stands for them)."""
-    if len(columns) > 1:
-        return {name: list(columns)}, name
-    return {}, next(iter(columns), None)
+def _made(columns: Sequence[str], name: str) -> dict[str, list[str]]:
+    """What is to be made of several columns."""
+    return {name: list(columns)} if len(columns) > 1 else {}
 
 
-def _varies(rows: pd.DataFrame, by: str, column: str) -> bool:
+def _varies(rows: pd.DataFrame, by: str, column: Pattern) -> bool:
     """Whether a column says different things of one id."""
-    pairs = {(text_or_none(key), text_or_none(cell)) for key, cell in zip(rows[by], rows[column], strict=True)}
+    cells = zip(rows[by], rows[str(column)], strict=True)
+    pairs = {(text_or_none(key), _squeezed(cell)) for key, cell in cells}
     return len(pairs) > len({key for key, _ in pairs})
 
 
+def _squeezed(cell: Any) -> str:
+    """A cell's words without what blanks and line breaks are between them."""
+    return " ".join((text_or_none(cell) or "").split())
+
+
 def _response_id(
-    roles: Roles, item: Any, rows: pd.DataFrame, names: Mapping[str, str], wide: bool
-) -> tuple[dict[str, list[str]], str]:
-    """(ids to make, column of the answer's id): the file's own, else student and question, with the attempt or, where
-    nothing else tells answers apart, the row's number."""
+    roles: Roles, student: str | None, item: str, rows: pd.DataFrame, names: Mapping[str, str], source: dict[str, Any]
+) -> str:
+    """The column of the answer's id: the file's own, else one that is made of student and question, with the attempt,
+    or, where nothing tells who wrote an answer, of the question and the row's number."""
     if roles.response and _tells_apart(rows, [roles.response]):
-        return {}, roles.response
-    question = [item] if isinstance(item, str) else []
-    for attempt in ([], [roles.attempt] if roles.attempt else []):
-        key = [*roles.student, *question, *attempt]
-        if roles.student and _tells_apart(rows, key):
-            return {names["answer_id"]: key}, names["answer_id"]
-    return {names["answer_id"]: [ROW, *(question if wide else [])]}, names["answer_id"]
+        return roles.response
+    question, name = item, names["answer_id"]
+    if item not in source["numbered"] and any(str(cell).strip().isdigit() for cell in rows[item]):
+        # A spreadsheet makes a date of 12-1.
+        question = names["question_no"]
+        source["numbered"][question] = [item]
+    key = [student, question] if student else [question, ROW]
+    if student and _doubled(rows, [student, item]):
+        attempt = names["attempt_no"]
+        if roles.attempt and all(str(cell).strip().isdigit() for cell in rows[roles.attempt]):
+            attempt = roles.attempt
+        if attempt == names["attempt_no"] or not _tells_apart(rows, [student, item, attempt]):
+            attempt = names["attempt_no"]
+            source["repeats"][attempt] = [student, item]
+        key.append(attempt)
+    source["labels"][name] = key
+    return name
 
 
 def _tells_apart(rows: pd.DataFrame, key: Sequence[str]) -> bool:
@@ -237,26 +358,28 @@ def _numbers(cells: pd.Series) -> list[float]:
 
 
 def _items(
-    roles: Roles, item: Any, rows: pd.DataFrame, scores: Sequence[str], by_name: Mapping[str, float]
+    roles: Roles, item: str, rows: pd.DataFrame, scores: Sequence[str], by_number: Mapping[str, float]
 ) -> tuple[DraftedItem, ...]:
-    """The questions of the answers; by_name: what the columns' names say of the most points."""
-    ids = rows[item].tolist() if isinstance(item, str) else ["question"] * len(rows)
-    groups = rows.assign(**{"": ids}).groupby("", sort=False)
-    return tuple(_item(roles, str(key).strip(), part, scores, by_name) for key, part in groups if str(key).strip())
+    """The questions of the answers, in the order of the rows; by_number: what the columns' names say of the most points
+    of a question, or under "" of all."""
+    groups = rows.groupby(item, sort=False)
+    return tuple(_item(roles, str(key).strip(), part, scores, by_number) for key, part in groups if str(key).strip())
 
 
 def _item(
-    roles: Roles, key: str, rows: pd.DataFrame, scores: Sequence[str], by_name: Mapping[str, float]
+    roles: Roles, key: str, rows: pd.DataFrame, scores: Sequence[str], by_number: Mapping[str, float]
 ) -> DraftedItem:
     points = _numbers(rows[roles.points]) if isinstance(roles.points, str) and roles.points in rows.columns else []
-    marks = _marks(rows, scores)
-    named = by_name.get(key, by_name.get(""))
+    wording = _only(rows, roles.question)
+    number_ = str(rows[QUESTION].iloc[0]) if QUESTION in rows.columns else ""
+    named = by_number.get(number_, by_number.get("", points_in(wording or "", is_header=False)))
     return DraftedItem(
         key,
-        _only(rows, roles.question),
+        wording,
         _only(rows, roles.reference),
         max(points, default=named),
-        max(marks, default=None),
+        max(_marks(rows, scores), default=None),
+        isinstance(roles.question, str) and len(set(rows.get(roles.question, ()))) > 1,
     )
 
 
@@ -264,25 +387,51 @@ def _only(rows: pd.DataFrame, column: Pattern | None) -> str | None:
     """What all rows say in a column, where they say one thing."""
     if not isinstance(column, str) or column not in rows.columns:
         return None
-    texts = {text for cell in rows[column] if (text := text_or_none(cell)) is not None}
-    return plain(next(iter(texts))).strip() if len(texts) == 1 else None
+    texts = {_squeezed(cell): text for cell in rows[column] if (text := text_or_none(cell)) is not None}
+    return plain(next(iter(texts.values()))).strip() if len(texts) == 1 else None
 
 
-def _points_in_names(roles: Roles, header: Sequence[str]) -> dict[str, float]:
-    """Question (or "" for all) → the most points, where a column's name says them: "1.0" right of a Canvas question,
-    "Grade/10.00" of a Moodle quiz."""
+def _points_in_names(roles: Roles, source: Mapping[str, Any], header: Sequence[str]) -> dict[str, float]:
+    """Question's number (or "" for all) → the most points, where a column's name says them: "1.0" right of a Canvas
+    question, "Frage 1 (4 P.)", or "Punkte / 10" of a file with one column of marks."""
     points: dict[str, float] = {}
-    patterns = [pattern for pattern in (roles.answer, roles.points) if isinstance(pattern, str) and "{" in pattern]
-    for pattern in patterns:
-        for column in header:
-            match = matching(pattern).fullmatch(column)
-            words = match.groupdict() if match else {}
-            right = header[header.index(column) + 1 :][:1]
-            beside = "".join(right) if {"right_of": "answer"} in roles.scores else ""
-            value = number(_TRAILING.sub("", words.get("points") or beside))
-            if words and value:
-                points[words.get("n", "")] = value
-    return points
+    wide = Source.model_validate(source).wide
+    for question in questions_of(header, wide, source["file"]) if wide else ():
+        columns = [question.columns[name] for name in reversed(wide) if name in question.columns]
+        said = [number(_TRAILING.sub("", name)) or points_in(name) for name in columns]
+        if value := next(filter(None, said), None):
+            points[question.words[QUESTION]] = value
+    named = [name for name in (*roles.scores, roles.points) if isinstance(name, str)]
+    if roles.points and "{points}" in str(roles.points):
+        named = [column for column in header if matching(str(roles.points)).fullmatch(column)]
+    alone = {value for name in named if "{" not in name and (value := points_in(name))}
+    return points or ({"": max(alone)} if alone else {})
+
+
+def _disagreements(
+    roles: Roles, items: Sequence[DraftedItem], rows: pd.DataFrame, scores: Sequence[str], total: float | None
+) -> Iterator[str]:
+    """What does not agree: marks above their question's points, points with the total's, marks with their total."""
+    for item in items:
+        if item.points and item.best and item.best > item.points:
+            yield f"{item.item_id}: a mark of {item.best:g} is above its {item.points:g} points"
+    known = [item.points for item in items if item.points is not None]
+    most = math.fsum(known) if len(known) == len(items) else None
+    if total and most and abs(total - most) > _ROUNDING:
+        yield f"the questions' points add up to {most:g}, and '{roles.total}' says {total:g}"
+    if roles.total is None or len(scores) != 1 or roles.total not in rows.columns:
+        return
+    marks: dict[int, list[float]] = {}
+    totals: dict[int, float] = {}
+    for row, mark, whole in zip(rows.index.tolist(), rows[scores[0]], rows[roles.total], strict=True):
+        marks.setdefault(row + 1, []).append(number(str(mark)) or 0.0)
+        if (value := number(str(whole))) is not None:
+            totals[row + 1] = value
+    wrong = disagreeing_sums(marks, totals, total / most if total and most else None)
+    shown = "; ".join(f"row {row}: {value:g} and {whole:g}" for row, value, whole in wrong[:3])
+    if wrong:
+        of_all = f"{len(wrong)} of {len(totals)} rows"
+        yield f"the marks do not add up to '{roles.total}' in {of_all}: {shown}{'; …' if len(wrong) > 3 else ''}"
 
 
 def _item_columns(roles: Roles, item: Any, rows: pd.DataFrame) -> dict[str, Any]:

@@ -3,51 +3,46 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from statistics import fmean
 
 from tasks.contracts.settings.reshaping import Pattern
+from tasks.ingest.draft.names import in_spoken_order, is_named
+from tasks.ingest.draft.points import place_of_points, without_points
 from tasks.ingest.draft.roles import Roles
+from tasks.store.reshape import matching
 from tasks.text.markup import is_markup
 from tasks.text.numbers import number_of
 
-WORDS: Mapping[str, str] = {
-    "reference": "reference|model answer|sample (answer|solution)|answer key|(right|correct|expected) answer|muster|"
-    "corrige|bonne reponse|respuesta (correcta|modelo)|gabarito|soluzione|oplossing|正解|参考答案",
-    "points": "max|maximum|possible points|points possible|out of|hochst|maximal|bareme|满分|配点",
-    "score": "score|mark|marks|grade|points?|punkte?|note|bewertung|notas?|puntaje|puntuacion|calificacion|punteggio|"
-    "voto|valutazione|pontos|cijfer|poang|betyg|ocena|балл|баллы|оценка|得分|分数|点数",
-    "answer": "answer|response|reply|text|essay|submission|student answer|antwort|aufsatz|reponse|respuesta|texto|"
-    "risposta|testo|resposta|antwoord|svar|odpowiedz|ответ|回答|答案|解答",
-    "question": "question|prompt|item|task|exercise|frage|aufgabe|consigne|pregunta|domanda|quesito|pergunta|questao|"
-    "vraag|fraga|pytanie|вопрос|задание|問題|题目|设问",
-    "name": "(student |first |last |full |family |given |user )?name|vorname|nachname|nom|prenom|nombre|apellidos?|"
-    "cognome|nome|sobrenome|naam|namn|имя|фамилия|姓名|氏名",
-    "student": "student|pupil|learner|user|username|e ?mail|mail|author|candidate|participant|schuler|schulerin|"
-    "matrikel|matrikelnummer|etudiant|eleve|alumno|estudiante|studente|aluno|leerling|elev|uczen|ученик|学生|学号|生徒",
-    "response": "id|response id|answer id|submission id|nr|no|key|schlussel",
-    "group": "class|section|group|course|klasse|kurs|gruppe|classe|groupe|clase|grupo|turma|klas|班",
-}
-"""Role → names of its columns, without accents; the more telling ones come first."""
-_WHOLE = frozenset({"name", "response", "group"})
-"""Roles whose names stand within those of many other columns."""
 _TEXT = 15
 """Characters of an average cell from which a column may hold answers."""
 _MARKED_UP = 0.5
 """Share of the answers from which a column is one of HTML."""
+_LABEL = re.compile(r"\W*[^\W\d]*\W*\d+\W?[^\W\d]?\W*")
+"""What names a question without asking it: 'Frage 3a', '2.', 'Q7'."""
+_ENDS = ("?", "？", ".", "。", "!", ":", "…")
 
 
 @dataclass(frozen=True)
 class Column:
-    """What a column's cells look like, empty ones aside."""
+    """A column, and what its cells look like."""
 
     name: str
-    cells: tuple[str, ...]
-    count: int
-    """Rows, empty cells included."""
+    rows: tuple[str, ...]
+    """All cells, a row each, empty ones included."""
+
+    @property
+    def count(self) -> int:
+        """Rows, empty cells included."""
+        return len(self.rows)
+
+    @cached_property
+    def cells(self) -> tuple[str, ...]:
+        """What stands in the cells that are not empty."""
+        return tuple(cell for cell in self.rows if cell.strip())
 
     @property
     def length(self) -> float:
@@ -81,7 +76,7 @@ def guessed(columns: Sequence[Column]) -> Roles:
     """The roles of the columns, each for one thing at most. Without a column of texts there is no answer."""
     numbered = _numbered(columns)
     answer = _wide_answers(numbered)
-    return _of_wide(answer, numbered, columns) if answer else _of_rows(columns)
+    return identified(_of_wide(answer, numbered, columns) if answer else _of_rows(columns), columns)
 
 
 def _of_wide(answer: str, numbered: Mapping[str, list[Column]], columns: Sequence[Column]) -> Roles:
@@ -89,7 +84,8 @@ def _of_wide(answer: str, numbered: Mapping[str, list[Column]], columns: Sequenc
 
     def pattern(role: str, numeric: bool) -> str | None:
         for name, group in numbered.items():
-            if name not in used and _named(group[0], role) and group[0].numeric == numeric:
+            numbers = any(column.numeric for column in group)
+            if name not in used and is_named(group[0].name, role) and numbers == numeric:
                 return name
         return None
 
@@ -99,9 +95,12 @@ def _of_wide(answer: str, numbered: Mapping[str, list[Column]], columns: Sequenc
         patterns[role] = pattern(role, numeric)
         used |= {patterns[role] or answer}
     used_columns = {column.name for name in used for column in numbered[name]}
-    people = _people({column.name: column for column in columns if column.name not in used_columns})
+    free = {column.name: column for column in columns if column.name not in used_columns}
+    total = _take(free, "total", lambda column: column.numeric)
+    numbers = _every(free, "number", lambda column: bool(column.cells))
     return replace(
-        people,
+        _people(free, numbers),
+        total=total,
         answer=answer,
         question=patterns["question"],
         reference=patterns["reference"],
@@ -111,21 +110,58 @@ def _of_wide(answer: str, numbered: Mapping[str, list[Column]], columns: Sequenc
     )
 
 
+def identified(roles: Roles, columns: Sequence[Column]) -> Roles:
+    """The roles with the students told apart by the first of what may do so that every answer has: as the roles say, a
+    number of theirs, an e-mail address, a user's name, their names. What names no more than half as many as another is none."""
+    answered = [any(cells) for cells in zip(*_answer_cells(roles, columns), strict=True)]
+    by_name = {column.name: column for column in columns}
+    ways = [way for way in (roles.student, *roles.students, roles.names) if way]
+    known = {way: _known(way, by_name, answered) for way in ways}
+    most = max((len(set(words)) for words in known.values()), default=0)
+    telling = [way for way in ways if 2 * len(set(known[way])) > most]
+    return replace(roles, student=max(telling, key=lambda way: sum(map(all, known[way])), default=()))
+
+
+def with_people(roles: Roles, columns: Sequence[Column]) -> Roles:
+    """A platform's roles with what else among its columns may tell students apart."""
+    others = {column.name: column for column in columns if column.name not in (*roles.student, *roles.names)}
+    numbers = _every(others, "number", lambda column: bool(column.cells))
+    return identified(replace(roles, students=_people(others, numbers).students), columns)
+
+
+def _answer_cells(roles: Roles, columns: Sequence[Column]) -> list[list[bool]]:
+    """Of each column of answers, whether each row has one."""
+    names = _names(roles.answer)
+    pattern = matching(names[0]) if len(names) == 1 and "{" in names[0] else None
+    mine = (column for column in columns if column.name in names or (pattern and pattern.fullmatch(column.name)))
+    return [[bool(cell.strip()) and cell.strip() not in roles.blank for cell in column.rows] for column in mine]
+
+
+def _known(way: Sequence[str], by_name: Mapping[str, Column], answered: Sequence[bool]) -> list[tuple[str, ...]]:
+    """What a way to tell students apart says of each row with an answer."""
+    rows = zip(*(by_name[name].rows for name in way), strict=True)
+    return [tuple(cell.strip() for cell in row) for row, has_answer in zip(rows, answered, strict=True) if has_answer]
+
+
 def _of_rows(columns: Sequence[Column]) -> Roles:
     """The roles of a file of a row an answer or, where several columns of texts are named by questions, of a row a
     student."""
     free = {column.name: column for column in columns}
+    total = _take(free, "total", lambda column: column.numeric)
+    numbers = _every(free, "number", lambda column: bool(column.cells))
     reference = _take(free, "reference", lambda column: column.length >= 1 and not column.numeric)
-    points = _take(free, "points", lambda column: column.numeric)
+    points = _take(free, "points", lambda column: column.numeric and place_of_points(column.name) is None)
     scores = _every(free, "score", lambda column: column.numeric and not column.same)
-    answer: Pattern | None = _take(free, "answer", lambda column: not column.numeric) or _named_by_questions(free)
-    wording = _take(free, "question", _is_wording)
+    wording = _take(free, "wording", lambda column: bool(column.cells) and not column.numeric)
+    answer: Pattern | None = _alike(free) or _take(free, "answer", _may_answer) or _named_by_questions(free)
+    wording = wording or _take(free, "question", _is_wording)
     item = _take(free, "question", lambda column: bool(column.cells))
     answer = answer or _longest(free)
     return replace(
-        _people(free),
+        _people(free, numbers),
         answer=answer,
         question=wording,
+        total=total,
         item=item,
         reference=reference,
         scores=scores if isinstance(answer, str) else (),
@@ -134,13 +170,15 @@ def _of_rows(columns: Sequence[Column]) -> Roles:
     )
 
 
-def _people(free: dict[str, Column]) -> Roles:
-    """The roles of what is left: who wrote an answer, and ids."""
-    names = _every(free, "name", lambda column: not column.numeric and bool(column.cells))
+def _people(free: dict[str, Column], numbers: Sequence[str]) -> Roles:
+    """The roles of what is left: who wrote an answer, and ids. numbers: columns of the students' numbers."""
+    mails = _every(free, "mail", lambda column: bool(column.cells))
+    names = in_spoken_order(_every(free, "name", lambda column: not column.numeric and bool(column.cells)))
     student = _take(free, "student", lambda column: bool(column.cells))
     response = _take(free, "response", lambda column: column.distinct == 1)
     groups = _every(free, "group", lambda column: 0 < column.distinct <= 0.5)
-    return Roles(response=response, student=(student,) if student else names, names=names, groups=groups)
+    ways = tuple((name,) for name in (*numbers, *mails, *([student] if student else [])))
+    return Roles(response=response, students=ways, names=names, groups=groups)
 
 
 def _names(pattern: Pattern | None) -> tuple[str, ...]:
@@ -155,10 +193,22 @@ def _marked_up(columns: Sequence[Column]) -> bool:
     return bool(marks) and fmean(marks) >= _MARKED_UP
 
 
+def _alike(free: dict[str, Column]) -> tuple[str, ...] | None:
+    """The free columns of answers whose names differ by a number and by what they say of points: two at least."""
+    answers = [column for column in free.values() if is_named(column.name, "answer") and _may_answer(column)]
+    templates = [_template(without_points(column.name)) for column in answers]
+    alike = [column.name for column, template in zip(answers, templates, strict=True) if template == templates[0]]
+    if len(alike) < 2 or templates[0] is None:
+        return None
+    for name in alike:
+        del free[name]
+    return tuple(alike)
+
+
 def _named_by_questions(free: dict[str, Column]) -> tuple[str, ...] | None:
     """The free columns of texts that are named by the question that they answer, as forms write them: two at least."""
     texts = [column for column in free.values() if column.length >= _TEXT and not column.numeric]
-    questions = tuple(column.name for column in texts if column.name.rstrip().endswith(("?", "？")))
+    questions = tuple(column.name for column in texts if without_points(column.name).endswith(("?", "？")))
     if len(questions) < 2:
         return None
     for name in questions:
@@ -167,28 +217,21 @@ def _named_by_questions(free: dict[str, Column]) -> tuple[str, ...] | None:
 
 
 def _is_wording(column: Column) -> bool:
-    """Whether the cells are questions rather than their ids."""
-    return column.length > _TEXT and any(" " in cell for cell in column.cells)
+    """Whether the cells are questions rather than their ids: most have several words, and are long or end with a
+    sign."""
+    cells = [cell.strip() for cell in column.cells if not _LABEL.fullmatch(cell)]
+    texts = [cell for cell in cells if " " in cell or not cell.isascii()]
+    asking = [cell for cell in texts if len(cell) > _TEXT or cell.endswith(_ENDS)]
+    return 2 * len(asking) > len(column.cells)
 
 
-def _named(column: Column, role: str) -> bool:
-    """Whether a column is named for a role: its words hold one of the names or, of short ones, are it."""
-    words = _words(column.name)
-    if role in _WHOLE:
-        return bool(re.fullmatch(WORDS[role], words))
-    return bool(re.search(rf"(?:^| )(?:{WORDS[role]})(?: |$)", words))
-
-
-def _words(name: str) -> str:
-    """The words of a column's name in lower case without accents, signs, digits: studentAnswer_1 is student answer."""
-    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
-    plain = "".join(c for c in unicodedata.normalize("NFKD", apart) if not unicodedata.combining(c))
-    return " ".join(re.findall(r"[^\W\d_]+", plain.casefold()))
+def _may_answer(column: Column) -> bool:
+    return bool(column.cells) and not column.numeric and not is_named(column.name, "response")
 
 
 def _take(free: dict[str, Column], role: str, fits: Callable[[Column], bool]) -> str | None:
     """The first free column of a role, which is free no longer."""
-    name = next((column.name for column in free.values() if _named(column, role) and fits(column)), None)
+    name = next((column.name for column in free.values() if is_named(column.name, role) and fits(column)), None)
     if name is not None:
         del free[name]
     return name
@@ -196,7 +239,7 @@ def _take(free: dict[str, Column], role: str, fits: Callable[[Column], bool]) ->
 
 def _every(free: dict[str, Column], role: str, fits: Callable[[Column], bool]) -> tuple[str, ...]:
     """All free columns of a role, which are free no longer."""
-    names = tuple(column.name for column in free.values() if _named(column, role) and fits(column))
+    names = tuple(column.name for column in free.values() if is_named(column.name, role) and fits(column))
     for name in names:
         del free[name]
     return names
@@ -222,23 +265,35 @@ def _numbered(columns: Sequence[Column]) -> dict[str, list[Column]]:
 
 
 def _wide_answers(numbered: Mapping[str, list[Column]]) -> str | None:
-    """The pattern of the columns of answers; None where there are none."""
-    unnamed = None
+    """The pattern of the columns of answers; None where there are none. 'Question 1' holds answers where they differ
+    from row to row and no column is called answer."""
+    plain: list[str] = []
+    questions: list[str] = []
     for template, group in numbered.items():
         first = group[0]
-        if any(column.numeric for column in group) or _named(first, "reference"):
+        if any(column.numeric for column in group) or is_named(first.name, "reference"):
             continue
-        if _named(first, "answer"):
+        if is_named(first.name, "answer"):
             return template
-        long = fmean(column.length for column in group) >= _TEXT
-        if unnamed is None and long and not _named(first, "question"):
-            unnamed = template
-    return unnamed
+        if is_named(first.name, "question"):
+            questions += [template] if fmean(column.distinct for column in group) > 0.5 else []
+        elif fmean(column.length for column in group) >= _TEXT:
+            plain.append(template)
+    return next(iter((*plain, *questions)), None)
 
 
 def _template(name: str) -> str | None:
-    """The name with {n} in place of its last number; None without a number."""
-    numbers = list(re.finditer(r"\d+", name))
+    """The name with {n} in place of its last number, and {points} in place of what it says of the most points; None
+    without a number."""
+    place = place_of_points(name)
+    numbers = [match for match in re.finditer(r"\d+", name) if place is None or not _overlap(match.span(), place)]
     if not numbers or "{" in name:
         return None
-    return f"{name[: numbers[-1].start()]}{{n}}{name[numbers[-1].end() :]}".strip()
+    parts = sorted([(numbers[-1].span(), "{n}"), *([(place, "{points}")] if place else [])], reverse=True)
+    for (start, end), placeholder in parts:
+        name = f"{name[:start]}{placeholder}{name[end:]}"
+    return name.strip()
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] < other[1] and other[0] < one[1]

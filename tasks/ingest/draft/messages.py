@@ -6,22 +6,35 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tasks.contracts.bundle import Scale
-from tasks.ingest.draft.drafted import UNWRITTEN, Draft, DraftedItem
+from tasks.ingest.draft.drafted import UNWRITTEN, Draft, DraftedItem, beginning
 from tasks.ingest.draft.questions import QUESTIONS
+from tasks.ingest.draft.roles import Roles
+
+_SHOWN = 10
+"""Questions that are named."""
 
 
-def seen(about: str, draft: Draft, scaled: Sequence[tuple[DraftedItem, Scale]]) -> list[str]:
-    """What was seen, a line each."""
+def seen(about: str, draft: Draft, roles: Roles, scaled: Sequence[tuple[DraftedItem, Scale]]) -> list[str]:
+    """What was seen and guessed, a line each."""
     tops = sorted({scale.max for _, scale in scaled})
     points = f"{tops[0]:g}" if len(tops) == 1 else f"{tops[0]:g} to {tops[-1]:g}"
     lines = [
         f"{about}: {draft.answers:,} answers to {len(scaled)} question{'s' if len(scaled) != 1 else ''}, "
         f"{draft.marked:,} of them with a mark, at most {points} points each"
     ]
+    lines += [f"{beginning(item)}: {scale.max:g} points" for item, scale in scaled[:_SHOWN]]
+    if len(scaled) > _SHOWN:
+        lines.append(f"and {len(scaled) - _SHOWN} more questions, up to {scaled[-1][0].item_id}")
     if draft.by_row:
         lines.append("nothing tells the answers apart but the row they stand in: keep the order of the rows")
+    elif roles.student:
+        lines.append(f"students are told apart by {' and '.join(roles.student)}")
+    for name, rows in draft.namesakes:
+        people = f"{len(rows)} students of one name" if roles.namesakes else "one student who answered again"
+        lines.append(f"{name} stands in rows {', '.join(map(str, rows))}: taken for {people}")
+    lines += draft.remarks
     if any(item.points is None for item, _ in scaled):
-        lines.append("the most points of an answer do not stand in the file: look at `scale` in the rubrics")
+        lines.append("the most points of an answer do not stand in the file: look at `points` in the rubrics")
     return lines
 
 

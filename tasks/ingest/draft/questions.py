@@ -7,12 +7,12 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import pandas as pd
+from typing import Any
 
 from tasks.contracts.errors import InputError
-from tasks.ingest.draft.drafted import UNWRITTEN, DraftedItem
+from tasks.ingest.draft.drafted import UNWRITTEN, DraftedItem, Known
 from tasks.ingest.draft.guess import Column, guessed, number
+from tasks.ingest.draft.points import points_in
 
 QUESTIONS = "questions.csv"
 """What a table of questions is called that `init` writes."""
@@ -20,36 +20,59 @@ QUESTION_COLUMNS = {"item_id": "question", "question": "wording", "reference_ans
 """Canonical column of `items` → its column."""
 
 
-def listed_questions(
-    file: Path, frame: pd.DataFrame, columns: Sequence[Column], items: Sequence[DraftedItem]
-) -> tuple[dict[str, str], tuple[DraftedItem, ...]]:
-    """(canonical column of `items` → column, the questions with what the file says of them).
+def known_questions(columns: Sequence[Column]) -> Known:
+    """What a table of questions may call them: all words of its cells; numbers by the column of wordings."""
+    wording = _wording(columns)
+    words = [(" ".join(cell.split()),) for cell in wording.cells] if wording else []
+    ids = frozenset(cell.strip() for column in columns for cell in column.cells)
+    return Known(ids, {text: f"Q{place}" for place, text in enumerate(dict.fromkeys(words), 1)})
 
-    InputError where no column holds the ids of all questions that are answered, or none their wording.
+
+def _wording(columns: Sequence[Column]) -> Column | None:
+    """The column of wordings: the one that is called so, else the longest texts that are no model answers."""
+    roles = guessed(columns)
+    texts = sorted((column for column in columns if not column.numeric), key=lambda column: -column.length)
+    free = [column for column in texts if column.name != roles.reference]
+    return next((column for column in free if column.name == roles.question), next(iter(free), None))
+
+
+def listed_questions(
+    file: Path, columns: Sequence[Column], items: Sequence[DraftedItem], numbered: str
+) -> tuple[dict[str, Any], tuple[DraftedItem, ...]]:
+    """(what a study says of the file, the questions with what the file says of them).
+
+    Questions are found by their ids or, failing that, by their wording, which numbers them then; numbered: the column
+    of these numbers. InputError where no column holds the ids or the wording of all questions that are answered.
     """
     item_ids = {item.item_id for item in items}
-    keys = [column for column in columns if item_ids <= {cell.strip() for cell in column.cells}]
-    if not keys:
+    key = next((column for column in columns if item_ids <= {cell.strip() for cell in column.cells}), None)
+    wording = _wording([column for column in columns if column is not key])
+    by_wording = key is None and wording is not None and item_ids <= set(known_questions(columns).numbers.values())
+    if key is None and not by_wording:
         rule = f"no column holds all ids of the questions that are answered: {', '.join(sorted(item_ids)[:5])}"
         raise InputError(rule, file=file, hint="the ids stand in the answers' column of questions")
-    others = [column for column in columns if column.name != keys[0].name]
-    roles = guessed(others)
-    texts = sorted((column for column in others if not column.numeric), key=lambda column: -column.length)
-    free = [column.name for column in texts if column.name != roles.reference]
-    wording = roles.question if isinstance(roles.question, str) else next(iter(free), None)
     if wording is None:
         raise InputError("no column holds the wording of the questions", file=file, hint="call it 'question'")
-    reference = roles.reference if isinstance(roles.reference, str) else None
-    mapping = {"item_id": keys[0].name, "question": wording} | ({"reference_answer": reference} if reference else {})
-    rows = {str(row[keys[0].name]).strip(): row for row in frame.to_dict("records")}
-    points = roles.points if isinstance(roles.points, str) else None
+    roles = guessed([column for column in columns if column is not key])
+    cells = {column.name: column.rows for column in columns}
+    reference = cells.get(str(roles.reference))
+    points = cells.get(str(roles.points)) or next((cells[str(name)] for name in roles.scores), None)
+    if key is None:
+        numbers = known_questions(columns).numbers
+        places = {numbers[" ".join(cell.split()),]: row for row, cell in enumerate(wording.rows) if cell.strip()}
+    else:
+        places = {cell.strip(): row for row, cell in enumerate(key.rows)}
+    mapping = {"item_id": key.name if key else numbered, "question": wording.name}
+    mapping |= {"reference_answer": str(roles.reference)} if reference else {}
     described = list[DraftedItem]()
     for item in items:
-        row = rows[item.item_id]
-        model = row[reference].strip() if reference else ""
-        most = number(row[points]) if points else item.points
-        described.append(replace(item, question=row[wording].strip() or None, reference=model or None, points=most))
-    return mapping, tuple(described)
+        row = places[item.item_id]
+        model, most = reference[row].strip() if reference else "", number(points[row]) if points else None
+        text = wording.rows[row].strip() or None
+        most = most or item.points or points_in(text or "", is_header=False)
+        described.append(replace(item, question=text, reference=model or None, points=most))
+    made = {"numbered": {numbered: [wording.name]}} if key is None else {}
+    return {"file": file, "items": mapping} | made, tuple(described)
 
 
 def question_table(items: Sequence[DraftedItem]) -> str:
@@ -58,7 +81,6 @@ def question_table(items: Sequence[DraftedItem]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(QUESTION_COLUMNS.values())
     for item in items:
-        writer.writerow(
-            [item.item_id, item.question or f"{UNWRITTEN} the wording of {item.item_id}", item.reference or ""]
-        )
+        unwritten = f"{UNWRITTEN} the wording of question {item.item_id}"
+        writer.writerow([item.item_id, item.question or unwritten, item.reference or ""])
     return text.getvalue()

@@ -33,12 +33,19 @@ class Roles:
     """The most points that an answer can earn."""
     response: str | None = None
     """The answer's id."""
+    total: str | None = None
+    """A student's points of all questions together."""
     student: tuple[str, ...] = ()
     """What tells the students apart, together."""
+    students: tuple[tuple[str, ...], ...] = ()
+    """What else may tell them apart: numbers, addresses, users' names; the better ones first."""
     names: tuple[str, ...] = ()
     """The student's name, in the order in which it is said."""
     attempt: str | None = None
     """What tells a student's attempts apart."""
+    namesakes: bool = True
+    """Whether a name that answers a question twice, where nothing else tells students apart, is two students' and not
+    one's two attempts."""
     groups: tuple[str, ...] = ()
     """Such as the class or section."""
     html: bool = False
@@ -102,15 +109,16 @@ def _roles(platform: Platform, columns: Mapping[str, str], header: Sequence[str]
     points: Pattern | None = columns.get("points")
     if platform.score_right_of_answer:
         scores = [{"right_of": "answer"}]
-    total = columns.get("total")
-    if total and len(_matches(columns["answer"], header)) == 1:
-        scores, points = [*_matches(total, header)], total
+    totals = _matches(columns["total"], header) if "total" in columns else []
+    if totals and len(_matches(columns["answer"], header)) == 1:
+        scores, points = [*totals], columns["total"]
     return Roles(
         answer=columns["answer"],
         question=columns.get("question"),
         reference=columns.get("reference"),
         scores=tuple(scores),
         points=points,
+        total=next(iter(totals), None),
         student=student,
         names=tuple(names),
         attempt=columns.get("attempt"),

@@ -16,6 +16,7 @@ _HEAD = """\
 # judge looks for it and has to quote the answer's own words for it. `weight` is how much it counts beside the others,
 # `levels` go from "not there" to "all there". Copy a criterion to add one, and give it an id of its own. What costs
 # marks is a criterion with kind: misconception, weight: -1 and levels: [absent, present].
+# `points` is what a full answer is worth, in steps of `step`: change it here and nowhere else.
 """
 _FRAME = f"{UNWRITTEN} in a few sentences what a full answer says, and what it loses marks for."
 _WHOLE = f"{UNWRITTEN} one thing that a full answer says"
@@ -41,13 +42,13 @@ def rubric_text(items: Sequence[tuple[DraftedItem, Scale]]) -> str:
 
 
 def _rubric(item: DraftedItem, scale: Scale) -> dict[str, Any]:
-    bounds = {name: _plain(value) for name, value in scale.model_dump().items()}
+    step = {} if scale.step == 1 else {"step": scale.step}
     return {
         "rubric_id": item.item_id,
         "title": (item.question or "")[:200],
+        "points": _plain(scale.max),
+        **step,
         "text": item.reference or _FRAME,
-        "scale": bounds,
-        "traits": [{"id": "content", "name": "Content"} | bounds],
         "criteria": [_criterion(place, text) for place, text in enumerate(_points(item), 1)],
     }
 
@@ -68,5 +69,5 @@ def _points(item: DraftedItem) -> list[str]:
 
 def _criterion(place: int, text: str) -> dict[str, Any]:
     levels = ["absent", "in part", "present"]
-    identity = {"id": f"P{place}", "trait": "content", "kind": "gold_point", "text": text, "weight": 1}
+    identity = {"id": f"P{place}", "kind": "gold_point", "text": text, "weight": 1}
     return identity | {"evidence": "local_quote", "levels": levels}

@@ -14,8 +14,11 @@ _ABOUT: Mapping[str, str] = {
     "blank": "Cells that mean an empty one.",
     "wide": "A row holds a student's answers to several questions: each becomes a row of its own. On the left the new\n"
     "column, on the right the columns of the file, with {n} for the question's number or id.",
-    "ids": "Ids that the file lacks, made of other columns. They stay the same if the rows come in another order.",
+    "numbered": "Questions that have no id of their own: Q1, Q2 and so on in the order of the file.\n"
+    "Rows that are added below the last one rename none.",
+    "repeats": "What tells second answers apart: nothing in the first row with the same words, 2 in the second.",
     "names": "Names joined of several columns.",
+    "labels": "Ids that the file lacks, made of other columns. Rows that are added rename none.",
     "html": "The texts are HTML: what is graded and quoted is the plain text that a reader sees.",
     "items": "Which column says what of a question: its id, its wording, a model answer.",
     "responses": "Which column says what of an answer. author_name is for gradebook and feedback, no judge sees it:\n"
@@ -114,7 +117,7 @@ def _source(source: Mapping[str, Any]) -> list[str]:
     lines = [f"    - file: {_inline(source['file'])}"]
     for key in _ABOUT:
         if value := source.get(key):
-            by_row = key == "ids" and any(ROW in columns for columns in value.values())
+            by_row = key == "labels" and any(ROW in columns for columns in value.values())
             lines += _comment(_ROW_IDS if by_row else _ABOUT[key], 6)
             lines += _entry(key, value)
     return lines
