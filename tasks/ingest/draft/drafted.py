@@ -15,7 +15,7 @@ import pandas as pd
 
 from tasks.contracts.settings.reshaping import QUESTION, ROW, Pattern
 from tasks.contracts.settings.study import Source
-from tasks.ingest.draft.guess import number
+from tasks.ingest.draft.guess import is_label, number
 from tasks.ingest.draft.points import disagreeing_sums, points_in
 from tasks.ingest.draft.roles import Roles
 from tasks.store.cells import text_or_none
@@ -34,6 +34,8 @@ _MADE = (*_OF_WIDE, "answer_id", "question_id", "question_no", "student_id", "st
 """What columns are called that a draft makes."""
 _LARGEST_NUMBER = 2
 """Digits of a question's number; a longer one is a platform's id."""
+_LONGEST_ID = 12
+"""Characters of what may be a question's id in a column's name."""
 _BEGINNING = 40
 """Characters of a wording by which people know a question."""
 _ROUNDING = 0.0051
@@ -256,7 +258,7 @@ def _is_pattern(pattern: Pattern | None) -> bool:
 def _flat(roles: Roles, names: Mapping[str, str]) -> Roles:
     """The roles of the columns that a wide file has once it is a row an answer."""
     wide = _wide(roles, names)
-    by_name = isinstance(roles.answer, tuple)
+    by_name = isinstance(roles.answer, tuple) and not all(map(is_label, roles.answer))
     new = {name: column for name, column in names.items() if column in wide}
     in_answer = "question" if "{question}" in str(roles.answer) else None
     scores = [new["mark"]] if "mark" in new else []
@@ -285,7 +287,7 @@ def _item_id(
         return {names["question_id"]: [str(roles.question)] if roles.question else []}, names["question_id"]
     ids = {text for cell in rows[own] if (text := text_or_none(cell))}
     is_place = own == QUESTION and all(len(text) <= _LARGEST_NUMBER and text.isdigit() for text in ids)
-    is_header = isinstance(roles.question, str) and own == roles.question
+    is_header = own == QUESTION and any(" " in text or len(text) > _LONGEST_ID for text in ids)
     if (is_place or is_header) and not all(text.strip() in known for text in ids):
         return {names["question_id"]: [own]}, names["question_id"]
     return {}, own

@@ -113,7 +113,8 @@ def _of_wide(answer: str, numbered: Mapping[str, list[Column]], columns: Sequenc
 def identified(roles: Roles, columns: Sequence[Column]) -> Roles:
     """The roles with the students told apart by the first of what may do so that every answer has: as the roles say, a
     number of theirs, an e-mail address, a user's name, their names. What names no more than half as many as another is none."""
-    answered = [any(cells) for cells in zip(*_answer_cells(roles, columns), strict=True)]
+    answers = _answer_cells(roles, columns) or [[True] * len(column.rows) for column in columns[:1]]
+    answered = [any(cells) for cells in zip(*answers, strict=True)]
     by_name = {column.name: column for column in columns}
     ways = [way for way in (roles.student, *roles.students, roles.names) if way]
     known = {way: _known(way, by_name, answered) for way in ways}
@@ -153,7 +154,8 @@ def _of_rows(columns: Sequence[Column]) -> Roles:
     points = _take(free, "points", lambda column: column.numeric and place_of_points(column.name) is None)
     scores = _every(free, "score", lambda column: column.numeric and not column.same)
     wording = _take(free, "wording", lambda column: bool(column.cells) and not column.numeric)
-    answer: Pattern | None = _alike(free) or _take(free, "answer", _may_answer) or _named_by_questions(free)
+    answer: Pattern | None = _alike(free, "answer") or _take(free, "answer", _may_answer)
+    answer = answer or _alike(free, "question") or _named_by_questions(free)
     wording = wording or _take(free, "question", _is_wording)
     item = _take(free, "question", lambda column: bool(column.cells))
     answer = answer or _longest(free)
@@ -193,9 +195,11 @@ def _marked_up(columns: Sequence[Column]) -> bool:
     return bool(marks) and fmean(marks) >= _MARKED_UP
 
 
-def _alike(free: dict[str, Column]) -> tuple[str, ...] | None:
-    """The free columns of answers whose names differ by a number and by what they say of points: two at least."""
-    answers = [column for column in free.values() if is_named(column.name, "answer") and _may_answer(column)]
+def _alike(free: dict[str, Column], role: str) -> tuple[str, ...] | None:
+    """The free columns of a role that hold answers and whose names differ by a number and by what they say of points:
+    two at least."""
+    named = (column for column in free.values() if is_named(column.name, role) and _may_answer(column))
+    answers = [column for column in named if column.distinct > 0.5 or role == "answer"]
     templates = [_template(without_points(column.name)) for column in answers]
     alike = [column.name for column, template in zip(answers, templates, strict=True) if template == templates[0]]
     if len(alike) < 2 or templates[0] is None:
@@ -206,9 +210,10 @@ def _alike(free: dict[str, Column]) -> tuple[str, ...] | None:
 
 
 def _named_by_questions(free: dict[str, Column]) -> tuple[str, ...] | None:
-    """The free columns of texts that are named by the question that they answer, as forms write them: two at least."""
-    texts = [column for column in free.values() if column.length >= _TEXT and not column.numeric]
-    questions = tuple(column.name for column in texts if without_points(column.name).endswith(("?", "？")))
+    """The free columns of texts that are named by the question that they answer, as forms write them: two at least. A
+    name of four words that neither asks nor says points is a question where long texts stand below it."""
+    texts = [column for column in free.values() if column.cells and not column.numeric]
+    questions = tuple(column.name for column in texts if _asks(column.name) or _long_below_a_sentence(column))
     if len(questions) < 2:
         return None
     for name in questions:
@@ -216,10 +221,25 @@ def _named_by_questions(free: dict[str, Column]) -> tuple[str, ...] | None:
     return questions
 
 
+def _asks(name: str) -> bool:
+    """Whether a column's name is a question."""
+    has_words = " " in name.strip() or not name.isascii()
+    return has_words and (without_points(name).endswith(("?", "？")) or place_of_points(name) is not None)
+
+
+def _long_below_a_sentence(column: Column) -> bool:
+    return column.length >= _TEXT and len(column.name.split()) >= 4
+
+
+def is_label(text: str) -> bool:
+    """Whether a text names a question without asking it: 'Frage 3a', '2.', 'Q7'."""
+    return bool(_LABEL.fullmatch(without_points(text)))
+
+
 def _is_wording(column: Column) -> bool:
     """Whether the cells are questions rather than their ids: most have several words, and are long or end with a
     sign."""
-    cells = [cell.strip() for cell in column.cells if not _LABEL.fullmatch(cell)]
+    cells = [cell.strip() for cell in column.cells if not is_label(cell)]
     texts = [cell for cell in cells if " " in cell or not cell.isascii()]
     asking = [cell for cell in texts if len(cell) > _TEXT or cell.endswith(_ENDS)]
     return 2 * len(asking) > len(column.cells)
