@@ -32,14 +32,16 @@ def write_grades(
     platform: Platform | None = None,
     include_waiting: bool = False,
     overwrite: bool = False,
+    language: str | None = None,
 ) -> list[str]:
     """Write the grades of a study; returns what to say about them.
 
-    InputError where the study is not graded as it is now, or the file is not one that can be written.
+    language: that by which students are sorted by name; in the order of the data where not given. InputError where the
+    study is not graded as it is now, or the file is not one that can be written.
     """
     _refuse(to, wide, platform, include_waiting)
     run = graded_run(study_file, warehouse, limit)
-    book = gradebook_of(run)
+    book = gradebook_of(run, language)
     content, remarks = _grades(book, to, wide, platform, include_waiting)
     hand_out(warehouse, to, content, overwrite)
     lines = [f"{to}: {book.study}", *totals(book), *remarks, *_repeated(book)]
@@ -48,10 +50,13 @@ def write_grades(
     return lines
 
 
-def write_feedback_pages(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> list[str]:
-    """Write a page of feedback for every student of a study; returns what to say about them. InputError as above."""
+def write_feedback_pages(
+    study_file: Path, warehouse: Path, limit: int | None, to: Path, language: str | None = None
+) -> list[str]:
+    """Write a page of feedback for every student of a study; returns what to say about them. Language and InputError as
+    above."""
     run = graded_run(study_file, warehouse, limit)
-    book = gradebook_of(run)
+    book = gradebook_of(run, language)
     pages = write_feedback(book, run, to)
     report = write_page(run)
     lines = [
@@ -73,9 +78,9 @@ def graded_run(study_file: Path, warehouse: Path, limit: int | None) -> Run:
     return job.run
 
 
-def gradebook_of(run: Run) -> Gradebook:
-    """The gradebook of a run. InputError where it has no answer."""
-    book = read_gradebook(run)
+def gradebook_of(run: Run, language: str | None = None) -> Gradebook:
+    """The gradebook of a run, see `read_gradebook`. InputError where it has no answer."""
+    book = read_gradebook(run, language)
     if not book.answers:
         raise InputError(f"{book.study} has no graded answer")
     return book

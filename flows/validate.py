@@ -15,6 +15,7 @@ from tasks.contracts.bundle import Bundle
 from tasks.contracts.settings.engine import MOST_LOGPROBS
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import Study, load_study
+from tasks.display import say
 from tasks.graph.authored import authored
 from tasks.graph.subject import subjects
 from tasks.graph.votes import read_votes
@@ -191,7 +192,7 @@ def _read_study(
         people = People(data.gradings, data.judgments, study.evaluation.target)
         teaching = teaching_of(run, study.judge.examples, data.items, data.responses, locked.bundles, people)
         items = []
-        for item in sorted(run.read(data.items).to_pylist(), key=lambda row: row["item_id"]):
+        for item in sorted(run.read(data.items).to_pylist(), key=lambda row: say.in_order(row["item_id"])):
             cases = teaching(cases_of(run, data.responses, item, bundles[item["rubric_id"]]))
             items.append((item, Bundle.model_validate_json(bundles[item["rubric_id"]]["content"]), cases))
         lint = list[tuple[str, str]]()

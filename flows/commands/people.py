@@ -82,6 +82,16 @@ def votes(
             print_rows(["who", "cases submitted", "votes", "last at"], who_said_what(study, warehouse))
 
 
+ByName = Annotated[
+    str | None,
+    typer.Option(
+        "--by-name",
+        metavar="LANGUAGE",
+        help="Sort students by last name as a language does (de, fr, sv); without it they come as in the data.",
+    ),
+]
+
+
 def grades(
     study: StudyFile,
     to: Annotated[Path, typer.Option("--to", help="The file to write: a .csv, or an .xlsx for a spreadsheet.")],
@@ -96,6 +106,7 @@ def grades(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Write over a file that is there and was changed.")
     ] = False,
+    by_name: ByName = None,
     warehouse: WarehouseFolder = HOUSE,
     limit: Limit = None,
 ) -> None:
@@ -103,13 +114,14 @@ def grades(
     with for_people():
         from flows.gradebook import write_grades
 
-        for line in write_grades(study, warehouse, limit, to, wide, form, include_waiting, overwrite):
+        for line in write_grades(study, warehouse, limit, to, wide, form, include_waiting, overwrite, by_name):
             print(line)
 
 
 def feedback(
     study: StudyFile,
     to: Annotated[Path, typer.Option("--to", help="The folder to write: a new one, or one of an earlier time.")],
+    by_name: ByName = None,
     warehouse: WarehouseFolder = HOUSE,
     limit: Limit = None,
 ) -> None:
@@ -117,5 +129,5 @@ def feedback(
     with for_people():
         from flows.gradebook import write_feedback_pages
 
-        for line in write_feedback_pages(study, warehouse, limit, to):
+        for line in write_feedback_pages(study, warehouse, limit, to, by_name):
             print(line)

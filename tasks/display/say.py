@@ -16,6 +16,9 @@ _UNSEEN = re.compile(
 _OPEN, _CLOSE = "\u2068", "\u2069"
 """First strong isolate, and its end: a name in Arabic does not turn the sentence around it."""
 NAME_LENGTH = 64
+WORDING_LENGTH = 40
+_NUMBERED = re.compile("Q?[0-9]{1,9}|#[0-9a-f]{12}")
+"""Ids of questions that have no name, those that are digests included, as studies of earlier times have them."""
 
 
 def visible(text: str) -> str:
@@ -32,6 +35,20 @@ def name(text: str) -> str:
     """An id or name on one line, cut where it is long, isolated from the direction of the words around it."""
     line = " ".join(visible(text[: 4 * NAME_LENGTH].replace("\n", " ").replace("\t", " ")).split(" "))
     return f"{_OPEN}{cut(line, NAME_LENGTH)}{_CLOSE}"
+
+
+def question(item_id: str, wording: str | None) -> str:
+    """A question as people know it: an id that is a number, as in Q1, with the beginning of its wording."""
+    words = " ".join(visible(wording or "").split())
+    if not words or not _NUMBERED.fullmatch(item_id):
+        return item_id
+    begins = cut(words, WORDING_LENGTH)
+    return begins if item_id.startswith("#") else f"{item_id} ({begins})"
+
+
+def in_order(item_id: str) -> list[tuple[int, str]]:
+    """A key by which Q2 comes before Q10."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split("([0-9]{1,9})", item_id)]
 
 
 def cut(text: str, length: int) -> str:

@@ -130,7 +130,7 @@ class StudentGrades:
 
 @dataclass(frozen=True)
 class Gradebook:
-    """A graded run. answers: by student, each in the order of the questions."""
+    """A graded run. answers: in the order of the data, or by the students' names."""
 
     run_id: str
     study: str
@@ -145,10 +145,14 @@ class Gradebook:
 
     @cached_property
     def students(self) -> tuple[StudentGrades, ...]:
+        """In the order of the answers, each with theirs in the order of the questions."""
+        places = {item: place for place, item in enumerate(self.questions)}
         groups: dict[tuple[str, str], list[GradedAnswer]] = {}
         for answer in self.answers:
             key = ("student", answer.student) if answer.student is not None else ("answer", answer.response_id)
             groups.setdefault(key, []).append(answer)
+        for answers in groups.values():
+            answers.sort(key=lambda answer: places[answer.item_id])
         return tuple(StudentGrades(answers[0].student, tuple(answers)) for answers in groups.values())
 
     @property

@@ -38,6 +38,7 @@ INDEX = "index.html"
 PAGES = "students"
 """The folder of the pages that go to students, apart from the teacher's list."""
 _SLUG = 40
+_NUMBERED = re.compile("Q[0-9]{1,9}")
 _SECRET = re.compile("[0-9a-f]{32}")
 
 
@@ -166,7 +167,8 @@ def _section(book: Gradebook, student: StudentGrades, place: int) -> Section:
     question = book.questions[answer.item_id]
     part = answer_part(question, answer, repeated=answer.item_id in student.repeated)
     drawn = body(TEMPLATE, "answered", part, {})
-    return Section(f"q{place + 1}", f"Question {place + 1}", say.visible(question.text), body=drawn)
+    own_number = answer.item_id[1:] if _NUMBERED.fullmatch(answer.item_id) else place + 1
+    return Section(f"q{place + 1}", f"Question {own_number}", say.visible(question.text), body=drawn)
 
 
 def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool = False) -> AnswerPart:

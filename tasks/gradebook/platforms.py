@@ -96,7 +96,7 @@ _FORMS: Mapping[Platform, Callable[[Gradebook, list[StudentGrades]], tuple[Grade
 
 def _lines(book: Gradebook, answer: GradedAnswer) -> Iterator[str]:
     question = book.questions[answer.item_id]
-    yield f"{answer.item_id}: {number(answer.final_score)} of {number(question.scale.max)}"
+    yield f"{say.question(answer.item_id, question.text)}: {number(answer.final_score)} of {number(question.scale.max)}"
     if explains(question, answer):
         groups = credit(question.bundle, answer.levels)
         yield from _listed("Counted", [_with_level(level) for level in groups.counted])

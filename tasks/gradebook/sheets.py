@@ -12,7 +12,7 @@ from tasks.contracts.tables.calibration import ROUTE_REASONS
 from tasks.contracts.tables.people import SCORE_SETTLED
 from tasks.display import say
 from tasks.display.reasons import against_constant
-from tasks.gradebook.book import CriterionLevel, DecidedBy, Gradebook, GradedAnswer, StudentGrades
+from tasks.gradebook.book import CriterionLevel, DecidedBy, Gradebook, GradedAnswer, GradedQuestion, StudentGrades
 
 Value: TypeAlias = str | int | float | None
 UNCHECKED = "score_not_checked_by_a_person"
@@ -26,7 +26,7 @@ STATES: Mapping[DecidedBy, str] = {
 ANSWER_COLUMNS: Mapping[str, str] = {
     "student": "the student's id, as the data give it",
     "student_name": "the student's name, where the data give it",
-    "question": "the question's id",
+    "question": "the question, a number with the beginning of its wording",
     "answer_id": "the answer's id",
     "score": "the score that goes out; empty where the answer waits for a person",
     UNCHECKED: "the machine's score of an answer that waits: no grade, nobody has looked at it",
@@ -79,7 +79,7 @@ def _answer_cells(book: Gradebook, answer: GradedAnswer) -> dict[str, Value]:
     return {
         "student": answer.student,
         "student_name": answer.student_name,
-        "question": answer.item_id,
+        "question": say.question(answer.item_id, book.questions[answer.item_id].text),
         "answer_id": answer.response_id,
         "score": number(answer.final_score),
         UNCHECKED: number(answer.machine_score) if answer.waits else None,
@@ -113,7 +113,7 @@ def _step(step: Mapping[str, Any]) -> str:
 def student_sheet(book: Gradebook, include_waiting: bool = False) -> GradeSheet:
     """A row for every student, a column for every question. include_waiting: after each question a column of its own
     for scores that nobody has checked."""
-    columns = chain.from_iterable(_question_columns(item, include_waiting) for item in book.questions)
+    columns = chain.from_iterable(_question_columns(question, include_waiting) for question in book.questions.values())
     has_names = any(student.name for student in book.students)
     first = ("student", "student_name") if has_names else ("student",)
     last = tuple(name for name in STUDENT_COLUMNS if name not in ("student", "student_name"))
@@ -132,8 +132,9 @@ def student_sheet(book: Gradebook, include_waiting: bool = False) -> GradeSheet:
     return GradeSheet("Grades", (*first, *columns, *last), tuple(rows))
 
 
-def _question_columns(item: str, include_waiting: bool) -> list[str]:
-    name = f"question {item}" if item in STUDENT_COLUMNS else item
+def _question_columns(question: GradedQuestion, include_waiting: bool) -> list[str]:
+    shown = say.question(question.item_id, question.text)
+    name = f"question {shown}" if shown in STUDENT_COLUMNS else shown
     return [name, f"{name} {UNCHECKED}"] if include_waiting else [name]
 
 

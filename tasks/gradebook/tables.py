@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import duckdb
 
 from tasks.contracts.bundle import Bundle, unlocked
-from tasks.contracts.errors import ContractError
+from tasks.contracts.errors import ContractError, InputError
 from tasks.contracts.tables.judging import STANDING
+from tasks.display import say
 from tasks.gradebook.book import CriterionLevel, Gradebook, GradedAnswer, GradedQuestion, Quotation
 from tasks.store.catalogue import catalogue
 from tasks.store.recorded import manifest_of
@@ -20,15 +22,24 @@ Judged = dict[str, dict[str, Row]]
 """Response → criterion → its judgment."""
 
 
-def read_gradebook(run: Run) -> Gradebook:
-    """The gradebook of a finished run; StoreError where it did not finish."""
+def read_gradebook(run: Run, language: str | None = None) -> Gradebook:
+    """The gradebook of a finished run, its answers in the order of the data; StoreError where it did not finish.
+
+    language: that by which students are sorted by name instead, as in de or sv; InputError for one that is not known.
+    """
     manifest = manifest_of(run)
     with catalogue(run) as tables:
         questions = _questions(tables)
-        places = {item: place for place, item in enumerate(questions)}
         judged = _judged(tables)
+        places = {
+            name: place for place, (name,) in enumerate(tables.sql("SELECT response_id FROM responses").fetchall())
+        }
         answers = [_answer(row, questions[row["item_id"]].bundle, judged) for row in _rows(tables, _ANSWERS)]
         promises = tuple(_rows(tables, "SELECT * FROM release_rules ORDER BY scope"))
+        answers.sort(key=lambda answer: places[answer.response_id])
+        if language is not None:
+            keys = _name_keys(tables, answers, language)
+            answers.sort(key=lambda answer: keys[answer.student_name or answer.student])
         raters = [row["rater_id"] for row in _rows(tables, "SELECT DISTINCT rater_id FROM predictions")]
     if len(raters) > 1:
         raise ContractError(f"run {run.run_id} holds scores of {len(raters)} raters; a gradebook is of one")
@@ -39,7 +50,7 @@ def read_gradebook(run: Run) -> Gradebook:
         rater="".join(raters),
         promises=promises,
         questions=questions,
-        answers=tuple(sorted(answers, key=lambda answer: _place(answer, places))),
+        answers=tuple(answers),
     )
 
 
@@ -66,7 +77,9 @@ def _questions(tables: duckdb.DuckDBPyConnection) -> dict[str, GradedQuestion]:
     for row in _rows(tables, "SELECT item_id, question, rubric_id FROM items"):
         item = row["item_id"]
         questions[item] = GradedQuestion(item, row["question"], bundles[row["rubric_id"]])
-    return questions
+    # A wide file's first student need not have been asked the first question.
+    numbered = all(re.fullmatch("Q[0-9]+", item) for item in questions)
+    return dict(sorted(questions.items(), key=lambda item: say.in_order(item[0]) if numbered else []))
 
 
 def _judged(tables: duckdb.DuckDBPyConnection) -> Judged:
@@ -124,7 +137,24 @@ def _quotations(judgment: Row, text: str) -> Iterator[Quotation]:
             yield Quotation(text[start:end], start, end)
 
 
-def _place(answer: GradedAnswer, places: Mapping[str, int]) -> tuple[Any, ...]:
-    """Students by name, then by id; answers without a student last; each student's in the order of the questions."""
-    display_name = (answer.student_name or answer.student or "").casefold()
-    return answer.student is None, display_name, answer.student or "", places[answer.item_id], answer.response_id
+def _name_keys(
+    tables: duckdb.DuckDBPyConnection, answers: Sequence[GradedAnswer], language: str
+) -> dict[str | None, tuple[bool, str]]:
+    """What a student is called → a key by which the language sorts the last name first; nameless ones come last."""
+    known = {name for (name,) in tables.sql("SELECT collname FROM pragma_collations()").fetchall()}
+    if language not in known:
+        rule = f"'{language[:20]}' is no language by which names are sorted"
+        raise InputError(rule, field="--by-name", hint="name it by two letters, as in de, fr or sv")
+    names = {answer.student_name or answer.student for answer in answers}
+    query = "SELECT icu_sort_key(?, ?)"
+    keys: dict[str | None, tuple[bool, str]] = {None: (True, "")}
+    for name in names - {None}:
+        ((key,),) = tables.execute(query, [_last_name_first(str(name)), language]).fetchall()
+        keys[name] = False, key
+    return keys
+
+
+def _last_name_first(name: str) -> str:
+    """'Ada Böhm' as 'Böhm, Ada'; a name with a comma as it stands."""
+    first, _, last = name.strip().rpartition(" ")
+    return name if "," in name or not first else f"{last}, {first}"

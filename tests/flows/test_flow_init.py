@@ -219,7 +219,12 @@ FORM = ["Timestamp", "Email Address", WHY, HOW]
             {"p-Q1": "so", "p-Q2": "no", "q-Q1": "hm", "q-Q2": "eh"},
             {"p-Q1": 1, "p-Q2": 2, "q-Q1": 0, "q-Q2": 1},
         ),
-        (["text"], [["Only answers here."], ["And another."]], {"Q1-001": "Only answers here.", "Q1-002": "And another."}, {}),
+        (
+            ["text"],
+            [["Only answers here."], ["And another."]],
+            {"Q1-001": "Only answers here.", "Q1-002": "And another."},
+            {},
+        ),
     ],
     ids=["german, long", "a form, questions as names", "numbered columns", "answers alone"],
 )

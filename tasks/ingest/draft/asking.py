@@ -10,7 +10,8 @@ from pathlib import Path
 from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.reshaping import Pattern
-from tasks.ingest.draft.drafted import STEPS, USUAL_POINTS, Draft, DraftedItem, beginning
+from tasks.display import say
+from tasks.ingest.draft.drafted import STEPS, USUAL_POINTS, Draft, DraftedItem
 from tasks.ingest.draft.guess import Column
 from tasks.ingest.draft.points import numbers_said, share_of
 from tasks.ingest.draft.roles import Roles
@@ -141,7 +142,7 @@ def _guessed_points(draft: Draft, items: Sequence[DraftedItem]) -> list[float]:
 
 def _listed(items: Sequence[DraftedItem]) -> str:
     """The questions by name and the beginning of their wording."""
-    shown = [beginning(item) for item in items[:_SHOWN]]
+    shown = [say.question(item.item_id, item.question) for item in items[:_SHOWN]]
     return "; ".join(shown) + (f"; … {items[-1].item_id}" if len(items) > _SHOWN else "")
 
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from textwrap import shorten
 from typing import Any
 
 import pandas as pd
@@ -36,8 +35,6 @@ _LARGEST_NUMBER = 2
 """Digits of a question's number; a longer one is a platform's id."""
 _LONGEST_ID = 12
 """Characters of what may be a question's id in a column's name."""
-_BEGINNING = 40
-"""Characters of a wording by which people know a question."""
 _ROUNDING = 0.0051
 """Points by which a sum may miss its total."""
 _TRAILING = re.compile(r" \(column \d+\)$")
@@ -56,16 +53,6 @@ class DraftedItem:
     """The best mark that anybody got."""
     varies: bool = False
     """Whether the file writes its wording in several ways."""
-
-
-def beginning(item: DraftedItem) -> str:
-    """A question by its name and the beginning of its wording."""
-    words = " ".join((item.question or "").split())
-    return (
-        f"{item.item_id} ({shorten(words, _BEGINNING, placeholder=' …') or words[:_BEGINNING]})"
-        if words
-        else item.item_id
-    )
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,8 @@ def _of_wide(answer: str, numbered: Mapping[str, list[Column]], columns: Sequenc
 
 def identified(roles: Roles, columns: Sequence[Column]) -> Roles:
     """The roles with the students told apart by the first of what may do so that every answer has: as the roles say, a
-    number of theirs, an e-mail address, a user's name, their names. What names no more than half as many as another is none."""
+    number of theirs, an e-mail address, a user's name, their names. What tells no more than half as many apart as
+    another does is left out."""
     answers = _answer_cells(roles, columns) or [[True] * len(column.rows) for column in columns[:1]]
     answered = [any(cells) for cells in zip(*answers, strict=True)]
     by_name = {column.name: column for column in columns}

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tasks.contracts.bundle import Scale
-from tasks.ingest.draft.drafted import UNWRITTEN, Draft, DraftedItem, beginning
+from tasks.display import say
+from tasks.ingest.draft.drafted import UNWRITTEN, Draft, DraftedItem
 from tasks.ingest.draft.questions import QUESTIONS
 from tasks.ingest.draft.roles import Roles
 
@@ -22,7 +23,7 @@ def seen(about: str, draft: Draft, roles: Roles, scaled: Sequence[tuple[DraftedI
         f"{about}: {draft.answers:,} answers to {len(scaled)} question{'s' if len(scaled) != 1 else ''}, "
         f"{draft.marked:,} of them with a mark, at most {points} points each"
     ]
-    lines += [f"{beginning(item)}: {scale.max:g} points" for item, scale in scaled[:_SHOWN]]
+    lines += [f"{say.question(item.item_id, item.question)}: {scale.max:g} points" for item, scale in scaled[:_SHOWN]]
     if len(scaled) > _SHOWN:
         lines.append(f"and {len(scaled) - _SHOWN} more questions, up to {scaled[-1][0].item_id}")
     if draft.by_row:

@@ -20,9 +20,10 @@ MOST_ANSWERS = 500
 """Rows of the page: a browser stays quick, and the file small."""
 FIRST_ANSWERS = f"""
 SELECT f.response_id, f.item_id, r.author_id, f.final_score, f.decided_by, f.settled_by, f.low, f.high, f.risk,
-    f.route_reason, f.unscored_reason, f.judge_score, count(*) OVER () AS answers
+    f.route_reason, f.unscored_reason, f.judge_score, i.question, count(*) OVER () AS answers
 FROM final_scores AS f
 JOIN responses AS r USING (response_id)
+LEFT JOIN (SELECT item_id, any_value(question) AS question FROM items GROUP BY item_id) AS i ON i.item_id = f.item_id
 ORDER BY f.decided_by <> 'waits', f.risk DESC NULLS FIRST, f.item_id, f.response_id
 LIMIT {MOST_ANSWERS}
 """
@@ -90,11 +91,11 @@ def _places(rows: Sequence[Row], key: Callable[[Row], tuple[Any, ...]]) -> list[
 
 
 def _by_question(row: Row) -> tuple[Any, ...]:
-    return row["item_id"], row["author_id"] or ""
+    return say.in_order(row["item_id"]), row["author_id"] or ""
 
 
 def _by_student(row: Row) -> tuple[Any, ...]:
-    return row["author_id"] is None, row["author_id"] or "", row["item_id"]
+    return row["author_id"] is None, row["author_id"] or "", say.in_order(row["item_id"])
 
 
 def _lowest_first(row: Row) -> tuple[Any, ...]:
@@ -114,7 +115,7 @@ _KEYS = (lambda row: (), _by_question, _by_student, _lowest_first, _highest_firs
 
 def _answer(row: Row, state: str, places: tuple[int, ...], links: Mapping[str, str]) -> AnswerRow:
     return AnswerRow(
-        question=say.name(row["item_id"]),
+        question=say.name(say.question(row["item_id"], row["question"])),
         student=say.name(row["author_id"]) if row["author_id"] is not None else "",
         answer=say.name(row["response_id"]),
         link=links.get(row["response_id"], ""),

@@ -116,7 +116,30 @@ def test_two_answers_to_one_question_count_in_no_total(tmp_path: Path) -> None:
 
 def test_answers_without_a_student_stand_alone(tmp_path: Path) -> None:
     book = book_of(tmp_path, answer("a1", student=None), answer("a2", student=None), answer("a3", student="ann"))
-    assert [row[0] for row in student_sheet(book).rows] == ["ann", "answer a1", "answer a2"]
+    assert [row[0] for row in student_sheet(book).rows] == ["answer a1", "answer a2", "ann"]
+
+
+def test_rows_come_in_the_order_of_the_data_or_by_name_as_the_language_sorts(tmp_path: Path) -> None:
+    people = ("Bo Braun", "Ida Åberg", "Ada Böhm", "Zoe ahrens", "Böhm, Ben", "Özil", None)
+    rows = [answer(f"a{n}", student=name) for n, name in enumerate(people)]
+    run = graded_run(tmp_path, rows)
+
+    def shown(language: str | None) -> list[Any]:
+        return [row["student"] for row in records(answer_sheet(read_gradebook(run, language)))]
+
+    assert shown(None) == list(people)
+    assert shown("de") == ["Ida Åberg", "Zoe ahrens", "Ada Böhm", "Böhm, Ben", "Bo Braun", "Özil", None]
+    assert shown("sv") == ["Zoe ahrens", "Bo Braun", "Ada Böhm", "Böhm, Ben", "Ida Åberg", "Özil", None]
+    with pytest.raises(InputError, match="'klingon' is no language"):
+        shown("klingon")
+
+
+def test_a_question_without_a_name_has_the_beginning_of_its_wording_at_its_head(tmp_path: Path) -> None:
+    book = book_of(tmp_path, answer("a1", "Q10", "ann"), answer("a2", "Q2", "ann"))
+    wordings = [question.text for question in book.questions.values()]
+    header = student_sheet(book).header
+    assert [name.split(" (")[0] for name in header[1:3]] == ["Q2", "Q10"]
+    assert all(wording[:20] in name for name, wording in zip(header[1:3], wordings, strict=True))
 
 
 def test_a_question_called_like_a_column_is_told_apart(tmp_path: Path) -> None:
@@ -215,7 +238,7 @@ def test_moodle_gets_a_total_a_student_and_nobody_who_waits(tmp_path: Path) -> N
     )
     sheet, remarks = platform_sheet(book, "moodle")
     assert sheet.header == MOODLE
-    cyd, first = records(sheet)
+    first, cyd = records(sheet)
     assert (first["Identifier"], first["Email address"], first["Grade"], first["Maximum Grade"]) == (
         "Participant 12",
         None,

@@ -27,6 +27,7 @@ def row(name: str = "a1", **changes: Any) -> dict[str, Any]:
         "risk": 0.1,
         "route_reason": None,
         "answers": 1,
+        "question": "Why?",
         "judge_score": 2.0,
     }
     return usual | machine | changes
