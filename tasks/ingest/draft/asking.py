@@ -54,14 +54,17 @@ def settled(roles: Roles, columns: Sequence[Column], file: Path, ask: Asking) ->
         item = ask("Which says what question it answers? (empty: all answer the same one)", guess)
         roles = roles if item == guess else replace(roles, item=item or None, question=None)
     if any(column.numeric for column in columns):
-        marks = tuple(map(_shown, roles.scores))
-        words = ask("Which hold marks that people gave? (several with commas between; empty: none)", ", ".join(marks))
-        roles = replace(roles, scores=_columns_named(words, marks))
+        shown = ", ".join(_shown(pattern, roles.answer, header) for pattern in roles.scores)
+        words = ask("Which hold marks that people gave? (several with commas between; empty: none)", shown)
+        roles = roles if words == shown else replace(roles, scores=_columns_named(words, ()))
     _are_there(roles, header, file)
     return roles
 
 
-def _shown(pattern: Pattern | None) -> str:
+def _shown(pattern: Pattern | None, answer: Pattern | None = None, header: Sequence[str] = ()) -> str:
+    """Columns as a question names them; those to the right of the answers by their names."""
+    if isinstance(pattern, dict):
+        return ", ".join(header[header.index(name) + 1] for name in answer or ())
     return ", ".join(pattern) if isinstance(pattern, tuple) else str(pattern or "")
 
 

@@ -85,9 +85,11 @@ class Draft:
     """Whether the wording of a question is not in the file."""
     by_row: bool
     """Whether answers are told apart by the number of their row, as nothing else does."""
+    student: tuple[str, ...]
+    """The columns that tell students apart."""
     namesakes: tuple[tuple[str, tuple[int, ...]], ...]
     """Names that stand where nothing else tells students apart, and answer a question more than once, each with the
-    numbers of its rows."""
+    numbers of these rows."""
     remarks: tuple[str, ...]
     """What in the file does not agree, in sentences."""
     total: float | None
@@ -144,6 +146,7 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
         step=_step(_marks(rows, scores)),
         asks_wording=asks_wording,
         by_row=any(ROW in columns for columns in source["labels"].values()),
+        student=tuple(name for name in flat.student if name not in source["repeats"]),
         namesakes=namesakes,
         remarks=tuple(_disagreements(roles, items, rows, scores, total)),
         total=total,
@@ -164,10 +167,14 @@ def _people(
     for group in roles.groups:
         if not _doubled(rows, [*roles.student, group, item]):
             return replace(roles, student=(*roles.student, group)), ()
-    places: dict[str, set[int]] = {}
+    of_question: dict[tuple[str, ...], list[int]] = {}
     for words, row in doubled:
-        places.setdefault(" ".join(words[:-1]), set()).add(row)
-    found = tuple((name, tuple(sorted(numbers))) for name, numbers in places.items())
+        of_question.setdefault(words, []).append(row)
+    most: dict[str, list[int]] = {}
+    for words, numbers in of_question.items():
+        name = " ".join(words[:-1])
+        most[name] = max(most.get(name, []), numbers, key=len)
+    found = tuple((name, tuple(numbers)) for name, numbers in most.items())
     if roles.namesakes:
         namesake = names["namesake"]
         source["repeats"] = {namesake: [*roles.student] if wide else [*roles.student, item]}

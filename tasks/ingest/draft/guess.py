@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from statistics import fmean
+from typing import Literal
 
 from tasks.contracts.settings.reshaping import Pattern
 from tasks.ingest.draft.names import in_spoken_order, is_named
@@ -167,7 +168,7 @@ def _of_rows(columns: Sequence[Column]) -> Roles:
         total=total,
         item=item,
         reference=reference,
-        scores=scores if isinstance(answer, str) else (),
+        scores=scores if isinstance(answer, str) else _right_of(answer, columns, scores),
         points=points,
         html=_marked_up([column for column in columns if column.name in _names(answer)]),
     )
@@ -220,6 +221,16 @@ def _named_by_questions(free: dict[str, Column]) -> tuple[str, ...] | None:
     for name in questions:
         del free[name]
     return questions
+
+
+def _right_of(
+    answers: Pattern | None, columns: Sequence[Column], scores: tuple[str, ...]
+) -> tuple[dict[Literal["right_of"], str], ...]:
+    """Where the marks of answers in columns of their own are: to the right of each, or nowhere."""
+    header = [column.name for column in columns]
+    places = [header.index(name) + 1 for name in _names(answers)]
+    beside = bool(places) and all(header[place : place + 1] and header[place] in scores for place in places)
+    return ({"right_of": "answer"},) if beside else ()
 
 
 def _asks(name: str) -> bool:

@@ -28,8 +28,8 @@ def seen(about: str, draft: Draft, roles: Roles, scaled: Sequence[tuple[DraftedI
         lines.append(f"and {len(scaled) - _SHOWN} more questions, up to {scaled[-1][0].item_id}")
     if draft.by_row:
         lines.append("nothing tells the answers apart but the row they stand in: keep the order of the rows")
-    elif roles.student:
-        lines.append(f"students are told apart by {' and '.join(roles.student)}")
+    elif draft.student:
+        lines.append(f"students are told apart by {' and '.join(draft.student)}")
     for name, rows in draft.namesakes:
         people = f"{len(rows)} students of one name" if roles.namesakes else "one student who answered again"
         lines.append(f"{name} stands in rows {', '.join(map(str, rows))}: taken for {people}")

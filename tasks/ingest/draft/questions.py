@@ -12,6 +12,7 @@ from typing import Any
 from tasks.contracts.errors import InputError
 from tasks.ingest.draft.drafted import UNWRITTEN, DraftedItem, Known
 from tasks.ingest.draft.guess import Column, guessed, number
+from tasks.ingest.draft.names import is_named
 from tasks.ingest.draft.points import points_in
 
 QUESTIONS = "questions.csv"
@@ -21,10 +22,10 @@ QUESTION_COLUMNS = {"item_id": "question", "question": "wording", "reference_ans
 
 
 def known_questions(columns: Sequence[Column]) -> Known:
-    """What a table of questions may call them: all words of its cells; numbers by the column of wordings."""
+    """What a table of questions may call them: by all its cells but the wordings, which number them."""
     wording = _wording(columns)
     words = [(" ".join(cell.split()),) for cell in wording.cells] if wording else []
-    ids = frozenset(cell.strip() for column in columns for cell in column.cells)
+    ids = frozenset(cell.strip() for column in columns if column is not wording for cell in column.cells)
     return Known(ids, {text: f"Q{place}" for place, text in enumerate(dict.fromkeys(words), 1)})
 
 
@@ -53,10 +54,16 @@ def listed_questions(
         raise InputError(rule, file=file, hint="the ids stand in the answers' column of questions")
     if wording is None:
         raise InputError("no column holds the wording of the questions", file=file, hint="call it 'question'")
-    roles = guessed([column for column in columns if column is not key])
-    cells = {column.name: column.rows for column in columns}
+    others = [column for column in columns if column is not key]
+    roles, cells = guessed(others), {column.name: column.rows for column in columns}
     reference = cells.get(str(roles.reference))
-    points = cells.get(str(roles.points)) or next((cells[str(name)] for name in roles.scores), None)
+    worth = (
+        column.rows
+        for role in ("points", "score")
+        for column in others
+        if column.numeric and is_named(column.name, role)
+    )
+    points = next(worth, None)
     if key is None:
         numbers = known_questions(columns).numbers
         places = {numbers[" ".join(cell.split()),]: row for row, cell in enumerate(wording.rows) if cell.strip()}
