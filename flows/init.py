@@ -20,7 +20,8 @@ from tasks.ingest.draft.roles import recognised
 from tasks.ingest.draft.rubric_text import rubric_text
 from tasks.ingest.draft.study_text import StudyParts, study_text
 from tasks.stats.agreement import level_count
-from tasks.store.cells import text_or_none
+from tasks.store.cells import EssayCell, text_or_none
+from tasks.store.essays import is_essays
 from tasks.store.files import write_atomically
 from tasks.store.source import chunks
 
@@ -39,11 +40,16 @@ class Started(NamedTuple):
 def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> Started:
     """Writes a study file and, where none are given, rubrics and questions beside it.
 
-    files: a table of answers; beside it, where there are any, a table of questions and a rubric file (YAML). InputError
+    files: a table of answers, or a folder or .zip of essays; beside it, where there are any, a table of questions and a rubric file (YAML). InputError
     where a file to write is there already and may not be overwritten, no column of answers is found or named, or a
     column that is named is not there.
     """
     (path, frame), questions, rubrics = _sorted(files)
+    if path.is_dir() and to.resolve().is_relative_to(path.resolve()):
+        hint = f"--to {path.parent / 'study.yaml'}"
+        raise InputError(
+            "is a folder of essays, and what is written into it would be one of them", file=path, hint=hint
+        )
     asking = Asking(ask)
     roles = recognised(list(frame.columns)) or settled(guessed(_columns(frame)), list(frame.columns), path, asking)
     draft = drafted(_beside(path, to), roles, frame)
@@ -68,7 +74,8 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
     echo = rubrics in texts and any(item.reference for item in items)
     about = f"{roles.title} ({path.name})" if roles.title else path.name
     fewest = min(level_count(*scale.bounds) for _, scale in scaled)
-    parts = StudyParts(_name(path), " ".join(about.split()), source, listed, _beside(rubrics, to), echo, fewest)
+    about_study = " ".join(about.split())
+    parts = StudyParts(_name(path), about_study, source, listed, _beside(rubrics, to), echo, fewest, is_essays(path))
     texts = {to: study_text(parts), **texts}
     _write(texts, overwrite)
     return Started(tuple(texts), tuple(seen(about, draft, scaled)), tuple(to_write(items, texts, to, rubrics)))
@@ -94,7 +101,7 @@ def read_table(path: Path) -> pd.DataFrame:
     Of a workbook the first sheet that is not hidden is read.
     """
     frame = pd.concat(chunks(path, repeats=True))
-    return frame.map(lambda cell: text_or_none(cell) or "")
+    return frame.map(lambda cell: cell if isinstance(cell, EssayCell) else text_or_none(cell) or "")
 
 
 def _columns(frame: pd.DataFrame) -> list[Column]:

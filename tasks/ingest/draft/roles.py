@@ -111,6 +111,7 @@ def _roles(platform: Platform, columns: Mapping[str, str], header: Sequence[str]
         reference=columns.get("reference"),
         scores=tuple(scores),
         points=points,
+        response=columns.get("response"),
         student=student,
         names=tuple(names),
         attempt=columns.get("attempt"),
