@@ -40,16 +40,14 @@ class Started(NamedTuple):
 def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> Started:
     """Writes a study file and, where none are given, rubrics and questions beside it.
 
-    files: a table of answers, or a folder or .zip of essays; beside it, where there are any, a table of questions and a rubric file (YAML). InputError
-    where a file to write is there already and may not be overwritten, no column of answers is found or named, or a
-    column that is named is not there.
+    files: a table of answers, or a folder or .zip of essays; beside it, where there are any, a table of questions and a
+    rubric file (YAML). InputError where a file to write is there already and may not be overwritten or would be one of
+    the essays, no column of answers is found or named, or a column that is named is not there.
     """
     (path, frame), questions, rubrics = _sorted(files)
     if path.is_dir() and to.resolve().is_relative_to(path.resolve()):
         hint = f"--to {path.parent / 'study.yaml'}"
-        raise InputError(
-            "is a folder of essays, and what is written into it would be one of them", file=path, hint=hint
-        )
+        raise InputError("is a folder of essays: what is written into it would be one of them", file=path, hint=hint)
     asking = Asking(ask)
     roles = recognised(list(frame.columns)) or settled(guessed(_columns(frame)), list(frame.columns), path, asking)
     draft = drafted(_beside(path, to), roles, frame)

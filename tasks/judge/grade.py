@@ -62,8 +62,7 @@ def grade_batch(
 
 
 def asks_nobody(case: Case) -> bool:
-    """Whether no judge is asked: what was handed in could not be read, or has fewer words than the protocol wants to see
-    first."""
+    """Whether no judge is asked: what was handed in could not be read, or has fewer words than the protocol wants."""
     return case.unread is not None or len(tokens(case.text)) < max(1, case.bundle.protocol.min_tokens)
 
 

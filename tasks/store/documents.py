@@ -118,7 +118,7 @@ def _append(to: etree._Element, text: str | None) -> None:
 
 
 def _refuse_other_archives(content: bytes, part: str, kind: str) -> zipfile.ZipFile:
-    """The document as an archive; `UnreadableDocument` for what is none, is protected, damaged or unpacks to too much."""
+    """The document as an archive; `UnreadableDocument` for what is none, is protected, or unpacks to too much."""
     if content.startswith(_OLD_OFFICE):
         if _PROTECTED in content:
             raise UnreadableDocument("file_locked", "it asks for a password")

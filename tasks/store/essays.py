@@ -1,5 +1,5 @@
-"""Folders of essays, one file or several a student: a plain folder, a .zip of one, or what Moodle, Canvas and Blackboard
-make where all submissions are downloaded.
+"""Folders of essays, one file or several a student: a plain folder, a .zip of one, or what Moodle, Canvas and
+Blackboard make where all submissions are downloaded.
 
 Files are never unpacked to the disk; each is read by a process with limits (`document_reader`). Who wrote it is told by
 its name (`submitters`).

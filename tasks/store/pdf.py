@@ -1,5 +1,5 @@
-"""The text of a PDF in the order in which it is read: columns one after the other, lines joined to paragraphs, words that
-the end of a line divides made whole, and without what stands at the edge of every page.
+"""The text of a PDF in the order in which it is read: columns one after the other, lines joined to paragraphs, words
+that the end of a line divides made whole, and without what stands at the edge of every page.
 
 A PDF says where each letter stands and nothing else; pdfminer finds the letters, this module puts them in order.
 """
@@ -10,6 +10,7 @@ import io
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -173,8 +174,8 @@ def _runs(row: Sequence[LTChar]) -> list[tuple[float, float]]:
 def _gutter(rows: Sequence[Sequence[LTChar]]) -> float | None:
     """The middle of the white between two columns; None where a page has one column.
 
-    Hardly a line crosses it, there is text on both sides, and the lines on its left are as long as the column allows: the
-    cells of a table or a list of short lines are not.
+    Hardly a line crosses it, there is text on both sides, and the lines on its left are as long as the column allows:
+    the cells of a table or a list of short lines are not.
     """
     runs_of = [runs for row in rows if (runs := _runs(row))]
     if len(runs_of) < 6:
@@ -247,8 +248,8 @@ def _without_running_lines(lines: Sequence[PdfLine]) -> list[PdfLine]:
 
 
 def _notes_last(lines: Sequence[PdfLine]) -> list[PdfLine]:
-    """The lines with the footnotes behind all others: they stand in smaller letters at the end of a page, and would part
-    a sentence that goes on on the next one."""
+    """The lines with the footnotes behind all others: they stand in smaller letters at the end of a page, and would
+    part a sentence that goes on on the next one."""
     letters = Counter[float]()
     for line in lines:
         letters[round(line.size, 1)] += len(line.text)
@@ -275,10 +276,10 @@ def _joined(lines: Sequence[PdfLine]) -> str:
     for line in lines:
         left[line.column] = min(left.get(line.column, line.x0), line.x0)
         right[line.column] = max(right.get(line.column, line.x1), line.x1)
-    steps = [before.y - line.y for before, line in zip(lines, lines[1:], strict=False) if before.column == line.column]
+    steps = [before.y - line.y for before, line in pairwise(lines) if before.column == line.column]
     step = median([size for size in steps if size > 0] or [1e9])
     text = lines[0].text
-    for before, line in zip(lines, lines[1:], strict=False):
+    for before, line in pairwise(lines):
         full = right[before.column] - before.x1 < _first_word(line)
         if _goes_on(before, line, full, step, left[line.column]):
             text = _with_next(text, line.text, words, language)

@@ -41,9 +41,10 @@ def chunks(
     All columns are of dtype object, and every frame has all columns of the file; a file without rows is one empty
     frame. Sheets (CSV, TSV, Excel) are read as `open_sheet` says: their cells are strings, an empty cell is an empty
     string. JSON is UTF-8 (a byte order mark is passed over), one list of objects, or one object of objects, which is
-    one row, and is read whole. A folder of essays is a row a student, with `EssayCell`s, see `essay_rows`. The index counts rows from 0: records below the header, lines of a JSONL file, objects
-    of a JSON one; blank lines count and are left out. report: what becomes of a row of a sheet that has too few or too
-    many cells. InputError names the file, the row (index + 1) and the rule.
+    one row, and is read whole. A folder of essays is a row a student, see `essay_rows`. The index counts rows from 0:
+    records below the header, lines of a JSONL file, objects of a JSON one; blank lines count and are left out. report:
+    what becomes of a row of a sheet that has too few or too many cells. InputError names the file, the row (index + 1)
+    and the rule.
 
     repeats: columns of a sheet may share a name, see `open_sheet`.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -36,8 +35,8 @@ BLACKBOARD = SubmissionPlatform(
         r"(?P<student>[^/]+)_attempt_(?P<attempt>\d{4}(?:-\d\d){5})(?:_(?P<rest>[^/]+)|(?P<kind>\.txt))", re.DOTALL
     ),
 )
-"""Here `student` holds the assignment, too: what all have in common is taken off, or the receipt tells. The receipt is a
-.txt file of each attempt that names the student and holds what was typed instead of handed in as a file."""
+"""Here `student` holds the assignment, too: what all have in common is taken off, or the receipt tells. The receipt is
+a .txt file of each attempt that names the student and holds what was typed instead of handed in as a file."""
 PLATFORMS = (MOODLE, CANVAS, BLACKBOARD)
 _RESUBMITTED = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,3})")
 _WHO = re.compile(r"[^:\n]+:[ \t]*(?P<name>[^\n]*?)[ \t]*\((?P<student>[^()\n]+)\)[ \t]*(?:\n|$)")
@@ -110,7 +109,8 @@ def _by_folder(path: str) -> str:
 
 def _common(students: Sequence[str]) -> str:
     """What all begin with, up to an underscore: the assignment. Of a single one, up to its last underscore."""
-    common = os.path.commonprefix(list(students))
+    first, last = min(students, default=""), max(students, default="")
+    common = next((first[:place] for place, letter in enumerate(first) if last[place : place + 1] != letter), first)
     return common[: common.rfind("_") + 1]
 
 
