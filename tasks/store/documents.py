@@ -6,6 +6,7 @@ Whoever reads a stranger's document does so in a process of its own, see `docume
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from collections.abc import Callable, Mapping
 
@@ -28,6 +29,7 @@ _OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _PROTECTED = "EncryptedPackage".encode("utf-16-le")
 _XML = (".xml", ".rels")
 _FOOTNOTE = "footnote-", "endnote-"
+_BEFORE_HTML = re.compile(r"\s*(?:<\?xml[^>]*>\s*)?<!doctype[^>]*>", re.IGNORECASE)
 _SAFE = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
 _OF_ODT = {
     "office": "urn:oasis:names:tc:opendocument:xmlns:office:1.0",
@@ -145,7 +147,7 @@ def _refuse_entities(root: etree._Element) -> None:
 
 
 def _html(content: bytes) -> str:
-    return plain(_plain(content))
+    return plain(_BEFORE_HTML.sub("", _plain(content), count=1))
 
 
 def _plain(content: bytes) -> str:

@@ -34,7 +34,8 @@ _LIGATURES = str.maketrans(
 _PAGE_NUMBER = re.compile(
     r"\W*(?:(?:page|seite|página|pagina|strona|sida|side|p\.|s\.)\s*)?(\d{1,3})(?:\s*\D{1,5}\s*\d{1,3})?\W*", re.I
 )
-_DIVIDED = re.compile(r"(?<=[^\W\d_]{2})[-\u2010\u00ad]$")
+_DIVIDED = re.compile(r"([^\W\d_]{2,})[-\u2010\u00ad]$")
+_OF_NUMBERS = re.compile(r"\d[-\u2010–]$")
 _WORD = re.compile(r"[^\W\d_]+(?:[-\u2010][^\W\d_]+)*")
 _OPENS_A_LINE = re.compile(r"(?:[•◦▪‣●○■–*-]|\(?(?:\d{1,3}|[a-z])[.)])\s")
 _CLOSED = re.compile(r"""[.!?:;…。！？]["'”’»)\]]*$""")
@@ -65,6 +66,8 @@ class PdfLine(NamedTuple):
     """From 0."""
     column: int
     """Number of the column, or of the part of a page across all columns, in the order of reading; of all pages."""
+    of_cells: bool
+    """Whether it has white in it that parts the cells of a table."""
 
 
 def pdf_text(content: bytes) -> str:
@@ -221,7 +224,8 @@ def _lines(letters: Iterable[LTChar]) -> Iterator[PdfLine]:
         if text and inked:
             sizes = median(letter.size for letter in inked)
             middle = median(map(_middle, inked))
-            yield PdfLine(text, inked[0].x0, max(letter.x1 for letter in inked), middle, sizes, 0, 0)
+            of_cells = any(after.x0 - before.x1 > 2.5 * sizes for before, after in pairwise(inked))
+            yield PdfLine(text, inked[0].x0, max(letter.x1 for letter in inked), middle, sizes, 0, 0, of_cells)
 
 
 def _without_running_lines(lines: Sequence[PdfLine]) -> list[PdfLine]:
@@ -298,6 +302,8 @@ def _goes_on(before: PdfLine, line: PdfLine, full: bool, step: float, left: floa
     """Whether a line goes on with the paragraph of the line before; full: whether its first word had no place there."""
     if abs(before.size - line.size) > 0.15 * before.size or _OPENS_A_LINE.match(line.text):
         return False
+    if before.of_cells or line.of_cells:
+        return False
     if before.column != line.column:
         return not _CLOSED.search(before.text) and (full or line.text[0].islower())
     is_indented = line.x0 - left > 0.8 * line.size and before.x0 - left < 0.4 * line.size
@@ -307,23 +313,25 @@ def _goes_on(before: PdfLine, line: PdfLine, full: bool, step: float, left: floa
 
 
 def _with_next(text: str, following: str, words: frozenset[str], language: str | None) -> str:
-    """A text with the line that goes on with it; a word that the end of the line divided is whole again."""
-    if not _DIVIDED.search(text):
-        return f"{text} {following}"
-    first, second = _WORD.search(text[::-1]), _WORD.match(following)
-    ends = re.search(r"[^\W\d_]+(?=.$)", text)
-    assert first is not None
-    if second is None or ends is None:
+    """A text with the line that goes on with it; a word that the end of the line divided is whole again.
+
+    A hyphen stays where it belongs to the word: where the text has the word so in another place, a capital or digit
+    follows, or both halves are words and both together are none. words: of the text, in small letters.
+    """
+    end, start = _DIVIDED.search(text), _WORD.match(following)
+    if _OF_NUMBERS.search(text) and following[0].isdigit():
         return f"{text}{following}"
-    if second[0].casefold() in _BEFORE_ANOTHER:
+    if end is None or (start and start[0].casefold() in _BEFORE_ANOTHER):
         return f"{text} {following}"
-    whole = f"{ends[0]}{second[0]}".casefold()
-    hyphenated = f"{ends[0]}-{second[0]}".casefold()
-    if text.endswith("\u00ad"):
-        return f"{text[:-1]}{following}"
-    is_word = whole in words or (language is not None and is_known(whole, language))
-    halves = (
-        language is not None and is_known(ends[0].casefold(), language) and is_known(second[0].casefold(), language)
-    )
-    is_compound = hyphenated in words or second[0][0].isupper() or (halves and not is_word)
-    return f"{text}{following}" if is_compound else f"{text[:-1]}{following}"
+    if start is None or text.endswith("\u00ad"):
+        return f"{text.rstrip('\u00ad')}{following}"
+    halves = end[1].casefold(), start[0].casefold()
+    is_word = "".join(halves) in words or _is_known("".join(halves), language)
+    is_compound = "-".join(halves) in words or start[0][0].isupper()
+    if is_compound or (not is_word and all(_is_known(half, language) for half in halves)):
+        return f"{text}{following}"
+    return f"{text[:-1]}{following}"
+
+
+def _is_known(word: str, language: str | None) -> bool:
+    return language is not None and is_known(word, language)

@@ -51,8 +51,9 @@ def odt(*paragraphs: str, body: str = "") -> bytes:
     return archive({"mimetype": "application/vnd.oasis.opendocument.text", "content.xml": content})
 
 
-Placed = tuple[float, float, str]
-"""Points from the left and from the bottom of a page, and the line that begins there."""
+Placed = tuple[float, float, str] | tuple[float, float, str, float]
+"""Points from the left and from the bottom of a page, the line that begins there, and its size where that is another
+one."""
 
 
 def pdf(*pages: Sequence[Placed], size: float = 10, picture: Sequence[int] = (), trailer: str = "") -> bytes:
@@ -77,7 +78,10 @@ def pdf(*pages: Sequence[Placed], size: float = 10, picture: Sequence[int] = (),
     kids = []
     for number, lines in enumerate(pages):
         drawn = [b"q 595 0 0 842 0 0 cm /I Do Q"] if number in picture else []
-        drawn += [b"BT /F %g Tf %g %g Td (%s) Tj ET" % (size, x, y, _escaped(text)) for x, y, text in lines]
+        drawn += [
+            b"BT /F %g Tf %g %g Td (%s) Tj ET" % (own[0] if own else size, x, y, _escaped(text))
+            for x, y, text, *own in lines
+        ]
         stream = b"\n".join(drawn)
         content = add(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(stream), stream))
         kids.append(
