@@ -324,7 +324,7 @@ def _with_next(text: str, following: str, words: frozenset[str], language: str |
     if end is None or (start and start[0].casefold() in _BEFORE_ANOTHER):
         return f"{text} {following}"
     if start is None or text.endswith("\u00ad"):
-        return f"{text.rstrip('\u00ad')}{following}"
+        return text.removesuffix("\u00ad") + following
     halves = end[1].casefold(), start[0].casefold()
     is_word = "".join(halves) in words or _is_known("".join(halves), language)
     is_compound = "-".join(halves) in words or start[0][0].isupper()
