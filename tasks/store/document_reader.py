@@ -60,11 +60,12 @@ class DocumentReader:
     def read(self, name: str, content: bytes) -> DocumentText:
         """The text of a document; name: whose ending tells its kind."""
         key = Path(name).suffix.lower(), sha256(content).digest()
-        if key not in _known:
+        found = _known.get(key) or self._read(key[0], content)
+        if found.reason != "file_too_large":  # it may have been the machine that was slow
             if len(_known) >= _KEPT:
                 _known.clear()
-            _known[key] = self._read(key[0], content)
-        return _known[key]
+            _known[key] = found
+        return found
 
     def _read(self, ending: str, content: bytes) -> DocumentText:
         process = self._process = self._process or self._started()

@@ -14,7 +14,7 @@ import mammoth
 from lxml import etree, html
 
 from tasks.store.encodings import decoded
-from tasks.store.pdf import UnreadableDocument, pdf_text
+from tasks.store.pdf import FEW, UnreadableDocument, pdf_text
 from tasks.text.markup import plain
 
 LARGEST = 128 << 20
@@ -32,6 +32,7 @@ _FOOTNOTE = "footnote-", "endnote-"
 _BEFORE_HTML = re.compile(r"\s*(?:<\?xml[^>]*>\s*)?<!doctype[^>]*>", re.IGNORECASE)
 _SAFE = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
 _OF_ODT = {
+    "draw": "urn:oasis:names:tc:opendocument:xmlns:drawing:1.0",
     "office": "urn:oasis:names:tc:opendocument:xmlns:office:1.0",
     "table": "urn:oasis:names:tc:opendocument:xmlns:table:1.0",
     "text": "urn:oasis:names:tc:opendocument:xmlns:text:1.0",
@@ -66,13 +67,15 @@ def _docx(content: bytes) -> str:
         for name in archive.namelist():
             if name.endswith(_XML) and (part := archive.read(name)):
                 _refuse_entities(etree.fromstring(part, _SAFE))
+        has_formulas = b"oMath>" in archive.read("word/document.xml")
+        has_pictures = any(name.startswith("word/media/") for name in archive.namelist())
     converted = mammoth.convert_to_html(io.BytesIO(content), convert_image=lambda image: [])
     root = html.fragment_fromstring(converted.value, create_parent="div")
     for link in root.xpath("//a[starts-with(@href, '#')]"):
         # The number in the text and the arrow back at the note: neither is a word of the student's.
         if link.get("href").removeprefix("#").startswith(_FOOTNOTE):
             (link.getparent() if link.getparent().tag == "sup" else link).drop_tree()
-    return plain(etree.tostring(root, encoding="unicode", method="html"))
+    return _whole(plain(etree.tostring(root, encoding="unicode", method="html")), has_pictures, has_formulas)
 
 
 def _odt(content: bytes) -> str:
@@ -83,13 +86,25 @@ def _odt(content: bytes) -> str:
             raise UnreadableDocument("file_locked", "it asks for a password")
         written = etree.fromstring(archive.read("content.xml"), _SAFE)
         _refuse_entities(written)
+        has_pictures = any(name.startswith("Pictures/") for name in archive.namelist())
     body = written.find("office:body/office:text", _OF_ODT)
     if body is None:
         raise UnreadableDocument("file_damaged", "is no OpenDocument text (.odt)")
     page, notes = etree.Element("div"), etree.Element("div")
     _copy(body, page, notes)
     page.append(notes)
-    return plain(etree.tostring(page, encoding="unicode", method="html"))
+    has_formulas = written.find(".//draw:object", _OF_ODT) is not None
+    return _whole(plain(etree.tostring(page, encoding="unicode", method="html")), has_pictures, has_formulas)
+
+
+def _whole(text: str, has_pictures: bool, has_formulas: bool) -> str:
+    """A text that is all there is to read; `UnreadableDocument` where formulas are left out, or there are pictures and
+    hardly a word."""
+    if has_formulas:
+        raise UnreadableDocument("file_without_text", "its formulas or embedded objects are not read")
+    if has_pictures and len(text) < FEW:
+        raise UnreadableDocument("file_without_text", "it holds pictures and hardly a word")
+    return text
 
 
 def _copy(element: etree._Element, to: etree._Element, notes: etree._Element) -> None:

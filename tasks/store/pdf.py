@@ -14,18 +14,22 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from pdfminer.high_level import extract_pages
+from pdfminer.converter import PDFPageAggregator
 from pdfminer.layout import LTChar, LTContainer, LTImage, LTPage
 from pdfminer.pdfdocument import PDFPasswordIncorrect
+from pdfminer.pdfinterp import PDFPageInterpreter, PDFResourceManager
+from pdfminer.pdfpage import PDFPage
 from pdfminer.pdfparser import PDFSyntaxError
+from pdfminer.pdftypes import resolve1
+from pdfminer.psparser import LIT
 
 from tasks.text.languages import is_known, language_of
 
 MOST_PAGES = 500
 _GUTTER = 7.0
 """Points of white between two columns, at least."""
-_FEW = 100
-"""Characters: a page with fewer of them on a picture is a scan, with a stamp of the program that made it."""
+FEW = 100
+"""Characters: a page or document of pictures with fewer of them is a scan, with its title or the scanner's stamp."""
 _EDGE_LINES = 3
 """Lines at the top and at the bottom of a page that may be running ones."""
 _LIGATURES = str.maketrans(
@@ -71,31 +75,49 @@ class PdfLine(NamedTuple):
 
 
 def pdf_text(content: bytes) -> str:
-    """The text of a PDF; '' where no page has any. `UnreadableDocument` for one that asks for a password, is damaged or
-    too long, has a page with a picture and no text (a scan), or letters that stand for no character."""
+    """The text of a PDF; '' where no page has any.
+
+    `UnreadableDocument` for one that asks for a password, is damaged or too long, has a page with a picture and no text
+    (a scan), text in a form or in notes, or letters that stand for no character or do not stand upright.
+    """
     lines: list[PdfLine] = []
     pictures: list[int] = []
     pages = columns = 0
     try:
-        for pages, sheet in enumerate(extract_pages(io.BytesIO(content), laparams=None), 1):
+        for pages, sheet in enumerate(_pages(content), 1):
             if pages > MOST_PAGES:
                 raise UnreadableDocument("file_too_large", f"it has more than {MOST_PAGES} pages")
             if any(isinstance(part, LTImage) and _covers(part, sheet) for part in _parts(sheet)):
                 pictures.append(pages - 1)
-            for column in _columns(list(_letters(sheet))):
+            for column in _columns(_letters(sheet)):
                 lines += [line._replace(page=pages - 1, column=columns) for line in _lines(column)]
                 columns += 1
     except PDFPasswordIncorrect as error:
         raise UnreadableDocument("file_locked", "it asks for a password") from error
     except PDFSyntaxError as error:
         raise UnreadableDocument("file_damaged", "it is no PDF, or a part of it is missing") from error
-    body = _without_running_lines(lines)
-    for page in pictures:
-        if sum(len(line.text) for line in body if line.page == page) < _FEW:
-            raise UnreadableDocument("file_without_text", f"page {page + 1} of {pages} is a picture: was it scanned?")
     if not pages:
         raise UnreadableDocument("file_damaged", "it has no page")
+    body = _without_running_lines(lines)
+    for page in pictures:
+        if sum(len(line.text) for line in body if line.page == page) < FEW:
+            raise UnreadableDocument("file_without_text", f"page {page + 1} of {pages} is a picture: was it scanned?")
     return _joined(_notes_last(body))
+
+
+def _pages(content: bytes) -> Iterator[LTPage]:
+    resources = PDFResourceManager()
+    device = PDFPageAggregator(resources, laparams=None)
+    interpreter = PDFPageInterpreter(resources, device)
+    for page in PDFPage.get_pages(io.BytesIO(content)):
+        for note in map(resolve1, resolve1(page.annots) or []):
+            typed = note.get("V") if note.get("FT") is LIT("Tx") else None
+            typed = note.get("Contents") if note.get("Subtype") is LIT("FreeText") else typed
+            if resolve1(typed):
+                words = "text was typed into a form or a note, which is not read: print it into a new PDF"
+                raise UnreadableDocument("file_without_text", words)
+        interpreter.process_page(page)
+        yield device.get_result()
 
 
 def _parts(container: LTContainer) -> Iterator[object]:
@@ -110,18 +132,19 @@ def _covers(picture: LTImage, page: LTPage) -> bool:
     return bool(picture.width * picture.height >= 0.5 * page.width * page.height)
 
 
-def _letters(page: LTPage) -> Iterator[LTChar]:
-    """The letters of a page that stand upright, each once: bold ones may be drawn twice."""
-    seen: set[tuple[str, int, int]] = set()
-    letters = [part for part in _parts(page) if isinstance(part, LTChar) and part.upright and part.height > 0]
-    unknown = sum(letter.get_text().startswith("(cid:") for letter in letters)
-    if unknown > 0.1 * len(letters):
-        raise UnreadableDocument("file_without_text", "its letters stand for no characters; save it as PDF once more")
-    for letter in letters:
-        place = (letter.get_text(), round(letter.x0), round(letter.y0))
-        if place not in seen and not letter.get_text().startswith("(cid:"):
-            seen.add(place)
-            yield letter
+def _letters(page: LTPage) -> list[LTChar]:
+    """The letters of a page, each once: bold ones may be drawn twice."""
+    letters = [part for part in _parts(page) if isinstance(part, LTChar) and part.height > 0]
+    legible = {
+        (letter.get_text(), round(letter.x0), round(letter.y0)): letter
+        for letter in letters
+        if letter.upright and not letter.get_text().startswith("(cid:")
+    }
+    lost = sum(not letter.upright or letter.get_text().startswith("(cid:") for letter in letters)
+    if lost > 0.1 * len(letters):
+        words = "its letters stand for no characters, or do not stand upright; save it as PDF once more"
+        raise UnreadableDocument("file_without_text", words)
+    return list(legible.values())
 
 
 def _middle(letter: LTChar) -> float:
@@ -147,18 +170,22 @@ def _columns(letters: Sequence[LTChar]) -> Iterator[list[LTChar]]:
     if gutter is None:
         yield list(letters)
         return
+    across: list[LTChar] = []
     sides: tuple[list[LTChar], list[LTChar]] = ([], [])
-    for row in [*rows, None]:
-        crosses = row is None or any(low < gutter < high for low, high in _runs(row))
-        if crosses and any(sides):
+    for row in rows:
+        if any(low < gutter < high for low, high in _runs(row)):
             for side in sides:
                 yield from _columns(side)
             sides = ([], [])
-        if row is not None and crosses:
-            yield row
-        elif row is not None:
-            for letter in row:
-                sides[letter.x0 > gutter].append(letter)
+            across += row
+            continue
+        yield across
+        across = []
+        for letter in row:
+            sides[letter.x0 > gutter].append(letter)
+    yield across
+    for side in sides:
+        yield from _columns(side)
 
 
 def _runs(row: Sequence[LTChar]) -> list[tuple[float, float]]:
@@ -276,16 +303,18 @@ def _joined(lines: Sequence[PdfLine]) -> str:
         return ""
     words = frozenset(word.casefold() for line in lines for word in _WORD.findall(line.text))
     language = language_of(" ".join(line.text for line in lines).casefold())
-    left, right = dict[int, float](), dict[int, float]()
+    of_column, of_page = dict[int, list[PdfLine]](), dict[int, list[PdfLine]]()
     for line in lines:
-        left[line.column] = min(left.get(line.column, line.x0), line.x0)
-        right[line.column] = max(right.get(line.column, line.x1), line.x1)
+        of_column.setdefault(line.column, []).append(line)
+        of_page.setdefault(line.page, []).append(line)
     steps = [before.y - line.y for before, line in pairwise(lines) if before.column == line.column]
     step = median([size for size in steps if size > 0] or [1e9])
     text = lines[0].text
     for before, line in pairwise(lines):
-        full = right[before.column] - before.x1 < _first_word(line)
-        if _goes_on(before, line, full, step, left[line.column]):
+        # A title across all columns may be as wide as they are together.
+        beside = of_column[before.column] if len(of_column[before.column]) > 1 else of_page[before.page]
+        full = max(one.x1 for one in beside) - before.x1 < _first_word(line)
+        if _goes_on(before, line, full, step, min(one.x0 for one in of_column[line.column])):
             text = _with_next(text, line.text, words, language)
         else:
             same = before.column == line.column and before.y - line.y <= 1.5 * step

@@ -20,7 +20,7 @@ SPLITS: Mapping[str, str] = {
 
 Unread = Literal["file_without_text", "file_empty", "file_type", "file_locked", "file_damaged", "file_too_large"]
 UNREAD: Mapping[str, str] = {
-    "file_without_text": "a file handed in holds no text that can be read (a scan or pictures?)",
+    "file_without_text": "what a file handed in holds, or a part of it, is no text (a scan, pictures, formulas)",
     "file_empty": "a file handed in is empty",
     "file_type": "a file handed in is of a kind that is not read",
     "file_locked": "a file handed in asks for a password",

@@ -116,6 +116,12 @@ HOSTILE = {
         rewritten(odt(), "content.xml", '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>'),
         "file_damaged",
     ),
+    "a photograph in a document": (
+        ".docx",
+        rewritten(docx("Essay of Ada"), "word/media/a.jpg", b"x"),
+        "file_without_text",
+    ),
+    "formulas": (".docx", docx("x", body='<m:oMath xmlns:m="urn:m"><m:t>x</m:t></m:oMath>'), "file_without_text"),
     "too long a text": (".txt", b"word " * 500_000, "file_too_large"),
 }
 

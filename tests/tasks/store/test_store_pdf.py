@@ -157,6 +157,19 @@ def test_a_scan_with_its_text_behind_is_read() -> None:
     assert pdf_text(pdf(column(ESSAY, 60), picture=[0])) == PLAIN
 
 
+def test_what_was_typed_into_a_form_or_beside_the_text_is_named() -> None:
+    for note in (b"/Subtype /Widget /FT /Tx /V (Soap)", b"/Subtype /FreeText /Contents (Soap)"):
+        form = pdf(column(ESSAY, 60)).replace(b"/MediaBox", b"/Annots [<< /Type /Annot %s >>] /MediaBox" % note)
+        assert why(form)[0] == "file_without_text"
+    empty = pdf(column(ESSAY, 60)).replace(b"/MediaBox", b"/Annots [<< /Subtype /Widget /FT /Tx >>] /MediaBox")
+    assert pdf_text(empty) == PLAIN
+
+
+def test_a_title_across_columns_is_a_line_of_its_own() -> None:
+    page = [(70.0, 800.0, "What soap does, and why it does it"), *two_columns(30, 20, column(ESSAY, 30))]
+    assert pdf_text(pdf(page)) == f"What soap does, and why it does it\n\n{PLAIN}"
+
+
 def test_a_pdf_that_asks_for_a_password_is_named() -> None:
     encrypt = "/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <" + "00" * 32 + "> /U <" + "11" * 32 + "> >>"
     assert why(pdf(column(ESSAY, 60), trailer=f"{encrypt} /ID [<00> <00>]"))[0] == "file_locked"
