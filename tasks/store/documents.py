@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 import mammoth
 from lxml import etree, html
@@ -34,6 +34,7 @@ _SAFE = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False,
 _OF_ODT = {
     "draw": "urn:oasis:names:tc:opendocument:xmlns:drawing:1.0",
     "office": "urn:oasis:names:tc:opendocument:xmlns:office:1.0",
+    "style": "urn:oasis:names:tc:opendocument:xmlns:style:1.0",
     "table": "urn:oasis:names:tc:opendocument:xmlns:table:1.0",
     "text": "urn:oasis:names:tc:opendocument:xmlns:text:1.0",
 }
@@ -91,7 +92,10 @@ def _odt(content: bytes) -> str:
     if body is None:
         raise UnreadableDocument("file_damaged", "is no OpenDocument text (.odt)")
     page, notes = etree.Element("div"), etree.Element("div")
-    _copy(body, page, notes)
+    raised = written.xpath(
+        "//style:style[starts-with(style:text-properties/@style:text-position, 'super')]", namespaces=_OF_ODT
+    )
+    _copy(body, page, notes, frozenset(style.get(_name_of("style", "name")) for style in raised))
     page.append(notes)
     has_formulas = written.find(".//draw:object", _OF_ODT) is not None
     return _whole(plain(etree.tostring(page, encoding="unicode", method="html")), has_pictures, has_formulas)
@@ -107,20 +111,28 @@ def _whole(text: str, has_pictures: bool, has_formulas: bool) -> str:
     return text
 
 
-def _copy(element: etree._Element, to: etree._Element, notes: etree._Element) -> None:
-    """Adds what a reader sees of an element of OpenDocument to an element of HTML; a footnote goes to the notes."""
+def _name_of(space: str, name: str) -> str:
+    return f"{{{_OF_ODT[space]}}}{name}"
+
+
+def _copy(element: etree._Element, to: etree._Element, notes: etree._Element, raised: Container[str]) -> None:
+    """Adds what a reader sees of an element of OpenDocument to an element of HTML; a footnote goes to the notes.
+
+    raised: the styles of raised letters.
+    """
     _append(to, element.text)
     for child in element:
         name = etree.QName(child).localname if isinstance(child.tag, str) else "comment"
         if name in ("s", "tab"):
-            _append(to, " " * min(80, int(child.get(f"{{{_OF_ODT['text']}}}c", "1"))))
+            _append(to, " " * min(80, int(child.get(_name_of("text", "c"), "1"))))
         elif name == "note":
             for part in child.iterfind("text:note-body", _OF_ODT):
-                _copy(part, notes, notes)
+                _copy(part, notes, notes, raised)
         elif name in _HTML_OF_ODT:
-            _copy(child, etree.SubElement(to, _HTML_OF_ODT[name]), notes)
+            _copy(child, etree.SubElement(to, _HTML_OF_ODT[name]), notes, raised)
         elif name not in _UNSEEN_IN_ODT and name != "comment":
-            _copy(child, to, notes)
+            is_raised = name == "span" and child.get(_name_of("text", "style-name")) in raised
+            _copy(child, etree.SubElement(to, "sup") if is_raised else to, notes, raised)
         _append(to, child.tail)
 
 

@@ -38,6 +38,8 @@ _LIGATURES = str.maketrans(
 _PAGE_NUMBER = re.compile(
     r"\W*(?:(?:page|seite|página|pagina|strona|sida|side|p\.|s\.)\s*)?(\d{1,3})(?:\s*\D{1,5}\s*\d{1,3})?\W*", re.I
 )
+_NOTE_MARK = re.compile(r"""(?:(?<=[^\W\d_]{3})|(?<=[.,;:!?)"”]))\^[\d*†]{1,3}(?!\w)""")
+"""A raised number that is no power: after a word, or the end of one."""
 _DIVIDED = re.compile(r"([^\W\d_]{2,})[-\u2010\u00ad]$")
 _OF_NUMBERS = re.compile(r"\d[-\u2010–]$")
 _WORD = re.compile(r"[^\W\d_]+(?:[-\u2010][^\W\d_]+)*")
@@ -154,11 +156,13 @@ def _middle(letter: LTChar) -> float:
 def _rows(letters: Iterable[LTChar]) -> list[list[LTChar]]:
     """Letters side by side, from the top down, each row from left to right."""
     rows: list[list[LTChar]] = []
+    tallest: LTChar | None = None
     for letter in sorted(letters, key=_middle, reverse=True):
-        if rows and _middle(rows[-1][0]) - _middle(letter) < 0.5 * max(rows[-1][0].height, letter.height):
-            rows[-1].append(letter)
-        else:
-            rows.append([letter])
+        if tallest is None or _middle(tallest) - _middle(letter) >= 0.5 * max(tallest.height, letter.height):
+            rows.append([])
+            tallest = letter
+        rows[-1].append(letter)
+        tallest = max(tallest, letter, key=lambda one: float(one.height))
     return [sorted(row, key=lambda letter: letter.x0) for row in rows]
 
 
@@ -240,19 +244,22 @@ def _gutter(rows: Sequence[Sequence[LTChar]]) -> float | None:
 def _lines(letters: Iterable[LTChar]) -> Iterator[PdfLine]:
     """The lines of a column, from the top down."""
     for row in _rows(letters):
-        text, end = "", row[0].x0
+        inked = [letter for letter in row if not letter.get_text().isspace()]
+        if not inked:
+            continue
+        size, foot = median(letter.size for letter in inked), median(letter.y0 for letter in inked)
+        text, end, was_raised = "", row[0].x0, False
         for letter in row:
             if letter.x0 - end > 0.18 * letter.size and not text.endswith(" "):
                 text += " "
-            text += letter.get_text()
-            end = max(end, letter.x1)
-        text = re.sub(r"\s+", " ", text.translate(_LIGATURES)).strip()
-        inked = [letter for letter in row if not letter.get_text().isspace()]
-        if text and inked:
-            sizes = median(letter.size for letter in inked)
-            middle = median(map(_middle, inked))
-            of_cells = any(after.x0 - before.x1 > 2.5 * sizes for before, after in pairwise(inked))
-            yield PdfLine(text, inked[0].x0, max(letter.x1 for letter in inked), middle, sizes, 0, 0, of_cells)
+            is_raised = letter.size < 0.85 * size and letter.y0 - foot > 0.2 * size
+            text += "^" * (is_raised and not was_raised) + letter.get_text()
+            end, was_raised = max(end, letter.x1), is_raised
+        text = _NOTE_MARK.sub("", re.sub(r"\s+", " ", text.translate(_LIGATURES))).strip()
+        if text:
+            of_cells = any(after.x0 - before.x1 > 2.5 * size for before, after in pairwise(inked))
+            right, middle = max(letter.x1 for letter in inked), median(map(_middle, inked))
+            yield PdfLine(text, inked[0].x0, right, middle, size, 0, 0, of_cells)
 
 
 def _without_running_lines(lines: Sequence[PdfLine]) -> list[PdfLine]:
@@ -270,11 +277,14 @@ def _without_running_lines(lines: Sequence[PdfLine]) -> list[PdfLine]:
             for near in (-1, 0, 1):
                 places[key[0], key[1] + near].add(page)
     running = {line for line, key in edges if len(places[key]) >= max(2, len(by_page) / 2)}
-    for page, on_page in by_page.items():
-        for line in (on_page[0], on_page[-1]):
-            number = _PAGE_NUMBER.fullmatch(line.text)
-            if number and len(on_page) > 1 and int(number[1]) == page + 1:
-                running.add(line)
+    numbers = [
+        (line, int(match[1]) - page)
+        for page, on_page in by_page.items()
+        for line in {on_page[0], on_page[-1]}
+        if len(on_page) > 1 and (match := _PAGE_NUMBER.fullmatch(line.text))
+    ]
+    counts = Counter(first for _, first in numbers)
+    running |= {line for line, first in numbers if first == 1 or counts[first] > 1}
     return [line for line in lines if line not in running]
 
 

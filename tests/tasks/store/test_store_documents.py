@@ -67,6 +67,22 @@ def test_an_opendocument_text_is_what_its_reader_sees() -> None:
     assert lines(text) == ["Title", "Soap has two ends & x < y.", "Next.", "* fat", "a b", "As a magnet has."]
 
 
+def test_what_is_raised_stays_raised() -> None:
+    style = '<style:style style:name="T1"><style:text-properties style:text-position="super 58%"/></style:style>'
+    spaces = 'xmlns:style="urn:oasis:names:tc:opendocument:xmlns:style:1.0"'
+    document = odt(body='<text:p>It makes 10<text:span text:style-name="T1">8</text:span> m.</text:p>')
+    with zipfile.ZipFile(io.BytesIO(document)) as source:
+        content = source.read("content.xml").decode()
+    content = content.replace(
+        "<office:body>", f"<office:automatic-styles {spaces}>{style}</office:automatic-styles><office:body>"
+    )
+    assert document_text(".odt", rewritten(document, "content.xml", content)) == "It makes 10^8 m."
+    raised = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>8</w:t></w:r>'
+    assert (
+        document_text(".docx", docx(body=f"<w:p>{run('It makes 10')}{raised}{run(' m.')}</w:p>")) == "It makes 10^8 m."
+    )
+
+
 @pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
 def test_plain_text_is_read_in_the_encoding_that_it_has(codec: str) -> None:
     text = "Fette lösen sich in Öl – größtenteils.\nÜber Seife."

@@ -157,6 +157,20 @@ def test_a_scan_with_its_text_behind_is_read() -> None:
     assert pdf_text(pdf(column(ESSAY, 60), picture=[0])) == PLAIN
 
 
+def test_a_power_stays_one_and_a_footnotes_number_goes() -> None:
+    page: list[Placed] = [(70, 700, "Light makes 3 * 10"), (178, 704, "8", 6), (181.6, 700, " m/s, says Newton")]
+    page += [(283.6, 704, "12", 6), (290.8, 700, " of water, H"), (362.8, 697, "2", 6), (366.4, 700, "O.")]
+    assert pdf_text(pdf(page)) == "Light makes 3 * 10^8 m/s, says Newton of water, H2O."
+
+
+def test_page_numbers_may_begin_behind_a_cover() -> None:
+    lines = column(ESSAY, 60)
+    cover = [(70.0, 500.0, "Soap"), (70.0, 480.0, "by Ada Berg")]
+    numbers = [(70.0, 800.0, "1"), (280.0, 30.0, "2"), (480.0, 790.0, "3")]
+    pages = [[*shifted(lines[n : n + 3], 0, 12.0 * n), number] for n, number in zip((0, 3, 6), numbers, strict=True)]
+    assert pdf_text(pdf(cover, *pages)).split() == ["Soap", "by", "Ada", "Berg", *PLAIN.split()]
+
+
 def test_what_was_typed_into_a_form_or_beside_the_text_is_named() -> None:
     for note in (b"/Subtype /Widget /FT /Tx /V (Soap)", b"/Subtype /FreeText /Contents (Soap)"):
         form = pdf(column(ESSAY, 60)).replace(b"/MediaBox", b"/Annots [<< /Type /Annot %s >>] /MediaBox" % note)
