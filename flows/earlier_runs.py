@@ -9,7 +9,7 @@ from typing import Any
 from flows.plan import plan
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.rubrics import Bundles
-from tasks.judge.grade import first_requests, too_short
+from tasks.judge.grade import asks_nobody, first_requests
 from tasks.judge.rater import rater
 from tasks.judge.rows import Case, Rater
 from tasks.llm.places import are_there
@@ -66,7 +66,7 @@ def _recorded(judge: Judge, path: Path, base: Path, cases: Iterable[Case]) -> tu
 
 def _first(cases: Iterable[Case], rater_of_judge: Rater) -> list[Request]:
     """What is asked first about the cases that are not settled without a call."""
-    return [request for case in cases if not too_short(case) for request in first_requests(case, rater_of_judge)]
+    return [request for case in cases if not asks_nobody(case) for request in first_requests(case, rater_of_judge)]
 
 
 def _replayed(judge: Judge, base: Path, house: Warehouse | None, cases: Iterable[Case]) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from tasks.contracts.backends import BACKENDS
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Judge
-from tasks.judge.grade import too_short
+from tasks.judge.grade import asks_nobody
 from tasks.judge.protocol import protocol_module
 from tasks.judge.rows import Case, EarlierDecision, Graded, Judged, judgments
 from tasks.reward.local import Locals
@@ -41,7 +41,7 @@ def worth_repeating(judged: Sequence[Judged], batch: Batch, weights: Floats, cal
     criteria are. One without doubts is never made again, nor is one that was not made.
     """
     worths: list[tuple[float, int, frozenset[str]]] = []
-    called = [(row, decided) for row, decided in enumerate(judged) if not too_short(decided.case)]
+    called = [(row, decided) for row, decided in enumerate(judged) if not asks_nobody(decided.case)]
     for row, decided in called:
         of_criteria = dict(zip(batch.wired[batch.rubric_index[row]].criteria, _part(weights, batch, row), strict=True))
         worths += [(worth, row, names) for names, worth in _calls(decided.case.bundle, of_criteria) if worth > 0]

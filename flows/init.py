@@ -22,7 +22,8 @@ from tasks.ingest.draft.rubric_text import rubric_text
 from tasks.ingest.draft.study_text import StudyParts, study_text
 from tasks.lock.rubric import authored
 from tasks.stats.agreement import level_count
-from tasks.store.cells import text_or_none
+from tasks.store.cells import EssayCell, text_or_none
+from tasks.store.essays import is_essays
 from tasks.store.files import write_atomically
 from tasks.store.source import chunks
 
@@ -41,11 +42,14 @@ class Started(NamedTuple):
 def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> Started:
     """Writes a study file and, where none are given, rubrics and questions beside it.
 
-    files: a table of answers; beside it, where there are any, a table of questions and a rubric file (YAML). InputError
-    where a file to write is there already and may not be overwritten, no column of answers is found or named, or a
-    column that is named is not there.
+    files: a table of answers, or a folder or .zip of essays; beside it, where there are any, a table of questions and a
+    rubric file (YAML). InputError where a file to write is there already and may not be overwritten or would be one of
+    the essays, no column of answers is found or named, or a column that is named is not there.
     """
     (path, frame), questions, rubrics = _sorted(files)
+    if path.is_dir() and to.resolve().is_relative_to(path.resolve()):
+        hint = f"--to {path.parent / 'study.yaml'}"
+        raise InputError("is a folder of essays: what is written into it would be one of them", file=path, hint=hint)
     asking, columns = Asking(ask), _columns(frame)
     of_platform = recognised(list(frame.columns))
     roles = with_people(of_platform, columns) if of_platform else settled(guessed(columns), columns, path, asking)
@@ -79,7 +83,8 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
     echo = rubrics in texts and any(item.reference for item in items)
     about = f"{roles.title} ({path.name})" if roles.title else path.name
     fewest = min(level_count(*scale.bounds) for _, scale in scaled)
-    parts = StudyParts(_name(path), " ".join(about.split()), source, listed, _beside(rubrics, to), echo, fewest)
+    about_study = " ".join(about.split())
+    parts = StudyParts(_name(path), about_study, source, listed, _beside(rubrics, to), echo, fewest, is_essays(path))
     texts = {to: study_text(parts), **texts}
     _write(texts, overwrite)
     return Started(tuple(texts), tuple(seen(about, draft, roles, scaled)), tuple(to_write(items, texts, to, rubrics)))
@@ -105,7 +110,7 @@ def read_table(path: Path) -> pd.DataFrame:
     Of a workbook the first sheet that is not hidden is read.
     """
     frame = pd.concat(chunks(path, repeats=True))
-    return frame.map(lambda cell: text_or_none(cell) or "")
+    return frame.map(lambda cell: cell if isinstance(cell, EssayCell) else text_or_none(cell) or "")
 
 
 def _columns(frame: pd.DataFrame) -> list[Column]:

@@ -24,6 +24,7 @@ from tasks.llm.backends.vllm import weights
 from tasks.llm.recording import read_recording
 from tasks.store.all_runs import write_database
 from tasks.store.digest import digest_of, file_digest
+from tasks.store.essays import essay_files
 from tasks.store.manifest import code_digest, graded_by, write_manifest
 from tasks.store.warehouse import Run, Warehouse
 
@@ -133,7 +134,8 @@ def inputs(study: Study, base: Path) -> dict[str, str]:
     that reads it."""
     annotators = study.annotation.annotators.values() if study.annotation else ()
     judges = [study.judge, *annotators]
-    files = [str(Path(study.data.folder) / source.file) for source in sources(study.data)]
+    data = [Path(study.data.folder) / source.file for source in sources(study.data)]
+    files = [str(place / file.relative_to(base / place)) for place in data for file in essay_files(base / place)]
     files += [judge.foreign.file for judge in judges if judge.foreign]
     files += [choice.replies or "" for choice in (*judges, study.graph)]
     files += [study.rubrics.file or "", study.judge.grader or "", study.graph.file or "", study.graph.votes or ""]

@@ -22,7 +22,7 @@ from tasks.graph.votes import read_votes
 from tasks.ingest.draft.drafted import UNWRITTEN
 from tasks.ingest.sources import read_as
 from tasks.ingest.task import ingest, warning_sentences
-from tasks.judge.grade import first_requests, too_short
+from tasks.judge.grade import asks_nobody, first_requests
 from tasks.judge.levels import widest
 from tasks.judge.prove import prove_bundle
 from tasks.judge.rows import Case, Rater
@@ -58,7 +58,7 @@ def planned_calls(study_file: Path, limit: int | None = None) -> list[tuple[str,
     """(item, responses, settled without a call, calls, prompt tokens at four characters each); sums in the last row."""
     rows: list[tuple[str, int, int, int, int]] = []
     for item, _, cases in _read_study(study_file, limit).items:
-        to_judge = [case for case in cases if not too_short(case)]
+        to_judge = [case for case in cases if not asks_nobody(case)]
         requests = list(chain.from_iterable(first_requests(case, _NOBODY) for case in to_judge))
         messages = chain.from_iterable(request.messages for request in requests)
         tokens = sum(len(message.content) for message in messages) // _CHARACTERS_PER_TOKEN

@@ -75,6 +75,8 @@ class GradedAnswer:
     levels: tuple[CriterionLevel, ...]
     """In the rubric's order: the machine's, or those that people settled on."""
     levels_are_peoples: bool
+    unscored_reason: str | None = None
+    """Why the machine gave no score, a key of UNSCORED_REASONS."""
 
     @property
     def waits(self) -> bool:

@@ -17,7 +17,7 @@ from tasks.ingest.columns import as_ids, authors_of, column_cells, column_texts,
 from tasks.ingest.listed import listed
 from tasks.ingest.lists import cell_answers, cell_list, cell_texts
 from tasks.ingest.words import Decimals, Number, numbers_of
-from tasks.store.cells import as_number, quoted, refused, text_or_none, texts
+from tasks.store.cells import EssayCell, as_number, quoted, refused, text_or_none, texts
 from tasks.store.faults import Report
 from tasks.text.formulas import unguarded
 from tasks.text.markup import is_markup, plain
@@ -43,7 +43,9 @@ class Answers(NamedTuple):
     groups: list[list[tuple[str, str]]]
     author_name: list[str | None]
     made_from: list[str | None]
-    """'html' where the text was made from markup."""
+    """A key of MADE_FROM, where the source held no plain text."""
+    handed_in: list[EssayCell | None]
+    """What is to be said of the files that a student handed in."""
 
 
 class Scores(NamedTuple):
@@ -139,7 +141,11 @@ def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Ans
             rule = f"{quoted(split)} is no split; use {', '.join(SPLITS)}"
             report(InputError(rule, file=source.file, row=number, field=name_of(source.responses["split"])))
     stored = [cell or "" for cell in named.get("text", nothing)]
-    marked = [source.html and is_markup(cell) for cell in stored]
+    column = source.responses.get("text")
+    raw = frame[column].tolist() if isinstance(column, str) and column in frame.columns else nothing
+    handed_in = [cell if isinstance(cell, EssayCell) else None for cell in raw]
+    marked = [source.html and essay is None and is_markup(cell) for essay, cell in zip(handed_in, stored, strict=True)]
+    made_from = ["html" if markup else None for markup in marked]
     return Answers(
         rows=rows,
         response_id=as_ids(named["response_id"]),
@@ -149,7 +155,8 @@ def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Ans
         split=splits,
         groups=_groups(source, frame, report),
         author_name=without_blanks(named.get("author_name", nothing)),
-        made_from=["html" if markup else None for markup in marked],
+        made_from=[essay.unread or "file" if essay else made for essay, made in zip(handed_in, made_from, strict=True)],
+        handed_in=handed_in,
     )
 
 

@@ -14,9 +14,12 @@ import numpy as np
 from tasks.contracts.tables.data import INPUT_WARNINGS
 from tasks.ingest.canonical import Answers
 from tasks.ingest.firsts import Firsts, Keys, digests
+from tasks.store.cells import EssayCell
 
 SHOWN = 5
 """Responses that are named."""
+ALL = 1_000
+"""Of those that could not be read, which people have to look at themselves."""
 TIMES = 10
 """Times the usual length from which a text is long."""
 FEW = 5
@@ -61,7 +64,10 @@ class Oddities:
             number = start + place
             self._look_at_student(number, int(same_student[place]))
             self._look_at_copies(number, int(same_text[place]))
-            for kind in _kinds(text):
+            essay = answers.handed_in[place]
+            for kind, words in _of_files(essay) if essay else ():
+                self._add(kind, f"{self._ids[number]}: {words}")
+            for kind in _kinds(text) if not (essay and essay.unread) else ():
                 self._add(kind, self._ids[number])
             if text.strip():
                 lengths, numbers = self._lengths[answers.item_id[place]]
@@ -79,7 +85,7 @@ class Oddities:
 
     def _add(self, kind: str, example: str) -> None:
         self._counts[kind] += 1
-        if len(self._examples[kind]) < SHOWN:
+        if len(self._examples[kind]) < (ALL if kind == "unread" else SHOWN):
             self._examples[kind].append(example)
 
     def _look_at_student(self, number: int, earlier: int) -> None:
@@ -130,6 +136,12 @@ def _kinds(text: str) -> Iterator[str]:
         yield "garbled"
     if len(text) == CELL:
         yield "cut"
+
+
+def _of_files(essay: EssayCell) -> Iterator[tuple[str, str]]:
+    """What is odd about the files of an answer, and which they are."""
+    said = {"unread": essay.why, "joined": essay.joined, "replaced": essay.replaced}
+    yield from ((kind, words) for kind, words in said.items() if words)
 
 
 def _long(lengths: array[int], numbers: array[int]) -> Iterator[int]:

@@ -16,6 +16,7 @@ from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Data, Source
 from tasks.contracts.settings.written import parse, read_yaml
 from tasks.store.cells import did_you_mean, select
+from tasks.store.essays import essay_words, is_essays
 from tasks.store.faults import Report, row_lines
 from tasks.store.reshape import Counted, QuestionIds, reshaped
 from tasks.store.sheets import ENDINGS, open_source
@@ -57,12 +58,14 @@ def _layout(name: str | None) -> SourceLayout:
 
 def read_as(data: Data, base: Path) -> dict[str, str]:
     """File, as the study names it → what it was found to be, in a line for people: the encoding and delimiter of a CSV
-    file, the sheet of a workbook. What cannot be read is left to who reads it."""
+    file, the sheet of a workbook, whose submissions a folder holds. What cannot be read is left to who reads it."""
     words = {}
     for source in sources(data):
         path = base / data.folder / source.file
-        if path.suffix.lower() in ENDINGS:
-            with suppress(InputError):
+        with suppress(InputError, OSError):
+            if is_essays(path):
+                words[source.file] = essay_words(path)
+            elif path.suffix.lower() in ENDINGS:
                 words[source.file] = open_source(path, source).format.words
     return words
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tasks.contracts.settings.engine import Engine
-from tasks.judge.grade import first_requests, too_short
+from tasks.judge.grade import asks_nobody, first_requests
 from tasks.judge.rows import Case, Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.calls import in_words
@@ -65,7 +65,7 @@ def workload(cases: Iterable[Case], samples: int, replicas: int) -> Workload:
     for case in cases:
         responses += 1
         text_bytes += len(case.text.encode("utf-8", "surrogatepass"))
-        asked = [] if too_short(case) else first_requests(case, _NOBODY)
+        asked = [] if asks_nobody(case) else first_requests(case, _NOBODY)
         for request in asked:
             beginning = request.messages[0].content
             beginnings[beginning] = beginnings.get(beginning, 0) + 1

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple
 
 from tasks.contracts.reference import TableRef
 from tasks.contracts.tables.judging import ShardInputs
 from tasks.judge.rows import Case
-from tasks.judge.tables import Sheet, case_of
-from tasks.store.ordered import in_order
+from tasks.judge.tables import Sheet, case_of, in_shard_order
 from tasks.store.warehouse import Run
-
-_COLUMNS = ("item_id", "response_id", "text")
 
 
 class Shard(NamedTuple):
@@ -36,8 +33,7 @@ def cut(run: Run, responses: TableRef, stage: str, shards: Sequence[Shard]) -> N
     lacking = to_judge - run.finished(stage, to_judge)
     if not lacking:
         return
-    batches = in_order(run, responses, _COLUMNS, ("item_id", "response_id"))
-    rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+    rows = in_shard_order(run, responses)
     for shard in shards:
         mine = list(islice(rows, shard.responses))
         if shard.name in lacking:
@@ -47,4 +43,4 @@ def cut(run: Run, responses: TableRef, stage: str, shards: Sequence[Shard]) -> N
 def cases_of_shard(run: Run, stage: str, name: str, sheets: dict[str, Sheet]) -> list[Case]:
     """The cases of a shard that was cut, in order; StoreError where it is not there."""
     rows = run.shard(ShardInputs, stage, name).to_pylist()
-    return [case_of(row["response_id"], row["text"], *sheets[row["item_id"]]) for row in rows]
+    return [case_of(row["response_id"], row["text"], *sheets[row["item_id"]], row["made_from"]) for row in rows]

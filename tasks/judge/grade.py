@@ -39,30 +39,31 @@ def grade_batch(
     on_wave: Callable[[Wave], None] = quiet,
     on_open: OnOpen = unheard,
 ) -> Graded:
-    """Grade cases under their bundles; a case without enough words is settled without a call.
+    """Grade cases under their bundles; a case without enough words is settled without a call, and one of which a file
+    could not be read stays without a score.
 
     on_open, on_wave: are told of the beginning and the end of each wave of calls.
     """
     graded = Graded(rater)
-    short = [too_short(case) for case in cases]
-    asking = [case for case, settled in zip(cases, short, strict=True) if not settled]
+    unasked = [asks_nobody(case) for case in cases]
+    asking = [case for case, settled in zip(cases, unasked, strict=True) if not settled]
 
     def ask_all(requests: Sequence[Request]) -> list[RequestOutcome[Any]]:
         backend, mender = rater.backend, rater.mender
         return ask(requests, backend, replies, check, repair, on_wave=on_wave, mender=mender, on_open=on_open)
 
     judged = iter(_judged(asking, rater, ask_all))
-    for case, settled in zip(cases, short, strict=True):
-        answers, outcome = ([], _precheck(case)) if settled else next(judged)
+    for case, settled in zip(cases, unasked, strict=True):
+        answers, outcome = ([], _unread(case) if case.unread else _precheck(case)) if settled else next(judged)
         graded.called += [Called(case, part.name, call) for part, call in answers]
         graded.judged.append(outcome.judged)
         graded.gradings.append(outcome.grading)
     return graded
 
 
-def too_short(case: Case) -> bool:
-    """Whether the response has fewer words than the protocol wants to see before it asks a judge."""
-    return len(tokens(case.text)) < max(1, case.bundle.protocol.min_tokens)
+def asks_nobody(case: Case) -> bool:
+    """Whether no judge is asked: what was handed in could not be read, or has fewer words than the protocol wants."""
+    return case.unread is not None or len(tokens(case.text)) < max(1, case.bundle.protocol.min_tokens)
 
 
 def first_requests(case: Case, rater: Rater) -> list[Request]:
@@ -168,3 +169,9 @@ def _precheck(case: Case) -> Outcome:
     lowest = {trait.id: trait.min for trait in case.bundle.traits if trait.source == "judged"}
     signals = {"precheck": 1.0, "short_answer_gate": 1.0}
     return Outcome(judged, Grading(case, Scored(case.bundle.scale.min, lowest), signals))
+
+
+def _unread(case: Case) -> Outcome:
+    decided = case.bundle.criteria if _protocol(case.bundle).parts(case.bundle, ())[0].criteria else ()
+    judged = Judged(case, [Decision(c.id, None, reason=case.unread) for c in decided], {})
+    return Outcome(judged, Grading(case, Scored(None), {}, reason=case.unread))

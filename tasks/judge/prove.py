@@ -13,7 +13,7 @@ import jsonschema
 from tasks.contracts.bundle import Bundle, Criterion
 from tasks.contracts.protocols import PROTOCOLS
 from tasks.judge.evidence import HOLDS, ground, subject_of
-from tasks.judge.grade import first_requests, grade_batch, too_short
+from tasks.judge.grade import asks_nobody, first_requests, grade_batch
 from tasks.judge.protocol import Opinion, Outcome, protocol_module
 from tasks.judge.rows import Case, Rater
 from tasks.judge.schema import MAX_QUOTE
@@ -105,7 +105,7 @@ def _case(bundle: Bundle, question: str, context: str | None, reference: str | N
         bundle_id=bundle.bundle_id,
         reference_answer=reference,
     )
-    while too_short(case):
+    while asks_nobody(case):
         text = f"{case.text} {_GOLD}."
         case = replace(case, text=text, units=tuple(units(text)))
     return case

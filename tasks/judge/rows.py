@@ -54,6 +54,8 @@ class Case:
     """Criterion → what stands of an earlier run and is not asked again."""
     examples: tuple[WorkedExample, ...] = ()
     """What people graded and the judge is shown beside the response, the best first."""
+    unread: str | None = None
+    """Why a person has to look at what was handed in and no judge is asked, a key of UNREAD."""
 
 
 @dataclass(frozen=True)

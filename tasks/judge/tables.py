@@ -10,6 +10,9 @@ import pyarrow.dataset as ds
 
 from tasks.contracts.bundle import Bundle, unlocked
 from tasks.contracts.reference import TableRef
+from tasks.contracts.schema import schema
+from tasks.contracts.tables.data import UNREAD
+from tasks.contracts.tables.judging import ShardInputs
 from tasks.judge.rows import Case
 from tasks.store.counted import counted
 from tasks.store.ordered import in_order
@@ -39,11 +42,14 @@ def shard_cases(
     run: Run, items: TableRef, responses: TableRef, bundles: TableRef, cut: Iterable[tuple[str, int, bool]]
 ) -> Iterator[tuple[str, list[Case]]]:
     """Name and cases of each shard that is not done. cut: name, responses and whether it is done, of all in order."""
-    sheets, rows = sheets_of(run, items, bundles), _in_shard_order(run, responses)
+    sheets, rows = sheets_of(run, items, bundles), in_shard_order(run, responses)
     for name, count, done in cut:
         mine = list(islice(rows, count))
         if not done:
-            yield name, [case_of(response_id, text, *sheets[item_id]) for item_id, response_id, text in mine]
+            yield (
+                name,
+                [case_of(row["response_id"], row["text"], *sheets[row["item_id"]], row["made_from"]) for row in mine],
+            )
 
 
 def cases_of(
@@ -53,14 +59,18 @@ def cases_of(
 
     ContractError for a bundle that was changed.
     """
-    rows = run.read(responses, ["response_id", "text"], ds.field("item_id") == item["item_id"])
+    rows = run.read(responses, ["response_id", "text", "made_from"], ds.field("item_id") == item["item_id"])
     bundle = Bundle.unlock(locked["bundle_id"], locked["content"])
     chosen = rows.sort_by("response_id").slice(at, count).to_pylist()
-    return [case_of(row["response_id"], row["text"], item, bundle, locked["bundle_id"]) for row in chosen]
+    return [
+        case_of(row["response_id"], row["text"], item, bundle, locked["bundle_id"], row["made_from"]) for row in chosen
+    ]
 
 
-def case_of(response_id: str, text: str, item: dict[str, Any], bundle: Bundle, bundle_id: str) -> Case:
-    """A response to an item under its bundle."""
+def case_of(
+    response_id: str, text: str, item: dict[str, Any], bundle: Bundle, bundle_id: str, made_from: str | None
+) -> Case:
+    """A response to an item under its bundle; made_from: as `responses` has it."""
     return Case(
         response_id=response_id,
         item_id=item["item_id"],
@@ -71,10 +81,12 @@ def case_of(response_id: str, text: str, item: dict[str, Any], bundle: Bundle, b
         bundle=bundle,
         bundle_id=bundle_id,
         reference_answer=item["reference_answer"],
+        unread=made_from if made_from in UNREAD else None,
     )
 
 
-def _in_shard_order(run: Run, responses: TableRef) -> Iterator[tuple[str, str, str]]:
-    """(item, response, text) in the order in which shards are cut."""
-    for batch in in_order(run, responses, ("item_id", "response_id", "text"), ("item_id", "response_id")):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+def in_shard_order(run: Run, responses: TableRef) -> Iterator[dict[str, Any]]:
+    """Rows of `responses`, as far as a judge reads them, in the order in which shards are cut."""
+    columns = tuple(column.name for column in schema(ShardInputs))
+    for batch in in_order(run, responses, columns, ("item_id", "response_id")):
+        yield from batch.to_pylist()

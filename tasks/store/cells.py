@@ -32,6 +32,23 @@ class UnreadableCell(NamedTuple):
         return f"a cell that {self.rule}"
 
 
+class EssayCell(NamedTuple):
+    """A cell that holds what was read of a student's files."""
+
+    text: str
+    unread: str | None = None
+    """Why a person has to look at it, a key of UNREAD: a file of it, or all, could not be read."""
+    why: str | None = None
+    """The names of such files, with what is said of each."""
+    joined: str | None = None
+    """The names of the files, where they are several."""
+    replaced: str | None = None
+    """The names of those that a later attempt replaced."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def missing(cell: Any) -> bool:
     """Whether a cell is null or NaN; an empty string is there."""
     return cell is None or (isinstance(cell, float) and math.isnan(cell))

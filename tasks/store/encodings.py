@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,6 +71,19 @@ def encoding_of(path: Path, named: str | None = None) -> TextEncoding:
     if _first_undecodable(path, "utf-8") is None:
         return TextEncoding("utf-8", False, None)
     return _guess(path)
+
+
+def decoded(content: bytes) -> str | None:
+    """A short text without its byte order mark; None where no encoding of it is likely."""
+    marked = next((codec for mark, codec in _MARKS if content.startswith(mark)), None) or _unmarked_utf_16(
+        content[:4096]
+    )
+    for codec in filter(None, (marked, "utf-8")):
+        with suppress(UnicodeDecodeError):
+            return content.decode(codec)
+    unusual = b"".join(line for line in content.splitlines(keepends=True) if not line.isascii())
+    codec = _likeliest(unusual[:SAMPLE])
+    return None if codec is None else content.decode(codec, errors="replace")
 
 
 def _known(named: str, path: Path) -> str:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.contracts.errors import InputError, refuse
+from tasks.store.essays import COLUMNS, essay_rows, is_essays
 from tasks.store.faults import Report
 from tasks.store.sheets import ENDINGS, OLD, open_sheet
 
@@ -34,23 +35,27 @@ def read(path: Path) -> pd.DataFrame:
 def chunks(
     path: Path, encoding: str | None = None, sheet: str | None = None, report: Report = refuse, repeats: bool = False
 ) -> Iterator[pd.DataFrame]:
-    """The rows of a CSV, TSV, Excel, JSONL, JSON or Parquet file, chosen by its ending, in frames of at most ROWS rows.
+    """The rows of a CSV, TSV, Excel, JSONL, JSON or Parquet file, chosen by its ending, or of a folder of essays, in
+    frames of at most ROWS rows.
 
     All columns are of dtype object, and every frame has all columns of the file; a file without rows is one empty
     frame. Sheets (CSV, TSV, Excel) are read as `open_sheet` says: their cells are strings, an empty cell is an empty
     string. JSON is UTF-8 (a byte order mark is passed over), one list of objects, or one object of objects, which is
-    one row, and is read whole. The index counts rows from 0: records below the header, lines of a JSONL file, objects
-    of a JSON one; blank lines count and are left out. report: what becomes of a row of a sheet that has too few or too
-    many cells. InputError names the file, the row (index + 1) and the rule.
+    one row, and is read whole. A folder of essays is a row a student, see `essay_rows`. The index counts rows from 0:
+    records below the header, lines of a JSONL file, objects of a JSON one; blank lines count and are left out. report:
+    what becomes of a row of a sheet that has too few or too many cells. InputError names the file, the row (index + 1)
+    and the rule.
 
     repeats: columns of a sheet may share a name, see `open_sheet`.
     """
     readers = {".jsonl": _jsonl, ".json": _json, ".parquet": _parquet}
     reader = readers.get(path.suffix.lower())
+    reader = _essays if is_essays(path) else reader
     if reader is None and path.suffix.lower() not in (*ENDINGS, *OLD):
-        endings = ", ".join((*ENDINGS, *readers))
-        raise InputError(f"'{path.suffix}' is not a known ending; use one of {endings}", file=path)
-    if not path.is_file():
+        endings = ", ".join((*ENDINGS, *readers, ".zip"))
+        rule = f"'{path.suffix}' is not a known ending; use one of {endings}, or a folder of essays"
+        raise InputError(rule, file=path)
+    if not path.exists():
         raise InputError("no such file", file=path)
     try:
         records = reader(path) if reader else _sheet(path, encoding, sheet, report, repeats)
@@ -151,6 +156,13 @@ def _json(path: Path) -> Iterator[Record]:
     for number, record in enumerate(objects):
         cells = [record.get(key) for key in keys]
         yield number, sum(len(cell) for cell in cells if isinstance(cell, str)), cells
+
+
+def _essays(path: Path) -> Iterator[Record]:
+    """The columns of a folder of essays as row -1, then a row a student."""
+    yield -1, 0, COLUMNS
+    for number, row in enumerate(essay_rows(path)):
+        yield number, len(row[2].text), row
 
 
 def _keys(records: Iterable[dict[str, Any]]) -> list[str]:

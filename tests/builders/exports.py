@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from tests.builders.documents import archive, column, docx, odt, pdf
 from tests.builders.files import write_csv
 
 MOODLE_QUIZ = "moodle_quiz.csv"
@@ -136,3 +138,87 @@ def blackboard_test(folder: Path) -> Path:
     second = ["Question ID 1", how, "<p>It mixes.</p>", "2", "", "2", "Question ID 2", why, "<p>Air.</p>", "5", "", "4"]
     write_csv(path, header, [["aberg", "Berg", "Ada", *first], ["coez", "Öz", "Can", *second]])
     return path
+
+
+ESSAYS: Mapping[str, tuple[str, str]] = {
+    "4711": ("Ada Berg", "One end of soap holds on to fat. The other end holds on to water."),
+    "4712": ("Can Öz", "Soap has two ends, and one of them likes fat; the water carries it away."),
+    "4713": ("Eva Lind", "Soap foams. The foam takes the dirt with it, as far as I can see."),
+}
+"""Moodle's or Canvas's number of a student → name and essay."""
+BROKEN = {"4714": "Finn Frey", "4715": "Gül Gök", "4716": "Ida Igel"}
+"""Those who handed in a scan, a damaged document and a photograph."""
+
+
+def moodle_submissions(folder: Path) -> Path:
+    """Six students: a .docx, an .odt and, typed and attached, HTML and a PDF; a scan, a damaged .docx and a picture."""
+    path = folder / "Soap-12-submissions.zip"
+    (ada, first), (can, second), (eva, third) = ESSAYS.values()
+    typed, attached = third.split(". ", 1)
+    files = {
+        f"{ada}_4711_assignsubmission_file_/essay.docx": docx(first),
+        f"{can}_4712_assignsubmission_file_/Aufsatz.odt": odt(second),
+        f"{eva}_4713_assignsubmission_file_/rest.pdf": pdf(column(attached, 30)),
+        f"{eva}_4713_assignsubmission_onlinetext_/onlinetext.html": f"<p><b>{typed}</b>.</p>",
+    }
+    path.write_bytes(archive(files | _broken("{}_{}_assignsubmission_file_/{}")))
+    return path
+
+
+def canvas_submissions(folder: Path) -> Path:
+    """The same six students, one late, one with a version handed in anew."""
+    path = folder / "submissions.zip"
+    first, second, third = (text for _, text in ESSAYS.values())
+    files = {
+        "bergada_4711_90001_essay.docx": docx(first),
+        "özcan_LATE_4712_90002_essay.txt": second.encode(),
+        "lindeva_4713_90003_essay.md": b"A draft that does not count.",
+        "lindeva_4713_90004_essay-1.md": third.encode(),
+    }
+    path.write_bytes(archive(files | _broken("{0}_{1}_90009_{2}")))
+    return path
+
+
+def blackboard_submissions(folder: Path) -> Path:
+    """The three students of ESSAYS: two with files, one of them at the second attempt, and one who typed the essay."""
+    path = folder / "gradebook_Soap.zip"
+    first, second, third = (text for _, text in ESSAYS.values())
+    when = ("attempt_2026-11-02-09-31-00", "attempt_2026-11-03-10-00-00")
+    nothing = "There is no student submission text data for this assignment."
+    receipts = {("aberg", when[0]): nothing, ("can_oz", when[0]): nothing, ("can_oz", when[1]): nothing}
+    receipts |= {("elind", when[0]): f"{third}\n"}
+    names = {"aberg": "Ada Berg", "can_oz": "Can Öz", "elind": "Eva Lind"}
+    files: dict[str, bytes | str] = {
+        f"Essay 1_aberg_{when[0]}_essay.docx": docx(first),
+        f"Essay 1_can_oz_{when[0]}_draft.docx": docx("A draft that does not count."),
+        f"Essay 1_can_oz_{when[1]}_essay.docx": docx(second),
+    }
+    for (user, attempt), typed in receipts.items():
+        files[f"Essay 1_{user}_{attempt}.txt"] = (
+            f"Name: {names[user]} ({user})\nAssignment: Essay 1\nDate Submitted: Monday\n"
+            "Current Grade: Needs Grading\n\n"
+            f"Submission Field:\n{typed}\n\nComments:\nThere are no student comments for this assignment.\n\n"
+            "Files:\n\tNo files were attached to this submission.\n"
+        )
+    path.write_bytes(archive(files))
+    return path
+
+
+def essay_folder(folder: Path) -> Path:
+    """A plain folder of the same six, named by the students, with what a Mac leaves in it."""
+    path = folder / "essays"
+    path.mkdir()
+    for name, text in ESSAYS.values():
+        (path / f"{name}.docx").write_bytes(docx(text))
+    for file, content in _broken("{0}{2}").items():
+        (path / file.replace("scan", "").replace("essay", "").replace("photo", "")).write_bytes(content)
+    (path / ".DS_Store").write_bytes(b"\0")
+    return path
+
+
+def _broken(form: str) -> dict[str, bytes]:
+    scan, damaged, photo = (
+        form.format(name, number, file)
+        for (number, name), file in zip(BROKEN.items(), ("scan.pdf", "essay.docx", "photo.jpg"), strict=True)
+    )
+    return {scan: pdf([], picture=[0]), damaged: docx("Soap")[:300], photo: b"\xff\xd8\xff\xe0"}

@@ -70,7 +70,8 @@ class Source(Reshaping):
     """One file and how its columns map to the canonical tables. One file may feed several tables."""
 
     file: str
-    """CSV, TSV, Excel (.xlsx), JSONL, JSON (a list of objects) or Parquet, by its ending."""
+    """CSV, TSV, Excel (.xlsx), JSONL, JSON (a list of objects) or Parquet, by its ending; or a folder of essays, or a
+    .zip of one, with the columns student, name, text, files and folder."""
     encoding: str | None = None
     """Of a CSV file that has no byte order mark and is no UTF-8, such as cp1252; otherwise it is guessed, and that is
     said."""

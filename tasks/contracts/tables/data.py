@@ -18,7 +18,21 @@ SPLITS: Mapping[str, str] = {
 }
 
 
-MADE_FROM: Mapping[str, str] = {"html": "HTML: the text is what a browser shows of it"}
+Unread = Literal["file_without_text", "file_empty", "file_type", "file_locked", "file_damaged", "file_too_large"]
+UNREAD: Mapping[str, str] = {
+    "file_without_text": "what a file handed in holds, or a part of it, is no text (a scan, pictures, formulas)",
+    "file_empty": "a file handed in is empty",
+    "file_type": "a file handed in is of a kind that is not read",
+    "file_locked": "a file handed in asks for a password",
+    "file_damaged": "a file handed in is damaged",
+    "file_too_large": "a file handed in is too large, or takes too long to read",
+}
+"""Why an answer waits for a person without having been judged."""
+MADE_FROM: Mapping[str, str] = {
+    "html": "HTML: the text is what a browser shows of it",
+    "file": "documents: the text is what a reader sees of them",
+    **UNREAD,
+}
 
 
 class Listed(Frozen):
@@ -68,8 +82,13 @@ class Items(Row):
     """The scoring guide that people had, where the source carries it: the prose of the item's rubric."""
 
 
-InputWarning = Literal["same_student", "same_text", "long", "markup", "garbled", "cut", "empty"]
+InputWarning = Literal[
+    "unread", "joined", "replaced", "same_student", "same_text", "long", "markup", "garbled", "cut", "empty"
+]
 INPUT_WARNINGS: Mapping[str, str] = {
+    "unread": "what was handed in cannot be read, whole or in part: no judge is asked, a person has to look at it",
+    "joined": "several files of one student are joined to one answer",
+    "replaced": "files are left out which a later attempt replaced",
     "same_student": "a student answers the same question more than once",
     "same_text": "different students hand in the same text",
     "long": "an answer is at least ten times as long as usual for its question",
@@ -114,8 +133,9 @@ class Responses(Row):
     """Subgroup memberships: group variable → group."""
     author_name: str | None
     """What its author is called in a gradebook; it is shown to no judge."""
-    made_from: Annotated[Literal["html"] | None, MADE_FROM]
-    """What the text was made from, where the source held no plain text."""
+    made_from: Annotated[Literal["html", "file", Unread] | None, MADE_FROM]
+    """What the text was made from, where the source held no plain text; or why it lacks, whole or in part, so that no
+    judge is asked and a person has to look at what was handed in."""
 
 
 class Units(Row):

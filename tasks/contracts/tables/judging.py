@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge
 
 from tasks.contracts.schema import VOLATILE, Frozen, References, Row, Share, Usually
+from tasks.contracts.tables.data import MADE_FROM, UNREAD, Unread
 
 RaterKind = Literal["human", "llm", "encoder", "replayed", "simulated", "trained", "adjudication"]
 RATER_KINDS: Mapping[str, str] = {
@@ -31,6 +32,7 @@ UnscoredReason = Literal[
     "criterion_unscored",
     "trait_unscored",
     "traits_only",
+    Unread,
 ]
 UNSCORED_REASONS: Mapping[str, str] = {
     "no_reply": "the model gave no reply",
@@ -44,6 +46,7 @@ UNSCORED_REASONS: Mapping[str, str] = {
     "criterion_unscored": "needs a criterion that is unscored",
     "trait_unscored": "needs a trait that is unscored",
     "traits_only": "only traits were scored",
+    **UNREAD,
 }
 """Why there is no number."""
 QuoteStatus = Literal[
@@ -243,3 +246,5 @@ class ShardInputs(Row):
     """What it answers."""
     text: str
     """Its text, as it came."""
+    made_from: Annotated[Literal["html", "file", Unread] | None, MADE_FROM]
+    """What that was made from, or why it lacks."""

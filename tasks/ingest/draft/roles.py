@@ -119,6 +119,7 @@ def _roles(platform: Platform, columns: Mapping[str, str], header: Sequence[str]
         scores=tuple(scores),
         points=points,
         total=next(iter(totals), None),
+        response=columns.get("response"),
         student=student,
         names=tuple(names),
         attempt=columns.get("attempt"),

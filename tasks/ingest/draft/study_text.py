@@ -32,6 +32,11 @@ _NO_SCORES = (
     "name it here, as in\n"
     "scores: [{rater: me, score: mark}]"
 )
+_NO_SCORES_OF_ESSAYS = (
+    "No marks by people yet: scores go to people, none is released. Write a table with a row a student and name it\n"
+    "here, as in\n"
+    "- {file: marks.xlsx, scored: student, scores: [{rater: me, score: mark}]}"
+)
 
 
 class StudyParts(NamedTuple):
@@ -51,6 +56,8 @@ class StudyParts(NamedTuple):
     """Whether the rubrics were made of model answers, whose words good answers share."""
     fewest_levels: int
     """Levels of the shortest of the questions' scales."""
+    essays: bool
+    """Whether the answers are a folder of essays."""
 
 
 def study_text(parts: StudyParts) -> str:
@@ -73,7 +80,7 @@ def _data(parts: StudyParts) -> list[str]:
         lines += _source(parts.questions)
     lines += _source(parts.source)
     if "scores" not in parts.source:
-        lines += _comment(_NO_SCORES, 6)
+        lines += _comment(_NO_SCORES_OF_ESSAYS, 4) if parts.essays else _comment(_NO_SCORES, 6)
     return lines
 
 
