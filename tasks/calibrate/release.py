@@ -162,7 +162,8 @@ def reasons(score: Floats, prechecked: Bools, weak: Bools, clipped: Bools, risk:
         "out_of_range": clipped,
         "level_unseen": ~np.isin(score, rule.levels),
         rule.refused or "no_promise": np.full(len(score), rule.threshold is None),
-        "risk": risk > (1.0 if rule.threshold is None else rule.threshold),
+        # A risk that is the threshold's own may differ in the last bit where scores are pooled.
+        "risk": risk > (1.0 if rule.threshold is None else rule.threshold) + SLACK,
     }
     reason = np.select(list(first.values()), list(first), default="")
     return pa.array(reason, pa.string(), mask=reason == "")
