@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.calibrate.calibration import POOLED, FoldFit, ScaleMapping
@@ -17,6 +18,7 @@ from tasks.calibrate.release import Rules, Scope, release_rules
 from tasks.calibrate.rows import Item
 from tasks.calibrate.spread import Spread
 from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.data import CALIBRATES
 
 
 class FittedItems(NamedTuple):
@@ -63,7 +65,7 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> FittedItems
             decided.append(_decide(collected, item.bundle.bundle_id, study))
     if pool:
         decided.append(_decide(collect(pool, pooled=True), None, study))
-    rules = release_rules([fit_decision.scope for fit_decision in decided], study.release)
+    rules = release_rules([fit_decision.scope for fit_decision in decided], study.release, _marked(items))
     mappings: dict[str, ScaleMapping] = {}
     crossed = {item.item_id for item in items if pc.any(pc.equal(item.rows["split"], "crossed")).as_py()}
     for fit_decision in decided:
@@ -74,6 +76,16 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> FittedItems
     for fit_decision in decided:
         candidates += _candidates(fit_decision)
     return FittedItems(mappings, candidates, [promise._asdict() for promise in rules.promises])
+
+
+def _marked(items: Sequence[Item]) -> dict[str, int]:
+    """Item → its marked answers that calibrate, judged or not."""
+    rows = {item.item_id: item.rows for item in items}
+    counting = pa.array(CALIBRATES)
+    return {
+        name: pc.sum(pc.and_(pc.is_in(own["split"], value_set=counting), pc.is_valid(own["target"]))).as_py() or 0
+        for name, own in rows.items()
+    }
 
 
 def _decide(collected: Collected, bundle_id: str | None, study: Study) -> Decided:
