@@ -98,11 +98,10 @@ class ScaleMapping(Frozen):
             refused=refused or ("no_promise" if self.new is None else None),
         )
 
-    def without(self, fold: FoldFit) -> ScaleMapping:
+    def without(self, fold: int) -> ScaleMapping:
         """As fitted without a fold; what may be released stays."""
-        return self.model_copy(
-            update={"mapping": fold.mapping, "text_only": fold.text_only, "spread": fold.spread, "folds": ()}
-        )
+        part = self.folds[fold]
+        return self.model_copy(update={"mapping": part.mapping, "text_only": part.text_only, "spread": part.spread})
 
     @property
     def content(self) -> str:

@@ -74,12 +74,16 @@ def predict(calibration: ScaleMapping, item: Item) -> pa.Table:
     Interval, risk and level probabilities are null where there were too few labels to tell, and in a row that lacks a
     signal that they go by.
     """
-    fold = _folds(calibration, item.rows)
-    if (fold >= 0).any():
-        parts = [(fold < 0, calibration.model_copy(update={"folds": ()}))]
-        parts += [(fold == k, calibration.without(part)) for k, part in enumerate(calibration.folds)]
-        found = pa.concat_tables(predict(mapping, item.filter(rows)) for rows, mapping in parts)
-        return found.take(np.argsort(np.concatenate([np.flatnonzero(rows) for rows, _ in parts])))
+    name, fold = calibration.calibration_id, _folds(calibration, item.rows)
+    if (fold < 0).all():
+        return _predicted(calibration, item, name)
+    parts = [(fold < 0, calibration), *((fold == k, calibration.without(k)) for k in range(len(calibration.folds)))]
+    found = pa.concat_tables(_predicted(mapping, item.filter(rows), name) for rows, mapping in parts)
+    return found.take(np.argsort(np.concatenate([np.flatnonzero(rows) for rows, _ in parts])))
+
+
+def _predicted(calibration: ScaleMapping, item: Item, calibration_id: str) -> pa.Table:
+    """Predictions by one fit, under the name that it is stored by."""
     gradings, bundle = item.rows, item.bundle
     raw = floats(gradings["score"])
     inputs_of_mapping, signals, hints = _features(calibration, gradings, bundle)
@@ -98,7 +102,7 @@ def predict(calibration: ScaleMapping, item: Item) -> pa.Table:
         "response_id": gradings["response_id"],
         "item_id": gradings["item_id"],
         "rater_id": gradings["rater_id"],
-        "calibration_id": pc.if_else(pa.array(ready), calibration.calibration_id, None),
+        "calibration_id": pc.if_else(pa.array(ready), calibration_id, None),
         "raw": _nullable(raw),
         "latent": _nullable(mapped.latent),
         "aligned": _nullable(mapped.aligned),

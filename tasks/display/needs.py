@@ -43,7 +43,9 @@ def wanted_words(release: Release, needs: Sequence[PromiseNeeds]) -> str:
     short = sum(need.counting < needed for need in needs)
     here = f"at least {say.count(fewest.counting)} here"
     if short:
-        here = f"{short} of {len(needs)} questions have fewer, '{say.visible(fewest.scope)}' {say.count(fewest.counting)}"
+        here = (
+            f"{short} of {len(needs)} questions have fewer, '{say.visible(fewest.scope)}' {say.count(fewest.counting)}"
+        )
     return f"{start}, for every question by itself: {say.count(needed)} needed, {here}"
 
 
