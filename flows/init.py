@@ -68,7 +68,8 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
     echo = rubrics in texts and any(item.reference for item in items)
     about = f"{roles.title} ({path.name})" if roles.title else path.name
     fewest = min(level_count(*scale.bounds) for _, scale in scaled)
-    parts = StudyParts(_name(path), " ".join(about.split()), source, listed, _beside(rubrics, to), echo, fewest)
+    about_file = " ".join(about.split())
+    parts = StudyParts(_name(path), about_file, source, listed, _beside(rubrics, to), echo, fewest, draft.marked)
     texts = {to: study_text(parts), **texts}
     _write(texts, overwrite)
     return Started(tuple(texts), tuple(seen(about, draft, scaled)), tuple(to_write(items, texts, to, rubrics)))
