@@ -79,7 +79,7 @@ def promise(rules: Sequence[Record], held_out: HeldOut, release: Release, needs:
     if not asking and rules:
         return f"{target}: nothing may be released; {rules[0]['note']}"
     if not promises_kept:
-        wanted = f"{wanted_words(release, needs)}; " if needs else ""
+        wanted = f"{wanted_words(release.risk, release.confidence, needs)}; " if needs else ""
         return f"{target}: nothing may be released; {wanted}{_needed(held_out, release)}"
     if rules[0]["scope"] == ALL:
         rule = rules[0]

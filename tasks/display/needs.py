@@ -18,7 +18,7 @@ def release_needs(study: Study, items: Sequence[MarkedAnswers]) -> Iterator[Find
     too_small = too_small_words(needs)
     if any(item.marked for item in items):
         short = any(need.counting < need.needed for need in needs)
-        yield "warning" if short else "ok", "release", wanted_words(study.release, needs)
+        yield "warning" if short else "ok", "release", wanted_words(study.release.risk, study.release.confidence, needs)
     else:
         yield "warning", "release", "no answer is marked by people: nothing is calibrated, and no score is released"
     if too_small:
@@ -32,10 +32,10 @@ def needs_of(release: Release, items: Sequence[MarkedAnswers]) -> list[PromiseNe
     return promise_needs(items, release.risk, release.confidence, release.by == "item")
 
 
-def wanted_words(release: Release, needs: Sequence[PromiseNeeds]) -> str:
-    """How many marked answers would do, and how many there are that count."""
+def wanted_words(risk: float, confidence: float, needs: Sequence[PromiseNeeds]) -> str:
+    """How many marked answers would do for a promise of this risk, and how many there are that count."""
     needed = needs[0].needed
-    promised = f"at most {say.rate(release.risk)} wrong at {say.rate(release.confidence)} confidence"
+    promised = f"at most {say.rate(risk)} wrong at {say.rate(confidence)} confidence"
     start = f"a promise of {promised} takes {say.plural(needed, 'marked answer')} without an error"
     fewest = min(needs, key=lambda need: need.counting)
     if len(needs) == 1:

@@ -58,7 +58,7 @@ def read_marked(run: Run, responses: TableRef, people: TableRef, target: str) ->
     for batch in run.batches(responses, ["response_id", "item_id", "split", "text"]):
         marked = pc.is_in(batch["response_id"], value_set=given)
         counting = pc.and_(marked, pc.is_in(batch["split"], value_set=pa.array(CALIBRATES)))
-        words = pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(batch["text"])))
+        words = pc.count_substring_regex(batch["text"], r"[^\s\p{Z}]+")
         columns = (pa.repeat(1, len(batch)), marked, counting, words)
         counts = dict(zip(_COUNTED, (column.cast(pa.int64()) for column in columns), strict=True))
         rows = pa.table({"item_id": batch["item_id"]} | counts)

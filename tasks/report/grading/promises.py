@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.display import say
-from tasks.display.needs import too_small_words
+from tasks.display.needs import too_small_words, wanted_words
 from tasks.display.reasons import against_constant
 from tasks.report.grading.figures import Figures
 from tasks.stats.promise import fewest_without_error
@@ -79,9 +79,17 @@ def nothing_released(
         return "There are no marked answers that a promise could rest on."
     asking = [row for row in rules if row["refused"] != "asks_nothing"]
     why = _why_nothing(asking or rules, needs) if asking or len(rules) == 1 else ""
-    too_small = too_small_words(needs) if asking else ""
+    wanted = _wanted(asking[0], needs, why) if asking else ""
     near = _how_near(rules, possible, responses)
-    return " ".join(filter(None, (why, too_small, asks_nothing_sentence(rules), near)))
+    return " ".join(filter(None, (why, wanted, asks_nothing_sentence(rules), near)))
+
+
+def _wanted(rule: Row, needs: Sequence[PromiseNeeds], why: str) -> str:
+    """What the promise wants where there is less, unless the reason tells it, and whether that can be had at all."""
+    short = any(need.counting < need.needed for need in needs)
+    words = wanted_words(rule["target"], rule["confidence"], needs) if short and " needed" not in why else ""
+    figure = f"{words[:1].upper()}{words[1:]}." if words else ""
+    return " ".join(filter(None, (figure, too_small_words(needs))))
 
 
 def _why_nothing(rules: Sequence[Row], needs: Sequence[PromiseNeeds]) -> str:

@@ -83,4 +83,4 @@ def test_the_figure_is_the_fewest_marks_that_a_promise_is_ever_made_from(
     ).release
     assert needs_of(release, items) == needs
     assert bool(too_small_words(needs)) == any(need.answers < need.needed for need in needs)
-    assert f"{needs[0].needed:,} needed" in wanted_words(release, needs)
+    assert f"{needs[0].needed:,} needed" in wanted_words(risk, confidence, needs)
