@@ -83,8 +83,10 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
     echo = rubrics in texts and any(item.reference for item in items)
     about = f"{roles.title} ({path.name})" if roles.title else path.name
     fewest = min(level_count(*scale.bounds) for _, scale in scaled)
-    about_study = " ".join(about.split())
-    parts = StudyParts(_name(path), about_study, source, listed, _beside(rubrics, to), echo, fewest, is_essays(path))
+    about_file = " ".join(about.split())
+    parts = StudyParts(
+        _name(path), about_file, source, listed, _beside(rubrics, to), echo, fewest, is_essays(path), draft.marked
+    )
     texts = {to: study_text(parts), **texts}
     _write(texts, overwrite)
     return Started(tuple(texts), tuple(seen(about, draft, roles, scaled)), tuple(to_write(items, texts, to, rubrics)))

@@ -12,8 +12,12 @@ from flows.plan import plan
 from tasks.calibrate.next_labels import held_out, next_labels, read_items, read_predictions
 from tasks.calibrate.support import agreement, labels, promise, read_agreement, read_promises
 from tasks.contracts.errors import InputError
+from tasks.contracts.tables.data import Responses
+from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.people import NextLabels
+from tasks.display.needs import needs_of, too_small_words
 from tasks.store.files import write_atomically
+from tasks.store.scores import read_marked
 from tasks.store.warehouse import Run
 from tasks.text.formulas import guarded
 
@@ -43,7 +47,10 @@ def propose_labels(study_file: Path, warehouse: Path, limit: int | None, count: 
     rows = next_labels(items, predictions, study, count)
     _keep(run, rows)
     risks = held_out(items, predictions, study.release.tolerance)
-    lines = [labels(items), agreement(read_agreement(run)), promise(read_promises(run), risks, study.release)]
+    marked = read_marked(run, run.ref(Responses, "ingest"), run.ref(Gradings, "ingest"), study.evaluation.target)
+    needs = needs_of(study.release, marked)
+    lines = [labels(items), agreement(read_agreement(run)), promise(read_promises(run), risks, study.release, needs)]
+    lines += filter(None, (too_small_words(needs),))
     if not rows:
         lines.append("no graded response is left without a label: there is nothing to ask")
     return ProposedLabels([f"{study.name}: {lines[0]}", *lines[1:]], rows)

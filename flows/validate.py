@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from flows.earlier_runs import locked_before, opened, proved
-from tasks.calibrate.needs import MarkedAnswers, marked_answers, release_needs
 from tasks.contracts.backends import BACKENDS, Choice, speaks
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.settings.engine import MOST_LOGPROBS
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import Study, load_study
 from tasks.display import say
+from tasks.display.needs import release_needs
 from tasks.graph.authored import authored
 from tasks.graph.subject import subjects
 from tasks.graph.votes import read_votes
@@ -34,6 +34,8 @@ from tasks.llm.foreign import foreign_rows
 from tasks.lock.meaning import unexplained
 from tasks.lock.remake import asks
 from tasks.lock.task import fit, lock
+from tasks.stats.sample_size import MarkedAnswers
+from tasks.store.scores import read_marked
 from tasks.store.warehouse import Warehouse
 
 _CHARACTERS_PER_TOKEN = 4
@@ -198,7 +200,7 @@ def _read_study(
         lint = list[tuple[str, str]]()
         for row in run.read(locked.rubrics).to_pylist():
             lint += [(row["rubric_id"], warning) for warning in row["lint"]]
-        marked = marked_answers(study, run.read(data.responses), run.read(data.gradings))
+        marked = read_marked(run, data.responses, data.gradings, study.evaluation.target)
         return StudyToValidate(
             study=study,
             items=items,

@@ -19,10 +19,20 @@ from tasks.contracts.bundle import Scale
 from tasks.contracts.errors import ContractError
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Feature
-from tasks.contracts.tables.calibration import CalibrationMethod
+from tasks.contracts.tables.calibration import CalibrationMethod, Refusal
 
 FORMAT: Literal[3] = 3
 POOLED = "pooled"
+
+
+class FoldFit(Frozen):
+    """What a cross-fitted mapping says of labelled responses that it was fitted to: as fitted without them."""
+
+    clusters: tuple[str, ...]
+    """Their authors or, where not known, themselves, as `clusters` has them."""
+    mapping: Stack | Alignment | ScoreCurve | None
+    text_only: Stack | None
+    spread: Spread
 
 
 class ScaleMapping(Frozen):
@@ -60,6 +70,8 @@ class ScaleMapping(Frozen):
     """What may be released of each item that it was fitted for."""
     new: float | None
     """Largest risk released of another item, where pooled and promised for the whole set; null otherwise."""
+    folds: tuple[FoldFit, ...] = ()
+    """For the labels of a split that crosses, the fits without each fold; none otherwise."""
 
     @property
     def pooled(self) -> bool:
@@ -77,7 +89,8 @@ class ScaleMapping(Frozen):
             return self.rules[item_id]
         same_scale = [rule for rule in self.rules.values() if rule.scale == scale.bounds]
         levels = set[float]().union(*(rule.levels for rule in same_scale))
-        refused = same_scale[0].refused if all(rule.refused for rule in same_scale) and same_scale else None
+        why = {rule.refused for rule in same_scale}
+        refused: Refusal | None = None if None in why or not why else why.pop() if len(why) == 1 else "no_promise"
         return ReleaseRule(
             scale=scale.bounds,
             levels=tuple(sorted(levels)),
@@ -85,10 +98,15 @@ class ScaleMapping(Frozen):
             refused=refused or ("no_promise" if self.new is None else None),
         )
 
+    def without(self, fold: int) -> ScaleMapping:
+        """As fitted without a fold; what may be released stays."""
+        part = self.folds[fold]
+        return self.model_copy(update={"mapping": part.mapping, "text_only": part.text_only, "spread": part.spread})
+
     @property
     def content(self) -> str:
         """Itself as JSON; every float is kept exactly."""
-        return self.model_dump_json()
+        return self.model_dump_json(exclude=None if self.folds else {"folds"})
 
     @cached_property
     def calibration_id(self) -> str:

@@ -80,10 +80,11 @@ class MethodChoice(NamedTuple):
         return int(self.fold.max()) + 1 if len(self.fold) else 0
 
     @property
-    def text_only(self) -> Stack | None:
-        """The baseline without the judge, None where it could not be fitted."""
+    def text_only(self) -> tuple[Stack | None, ...]:
+        """The baseline without the judge, fitted to all, then without each fold; None where it could not be fitted."""
         tried = next((trial.tried for trial in self.candidates if trial.method == "text_only"), None)
-        return tried.mapping if tried and isinstance(tried.mapping, Stack) else None
+        fits = (tried.mapping, *tried.parts) if tried else (None,) * (1 + self.folds)
+        return tuple(fit if isinstance(fit, Stack) else None for fit in fits)
 
 
 def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None) -> MethodChoice:

@@ -1,11 +1,15 @@
-"""Which mapping each item gets, fitted on the labelled rows of the calibration split and on nothing else."""
+"""Which mapping each item gets, fitted on the labelled rows that calibrate and on nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tasks.calibrate.calibration import POOLED, ScaleMapping
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.calibrate.calibration import POOLED, FoldFit, ScaleMapping
 from tasks.calibrate.choose import FEWEST, MethodChoice, decide
 from tasks.calibrate.labels import Collected, LabelledRows, collect
 from tasks.calibrate.methods import inputs
@@ -14,6 +18,7 @@ from tasks.calibrate.release import Rules, Scope, release_rules
 from tasks.calibrate.rows import Item
 from tasks.calibrate.spread import Spread
 from tasks.contracts.settings.study import Study
+from tasks.contracts.tables.data import CALIBRATES
 
 
 class FittedItems(NamedTuple):
@@ -26,7 +31,7 @@ class FittedItems(NamedTuple):
 
 class Decided(NamedTuple):
     """One mapping decision: its labels, how many others were chosen to teach it, the bundle of its item (None where
-    pooled), and what came of it."""
+    pooled), and what came of it, without each fold too."""
 
     labels: LabelledRows
     chosen: int
@@ -34,6 +39,7 @@ class Decided(NamedTuple):
     decision: MethodChoice
     spread: Spread | None
     scope: Scope
+    folds: tuple[FoldFit, ...] = ()
 
     @property
     def name(self) -> str:
@@ -45,8 +51,9 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> FittedItems
     """Fit, compare and choose for every item by itself given `minimum` usable labels, but at least ten, else for all
     such items together, whose scores are then shares of each item's scale.
 
-    Usable labels are those of `collect`. Without the items' `blocks` no method takes what their texts tell. The order
-    of items and rows does not matter, to the last bit.
+    Usable labels are those of `collect`; where they are crossed, a mapping keeps its fits without each fold, too.
+    Without the items' `blocks` no method takes what their texts tell. The order of items and rows does not matter, to
+    the last bit.
     """
     decided: list[Decided] = []
     pool: list[Item] = []
@@ -58,14 +65,27 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> FittedItems
             decided.append(_decide(collected, item.bundle.bundle_id, study))
     if pool:
         decided.append(_decide(collect(pool, pooled=True), None, study))
-    rules = release_rules([fit_decision.scope for fit_decision in decided], study.release)
+    rules = release_rules([fit_decision.scope for fit_decision in decided], study.release, _marked(items))
     mappings: dict[str, ScaleMapping] = {}
+    crossed = {item.item_id for item in items if pc.any(pc.equal(item.rows["split"], "crossed")).as_py()}
     for fit_decision in decided:
-        mappings |= dict.fromkeys(fit_decision.labels.items, _calibration(fit_decision, rules, rater_id, study))
+        members = fit_decision.labels.items
+        calibration = _calibration(fit_decision, rules, rater_id, study, not crossed.isdisjoint(members))
+        mappings |= dict.fromkeys(members, calibration)
     candidates = list[dict[str, object]]()
     for fit_decision in decided:
         candidates += _candidates(fit_decision)
     return FittedItems(mappings, candidates, [promise._asdict() for promise in rules.promises])
+
+
+def _marked(items: Sequence[Item]) -> dict[str, int]:
+    """Item → its marked answers that calibrate, judged or not."""
+    rows = {item.item_id: item.rows for item in items}
+    counting = pa.array(CALIBRATES)
+    return {
+        name: pc.sum(pc.and_(pc.is_in(own["split"], value_set=counting), pc.is_valid(own["target"]))).as_py() or 0
+        for name, own in rows.items()
+    }
 
 
 def _decide(collected: Collected, bundle_id: str | None, study: Study) -> Decided:
@@ -73,8 +93,13 @@ def _decide(collected: Collected, bundle_id: str | None, study: Study) -> Decide
     decision = decide(labels, study.calibration, chosen)
     if decision.tried is None:
         return Decided(labels, len(chosen), bundle_id, decision, None, Scope(labels, None))
-    spread, risk_rows = outcome(labels, decision.tried, decision.fold, study.release)
-    return Decided(labels, len(chosen), bundle_id, decision, spread, Scope(labels, risk_rows))
+    spread, risk_rows, spreads = outcome(labels, decision.tried, decision.fold, study.release)
+    each = enumerate(zip(decision.tried.parts, decision.text_only[1:], spreads, strict=True))
+    folds = tuple(
+        FoldFit(clusters=tuple(np.unique(labels.cluster[decision.fold == k])), mapping=part, text_only=text, spread=own)
+        for k, (part, text, own) in each
+    )
+    return Decided(labels, len(chosen), bundle_id, decision, spread, Scope(labels, risk_rows), folds)
 
 
 def _candidates(fit_decision: Decided) -> list[dict[str, object]]:
@@ -85,7 +110,7 @@ def _candidates(fit_decision: Decided) -> list[dict[str, object]]:
     ]
 
 
-def _calibration(fit_decision: Decided, rules: Rules, rater_id: str, study: Study) -> ScaleMapping:
+def _calibration(fit_decision: Decided, rules: Rules, rater_id: str, study: Study, crossed: bool) -> ScaleMapping:
     labels, decision = fit_decision.labels, fit_decision.decision
     return ScaleMapping(
         scope=fit_decision.name,
@@ -98,9 +123,10 @@ def _calibration(fit_decision: Decided, rules: Rules, rater_id: str, study: Stud
         n=len(labels) + fit_decision.chosen,
         target=study.evaluation.target,
         mapping=decision.tried.mapping if decision.tried else None,
-        text_only=decision.text_only,
+        text_only=decision.text_only[0],
         texts=study.calibration.texts if labels.blocks else (),
         spread=fit_decision.spread,
         rules={item: rules.items[item] for item in labels.items},
         new=None if fit_decision.bundle_id else rules.new,
+        folds=fit_decision.folds if crossed else (),
     )

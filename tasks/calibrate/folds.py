@@ -17,12 +17,13 @@ class CrossFitted(NamedTuple):
     """A method fitted to all labels, and what it gave the rows it had not seen.
 
     mapping: fitted to all; aligned: (n,) on the scale fitted on; clipped: (n,) outside the range that the fold's fit
-    saw.
+    saw; parts: fitted without each fold.
     """
 
     mapping: Mapping
     aligned: Floats
     clipped: Bools
+    parts: tuple[Mapping, ...] = ()
 
 
 def cross_fit(
@@ -36,11 +37,13 @@ def cross_fit(
     extra = labels.take(np.zeros(len(labels), dtype=np.bool_)) if chosen is None else chosen
     mapping = fit_method(method, labels.beside(extra), alpha)
     aligned, clipped = np.empty(len(labels)), np.empty(len(labels), dtype=np.bool_)
+    parts = list[Mapping]()
     for out in (fold == k for k in range(fold.max() + 1)):
         try:
             others = extra.take(~np.isin(extra.cluster, labels.cluster[out]))
-            part = apply_to_labels(fit_method(method, labels.take(~out).beside(others), alpha), labels.take(out))
+            parts.append(fit_method(method, labels.take(~out).beside(others), alpha))
         except Refusal as refusal:
             raise Refusal(f"{refusal}, in one fold") from refusal
-        aligned[out], clipped[out] = part.aligned, part.clipped
-    return CrossFitted(mapping, aligned, clipped)
+        unseen = apply_to_labels(parts[-1], labels.take(out))
+        aligned[out], clipped[out] = unseen.aligned, unseen.clipped
+    return CrossFitted(mapping, aligned, clipped, tuple(parts))

@@ -15,11 +15,12 @@ from tasks.calibrate.features import LONE, features, floats, is_weak, matrix, sh
 from tasks.calibrate.rows import Item
 from tasks.calibrate.texts import Blocks, stacked_blocks, taken
 from tasks.contracts.bundle import Scale
+from tasks.contracts.tables.data import CALIBRATES
 from tasks.stats.agreement import SLACK
 from tasks.stats.arrays import Bools, Floats, Ints
 
 UNIT = Scale(min=0, max=1)
-TAUGHT = pa.array(["calibration", "chosen"])
+TAUGHT = pa.array([*CALIBRATES, "chosen"])
 """The splits whose labels mappings are fitted on."""
 _COLUMNS = ("item", "raw", "human", "matrix", "weight", "cluster", "weak")
 RAW = ("score",)
@@ -107,7 +108,7 @@ def labelled(item: Item) -> Item:
     teach."""
     may_teach = pc.and_(pc.is_in(item.rows["split"], value_set=TAUGHT), pc.is_valid(item.rows["target"]))
     rows = np.asarray(pc.fill_null(may_teach, False).to_numpy(), dtype=np.bool_)
-    return item._replace(rows=item.rows.filter(pa.array(rows)), blocks=taken(item.blocks, rows))
+    return item.filter(rows)
 
 
 def collect(items: Sequence[Item], pooled: bool) -> Collected:
@@ -137,7 +138,7 @@ def collect(items: Sequence[Item], pooled: bool) -> Collected:
         human=np.concatenate(human),
         matrix=judged.matrix,
         weight=floats(rows["ratings"]),
-        cluster=_clusters(rows),
+        cluster=clusters(rows),
         weak=np.concatenate([is_weak(item.rows) for item in labelled_items]),
         has_score=all(_has_score(item.bundle.protocol.signals) for item in items),
         blocks=stacked_blocks([item.blocks for item in labelled_items]),
@@ -146,8 +147,9 @@ def collect(items: Sequence[Item], pooled: bool) -> Collected:
     return Collected(every.take(judged.usable & ~chosen), every.take(judged.usable & chosen))
 
 
-def _clusters(rows: pa.Table) -> npt.NDArray[np.str_]:
-    """Author or response of each row; the first letters keep an author apart from a response of the same name."""
+def clusters(rows: pa.Table) -> npt.NDArray[np.str_]:
+    """Author or response of each row, by `response_id` and `author_id`, (n,); the first letters keep an author apart
+    from a response of the same name."""
     author = pc.binary_join_element_wise("author", rows["author_id"], " ")
     response = pc.binary_join_element_wise("response", rows["response_id"], " ")
     return np.array(pc.coalesce(author, response).to_pylist(), dtype=np.str_)

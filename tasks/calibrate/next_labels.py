@@ -17,7 +17,7 @@ from tasks.calibrate.rows import GRADING, Item, graded_items
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.calibration import Predictions, Refusal
-from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.data import MEASURED, Items, Responses
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.stats.agreement import SLACK
@@ -101,7 +101,7 @@ def held_out(items: Sequence[Item], predictions: pa.Table, tolerance: float) -> 
 
 def _held_out_targets(item: Item) -> pa.Table:
     """The item's held-out responses with a human score, and the step of its scale."""
-    chosen = pc.and_(pc.equal(item.rows["split"], "test"), pc.is_valid(item.rows["target"]))
+    chosen = pc.and_(pc.is_in(item.rows["split"], value_set=pa.array(MEASURED)), pc.is_valid(item.rows["target"]))
     targets = item.rows.select(["response_id", "target"]).filter(chosen)
     return targets.append_column("step", pa.repeat(item.bundle.scale.step, len(targets)))
 

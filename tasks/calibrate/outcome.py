@@ -33,8 +33,11 @@ class RiskRows(NamedTuple):
     clipped: Bools
 
 
-def outcome(labels: LabelledRows, tried: CrossFitted, fold: Ints, release: Release) -> tuple[Spread, RiskRows]:
-    """The spread fitted on all labels, for new rows, and the outcome of each label by a spread that had not seen it.
+def outcome(
+    labels: LabelledRows, tried: CrossFitted, fold: Ints, release: Release
+) -> tuple[Spread, RiskRows, tuple[Spread, ...]]:
+    """The spread fitted on all labels, for new rows, the outcome of each label by a spread that had not seen it, and
+    these spreads, one for each fold.
 
     fold: (n,). A label's sigma, epsilons and error model come from the other folds; their residuals come from mappings
     fitted with its fold among others, so that the split is not a fully nested one.
@@ -47,23 +50,30 @@ def outcome(labels: LabelledRows, tried: CrossFitted, fold: Ints, release: Relea
         model = fit_sigma(residual[~out], tried.aligned[~out], signals[~out], span)
         sigma[out] = sigmas(model, tried.aligned[out], signals[out])
     epsilon = residual / sigma
-    # 1 - 0.9 is 0.09999999999999998; the rank is counted from what the study says.
-    reach = conformal_quantile(np.abs(epsilon), round(1 - release.coverage, 12))
     spread = Spread(
         signals=names,
         sigma=fit_sigma(residual, tried.aligned, signals, span),
         epsilon=tuple(thinned(epsilon).tolist()),
-        reach=float(reach) if np.isfinite(reach) else None,
+        reach=_reach(epsilon, release),
         tolerance=release.tolerance,
         grain=grain_of(labels.steps(labels.human), labels.weight),
     )
-    rows = _cross_fitted(labels, tried, fold, signals, spread)
+    rows, spreads = _cross_fitted(labels, tried, fold, signals, spread, release)
     placed = _placed(labels, tried, sigmas(spread.sigma, tried.aligned, signals), np.array(spread.epsilon), spread)
-    return spread.model_copy(update={"errors": _errors(labels, placed, rows.wrong)}), rows
+    return spread.model_copy(update={"errors": _errors(labels, placed, rows.wrong)}), rows, spreads
 
 
-def _cross_fitted(labels: LabelledRows, tried: CrossFitted, fold: Ints, signals: Floats, spread: Spread) -> RiskRows:
-    """The outcome of each label by what the other folds tell and teach; as told where they teach nothing.
+def _reach(epsilon: Floats, release: Release) -> float | None:
+    # 1 - 0.9 is 0.09999999999999998; the rank is counted from what the study says.
+    reach = conformal_quantile(np.abs(epsilon), round(1 - release.coverage, 12))
+    return float(reach) if np.isfinite(reach) else None
+
+
+def _cross_fitted(
+    labels: LabelledRows, tried: CrossFitted, fold: Ints, signals: Floats, spread: Spread, release: Release
+) -> tuple[RiskRows, tuple[Spread, ...]]:
+    """The outcome of each label by what the other folds tell and teach, as told where they teach nothing, and the
+    spread of each fold: what the others tell and teach.
 
     What a fold is told, and what teaches its error model, comes from one distribution, of the other folds: told
     by those of its own, each fold's risks would give away how many errors it has.
@@ -72,13 +82,18 @@ def _cross_fitted(labels: LabelledRows, tried: CrossFitted, fold: Ints, signals:
     wrong = np.abs(labels.steps(labels.human) - level) > spread.tolerance + SLACK
     residual, span = labels.human - tried.aligned, labels.high - labels.low
     by_distribution, risk = np.empty(len(labels)), np.empty(len(labels))
+    spreads = list[Spread]()
     for out in _folds(fold):
-        sigma = sigmas(fit_sigma(residual[~out], tried.aligned[~out], signals[~out], span), tried.aligned, signals)
-        placed = _placed(labels, tried, sigma, thinned((residual / sigma)[~out]), spread)
+        fitted = fit_sigma(residual[~out], tried.aligned[~out], signals[~out], span)
+        sigma = sigmas(fitted, tried.aligned, signals)
+        epsilon = (residual / sigma)[~out]
+        placed = _placed(labels, tried, sigma, thinned(epsilon), spread)
         model = _errors(labels.take(~out), placed.take(~out), wrong[~out])
+        told = {"sigma": fitted, "epsilon": tuple(thinned(epsilon).tolist()), "reach": _reach(epsilon, release)}
+        spreads.append(spread.model_copy(update=told | {"errors": model}))
         by_distribution[out] = placed.by_distribution[out]
         risk[out] = by_distribution[out] if model is None else _learned(model, labels.take(out), placed.take(out))
-    return RiskRows(level, by_distribution, risk, wrong, tried.clipped)
+    return RiskRows(level, by_distribution, risk, wrong, tried.clipped), tuple(spreads)
 
 
 def _folds(fold: Ints) -> Iterator[Bools]:

@@ -14,6 +14,7 @@ from tasks.calibrate.calibration import ScaleMapping, read_calibration
 from tasks.calibrate.curve import ScoreCurve
 from tasks.calibrate.errors import Placed, error_risk
 from tasks.calibrate.features import floats, is_scored, is_weak, matrix, without_absent_counts
+from tasks.calibrate.labels import clusters
 from tasks.calibrate.methods import Mapping, apply_method
 from tasks.calibrate.release import reasons
 from tasks.calibrate.rows import Item, only_rater
@@ -24,7 +25,7 @@ from tasks.calibrate.texts import Blocks, taken
 from tasks.contracts.bundle import Bundle, Scale
 from tasks.contracts.errors import ContractError
 from tasks.stats.agreement import to_levels
-from tasks.stats.arrays import Bools, Floats
+from tasks.stats.arrays import Bools, Floats, Ints
 from tasks.stats.conformal import interval
 
 
@@ -42,8 +43,9 @@ def apply_later(
 ) -> pa.Table:
     """Predictions for gradings of one item by a stored calibration; for those of its run, the run's predictions.
 
-    content: column `content` of a row of `calibrations`; gradings: rows of `gradings`; bundle: the item's; blocks_of:
-    ids of responses to what their texts tell, see `text_blocks`. Columns as in `predict`. ContractError for content
+    content: column `content` of a row of `calibrations`; gradings: rows of `gradings`, with `split` and `author_id`
+    where crossed labels are among them; bundle: the item's; blocks_of: ids of responses to what their texts tell, see
+    `text_blocks`. Columns as in `predict`. ContractError for content
     that this version cannot read, gradings of several items, and another rater, item or bundle than it was fitted for;
     a pooled one is for any item whose bundle gives its features.
     """
@@ -66,11 +68,22 @@ def apply_later(
 def predict(calibration: ScaleMapping, item: Item) -> pa.Table:
     """Predictions for one item's gradings, one per response: all columns of `predictions` except `split`.
 
-    item: its rows at least the columns GRADING. A prechecked grading keeps its raw score: no mapping was fitted for it.
+    item: its rows at least the columns GRADING; of crossed labels, which are predicted without their fold, `split` and
+    `author_id`, too. A prechecked grading keeps its raw score: no mapping was fitted for it.
     An unscored one has no score but its reason; one whose score lacks a feature has the reason `criterion_unscored`.
     Interval, risk and level probabilities are null where there were too few labels to tell, and in a row that lacks a
     signal that they go by.
     """
+    name, fold = calibration.calibration_id, _folds(calibration, item.rows)
+    if (fold < 0).all():
+        return _predicted(calibration, item, name)
+    parts = [(fold < 0, calibration), *((fold == k, calibration.without(k)) for k in range(len(calibration.folds)))]
+    found = pa.concat_tables(_predicted(mapping, item.filter(rows), name) for rows, mapping in parts)
+    return found.take(np.argsort(np.concatenate([np.flatnonzero(rows) for rows, _ in parts])))
+
+
+def _predicted(calibration: ScaleMapping, item: Item, calibration_id: str) -> pa.Table:
+    """Predictions by one fit, under the name that it is stored by."""
     gradings, bundle = item.rows, item.bundle
     raw = floats(gradings["score"])
     inputs_of_mapping, signals, hints = _features(calibration, gradings, bundle)
@@ -89,7 +102,7 @@ def predict(calibration: ScaleMapping, item: Item) -> pa.Table:
         "response_id": gradings["response_id"],
         "item_id": gradings["item_id"],
         "rater_id": gradings["rater_id"],
-        "calibration_id": pc.if_else(pa.array(ready), calibration.calibration_id, None),
+        "calibration_id": pc.if_else(pa.array(ready), calibration_id, None),
         "raw": _nullable(raw),
         "latent": _nullable(mapped.latent),
         "aligned": _nullable(mapped.aligned),
@@ -108,6 +121,15 @@ def predict(calibration: ScaleMapping, item: Item) -> pa.Table:
         "unscored_reason": pc.if_else(pa.array(np.isnan(score)), unscored_reason, None),
     }
     return pa.table(columns)
+
+
+def _folds(calibration: ScaleMapping, rows: pa.Table) -> Ints:
+    """The fold that each crossed label was left out with, (n,), -1 for all other rows."""
+    if not calibration.folds or "split" not in rows.column_names:
+        return np.full(len(rows), -1)
+    fold_of = {cluster: k for k, fold in enumerate(calibration.folds) for cluster in fold.clusters}
+    crossed = pc.equal(rows["split"], "crossed").to_pylist()
+    return np.array([fold_of.get(c, -1) if of else -1 for c, of in zip(clusters(rows), crossed, strict=True)], int)
 
 
 def _nullable(values: Floats) -> pa.Array:

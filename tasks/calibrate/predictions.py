@@ -37,10 +37,12 @@ class Predictor:
         """Predict a pack and write it as the shard of this name. gradings: columns GRADING, whole responses."""
         run, responses = self._assignment.run, self._assignment.responses
         rows = one_per_response(gradings)
-        split_of = run.read(responses, ["response_id", "split"], among(rows["response_id"]))
-        place = pc.index_in(rows["response_id"], value_set=split_of["response_id"])
+        known = run.read(responses, ["response_id", "split", "author_id"], among(rows["response_id"]))
+        place = pc.index_in(rows["response_id"], value_set=known["response_id"])
+        for column in ("split", "author_id"):
+            rows = rows.append_column(column, known[column].take(place))
         named = {item: self._bundles[item] for item in rows["item_id"].unique().to_pylist() if item in self._bundles}
-        items = by_item(named, rows.append_column("split", split_of["split"].take(place)))
+        items = by_item(named, rows)
         answers = self._texts.read([item for item in items if self._mappings[item.item_id].texts])
         predicted = pa.concat_tables([self._predicted(item, answers) for item in items])
         run.commit(STAGE, name, {Predictions: predicted})

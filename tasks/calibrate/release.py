@@ -99,7 +99,7 @@ class Rules(NamedTuple):
     promises: list[ReleasePromise]
 
 
-def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
+def release_rules(scopes: Sequence[Scope], release: Release, marked: Mapping[str, int] | None = None) -> Rules:
     """The rule of every item, by its own labels or, where the study promises for the set, by all labels together.
 
     Promised about are the labelled responses that no other rule sends to a person: without weak evidence, on a level
@@ -107,7 +107,8 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
     level that people gave, on the same scale, to any item that shares the mapping. An item of which one and the same
     score keeps the promise has no part in it and releases nothing. The level at which scores could pass for better
     than constants is shared among the promises, so that it is the level at which any could. Nothing is promised of
-    several items where the labels do not show that scores agree with people inside items.
+    several items where the labels do not show that scores agree with people inside items. marked: item → its marked
+    answers that count, those without a usable grading too; the labels alone where it is not given.
     """
     levels: Levels = {}
     scales: dict[str, tuple[float, float, float]] = {}
@@ -119,6 +120,7 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
         scales |= zip(scope.labels.items, bounds, strict=True)
         rows |= vouching(scope, levels_seen, release.tolerance)
     items, by_set = sorted(levels), release.by == "set"
+    marks = marked or {item: len(rows[item].risk) for item in items}
     fewest = fewest_without_error(release.risk, release.confidence)
     asked = dict[str, list[str]]()
     for scope_name, members in ({ALL: items} if by_set else {item: [item] for item in items}).items():
@@ -133,8 +135,9 @@ def release_rules(scopes: Sequence[Scope], release: Release) -> Rules:
         if asking:
             seen = sorted(set[float]().union(*(levels[item] for item in asking)))
             joined = _joined(rows[item] for item in asking)
+            count = sum(marks[item] for item in members)
             of_scope[scope_name] = _promise(
-                scope_name, joined, seen, release, UNLIKELY / max(1, tested), question_means
+                scope_name, joined, seen, release, UNLIKELY / max(1, tested), question_means, count
             )
             of_scope |= {item: _refused(item, [item], rows, scales, release) for item in members if item not in asking}
         else:
@@ -162,7 +165,8 @@ def reasons(score: Floats, prechecked: Bools, weak: Bools, clipped: Bools, risk:
         "out_of_range": clipped,
         "level_unseen": ~np.isin(score, rule.levels),
         rule.refused or "no_promise": np.full(len(score), rule.threshold is None),
-        "risk": risk > (1.0 if rule.threshold is None else rule.threshold),
+        # A risk that is the threshold's own may differ in the last bit where scores are pooled.
+        "risk": risk > (1.0 if rule.threshold is None else rule.threshold) + SLACK,
     }
     reason = np.select(list(first.values()), list(first), default="")
     return pa.array(reason, pa.string(), mask=reason == "")
@@ -307,11 +311,12 @@ def _promise(
     release: Release,
     unlikely: float = UNLIKELY,
     question_means: str | None = None,
+    marked: int | None = None,
 ) -> ReleasePromise:
     """The promise about some rows, which asks something.
 
     unlikely: as in `promise`; question_means: why nothing is promised of any item, where the scores agree by question
-    means alone.
+    means alone; marked: marked answers that count, those too that a person has to look at for another reason.
     """
     if question_means:
         nothing = _row(scope, rows, Promise(None, 0, 0, 0.0, None), levels, release)
@@ -323,7 +328,7 @@ def _promise(
     promised = _row(scope, rows, made_at(release.risk), levels, release)
     if promised.threshold is not None:
         return promised
-    promised = promised._replace(refused="no_promise", note=_why_none(rows, release))
+    promised = promised._replace(refused="no_promise", note=_why_none(rows, release, marked))
     if made_at(release.risk, None).threshold is not None:
         return promised._replace(
             note=f"the {say.plural(len(rows.risk), 'marked answer')} do not show that scores are wrong less often than "
@@ -338,11 +343,13 @@ def _promise(
     return promised
 
 
-def _why_none(rows: Vouching, release: Release) -> str:
+def _why_none(rows: Vouching, release: Release, marked: int | None) -> str:
     n, authors = len(rows.cluster), len(np.unique(rows.cluster))
     fewest = fewest_without_error(release.risk, release.confidence)
+    here = n if marked is None else marked
     if n < fewest:
-        return f"too few marked answers to promise anything: {say.count(fewest)} needed, {say.count(n)} here"
+        others = f", of which {say.count(here - n)} go to a person in any case" if here > n else ""
+        return f"too few marked answers to promise anything: {say.count(fewest)} needed, {say.count(here)} here{others}"
     by = f" of {say.plural(authors, 'author')}" if authors < n else ""
     return (
         f"the {say.count(n)} marked answers{by} do not show, even for the surest scores, "

@@ -12,6 +12,7 @@ from tasks.calibrate.samples import one_per_response
 from tasks.calibrate.texts import Blocks, taken
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import ContractError
+from tasks.stats.arrays import Bools
 from tasks.stats.target import OF_SEVERAL, target_scores
 
 GRADING = [
@@ -45,6 +46,10 @@ class Item(NamedTuple):
         """Some neighbouring responses."""
         part = slice(start, start + length)
         return self._replace(rows=self.rows.slice(start, length), blocks=taken(self.blocks, part))
+
+    def filter(self, rows: Bools) -> Item:
+        """Some responses; rows: (n,)."""
+        return self._replace(rows=self.rows.filter(pa.array(rows)), blocks=taken(self.blocks, rows))
 
 
 def graded_items(

@@ -16,7 +16,8 @@ from tasks.contracts.tables.calibration import ReleaseRules
 from tasks.contracts.tables.data import SPLITS
 from tasks.contracts.tables.evaluation import Metrics
 from tasks.display import say
-from tasks.stats.sample_size import labels_for_promise, labels_for_width
+from tasks.display.needs import wanted_words
+from tasks.stats.sample_size import PromiseNeeds, labels_for_promise, labels_for_width
 from tasks.store.warehouse import Run
 
 HALF = 0.05
@@ -69,15 +70,17 @@ def agreement(figures: Iterable[Record]) -> str:
     return f"{sentence}, 95% interval {ends}, on {say.plural(machine['n'], 'held-out response')}{beside}; {more}"
 
 
-def promise(rules: Sequence[Record], held_out: HeldOut, release: Release) -> str:
-    """What may be released by the promise now, and about how many labels a promise would take."""
+def promise(rules: Sequence[Record], held_out: HeldOut, release: Release, needs: Sequence[PromiseNeeds] = ()) -> str:
+    """What may be released by the promise now, how many labels would do at least, and about how many if scores stay as
+    often wrong. needs: what every promise wants."""
     target = f"promise of at most {say.rate(release.risk)} wrong at {say.rate(release.confidence)} confidence"
     promises_kept = [rule for rule in rules if rule["threshold"] is not None]
     asking = [rule for rule in rules if rule["refused"] != "asks_nothing"]
     if not asking and rules:
         return f"{target}: nothing may be released; {rules[0]['note']}"
     if not promises_kept:
-        return f"{target}: nothing may be released; {_needed(held_out, release)}"
+        wanted = f"{wanted_words(release.risk, release.confidence, needs)}; " if needs else ""
+        return f"{target}: nothing may be released; {wanted}{_needed(held_out, release)}"
     if rules[0]["scope"] == ALL:
         rule = rules[0]
         bound = f"{rule['wrong']} wrong, at most {say.share(rule['upper'])}"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Foreign
+from tasks.contracts.tables.data import CALIBRATES
 from tasks.ingest.survey import Survey
 from tasks.llm.foreign import foreign_rows, foreign_score, is_off_scale
 from tasks.store.cells import quoted
@@ -49,7 +50,7 @@ def drawn(surveyed: Survey, able: bytearray, side_of: Sequence[str | None]) -> s
     """What calibrates, in words, and what it was drawn from; side_of: the split of each response, by its place."""
     labelled = [bool(has and side) for has, side in zip(surveyed.labelled, side_of, strict=True)]
     usable = [has and bool(can) for has, can in zip(labelled, able, strict=True)]
-    count = sum(of and side == "calibration" for of, side in zip(usable, side_of, strict=True))
+    count = sum(of and side in CALIBRATES for of, side in zip(usable, side_of, strict=True))
     without = sum(labelled) - sum(usable)
     return (
         f"split: {count} of {sum(usable)} labelled responses with a readable recorded reply calibrate; "

@@ -17,8 +17,8 @@ def split(
     labelled: Sequence[int],
     plan: Split,
 ) -> list[str]:
-    """'train', 'calibration' or 'test' for each response (or what the source says, `given`, which wins where it says
-    anything); 'train' only where the plan names shares.
+    """'train', 'calibration', 'crossed' or 'test' for each response (or what the source says, `given`, which wins where
+    it says anything); 'train' only where the plan names shares, and 'crossed' where it crosses.
 
     With shares, whole responses, authors or items, ordered by the SHA-256 of seed and id, fill train, then calibration,
     up to their shares of the free responses; the rest is test.
@@ -29,12 +29,16 @@ def split(
     calibrates nothing, but stays out of the test). By author or item, all of its responses are on one side, in all
     items: what the source leaves free follows what the source says of the others, which is one side for each author or
     item. A response whose label was chosen is on neither side, and says nothing of others.
+
+    Where the plan crosses, every free response with a label is 'crossed'; the rest is test.
     """
     wholes: Sequence[str | None] = {"response": response_id, "author": author_id, "item": item_id}[plan.by]
     said = {whole: side for whole, side in zip(wholes, given, strict=True) if side not in (None, "chosen")}
     sides = [
         side or (said.get(whole) if whole is not None else None) for whole, side in zip(wholes, given, strict=True)
     ]
+    if plan.cross:
+        return [side or ("crossed" if has else "test") for side, has in zip(sides, labelled, strict=True)]
     free = [at for at, side in enumerate(sides) if side is None]
     if plan.shares:
         return [side or drawn for side, drawn in zip(sides, _shared(wholes, sides, plan), strict=True)]

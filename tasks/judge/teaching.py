@@ -17,6 +17,7 @@ from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError
 from tasks.contracts.protocols import PROTOCOLS, WorkedExamples
 from tasks.contracts.reference import TableRef
+from tasks.contracts.tables.data import CALIBRATES
 from tasks.judge.examples import GradedItem, WorkedExample
 from tasks.judge.rows import Case
 from tasks.judge.score import round_half_up
@@ -24,7 +25,7 @@ from tasks.judge.tables import Sheet, sheets_of
 from tasks.stats.target import people_marks, target_scores
 from tasks.store.warehouse import Run
 
-TAUGHT = ("train", "calibration", "chosen")
+TAUGHT = ("train", *CALIBRATES, "chosen")
 """The splits whose labels a judge may see."""
 _HINT = (
     "examples are responses of the calibration split that people scored, with marks on every criterion under pointwise "

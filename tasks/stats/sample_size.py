@@ -1,12 +1,15 @@
 """How many labels it would take: to know a figure well enough, and to promise something about released scores."""
 
+from collections.abc import Sequence
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import binom
 
 from tasks.stats.agreement import SLACK
+from tasks.stats.promise import fewest_without_error
 
 COVERAGES = tuple(tenths / 10 for tenths in range(1, 11))
 """Shares of the scores whose release is looked at."""
@@ -14,6 +17,54 @@ POWER = 0.8
 """Probability with which the labels asked for shall suffice, if scores stay as wrong as they are."""
 MOST = 10_000
 """Released scores up to which a promise is looked for; nobody marks more to be allowed one."""
+WORDS_A_MINUTE = 200
+"""At which a person reads answers to mark them."""
+SECONDS_TO_MARK = 20
+"""What deciding on a mark and writing it down takes beside the reading."""
+
+
+class MarkedAnswers(NamedTuple):
+    """The answers to a question, and those of them that people marked."""
+
+    item_id: str
+    answers: int
+    marked: int
+    counting: int
+    """Of the marked ones those that a promise may rest on."""
+    words: int
+    """Of all answers together."""
+
+
+class PromiseNeeds(NamedTuple):
+    """What a promise wants of the answers that it is about, beside what there is."""
+
+    scope: str
+    """The item, or 'all'."""
+    answers: int
+    counting: int
+    """Marked answers that it may rest on."""
+    needed: int
+    """Fewest of these with which anything can be promised: none of their scores may be wrong then."""
+    minutes: float
+    """What marking all answers takes a person."""
+
+
+def promise_needs(
+    items: Sequence[MarkedAnswers], target: float, confidence: float, by_item: bool
+) -> list[PromiseNeeds]:
+    """What every promise wants: one an item, or one about all. target, confidence: as in `promise`."""
+    needed = fewest_without_error(target, confidence)
+    scopes = {item.item_id: [item] for item in items} if by_item else {"all": list(items)}
+    return [
+        PromiseNeeds(
+            scope,
+            sum(item.answers for item in members),
+            sum(item.counting for item in members),
+            needed,
+            sum(item.words / WORDS_A_MINUTE + item.answers * SECONDS_TO_MARK / 60 for item in members),
+        )
+        for scope, members in scopes.items()
+    ]
 
 
 def labels_for_width(low: float, high: float, n: int, half: float) -> int:

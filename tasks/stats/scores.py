@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tasks.contracts.tables.data import MEASURED
 from tasks.stats.bootstrap import cluster_codes
 from tasks.stats.target import target_scores
 
@@ -47,7 +48,7 @@ class ScoreFrame(NamedTuple):
     likely: pa.ChunkedArray
 
 
-def score_frame(parts: Iterable[ScoreTables], target: str, splits: tuple[str, ...] = ("test",)) -> ScoreFrame:
+def score_frame(parts: Iterable[ScoreTables], target: str, splits: tuple[str, ...] = MEASURED) -> ScoreFrame:
     """The scores of the responses of these splits.
 
     parts: the tables of some items each. target: a rater id, or 'mean' for the mean of the available persons. An

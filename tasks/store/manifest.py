@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tasks.contracts.errors import StoreError
 from tasks.contracts.reference import TableRef
-from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.data import CALIBRATES, Items, Responses
 from tasks.contracts.tables.judging import Attempts, Gradings
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.store.catalogue import catalogue
@@ -98,9 +98,10 @@ def digests(run: Run, target: str) -> dict[str, Any]:
     """The digests of `graded_by`, made of the tables as they are; StoreError for a table that cannot be read."""
     responses = "responses JOIN items USING (item_id) JOIN bundles USING (rubric_id)"
     rater = "rater_id = $target OR (rater_kind = 'human' AND $target = 'mean')"
-    label = f"split = 'calibration' AND g.score IS NOT NULL AND ({rater})"
+    fitted = f"split IN {CALIBRATES}"
+    label = f"{fitted} AND g.score IS NOT NULL AND ({rater})"
     parts = {
-        "texts": "SELECT response_id, item_id, text, split = 'calibration' AS fitted FROM responses",
+        "texts": f"SELECT response_id, item_id, text, {fitted} AS fitted FROM responses",
         "bundles": f"SELECT DISTINCT item_id, bundle_id FROM {responses}",
         "requests": "SELECT response_id, part, attempt, request_digest, reply, error FROM attempts",
         "labels": f"SELECT response_id, g.score FROM gradings g JOIN responses USING (response_id) WHERE {label}",

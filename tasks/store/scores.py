@@ -1,4 +1,4 @@
-"""Reading what the score frame is made from, some items at a time."""
+"""Reading scores and marks: what the score frame is made from, some items at a time, and how many are marked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.contracts.reference import TableRef
+from tasks.contracts.tables.data import CALIBRATES
+from tasks.stats.sample_size import MarkedAnswers
 from tasks.stats.scores import PROBABILITIES, ScoreTables, narrow
+from tasks.stats.target import target_scores
 from tasks.store.counted import counted
 from tasks.store.ordered import packed
 from tasks.store.shards import give_back
@@ -46,6 +49,30 @@ def read_scores(
             run.read(predictions, ["response_id", "score", *predicted], some),
         )
         give_back()
+
+
+def read_marked(run: Run, responses: TableRef, people: TableRef, target: str) -> list[MarkedAnswers]:
+    """How many answers every item has, marked ones, and marked ones that a promise may rest on, by the ids of items."""
+    given = target_scores(run.read(people, ["response_id", "rater_id", "rater_kind", "score"]), target)["response_id"]
+    parts = [pa.table({"item_id": pa.array([], pa.string())} | dict.fromkeys(_COUNTED, pa.array([], pa.int64())))]
+    for batch in run.batches(responses, ["response_id", "item_id", "split", "text"]):
+        marked = pc.is_in(batch["response_id"], value_set=given)
+        counting = pc.and_(marked, pc.is_in(batch["split"], value_set=pa.array(CALIBRATES)))
+        words = pc.count_substring_regex(batch["text"], r"[^\s\p{Z}]+")
+        columns = (pa.repeat(1, len(batch)), marked, counting, words)
+        counts = dict(zip(_COUNTED, (column.cast(pa.int64()) for column in columns), strict=True))
+        rows = pa.table({"item_id": batch["item_id"]} | counts)
+        parts.append(_summed(rows))
+    rows = _summed(pa.concat_tables(parts)).sort_by("item_id")
+    return [MarkedAnswers(**row) for row in rows.to_pylist()]
+
+
+_COUNTED = ("answers", "marked", "counting", "words")
+
+
+def _summed(rows: pa.Table) -> pa.Table:
+    sums = rows.group_by("item_id", use_threads=False).aggregate([(name, "sum") for name in _COUNTED])
+    return sums.rename_columns(["item_id", *_COUNTED])
 
 
 def _together(run: Run, responses: TableRef) -> Iterator[pc.Expression]:

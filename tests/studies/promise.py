@@ -93,7 +93,7 @@ def promised(how: str, rows: dict[str, Vouching], target: float) -> float:
 def fitted(labels: LabelledRows, tried: CrossFitted, fold: np.ndarray, new: LabelledRows, tolerance: float) -> Fitted:
     """The release of new rows by labels and their cross-fitted scores."""
     release = Release(tolerance=tolerance, confidence=CONFIDENCE)
-    spread, learned = outcome(labels, tried, fold, release)
+    spread, learned, _ = outcome(labels, tried, fold, release)
     told = learned._replace(risk=learned.by_distribution)
     seen = seen_levels(labels)
     by_item: dict[str, dict[str, Vouching]] = {}

@@ -207,11 +207,18 @@ class Split(Frozen):
     shares: tuple[Share, Share, Share] | None = None
     """In place of `calibration`: shares of the whole set, labelled or not, for train, calibration and test, such as
     [0.7, 0.2, 0.1]; they add up to 1."""
+    cross: bool = False
+    """In place of both: every marked answer calibrates and is measured on, its own score by fits that have not seen its
+    author. So no mark of a small class is spent on measuring alone."""
     seed: int = 0
     """Another seed is another split."""
 
     @model_validator(mode="after")
     def _add_up(self) -> Split:
+        if self.cross and (self.shares or self.calibration != Split.model_fields["calibration"].default):
+            raise ValueError("'cross' calibrates on every marked answer; leave 'calibration' and 'shares' out")
+        if self.cross and self.by == "item":
+            raise ValueError("'cross' leaves out authors, not items; split by response or author")
         if self.shares and abs(sum(self.shares) - 1) > 1e-9:
             raise ValueError(f"the shares add up to {sum(self.shares):g}, not to 1")
         return self

@@ -38,12 +38,12 @@ ROUTE_REASONS: Mapping[str, str] = {
     "unscored": "no score",
     "precheck": "scored by a rule, without the judge",
     "weak_evidence": "points given on too few words of the answer",
-    "uncalibrated": "no marked answers tell how likely the score is wrong",
-    "out_of_range": "judged above or below all marked answers",
-    "level_unseen": "a score that no person gave a marked answer",
-    "asks_nothing": "the promise says nothing: one and the same score for every answer would keep it",
-    "question_means": "the scores tell questions apart and not the answers to one question",
-    "no_promise": "the marked answers are too few, or too often missed, to promise anything",
+    "uncalibrated": "too few marked answers, or too little said by the judge, to tell how likely the score is wrong",
+    "out_of_range": "judged above or below all other answers whose marks its score was learned from",
+    "level_unseen": "a score that none of the marked answers it is checked against has",
+    "asks_nothing": "the promise says nothing: one and the same score for every answer to a question would keep it",
+    "question_means": "the marked answers do not show that the scores tell answers to one question apart",
+    "no_promise": "the marked answers allow no promise: too few, too often missed, or met as well by one score for all",
     "risk": "too likely wrong to go out unchecked",
 }
 """Why a person looks first."""

@@ -9,13 +9,18 @@ from annotated_types import Ge
 
 from tasks.contracts.schema import Frozen, References, Row, Usually
 
-Split = Literal["train", "calibration", "test", "chosen"]
+Split = Literal["train", "calibration", "test", "crossed", "chosen"]
 SPLITS: Mapping[str, str] = {
     "train": "what graders and calibrations may learn from",
     "calibration": "what scores are fitted to the human scale on",
     "test": "held out, to measure on",
+    "crossed": "fitted to and measured on: its own score comes from fits without its author",
     "chosen": "labelled because it teaches a mapping most: nothing is measured or promised on it",
 }
+CALIBRATES = ("calibration", "crossed")
+"""The splits whose labels promises rest on."""
+MEASURED = ("test", "crossed")
+"""The splits whose labels scores are held against."""
 
 
 Unread = Literal["file_without_text", "file_empty", "file_type", "file_locked", "file_damaged", "file_too_large"]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from tasks.contracts.tables.data import MEASURED
 from tasks.evaluate.slices import ScaleBounds
 from tasks.stats.arrays import Floats
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
@@ -38,8 +39,8 @@ class ExperimentArm(NamedTuple):
 
     @property
     def held_out(self) -> pd.DataFrame:
-        """Scores of the responses that nothing was fitted to."""
-        return self.scores[self.scores["split"] == "test"]
+        """Scores of the responses that their own fit has not seen."""
+        return self.scores[self.scores["split"].isin(MEASURED)]
 
 
 class BootstrapPlan(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tasks.contracts.settings.reshaping import ROW
+from tasks.contracts.settings.study import Split
 
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z_](?:[\w./@ -]*[\w./@-])?")
 _ABOUT: Mapping[str, str] = {
@@ -38,6 +39,13 @@ _NO_SCORES_OF_ESSAYS = (
     "- {file: marks.xlsx, scored: student, scores: [{rater: me, score: mark}]}"
 )
 
+_SPLIT = """\
+# Every mark both teaches and tests: the score of a marked answer comes from the marks of others alone. With many
+# hundred marks take this out: then half of them, or 200 a question, teach, and the others test.
+split: {cross: true}"""
+MANY = 2 * Split.model_fields["calibration"].default
+"""Marks from which on half of them are as many as a study holds out for testing where it says nothing."""
+
 
 class StudyParts(NamedTuple):
     """What a study file is written of."""
@@ -58,12 +66,15 @@ class StudyParts(NamedTuple):
     """Levels of the shortest of the questions' scales."""
     essays: bool
     """Whether the answers are a folder of essays."""
+    marked: int
+    """Answers that people marked."""
 
 
 def study_text(parts: StudyParts) -> str:
     """The study file (YAML), with comments."""
-    sections = (_head(parts), _data(parts), _rubrics(parts), _judge(parts.echo), _release(parts.fewest_levels))
-    return "\n\n".join("\n".join(lines) for lines in sections) + "\n"
+    split = [_SPLIT] if parts.marked < MANY else []
+    sections = (_head(parts), _data(parts), _rubrics(parts), split, _judge(parts.echo), _release(parts.fewest_levels))
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
 def _head(parts: StudyParts) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.contracts.tables.calibration import ROUTE_REASONS
-from tasks.contracts.tables.data import INPUT_WARNINGS
+from tasks.contracts.tables.data import INPUT_WARNINGS, MEASURED
 from tasks.contracts.tables.judging import UNSCORED_REASONS
 from tasks.display import say
 from tasks.report.grading.sections import DataSection, FunnelStep, NamedCount, Oddity
@@ -21,7 +21,7 @@ def data(responses: Sequence[Row], totals: Row, quarantined: int, warnings: Sequ
     """The funnel of all responses and that of the labelled ones, with every loss by name, and what is odd about them.
     totals: of the whole set, items, authors and responses; warnings: rows of `input_warnings`."""
     labelled = [row for row in responses if row["labelled"]]
-    held_out = _of_split(labelled, "test")
+    held_out = [row for row in labelled if row["split"] in MEASURED]
     scored = total(responses, lambda row: row["scored"])
     return DataSection(
         title=_data_title(total(responses), scored, total(labelled), total(held_out)),

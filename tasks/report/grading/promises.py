@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.display import say
+from tasks.display.needs import too_small_words, wanted_words
 from tasks.display.reasons import against_constant
 from tasks.report.grading.figures import Figures
 from tasks.stats.promise import fewest_without_error
+from tasks.stats.sample_size import PromiseNeeds
 
 Row = Mapping[str, Any]
 NAMED = 3
@@ -65,20 +67,32 @@ def asks_nothing_sentence(rules: Sequence[Row]) -> str:
     )
 
 
-def nothing_released(rules: Sequence[Row], possible: Sequence[Row], responses: int) -> str:
+def nothing_released(
+    rules: Sequence[Row], possible: Sequence[Row], responses: int, needs: Sequence[PromiseNeeds] = ()
+) -> str:
     """Why no score goes out, and how near it was, in sentences that promise nothing.
 
     rules: rows of `release_rules`; possible: those of them that would allow more wrong scores, nearest first, with `n`
-    responses that could go out then; responses: of the run.
+    responses that could go out then; responses: of the run; needs: what every promise wants.
     """
     if not rules:
         return "There are no marked answers that a promise could rest on."
     asking = [row for row in rules if row["refused"] != "asks_nothing"]
-    why = _why_nothing(asking or rules) if asking or len(rules) == 1 else ""
-    return " ".join(filter(None, (why, asks_nothing_sentence(rules), _how_near(rules, possible, responses))))
+    why = _why_nothing(asking or rules, needs) if asking or len(rules) == 1 else ""
+    wanted = _wanted(asking[0], needs, why) if asking else ""
+    near = _how_near(rules, possible, responses)
+    return " ".join(filter(None, (why, wanted, asks_nothing_sentence(rules), near)))
 
 
-def _why_nothing(rules: Sequence[Row]) -> str:
+def _wanted(rule: Row, needs: Sequence[PromiseNeeds], why: str) -> str:
+    """What the promise wants where there is less, unless the reason tells it, and whether that can be had at all."""
+    short = any(need.counting < need.needed for need in needs)
+    words = wanted_words(rule["target"], rule["confidence"], needs) if short and " needed" not in why else ""
+    figure = f"{words[:1].upper()}{words[1:]}." if words else ""
+    return " ".join(filter(None, (figure, too_small_words(needs))))
+
+
+def _why_nothing(rules: Sequence[Row], needs: Sequence[PromiseNeeds]) -> str:
     none = [row for row in rules if row["threshold"] is None]
     if len(none) < len(rules):
         most = max(row["threshold"] for row in rules if row["threshold"] is not None)
@@ -87,7 +101,8 @@ def _why_nothing(rules: Sequence[Row]) -> str:
     if len(rules) == 1 or none[0].get("refused") == "question_means":
         return f"{rules[0]['note'][:1].upper()}{rules[0]['note'][1:]}."
     needed = fewest_without_error(rules[0]["target"], rules[0]["confidence"])
-    few = [row["n"] for row in rules if row["n"] < needed]
+    marked = {need.scope: need.counting for need in needs}
+    few = [count for row in rules if (count := marked.get(row["scope"], row["n"])) < needed]
     share = say.rate(rules[0]["target"])
     unproven = f"the marked answers do not show, even for the surest scores, that at most {share} are wrong"
     if not few:

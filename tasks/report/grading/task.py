@@ -19,6 +19,7 @@ from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.evaluation import Metrics, Verdicts
 from tasks.contracts.tables.judging import Gradings
 from tasks.display import say
+from tasks.display.needs import needs_of
 from tasks.display.printed import show_ending
 from tasks.monitor.artifacts import announce, leave_table, leave_text
 from tasks.monitor.runs import task
@@ -35,7 +36,7 @@ from tasks.stats.scores import score_frame
 from tasks.store.catalogue import catalogue
 from tasks.store.handed_out import feedback_pages
 from tasks.store.recorded import read_manifest
-from tasks.store.scores import read_scores
+from tasks.store.scores import read_marked, read_scores
 from tasks.store.warehouse import Run
 
 _SHOWN = (
@@ -138,6 +139,7 @@ def viewed(run: Run) -> View:
             texts={row["response_id"]: row["text"] for row in texts},
             counts=counts(tables, study.evaluation.target),
             answers=tables.sql(FIRST_ANSWERS).to_arrow_table(),
+            needs=needs_of(study.release, read_marked(run, refs[1], refs[2], study.evaluation.target)),
             links=feedback_pages(run),
         )
     return view(content, study.model_dump(mode="json"), manifest)

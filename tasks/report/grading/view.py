@@ -61,6 +61,7 @@ from tasks.report.grading.standing import RaterStanding, doubles, middle, source
 from tasks.report.grading.tallies import total
 from tasks.stats.metric import Metric
 from tasks.stats.metrics import METRICS
+from tasks.stats.sample_size import PromiseNeeds
 from tasks.stats.target import OF_SEVERAL
 
 Row = Mapping[str, Any]
@@ -94,6 +95,8 @@ class Tables:
     """As counts.py makes them, over all responses."""
     answers: pa.Table | None = None
     """As answers.py asks for them."""
+    needs: Sequence[PromiseNeeds] = ()
+    """What every promise of the study wants."""
     links: Mapping[str, str] = field(default_factory=dict)
     """response_id → its student's page of feedback, relative to the report."""
 
@@ -157,7 +160,7 @@ def view(
     calibrations = tables.calibrations.to_pylist()
     exceeds, wrong = wrong_score_words(release["tolerance"], scales)
     labelled = int(scores["target"].notna().sum())
-    outcome = _outcome(counts, rules, wrong)
+    outcome = _outcome(counts, rules, wrong, tables.needs)
     second_rater = agreement(figures, labelled)
     checks = checkpoints(tables.checks.to_pylist(), counts["quarantine"])
     title = verdict.headline(
@@ -213,12 +216,12 @@ def _scales(tables: Tables) -> dict[str, ScaleBounds]:
     return {row["item_id"]: tables.bundles[row["rubric_id"]].scale.bounds for row in tables.items.to_pylist()}
 
 
-def _outcome(counts: Counts, rules: Sequence[Row], wrong: str) -> OutcomeSection:
+def _outcome(counts: Counts, rules: Sequence[Row], wrong: str, needs: Sequence[PromiseNeeds]) -> OutcomeSection:
     """Where all scores go, with the promise about those released, or why there are none."""
     responses = counts["responses"]
     if rules and total(responses, lambda row: row["scored"] and row["route"] == "release"):
         return verdict.outcome(responses, promise(rules, wrong))
-    return verdict.outcome(responses, nothing_released(rules, counts["possible"], total(responses)))
+    return verdict.outcome(responses, nothing_released(rules, counts["possible"], total(responses), needs))
 
 
 def _worst_item(agreement: SecondRater) -> LookFirst | None:

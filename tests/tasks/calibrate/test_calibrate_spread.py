@@ -55,7 +55,7 @@ def released_from(labels, release):
     """Mapping, spread and rules of labels, by the line."""
     fold = folds(labels.cluster)
     tried = cross_fit("linear", labels, fold, 2.5)
-    spread, found = outcome(labels, tried, fold, release)
+    spread, found, _ = outcome(labels, tried, fold, release)
     return tried.mapping, spread, found, release_rules([Scope(labels, found)], release)
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -195,3 +196,22 @@ def test_labels_that_were_chosen_move_no_other_response(
     sides = split(marked, labelled, plan)
     assert {key for key, side in sides.items() if side == "chosen"} == rows.keys() - drawn.keys()
     assert {key: sides[key] for key in drawn} == split(drawn, labelled & drawn.keys(), plan)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data(given_share=True), st.sampled_from(["response", "author"]))
+def test_a_split_that_crosses_spends_no_label_on_measuring_alone(made: tuple[Rows, set[str]], by: Any) -> None:
+    rows, labelled = made
+    plan = Split(by=by, cross=True)
+    column, said = on_one_side(rows, plan)
+    for key, side in split(rows, labelled, plan).items():
+        free = "crossed" if key in labelled else "test"
+        assert side == (said.get(rows[key][column]) or free)
+
+
+@pytest.mark.parametrize("more", [{"calibration": 20}, {"shares": [0.5, 0.5, 0]}, {"by": "item"}])
+def test_what_a_split_that_crosses_would_contradict_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="'cross'"):
+        Split.model_validate({"cross": True, **more})
+    plan = Split.model_validate({"cross": True, "by": "author"})
+    assert Split.model_validate(plan.model_dump()) == plan

@@ -16,10 +16,12 @@ from tasks.calibrate.release import Vouching, _promise
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.study import Release
 from tasks.contracts.tables.calibration import ReleaseRules
+from tasks.display.needs import needs_of
 from tasks.display.say import plain
 from tasks.report.grading.page import page
 from tasks.report.grading.promises import nothing_released, promise
 from tasks.report.grading.view import view
+from tasks.stats.sample_size import MarkedAnswers
 
 PROMISING = ("Promised with", "A score is released at", "of released scores are")
 RISKS = st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=120)
@@ -101,3 +103,26 @@ def test_agreement_by_question_means_alone_is_the_reason_given(by_item: bool) ->
     rule = {"scope": "q1", "n": 60, "target": 0.2, "confidence": 0.9, "threshold": None, "note": "because"}
     rules = [rule | {"refused": "question_means"}] * (2 if by_item else 1)
     assert nothing_released(rules, [], 100) == "Because."
+
+
+def test_what_a_promise_wants_is_said_once_beside_whatever_else_stands_in_its_way() -> None:
+    needs = needs_of(Release(by="set"), [MarkedAnswers("q1", 40, 40, 40, 4000)])
+    rule = {"scope": "all", "n": 38, "target": 0.05, "confidence": 0.9, "threshold": None, "note": "because"}
+    said = nothing_released([rule | {"refused": "question_means"}], [], 40, needs)
+    assert said.startswith(
+        "Because. A promise of at most 5% wrong at 90% confidence takes 45 marked answers without an"
+    )
+    assert "error: 45 needed, 40 here. This class is too small for any promise" in said
+    few = "too few marked answers to promise anything: 45 needed, 40 here, of which 2 go to a person in any case"
+    said = nothing_released([rule | {"refused": "no_promise", "note": few}], [], 40, needs)
+    assert said.count("45 needed, 40 here") == 1
+    assert "too small for any promise" in said
+    # Where the promise asks nothing, no number of marks would do.
+    said = nothing_released([rule | {"refused": "asks_nothing"}], [], 40, needs)
+    assert said == "Because."
+
+
+def test_questions_are_short_of_marks_by_the_marks_that_they_have() -> None:
+    needs = needs_of(Release(by="item"), [MarkedAnswers(f"q{n}", 90, 60, 14 + n, 900) for n in range(2)])
+    rules = rules_of([[(0.1, False)] * 12, [(0.1, False)] * 9], Release())
+    assert "45 needed for each, at most 15 here" in nothing_released(rules, [], 180, needs)

@@ -61,3 +61,46 @@ def test_the_frame_is_the_same_however_many_are_read_at_a_time(sizes: dict[str, 
         patch.setattr(scores, "BATCH", batch)
         assert_frame_equal(frame(run), whole, check_dtype=bool(sizes))
         assert len(whole) == sum(sizes.values())
+
+
+@settings(max_examples=25, deadline=None)
+@given(SIZES, st.integers(0, 9), st.sampled_from(["mean", "h1", "key"]))
+def test_marked_answers_are_counted_as_one_by_one(sizes: dict[str, int], seed: int, target: str) -> None:
+    draw = random.Random(seed)
+    with TemporaryDirectory() as folder:
+        run = Warehouse.open(Path(folder)).run("run")
+        rows, marks = list[dict[str, object]](), list[dict[str, object]]()
+        for key, name in ((f"{name}-{n}", name) for name, size in sizes.items() for n in range(size)):
+            split = draw.choice(["train", "calibration", "test", "crossed", "chosen"])
+            text = draw.choice(["", "  two\n words ", "one", "a\u2003b\tc"])
+            rows.append(response(key, name, split=split, text=text))
+            for rater in draw.sample(["h1", "h2", "key"], draw.randint(0, 2)):
+                kind = "adjudication" if rater == "key" else "human"
+                marks.append(grading(key, rater, draw.choice([None, 1.0]), item_id=name, rater_kind=kind))
+        run.commit("ingest", "all", {Responses: rows, Gradings: marks})
+        found = scores.read_marked(run, run.ref(Responses, "ingest"), run.ref(Gradings, "ingest"), target)
+    has = {
+        mark["response_id"]
+        for mark in marks
+        if mark["score"] is not None
+        and (mark["rater_id"] == target or (target, mark["rater_kind"]) == ("mean", "human"))
+    }
+    assert [one.item_id for one in found] == sorted(sizes)
+    for one in found:
+        own = [row for row in rows if row["item_id"] == one.item_id]
+        marked = [row for row in own if row["response_id"] in has]
+        counting = sum(row["split"] in ("calibration", "crossed") for row in marked)
+        words = sum(len(str(row["text"]).split()) for row in own)
+        assert one == (one.item_id, len(own), len(marked), counting, words)
+
+
+def test_crossed_answers_are_measured_on_and_those_that_calibrate_alone_are_not() -> None:
+    with TemporaryDirectory() as folder:
+        run = Warehouse.open(Path(folder)).run("run")
+        keys = ("train", "calibration", "test", "crossed", "chosen")
+        said = [response(key, "q", split=key, groups={}) for key in keys]
+        people = [grading(key, "h1", 1.0, item_id="q") for key in keys]
+        run.commit("ingest", "all", {Items: [item("q")], Responses: said, Gradings: people})
+        run.commit("judge", "all", {Gradings: [grading(key, "m", 1.0, item_id="q") for key in keys]})
+        run.commit("calibrate", "all", {Predictions: [prediction(key, "q") | {"split": key} for key in keys]})
+        assert set(frame(run)["response_id"]) == {"test", "crossed"}
