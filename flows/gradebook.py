@@ -69,7 +69,7 @@ def graded_run(study_file: Path, warehouse: Path, limit: int | None) -> Run:
         place = job.run.warehouse.place
         rule = f"{job.study.name} is not graded in {place}, as study, data and code are now"
         raise InputError(rule, file=study_file, hint=f"rubricflow grade {arguments(study_file, place, limit)}")
-    settle_scores(job.run)
+    settle_scores(job.run, job.study)
     return job.run
 
 

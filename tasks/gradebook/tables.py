@@ -100,6 +100,7 @@ def _answer(row: Row, bundle: Bundle, judged: Judged) -> GradedAnswer:
         history=tuple(row["history"] or ()),
         levels=tuple(_levels(bundle, judgments, peoples, row["text"])),
         levels_are_peoples=bool(peoples),
+        marks=row["marks"] or {},
     )
 
 
