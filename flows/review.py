@@ -142,7 +142,8 @@ def settled(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> i
     current = dict[tuple[str, str | None], str]()
     for case in board.cases:
         current |= {(case.response_id, ballot.criterion_id): ballot.digest for ballot in board.ballots(case)}
-    counted, by_chance = standing(acts, current), drawn(warehouse, study)
+    marked_at = {case.response_id: case.marked_at for case in board.cases}
+    counted, by_chance = standing(acts, current, marked_at), drawn(warehouse, study)
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["response_id", "score", "settled_by", "split"])

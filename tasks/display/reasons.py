@@ -37,7 +37,8 @@ def why_waits(answer: Row, rules: Rules) -> str:
 
 
 def marked_by(marks: Mapping[str, float]) -> str:
-    """Who marked an answer in the data, and with what: marked 3 by anna and 2 by ben. marks: rater → score; not empty."""
+    """Who marked an answer in the data, and with what: marked 3 by anna and 2 by ben. marks: rater → score, at least
+    one."""
     given = [f"{say.level(round(score, 2))} by {say.name(rater)}" for rater, score in sorted(marks.items())]
     return f"marked {given[0] if len(given) == 1 else ', '.join(given[:-1]) + ' and ' + given[-1]}"
 

@@ -76,6 +76,8 @@ class GradedAnswer:
     levels: tuple[CriterionLevel, ...]
     """In the rubric's order: the machine's, or those that people settled on."""
     levels_are_peoples: bool
+    criteria_score: float | None = None
+    """What these levels come to by the rubric; None where nothing follows from them."""
     marks: Mapping[str, float] = field(default_factory=dict)
     """Rater → the score that they gave in the data, where that is a decision."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import duckdb
@@ -16,18 +16,22 @@ from tasks.store.recorded import manifest_of
 from tasks.store.warehouse import Run
 
 Row = Mapping[str, Any]
+Points = Callable[[Bundle, Mapping[str, int | None]], float | None]
 Judged = dict[str, dict[str, Row]]
 """Response → criterion → its judgment."""
 
 
-def read_gradebook(run: Run) -> Gradebook:
-    """The gradebook of a finished run; StoreError where it did not finish."""
+def read_gradebook(run: Run, points: Points | None = None) -> Gradebook:
+    """The gradebook of a finished run; StoreError where it did not finish.
+
+    points: what levels come to by a rubric, by criterion; without it, nothing follows from levels that people set.
+    """
     manifest = manifest_of(run)
     with catalogue(run) as tables:
         questions = _questions(tables)
         places = {item: place for place, item in enumerate(questions)}
         judged = _judged(tables)
-        answers = [_answer(row, questions[row["item_id"]].bundle, judged) for row in _rows(tables, _ANSWERS)]
+        answers = [_answer(row, questions[row["item_id"]].bundle, judged, points) for row in _rows(tables, _ANSWERS)]
         promises = tuple(_rows(tables, "SELECT * FROM release_rules ORDER BY scope"))
         raters = [row["rater_id"] for row in _rows(tables, "SELECT DISTINCT rater_id FROM predictions")]
     if len(raters) > 1:
@@ -76,10 +80,14 @@ def _judged(tables: duckdb.DuckDBPyConnection) -> Judged:
     return judged
 
 
-def _answer(row: Row, bundle: Bundle, judged: Judged) -> GradedAnswer:
+def _answer(row: Row, bundle: Bundle, judged: Judged, points: Points | None) -> GradedAnswer:
     peoples = row["settled_levels"] or {}
     judgments = judged.get(row["response_id"], {})
     sections = {name.casefold(): group for name, group in row["groups"].items()}
+    levels = tuple(_levels(bundle, judgments, peoples, row["text"]))
+    criteria_score = row["judge_score"]
+    if peoples:
+        criteria_score = points and points(bundle, {level.criterion.id: level.level for level in levels})
     return GradedAnswer(
         response_id=row["response_id"],
         item_id=row["item_id"],
@@ -98,8 +106,9 @@ def _answer(row: Row, bundle: Bundle, judged: Judged) -> GradedAnswer:
         route_reason=row["route_reason"],
         note=row["note"],
         history=tuple(row["history"] or ()),
-        levels=tuple(_levels(bundle, judgments, peoples, row["text"])),
+        levels=levels,
         levels_are_peoples=bool(peoples),
+        criteria_score=criteria_score,
         marks=row["marks"] or {},
     )
 

@@ -156,7 +156,9 @@ class Ledger(SqliteFile):
     def _chosen(self, condition: str, *values: str | int) -> list[Stored]:
         with self._named():
             with self._lock:
-                rows = self._connection.execute(f"SELECT * FROM acts WHERE {condition} ORDER BY number", values).fetchall()
+                rows = self._connection.execute(
+                    f"SELECT * FROM acts WHERE {condition} ORDER BY number", values
+                ).fetchall()
             return [_stored(row) for row in rows]
 
     def look(self) -> tuple[int, tuple[str, ...]]:
