@@ -56,7 +56,7 @@ def grade(
     tables = stages(job, token_budget)
     with listed_once():
         data_docs(job.run)
-        settle_scores(job.run)
+        settle_scores(job.run, job.study)
         # The commands that follow read the study file: they do not know what options of this one have changed.
         as_written = model is None and beside is None
         command = arguments(study, job.run.warehouse.place, limit) if as_written else None

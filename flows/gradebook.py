@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from flows.command_line import arguments
 from flows.plan import plan
 from flows.settled import settle_scores
+from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError
 from tasks.display import say
 from tasks.gradebook.book import Gradebook
-from tasks.gradebook.credit import explains
+from tasks.gradebook.credit import explains, parted
 from tasks.gradebook.files import as_csv, as_workbook
 from tasks.gradebook.folder import INDEX, PAGES, write_feedback
 from tasks.gradebook.platforms import Platform, platform_sheet
 from tasks.gradebook.sheets import about_sheet, answer_sheet, student_sheet, totals
 from tasks.gradebook.tables import read_gradebook
+from tasks.judge.regraded import score_follows
+from tasks.judge.score import score
 from tasks.report.grading.task import write_page
 from tasks.store.handed_out import hand_out
 from tasks.store.warehouse import Run
@@ -74,16 +78,21 @@ def graded_run(study_file: Path, warehouse: Path, limit: int | None) -> Run:
         place = job.run.warehouse.place
         rule = f"{job.study.name} is not graded in {place}, as study, data and code are now"
         raise InputError(rule, file=study_file, hint=f"rubricflow grade {arguments(study_file, place, limit)}")
-    settle_scores(job.run)
+    settle_scores(job.run, job.study)
     return job.run
 
 
 def gradebook_of(run: Run, language: str | None = None) -> Gradebook:
     """The gradebook of a run, see `read_gradebook`. InputError where it has no answer."""
-    book = read_gradebook(run, language)
+    book = read_gradebook(run, points, language)
     if not book.answers:
         raise InputError(f"{book.study} has no graded answer")
     return book
+
+
+def points(bundle: Bundle, levels: Mapping[str, int | None]) -> float | None:
+    """What levels come to by a rubric; None where the judge gives the score as a whole."""
+    return score(bundle, levels).score if score_follows(bundle) else None
 
 
 def _refuse(to: Path, wide: bool, platform: Platform | None, include_waiting: bool) -> None:
@@ -111,13 +120,20 @@ def _grades(
 
 
 def _unexplained(book: Gradebook) -> list[str]:
-    """How many scores stand on their page without criteria."""
+    """How many scores stand on their page without criteria, and how many part from theirs."""
     scored = [answer for answer in book.answers if answer.final_score is not None]
-    bare = sum(not explains(book.questions[answer.item_id], answer) for answer in scored)
-    if not bare:
-        return []
-    rule = "stand without criteria: these come to another score, more than one step away"
-    return [f"{bare:,} of {say.plural(len(scored), 'score')} {rule}"]
+    explained = [answer for answer in scored if explains(book.questions[answer.item_id], answer)]
+    apart, bare = sum(parted(answer) is not None for answer in explained), len(scored) - len(explained)
+    lines = []
+    if apart:
+        lines.append(
+            f"{apart:,} of {say.plural(len(scored), 'score')} that people gave differ from what the criteria make: "
+            "the pages say both"
+        )
+    if bare:
+        rule = "stand without criteria: nothing was decided of them, or they make a score more than one step away"
+        lines.append(f"{bare:,} of {say.plural(len(scored), 'score')} {rule}")
+    return lines
 
 
 def _repeated(book: Gradebook) -> list[str]:

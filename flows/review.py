@@ -9,12 +9,14 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 from flows.annotate import annotating
 from flows.command_line import arguments
 from flows.following import Following
 from flows.plan import plan
+from flows.settled import settle_scores
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import load_study
@@ -83,6 +85,8 @@ def board_of(
         place = run.warehouse.place
         rule = f"{study.name} is not there to review in {place}, as study, data and code are now"
         raise InputError(rule, file=study_file, hint=f"rubricflow {doing} {arguments(study_file, place, limit)}")
+    if study.annotation is None:
+        settle_scores(run, study)
     raters: dict[str, TableRef] = {"judge": run.ref(Judgments, "judge")} if study.annotation is None else {}
     for name in study.annotation.annotators if study.annotation else ():
         raters[name] = run.ref(Judgments, f"annotate-{name}")
@@ -95,8 +99,12 @@ def board_of(
 def take(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> int:
     """Write the queue for a spreadsheet (.csv), or for Label Studio (.json, with its labelling configuration beside it
     as .xml); returns how many cases it holds. Neither machines' levels nor why a case waits are in it: who votes is
-    blind."""
-    questions = asked_of(board_of(study_file, warehouse, limit))
+    blind. InputError where nobody is asked, as people marked all of it in the data."""
+    board = board_of(study_file, warehouse, limit)
+    waiting = [case for case in board.cases if not case.marked]
+    if not waiting:
+        raise InputError(f"nothing of {board.study} waits for people: they marked it in the data", file=study_file)
+    questions = asked_of(replace(board, cases=tuple(waiting)))
     if _kind(to) == ".csv":
         write_atomically(to, as_csv(questions))
     else:
@@ -134,7 +142,8 @@ def settled(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> i
     current = dict[tuple[str, str | None], str]()
     for case in board.cases:
         current |= {(case.response_id, ballot.criterion_id): ballot.digest for ballot in board.ballots(case)}
-    counted, by_chance = standing(acts, current), drawn(warehouse, study)
+    marked_at = {case.response_id: case.marked_at for case in board.cases}
+    counted, by_chance = standing(acts, current, marked_at), drawn(warehouse, study)
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["response_id", "score", "settled_by", "split"])

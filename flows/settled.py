@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
+from typing import Any
 
+from tasks.contracts.errors import StoreError
+from tasks.contracts.settings.study import Study
 from tasks.review.settled_scores import keep_settled_scores
+from tasks.store.recorded import manifest_of
 from tasks.store.warehouse import Run
 
 
-def settle_scores(run: Run) -> None:
-    """Bring votes into the run's tables; says how many do not count any more."""
-    study = run.run_id.rpartition("-")[0]
-    stale = keep_settled_scores(run, study)
+def settle_scores(run: Run, study: Study | None = None) -> None:
+    """Bring marks and votes into the run's tables; says how many votes do not count any more.
+
+    study: the one that the run is of as study, data and code are now; None for a run of any time, whose manifest tells
+    what its marks are. A run that did not finish has none, and its marks decide nothing yet.
+    """
+    plan: dict[str, Any] = {"marks": "calibrate"}
+    with suppress(StoreError):
+        plan |= study.model_dump() if study else manifest_of(run)["identity"]["study"]
+    target = plan["evaluation"]["target"] if plan["marks"] == "grade" else None
+    stale = keep_settled_scores(run, run.run_id.rpartition("-")[0], target, keep=study is not None)
     if stale:
         rule = "do not count: the answer or its scale has changed since"
         print(f"{stale:,} {'vote' if stale == 1 else 'votes'} on scores {rule}", file=sys.stderr)

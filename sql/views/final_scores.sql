@@ -1,4 +1,5 @@
 -- One row per graded answer: the score that goes out, or that it waits for a person. Nothing else says which it is.
+-- What people marked in the data has no route: nobody asks where the machine's score would go.
 SELECT
     p.run_id,
     p.response_id,
@@ -20,11 +21,12 @@ SELECT
     p.low,
     p.high,
     p.risk,
-    p.route,
-    p.route_reason,
+    CASE WHEN s.marks IS NULL THEN p.route END AS route,
+    CASE WHEN s.marks IS NULL THEN p.route_reason END AS route_reason,
     p.unscored_reason,
     s.levels AS settled_levels,
     s.note,
-    s.history
+    s.history,
+    s.marks
 FROM predictions AS p
 LEFT JOIN settled_scores AS s USING (run_id, response_id)

@@ -36,6 +36,21 @@ def why_waits(answer: Row, rules: Rules) -> str:
     return words
 
 
+def marked_by(marks: Mapping[str, float]) -> str:
+    """Who marked an answer in the data, and with what: marked 3 by anna and 2 by ben. marks: rater → score, at least
+    one."""
+    given = [f"{say.level(round(score, 2))} by {say.name(rater)}" for rater, score in sorted(marks.items())]
+    return f"marked {given[0] if len(given) == 1 else ', '.join(given[:-1]) + ' and ' + given[-1]}"
+
+
+def score_step(step: Row) -> str:
+    """A step of column `history` of `settled_scores`: the score, who gave it, when and why."""
+    score = "none" if step["score"] is None else f"{step['score']:g}"
+    when = f", {step['at'][:16].replace('T', ' ')}" if step["at"] else ""
+    why = f": {step['comment']}" if step["comment"] else ""
+    return f"{score} ({step['who']}{when}){why}"
+
+
 def against_constant(figures: Row) -> str:
     """What a promise is worth, in a sentence without its full stop: how often the best constant score of each question
     would be wrong, and how many scores are exactly right.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -66,7 +66,8 @@ class GradedAnswer:
     low: float | None
     high: float | None
     """Ends of the interval of the machine's score."""
-    route: str
+    route: str | None
+    """Where the machine's score goes; None where people marked the answer in the data."""
     route_reason: str | None
     note: str | None
     """What the teacher says to the student."""
@@ -77,10 +78,19 @@ class GradedAnswer:
     levels_are_peoples: bool
     unscored_reason: str | None = None
     """Why the machine gave no score, a key of UNSCORED_REASONS."""
+    criteria_score: float | None = None
+    """What these levels come to by the rubric; None where nothing follows from them."""
+    marks: Mapping[str, float] = field(default_factory=dict)
+    """Rater → the score that they gave in the data, where that is a decision."""
 
     @property
     def waits(self) -> bool:
         return self.decided_by == "waits"
+
+    @property
+    def stands_as_marked(self) -> bool:
+        """Whether the score is what people gave in the data, and nobody decided otherwise since."""
+        return self.decided_by == "person" and bool(self.marks) and self.settled_by in ("marked", "in_data")
 
 
 @dataclass(frozen=True)

@@ -24,15 +24,29 @@ class Credit(NamedTuple):
 
 
 def explains(question: GradedQuestion, answer: GradedAnswer) -> bool:
-    """Whether an answer's levels explain its final score: a person set them, or they come to that score or the one next
-    to it. Calibration and people may move a score far from them; to show them would then tell another story."""
+    """Whether an answer's levels stand beside its final score: a person set them or decided the score, or they come to
+    that score or the one next to it. Calibration may move a score far from them, and nobody has looked at it: to show
+    them would then tell another story."""
     if answer.final_score is None:
         return False
     if answer.levels_are_peoples:
         return True
-    if answer.judge_score is None or not answer.levels:
+    if not any(level.level is not None for level in answer.levels):
+        return False
+    if answer.decided_by == "person":
+        return True
+    if answer.judge_score is None:
         return False
     return abs(answer.final_score - answer.judge_score) <= question.scale.step + 1e-9
+
+
+def parted(answer: GradedAnswer) -> float | None:
+    """What an answer's criteria come to, where a person decided on another score; None where they agree, and where
+    nothing follows from criteria."""
+    points = answer.criteria_score
+    if answer.decided_by != "person" or answer.final_score is None or points is None:
+        return None
+    return points if abs(points - answer.final_score) > 1e-9 else None
 
 
 def credit(bundle: Bundle, levels: Sequence[CriterionLevel]) -> Credit:

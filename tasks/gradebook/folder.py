@@ -25,7 +25,7 @@ from tasks.display.marked import marked
 from tasks.display.page import body, rendered
 from tasks.display.section import Page, Section
 from tasks.gradebook.book import CriterionLevel, Gradebook, GradedAnswer, GradedQuestion, StudentGrades
-from tasks.gradebook.credit import Credit, credit, explains, level_words
+from tasks.gradebook.credit import Credit, credit, explains, level_words, parted
 from tasks.gradebook.sheets import number
 from tasks.store.files import write_atomically
 from tasks.store.handed_out import remember_feedback
@@ -128,6 +128,8 @@ class AnswerPart:
     state: str
     """Why there is no score."""
     text: Markup
+    parted: str
+    """Where the score is not what the criteria come to, in a sentence; '' otherwise."""
     counted: tuple[NumberedCriterion, ...]
     missing: tuple[str, ...]
     cost: tuple[NumberedCriterion, ...]
@@ -155,7 +157,7 @@ def _lead(book: Gradebook, student: StudentGrades) -> str:
     highest = sum(book.questions[item].scale.max for item in scored)
     if not scored:
         return "There is no score yet: a person is still looking at the answers."
-    points = f"{number(student.points)} of {number(highest)} points"
+    points = f"{_points(student.points)} of {number(highest)} points"
     waiting = len(student.open_questions)
     if not waiting:
         return f"{points}."
@@ -175,17 +177,35 @@ def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool =
     """What a student is told of an answer. While it has no score nothing is said of its criteria: who reads them could
     tell the score that nobody has checked. repeated: whether it is not the only answer to its question."""
     counts = answer.final_score is not None and not repeated
-    groups = credit(question.bundle, answer.levels) if counts and explains(question, answer) else NOTHING
+    explained = counts and explains(question, answer)
+    groups = credit(question.bundle, answer.levels) if explained else NOTHING
+    points = parted(answer) if explained else None
+    if points is not None and not answer.levels_are_peoples and points < (answer.final_score or 0):
+        # The teacher found more in the answer than these criteria: what they miss may be what was found.
+        groups = groups._replace(missing=())
     return AnswerPart(
-        score=str(number(answer.final_score)) if counts else None,
+        score=_points(answer.final_score) if counts else None,
         out_of=str(number(question.scale.max)),
         state=_state(answer, repeated),
+        parted="" if points is None else _parted(answer, points, bool(groups.counted)),
         text=_marked(answer.text, groups),
         counted=_numbered(groups.counted, 1),
         missing=tuple(say.visible(criterion.text) for criterion in groups.missing),
         cost=_numbered(groups.cost, 1 + len(groups.counted)),
         note=say.visible(answer.note) if answer.note else None,
     )
+
+
+def _points(score: float | None) -> str:
+    """A score to read: a mean of several marks may have no end."""
+    return str(number(None if score is None else round(score, 3)))
+
+
+def _parted(answer: GradedAnswer, points: float, counted: bool) -> str:
+    """Where the person's score and the criteria part."""
+    who = "Your teachers" if len(answer.marks) > 1 else "Your teacher"
+    criteria = "the criteria listed here" if counted else "the rubric's criteria alone"
+    return f"{who} gave {_points(answer.final_score)}; {criteria} make {_points(points)}."
 
 
 def _state(answer: GradedAnswer, repeated: bool) -> str:
@@ -231,7 +251,7 @@ def _row(book: Gradebook, student: StudentGrades, link: str) -> dict[str, object
         "link": link,
         "name": say.visible(student.display_name),
         "id": say.visible(student.student or ""),
-        "points": number(student.points) if student.scores else "",
+        "points": _points(student.points) if student.scores else "",
         "out_of": number(book.highest),
         "waiting": len(student.open_questions),
     }

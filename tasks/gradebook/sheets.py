@@ -12,7 +12,7 @@ from tasks.contracts.tables.calibration import ROUTE_REASONS
 from tasks.contracts.tables.judging import UNSCORED_REASONS
 from tasks.contracts.tables.people import SCORE_SETTLED
 from tasks.display import say
-from tasks.display.reasons import against_constant
+from tasks.display.reasons import against_constant, marked_by, score_step
 from tasks.gradebook.book import CriterionLevel, DecidedBy, Gradebook, GradedAnswer, GradedQuestion, StudentGrades
 
 Value: TypeAlias = str | int | float | None
@@ -24,6 +24,7 @@ STATES: Mapping[DecidedBy, str] = {
     "waits": "waits for a person",
     "cannot_be_judged": "cannot be judged",
 }
+MARKED = "marked by a person"
 ANSWER_COLUMNS: Mapping[str, str] = {
     "student": "the student's id, as the data give it",
     "student_name": "the student's name, where the data give it",
@@ -32,12 +33,12 @@ ANSWER_COLUMNS: Mapping[str, str] = {
     "score": "the score that goes out; empty where the answer waits for a person",
     UNCHECKED: "the machine's score of an answer that waits: no grade, nobody has looked at it",
     "out_of": "the highest score of the question",
-    "state": "released, settled by a person, waits for a person, or cannot be judged",
+    "state": "released, marked by a person, settled by a person, waits for a person, or cannot be judged",
     "low": "lowest score that a person is likely to give, where the machine's score goes out",
     "high": "highest such score",
-    "route": "whether the machine's score was released or sent to a person",
+    "route": "whether the machine's score was released or sent to a person; empty where people marked the answer",
     "route_reason": "why it was sent to a person",
-    "settled_by": "how people settled the score",
+    "settled_by": "how people settled the score, or who marked the answer",
     "note": "what the teacher says to the student",
     "criteria": "each criterion with the level reached and the words that show it",
     "history": "the scores on the way to the last one: who gave them, when and why",
@@ -85,30 +86,29 @@ def _answer_cells(book: Gradebook, answer: GradedAnswer) -> dict[str, Value]:
         "score": number(answer.final_score),
         UNCHECKED: number(answer.machine_score) if answer.waits else None,
         "out_of": number(book.questions[answer.item_id].scale.max),
-        "state": STATES[answer.decided_by],
+        "state": MARKED if answer.stands_as_marked else STATES[answer.decided_by],
         "low": number(answer.low) if by_machine else None,
         "high": number(answer.high) if by_machine else None,
-        "route": "released" if answer.route == "release" else "to a person",
+        "route": answer.route and ("released" if answer.route == "release" else "to a person"),
         "route_reason": (UNSCORED_REASONS | ROUTE_REASONS).get(answer.unscored_reason or answer.route_reason or ""),
-        "settled_by": SCORE_SETTLED.get(answer.settled_by or ""),
+        "settled_by": _settled_by(answer),
         "note": answer.note,
         "criteria": "\n".join(map(_criterion, answer.levels)) or None,
         # It begins with the machine's score, which nobody has checked while the answer waits.
-        "history": None if answer.waits else "\n".join(map(_step, answer.history)) or None,
+        "history": None if answer.waits else "\n".join(map(score_step, answer.history)) or None,
     }
+
+
+def _settled_by(answer: GradedAnswer) -> str | None:
+    if answer.settled_by == "marked":
+        return say.plain(marked_by(answer.marks))
+    return SCORE_SETTLED.get(answer.settled_by or "")
 
 
 def _criterion(level: CriterionLevel) -> str:
     reached = "not decided" if level.level is None else f"{level.level} of {level.criterion.top}"
     quotes = ", ".join(f"“{quotation.text}”" for quotation in level.quotations)
     return f"{level.criterion.text.rstrip('. ')}: {reached}" + (f" ({quotes})" if quotes else "")
-
-
-def _step(step: Mapping[str, Any]) -> str:
-    score = "none" if step["score"] is None else f"{step['score']:g}"
-    when = f", {step['at'][:16].replace('T', ' ')}" if step["at"] else ""
-    why = f": {step['comment']}" if step["comment"] else ""
-    return f"{score} ({step['who']}{when}){why}"
 
 
 def student_sheet(book: Gradebook, include_waiting: bool = False) -> GradeSheet:
@@ -158,7 +158,10 @@ def about_sheet(book: Gradebook, wide: bool) -> GradeSheet:
         ("graded by", book.rater),
     ]
     rows += [("promise", promise_words(rule, _released(book, rule["scope"]))) for rule in book.promises]
-    rows += [(words, say.plural(book.count(name), "answer")) for name, words in STATES.items()]
+    marked = sum(answer.stands_as_marked for answer in book.answers)
+    counts = {MARKED: marked} if marked else {}
+    counts |= {words: book.count(name) - marked * (name == "person") for name, words in STATES.items()}
+    rows += [(words, say.plural(some, "answer")) for words, some in counts.items()]
     rows += [(f"question {item}", question.text) for item, question in book.questions.items()]
     rows += [(f"column {name}", meaning) for name, meaning in meanings.items()]
     if wide:
@@ -200,9 +203,11 @@ def totals(book: Gradebook) -> list[str]:
     """How many answers have a score and how many wait, in sentences."""
     machine, person = book.count("machine"), book.count("person")
     waiting, unjudged = book.count("waits"), book.count("cannot_be_judged")
+    marked = sum(answer.stands_as_marked for answer in book.answers)
+    by_people = f"{marked:,} marked by people, " if marked else ""
     lines = [
         f"{machine + person:,} of {say.plural(len(book.answers), 'answer')} have a score: "
-        f"{machine:,} released, {person:,} settled by a person"
+        f"{by_people}{machine:,} released, {person - marked:,} settled by a person"
     ]
     if waiting:
         lines.append(f"{say.plural(waiting, 'answer waits', 'answers wait')} for a person")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -18,13 +18,15 @@ from tasks.store.recorded import manifest_of
 from tasks.store.warehouse import Run
 
 Row = Mapping[str, Any]
+Points = Callable[[Bundle, Mapping[str, int | None]], float | None]
 Judged = dict[str, dict[str, Row]]
 """Response → criterion → its judgment."""
 
 
-def read_gradebook(run: Run, language: str | None = None) -> Gradebook:
+def read_gradebook(run: Run, points: Points | None = None, language: str | None = None) -> Gradebook:
     """The gradebook of a finished run, its answers in the order of the data; StoreError where it did not finish.
 
+    points: what levels come to by a rubric, by criterion; without it, nothing follows from levels that people set.
     language: that by which students are sorted by name instead, as in de or sv; InputError for one that is not known.
     """
     manifest = manifest_of(run)
@@ -34,7 +36,7 @@ def read_gradebook(run: Run, language: str | None = None) -> Gradebook:
         places = {
             name: place for place, (name,) in enumerate(tables.sql("SELECT response_id FROM responses").fetchall())
         }
-        answers = [_answer(row, questions[row["item_id"]].bundle, judged) for row in _rows(tables, _ANSWERS)]
+        answers = [_answer(row, questions[row["item_id"]].bundle, judged, points) for row in _rows(tables, _ANSWERS)]
         promises = tuple(_rows(tables, "SELECT * FROM release_rules ORDER BY scope"))
         answers.sort(key=lambda answer: places[answer.response_id])
         if language is not None:
@@ -89,10 +91,14 @@ def _judged(tables: duckdb.DuckDBPyConnection) -> Judged:
     return judged
 
 
-def _answer(row: Row, bundle: Bundle, judged: Judged) -> GradedAnswer:
+def _answer(row: Row, bundle: Bundle, judged: Judged, points: Points | None) -> GradedAnswer:
     peoples = row["settled_levels"] or {}
     judgments = judged.get(row["response_id"], {})
     sections = {name.casefold(): group for name, group in row["groups"].items()}
+    levels = tuple(_levels(bundle, judgments, peoples, row["text"]))
+    criteria_score = row["judge_score"]
+    if peoples:
+        criteria_score = points and points(bundle, {level.criterion.id: level.level for level in levels})
     return GradedAnswer(
         response_id=row["response_id"],
         item_id=row["item_id"],
@@ -111,9 +117,11 @@ def _answer(row: Row, bundle: Bundle, judged: Judged) -> GradedAnswer:
         route_reason=row["route_reason"],
         note=row["note"],
         history=tuple(row["history"] or ()),
-        levels=tuple(_levels(bundle, judgments, peoples, row["text"])),
+        levels=levels,
         levels_are_peoples=bool(peoples),
         unscored_reason=row["unscored_reason"],
+        criteria_score=criteria_score,
+        marks=row["marks"] or {},
     )
 
 

@@ -57,6 +57,8 @@ class Scores(NamedTuple):
     traits: list[list[tuple[str, float]]]
     averaged: bool
     """Whether its scores are means of several persons'."""
+    notes: list[str | None] | None = None
+    """What the rater says to each student; None where the study names no column of it."""
 
 
 class ChunkMarks(NamedTuple):
@@ -228,7 +230,11 @@ def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns, report: Re
                 answer.append((name, mark))
     nothing: list[float | None] = [None] * len(frame)
     score = numbers(rater.score) if rater.score else nothing
-    return Scores(rater.rater, rater.kind, score, marks, rater.averaged)
+    notes: list[str | None] | None = None
+    if rater.notes:
+        cells = column_cells(source, frame, rater.notes, report)
+        notes = without_blanks(texts(cells, source.file, row_numbers(frame), rater.notes, report))
+    return Scores(rater.rater, rater.kind, score, marks, rater.averaged, notes)
 
 
 def _number(read: Number, cell: Any, file: str, row: int, column: str, report: Report) -> float | None:

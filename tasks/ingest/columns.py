@@ -40,7 +40,9 @@ def _place_in_study(source: Source, column: str) -> str:
         for key, value in getattr(source, section).items():
             if value == column:
                 return f"data.sources: {section}.{key}"
-    rater = next((rater.rater for rater in source.scores if column in (rater.score, *rater.traits.values())), None)
+    rater = next(
+        (rater.rater for rater in source.scores if column in (rater.score, rater.notes, *rater.traits.values())), None
+    )
     return "data.sources" if rater is None else f"data.sources: scores of rater '{rater}'"
 
 

@@ -12,12 +12,14 @@ import pyarrow as pa
 from tasks.contracts.schema import Row, schema
 from tasks.contracts.tables.data import Responses, Units
 from tasks.contracts.tables.judging import Gradings, Judgments
+from tasks.contracts.tables.people import Notes
 from tasks.ingest.canonical import Answers, ChunkMarks, Scores
 from tasks.text.units import units
 
 
 def answer_tables(answers: Answers, graded: Sequence[Scores], sides: Sequence[str | None]) -> dict[type[Row], pa.Table]:
-    """Rows of `responses`, `units` and `gradings`; sides: the split of each answer, None for one to leave out."""
+    """Rows of `responses`, `units`, `gradings` and, where there are any, `notes`; sides: the split of each answer, None
+    for one to leave out."""
     kept = [row for row, side in enumerate(sides) if side is not None]
     responses = {
         "response_id": _picked(answers.response_id, kept),
@@ -32,16 +34,19 @@ def answer_tables(answers: Answers, graded: Sequence[Scores], sides: Sequence[st
     return {
         Responses: _table(Responses, responses),
         Units: unit_table(responses["response_id"], responses["text"]),
-        Gradings: grading_table(answers.response_id, answers.item_id, graded, kept),
+        **grading_tables(answers.response_id, answers.item_id, graded, kept),
     }
 
 
-def grading_table(
+def grading_tables(
     response_id: Sequence[str], item_id: Sequence[str], graded: Sequence[Scores], keep: Sequence[int]
-) -> pa.Table:
-    """Rows of `gradings` by all raters; keep: places of the responses to write."""
+) -> dict[type[Row], pa.Table]:
+    """Rows of `gradings` by all raters and, where one of them has a column of notes, of `notes`; keep: places of the
+    responses to write."""
     gradings = [_grading_table(response_id, item_id, scores, keep) for scores in graded]
-    return pa.concat_tables(gradings) if gradings else schema(Gradings).empty_table()
+    tables = {Gradings: pa.concat_tables(gradings) if gradings else schema(Gradings).empty_table()}
+    said = [_note_table(response_id, scores, keep) for scores in graded if scores.notes is not None]
+    return tables | ({Notes: pa.concat_tables(said)} if said else {})
 
 
 def unit_table(ids: Sequence[str], words: Sequence[str]) -> pa.Table:
@@ -77,6 +82,17 @@ def _grading_table(response_id: Sequence[str], item_id: Sequence[str], scores: S
         "unscored_reason": ["traits_only" if value is None else None for value in score],
     }
     return _table(Gradings, columns)
+
+
+def _note_table(response_id: Sequence[str], scores: Scores, keep: Sequence[int]) -> pa.Table:
+    notes = scores.notes or []
+    rows = [row for row in keep if notes[row] is not None]
+    columns = {
+        "response_id": _picked(response_id, rows),
+        "rater_id": [scores.rater] * len(rows),
+        "note": _picked(notes, rows),
+    }
+    return _table(Notes, columns)
 
 
 def mark_table(marks: ChunkMarks, keep: Sequence[bool]) -> pa.Table:

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.study import Split
-from tasks.contracts.tables.judging import Gradings, Judgments
+from tasks.contracts.tables.judging import Judgments
 from tasks.ingest.canonical import answers, marks, scored, scores
-from tasks.ingest.rows import answer_tables, grading_table, mark_table
+from tasks.ingest.rows import answer_tables, grading_tables, mark_table
 from tasks.ingest.sources import Stream
 from tasks.ingest.split import split
 from tasks.ingest.survey import Survey
@@ -52,7 +52,7 @@ def shards(
             places = [surveyed.places[key] for key in ids]
             keep = [at for at, place in enumerate(places) if side_of[place] is not None]
             items = [surveyed.item_id[place] for place in places]
-            yield {Gradings: grading_table(ids, items, scores(source, frame), keep)}
+            yield grading_tables(ids, items, scores(source, frame), keep)
     for source, chunks, _ in (stream for stream in sources if stream.source.marks):
         for frame in chunks():
             given = marks(source, frame)

@@ -75,6 +75,12 @@ class QueuedCase:
     """The question's id."""
     student: str | None = None
     """Whose answer it is, for people; None where that is not known or not to be shown."""
+    marked: bool = False
+    """Whether its score is decided by marks in the data: nobody is asked, and everybody may decide otherwise."""
+    marked_at: int = 0
+    """The number in the ledger of the last mark that the data hold of it."""
+    history: tuple[str, ...] = ()
+    """What was said of the score until now, a line each."""
 
 
 class GraderHead(Frozen):

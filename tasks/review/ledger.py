@@ -65,9 +65,10 @@ class Act:
     """A UUID that the client makes: the same act sent twice is stored once."""
     study: str
     """Name of the study."""
-    kind: Literal["vote", "undo", "submit", "adjudicate", "note"]
+    kind: Literal["vote", "undo", "submit", "adjudicate", "note", "mark"]
     """A vote on a subject; an earlier act of the same rater taken back; a response whose votes are final; what settles
-    a subject that others disagree on; words to the student, in the comment."""
+    a subject that others disagree on; words to the student, in the comment; a score that a rater gave in the data, with
+    their words to the student."""
     subject_kind: Literal["label", "score"]
     """Whether concepts of the response are voted on, or its score."""
     response_id: str
@@ -75,7 +76,8 @@ class Act:
     criterion_id: str | None
     """The concept; None for a score and for a submit."""
     value: str | None
-    """A level as digits, a score as a number, 'x' for what cannot be judged; None for undo and submit."""
+    """A level as digits, a score as a number, 'x' for what cannot be judged; None for undo and submit, and for a mark
+    that the data hold no more."""
     rater_id: str
     """Who; any text."""
     comment: str | None = None
@@ -85,7 +87,7 @@ class Act:
     undoes: str | None = None
     """The act taken back; None for all but undo."""
     digest: str = ""
-    """Of what was voted on, see tasks/review/subject.py; '' for undo and submit."""
+    """Of what was voted on, see tasks/review/subject.py; '' for undo, submit and mark."""
 
     def __post_init__(self) -> None:
         broken = next((rule for rule, holds in _rules(self) if not holds), None)
@@ -143,11 +145,20 @@ class Ledger(SqliteFile):
         return stored
 
     def acts(self, study: str, after: int = 0) -> list[Stored]:
-        """The acts of a study in their order; only those after a number that is known already."""
-        query = "SELECT * FROM acts WHERE study = ? AND number > ? ORDER BY number"
+        """What people did on the page or sent in, in its order; only what comes after a number that is known already.
+        Marks in the data are left to `marks`."""
+        return self._chosen("study = ? AND number > ? AND kind <> 'mark'", study, after)
+
+    def marks(self, study: str) -> list[Stored]:
+        """The marks in the data of a study as they were read, in their order: each when it was new or had changed."""
+        return self._chosen("study = ? AND kind = 'mark'", study)
+
+    def _chosen(self, condition: str, *values: str | int) -> list[Stored]:
         with self._named():
             with self._lock:
-                rows = self._connection.execute(query, (study, after)).fetchall()
+                rows = self._connection.execute(
+                    f"SELECT * FROM acts WHERE {condition} ORDER BY number", values
+                ).fetchall()
             return [_stored(row) for row in rows]
 
     def look(self) -> tuple[int, tuple[str, ...]]:
@@ -184,12 +195,16 @@ def _rules(act: Act) -> Iterator[tuple[str, bool]]:
     yield "holds text that is not Unicode", all(_is_unicode(text) for text in texts)
     yield "needs a UUID", _is_uuid(act.act_id)
     yield "names no study, response or rater", bool(act.study and act.response_id and act.rater_id.strip())
-    yield f"of kind {act.kind!r} is unknown", says or act.kind in ("undo", "submit", "note")
+    yield f"of kind {act.kind!r} is unknown", says or act.kind in ("undo", "submit", "note", "mark")
     yield f"on a {act.subject_kind!r} is unknown", act.subject_kind in ("label", "score")
     yield "that undoes another names it, and no other act does", (act.undoes is not None) == (act.kind == "undo")
     if act.kind == "note":
         yield "that is a note has its words in its comment", bool((act.comment or "").strip())
         yield "that is a note is about a score and its digest", act.subject_kind == "score" and bool(act.digest)
+    if act.kind == "mark":
+        yield "that is a mark is a score", act.subject_kind == "score" and act.criterion_id is None
+        yield "that is a mark has a number", act.value is None or bool(_SCORE.fullmatch(act.value))
+        return
     if not says:
         yield "that is no vote has no value", act.value is None
         return
@@ -276,7 +291,7 @@ def spoken(house: Path, study: str) -> Spoken:
 
 
 def acts_of(house: Path, study: str) -> list[Stored]:
-    """The acts on a study in their order; none where nobody has said anything."""
+    """What people did on a study, see `Ledger.acts`; nothing where nobody has said anything."""
     if not (house / LEDGER).exists():
         return []
     with Ledger(house / LEDGER) as ledger:

@@ -109,7 +109,9 @@ class Reviews:
         """What people have come to on a case, by the acts so far."""
         name = case.response_id
         if name not in self._states:
-            self._states[name] = _state(self._by_case.get(name, []), self.live(name), self.ballots(case))
+            self._states[name] = _state(
+                self._by_case.get(name, []), self.live(name), self.ballots(case), case.marked_at
+            )
         return self._states[name]
 
     def hand(self, case: QueuedCase, rater: str) -> Hand:
@@ -235,21 +237,22 @@ class Reviews:
             raise NotAllowed(422, "a comment must say how it was settled")
 
 
-def _state(acts: Sequence[Stored], live: Iterable[Stored], ballots: Sequence[Ballot]) -> State:
-    """acts: all on a case, in their order; live: those that were not taken back."""
+def _state(acts: Sequence[Stored], live: Iterable[Stored], ballots: Sequence[Ballot], marked_at: int) -> State:
+    """acts: all on a case, in their order; live: those that were not taken back; marked_at: as `standing` has it."""
     current = {ballot.criterion_id: ballot.digest for ballot in ballots}
     needed = [ballot.criterion_id for ballot in ballots if ballot.is_needed]
     digests: dict[Subject, str] = {}
     if acts:
         digests = {(acts[0].response_id, criterion): digest for criterion, digest in current.items()}
-    stand = standing(acts, digests)
+    stand = standing(acts, digests, {acts[0].response_id: marked_at} if acts else {})
     counted: dict[str, dict[str | None, Stored]] = defaultdict(dict)
     for vote in stand.votes:
         counted[vote.rater_id][vote.criterion_id] = vote
     apart = {conflict.subject[1] for conflict in conflicts(stand)}
     needed_apart = [criterion for criterion in needed if criterion in apart]
     return State(
-        hands=_hands(live, current, needed),
+        # What was submitted before the last mark decides nothing any more: it can be voted on and submitted again.
+        hands=_hands((act for act in live if act.kind != "submit" or act.number > marked_at), current, needed),
         counted=counted,
         settled={act.criterion_id: act for act in stand.adjudications},
         apart=tuple(needed_apart),

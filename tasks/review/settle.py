@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tasks.contracts.errors import ContractError
 from tasks.contracts.schema import conform, schema
-from tasks.contracts.tables.people import Labels, Settled
+from tasks.contracts.tables.people import Labels, ScoreSettled, Settled
 from tasks.review.cells import NO_LEVEL, CellLabels, Cells
 from tasks.review.ledger import CANNOT_BE_JUDGED, Stored
 from tasks.review.subject import Standing, Subject, subject_of
@@ -25,7 +25,7 @@ class SettledOutcome:
 
     value: float | None
     """The level or score; None where it is open or cannot be judged."""
-    settled_by: Settled
+    settled_by: Settled | ScoreSettled | None
 
 
 @dataclass(frozen=True)

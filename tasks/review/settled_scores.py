@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tasks.contracts.bundle import Bundle, Scale
@@ -15,15 +14,14 @@ from tasks.contracts.errors import ContractError
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.calibration import ROUTE_REASONS, Predictions
 from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.judging import Gradings
-from tasks.contracts.tables.people import ScoreSettled, Settled, SettledScores
+from tasks.contracts.tables.people import SettledScores
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.review.board import score_texts
 from tasks.review.ledger import Stored, acts_of
+from tasks.review.marks import ScoreInData, Step, keep_marks, marks_of, notes_of, people_of, scores_in_data
 from tasks.review.settle import SettledOutcome, outcomes, value_of
 from tasks.review.subject import Standing, Subject, digest, standing
 from tasks.review.tables import rubrics
-from tasks.stats.target import FAIR
 from tasks.store.warehouse import Run
 
 STAGE = "settle"
@@ -32,29 +30,34 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class SpokenScore:
-    """What is known of one answer's score. Rows are of the tables they are named for."""
+    """What is known of one answer's score."""
 
     response_id: str
     prediction: Mapping[str, Any]
-    """rater_id, score, route_reason."""
-    gradings: Sequence[Mapping[str, Any]]
-    """Scores in the data that people had settled on: rater_id, score."""
+    """Of the row of `predictions`: rater_id, score, route_reason."""
+    data: ScoreInData
     acts: Sequence[Stored]
-    """Votes on the score and adjudications of it that count, in their order."""
+    """Votes on the score and adjudications of it, in their order, those among it before which a mark goes."""
     outcome: SettledOutcome | None
-    """What those acts come to; None where there are none."""
+    """What those that count come to; None where there are none."""
     levels: Mapping[str, int]
-    note: str | None
+    note: Stored | None
 
 
-def keep_settled_scores(run: Run, study: str) -> int:
+def keep_settled_scores(run: Run, study: str, target: str | None = None, keep: bool = False) -> int:
     """Write the table anew from the ledger and the data of a graded run, where that changes it.
 
+    target: of people's scores in the data, the one that counts (`evaluation.target`); None where they are no decisions.
+    keep: whether the run is of the data as they are now, so that the ledger takes note of marks that have changed.
     Returns how many votes do not count any more, because the answer or its scale has changed since.
     """
     if not run.done("calibrate", "all"):
         return 0
-    acts = acts_of(run.warehouse.root, study)
+    people, words, root = people_of(run), notes_of(run), run.warehouse.root
+    if keep and target is not None:
+        keep_marks(run, study, people, words)
+    in_data = scores_in_data(people, words, marks_of(root, study) if target is not None else (), target)
+    acts = acts_of(root, study)
     texts, scales, bundles = _subjects(run, {act.response_id for act in acts})
     # What an act must have been about to count
     digests: dict[Subject, str] = {}
@@ -62,7 +65,7 @@ def keep_settled_scores(run: Run, study: str) -> int:
         digests[name, None] = digest(text, "", score_texts(scales[name]))
         for criterion in bundles[name].criteria:
             digests[name, criterion.id] = digest(text, criterion.text, criterion.levels)
-    counted = standing(acts, digests)
+    counted = standing(acts, digests, {name: said.marked_at for name, said in in_data.items()})
     # ContractError for a vote on a score that its scale does not have.
     for act in (*counted.votes, *counted.adjudications):
         score = value_of(act)
@@ -73,45 +76,37 @@ def keep_settled_scores(run: Run, study: str) -> int:
         if not -TOLERANCE <= steps <= scale.levels - 1 + TOLERANCE or abs(steps - round(steps)) > TOLERANCE:
             rule = f"says {act.value} of response {act.response_id}, which is no score of its scale"
             raise ContractError(f"the vote of {act.rater_id} {rule}")
-    rows = settled_scores(_spoken_scores(run, counted))
+    rows = settled_scores(_spoken_scores(run, counted, in_data))
     if rows or run.done(STAGE, "all"):
         _commit(run, rows)
     return len(counted.stale)
 
 
 def settled_scores(answers: Iterable[SpokenScore]) -> list[dict[str, Any]]:
-    """Rows of `settled_scores`. People's votes come before scores that the data hold."""
+    """Rows of `settled_scores`. Votes that count come before scores that the data hold."""
     return [_row(answer) for answer in answers]
 
 
 def _row(answer: SpokenScore) -> dict[str, Any]:
-    score, settled_by = _settled(answer)
-    # The steps to the last score: who gave it, as what, when and why.
+    data, note = answer.data, answer.note
+    settled = answer.outcome or SettledOutcome(data.score, data.settled_by)
     machine = answer.prediction
-    reason = ROUTE_REASONS.get(machine["route_reason"])
-    steps = [_step(machine["rater_id"], "machine", machine["score"], comment=reason)]
-    steps += [_step(grading["rater_id"], "data", grading["score"]) for grading in answer.gradings]
+    reason = None if data.marks else ROUTE_REASONS.get(machine["route_reason"])
+    first = Step(0, _step(machine["rater_id"], "machine", machine["score"], comment=reason))
+    steps = list(data.steps)
     for act in answer.acts:
         kind = "vote" if act.kind == "vote" else "adjudication"
-        steps.append(_step(act.rater_id, kind, value_of(act), act.stored_at.isoformat(), act.comment))
+        steps.append(Step(act.number, _step(act.rater_id, kind, value_of(act), act.stored_at.isoformat(), act.comment)))
+    from_page = note is not None and (data.note is None or note.number > data.noted_at)
     return {
         "response_id": answer.response_id,
-        "score": score,
-        "settled_by": settled_by,
+        "score": settled.value,
+        "settled_by": settled.settled_by,
         "levels": dict(answer.levels),
-        "note": answer.note,
-        "history": steps,
+        "note": note.comment if note is not None and from_page else data.note,
+        "history": [told.step for told in (first, *sorted(steps, key=lambda told: told.number))],
+        "marks": data.marks or None,
     }
-
-
-def _settled(answer: SpokenScore) -> tuple[float | None, ScoreSettled | Settled | None]:
-    """What people settled on, and how."""
-    if answer.outcome is not None:
-        return answer.outcome.value, answer.outcome.settled_by
-    in_data = {grading["score"] for grading in answer.gradings}
-    if not in_data:
-        return None, None
-    return (in_data.pop(), "in_data") if len(in_data) == 1 else (None, "data_differ")
 
 
 def _step(
@@ -120,19 +115,9 @@ def _step(
     return {"who": rater_id, "kind": kind, "score": score, "at": time, "comment": comment}
 
 
-def _spoken_scores(run: Run, counted: Standing) -> Iterable[SpokenScore]:
+def _spoken_scores(run: Run, counted: Standing, in_data: Mapping[str, ScoreInData]) -> Iterable[SpokenScore]:
     """The answers that people said something of, in the order of their ids."""
-    people = run.read(run.ref(Gradings, "ingest"), ["response_id", "rater_id", "rater_kind", "score"])
-    # Scores of rater kind 'adjudication': persons had settled on them before the data came here. The fair score is an
-    # estimate of ours, and nobody's decision.
-    adjudicated = pc.and_(pc.equal(people["rater_kind"], "adjudication"), pc.is_valid(people["score"]))
-    settled = people.filter(pc.and_(adjudicated, pc.not_equal(people["rater_id"], FAIR)))
-    resolved = settled.sort_by([("response_id", "ascending"), ("rater_id", "ascending")])
-    rows = resolved.to_pylist()
-    in_data: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        in_data.setdefault(row["response_id"], []).append(row)
-    notes = {note.response_id: note.comment for note in counted.notes}
+    notes = {note.response_id: note for note in counted.notes}
     acts = _score_acts(counted)
     results = outcomes(counted)
     levels = _levels(results)
@@ -144,7 +129,7 @@ def _spoken_scores(run: Run, counted: Standing) -> Iterable[SpokenScore]:
         yield SpokenScore(
             response_id=name,
             prediction=prediction,
-            gradings=in_data.get(name, []),
+            data=in_data.get(name, ScoreInData()),
             acts=acts.get(name, []),
             outcome=results.get((name, None)),
             levels=levels.get(name, {}),
@@ -164,7 +149,8 @@ def _levels(results: Mapping[Subject, SettledOutcome]) -> dict[str, dict[str, in
 def _score_acts(counted: Standing) -> dict[str, list[Stored]]:
     """Answer → the votes on its score and the adjudications of it, in their order."""
     acts: dict[str, list[Stored]] = {}
-    for act in sorted((*counted.votes, *counted.adjudications), key=lambda act: act.number):
+    every = (*counted.votes, *counted.adjudications, *counted.overtaken)
+    for act in sorted(every, key=lambda act: act.number):
         if act.criterion_id is None:
             acts.setdefault(act.response_id, []).append(act)
     return acts

@@ -30,6 +30,8 @@ class Standing:
     """Votes and adjudications that would count, had what they were about not changed since."""
     notes: tuple[Stored, ...] = ()
     """Words to students that were not taken back, on what is still there; of a response the last one counts."""
+    overtaken: tuple[Stored, ...] = ()
+    """Votes and adjudications on scores that would count, had no mark come after them."""
 
 
 def digest(response_text: str, criterion_text: str, levels: Sequence[str]) -> str:
@@ -44,8 +46,11 @@ def subject_of(act: Act) -> Subject:
     return act.response_id, act.criterion_id
 
 
-def standing(acts: Iterable[Stored], current: Mapping[Subject, str]) -> Standing:
-    """Which of a study's acts, given in their order, count. current: each subject's digest as it is now.
+def standing(
+    acts: Iterable[Stored], current: Mapping[Subject, str], marked_at: Mapping[str, int] | None = None
+) -> Standing:
+    """Which of a study's acts, given in their order, count. current: each subject's digest as it is now; marked_at: the
+    number in the ledger of the last mark that the data hold of a response, before which nothing on its score counts.
 
     A rater takes back acts of their own only, and an undo can be undone. A vote counts from the rater's next submit of
     its response on; what they vote after it waits for another submit, while the vote before goes on to count. Who takes
@@ -57,18 +62,24 @@ def standing(acts: Iterable[Stored], current: Mapping[Subject, str]) -> Standing
     latest: dict[tuple[str, Subject], Stored] = {}
     outdated: dict[tuple[str, Subject], Stored] = {}
     adjudications: list[Stored] = []
-    overtaken: list[Stored] = []
+    stale: list[Stored] = []
+    marked_at, earlier = marked_at or {}, list[Stored]()
     notes: list[Stored] = []
     for act in live:
         holds = current.get(subject_of(act)) == act.digest
         if act.kind == "note" and holds:
             notes.append(act)
-        if act.kind == "adjudicate":
-            (adjudications if holds else overtaken).append(act)
-        elif act.kind == "vote" and act.number <= final.get(_part(act), 0):
+        if act.kind not in ("vote", "adjudicate"):
+            continue
+        said_at = act.number if act.kind == "adjudicate" else final.get(_part(act), 0)
+        if holds and act.criterion_id is None and act.number <= said_at < marked_at.get(act.response_id, 0):
+            earlier.append(act)
+        elif act.kind == "adjudicate":
+            (adjudications if holds else stale).append(act)
+        elif act.number <= said_at:
             (latest if holds else outdated)[act.rater_id, subject_of(act)] = act
-    overtaken += [act for key, act in outdated.items() if key not in latest]
-    return Standing(_ordered(latest.values()), tuple(adjudications), _ordered(overtaken), tuple(notes))
+    stale += [act for key, act in outdated.items() if key not in latest]
+    return Standing(_ordered(latest.values()), tuple(adjudications), _ordered(stale), tuple(notes), tuple(earlier))
 
 
 def _final(live: Sequence[Stored], withdrawn: Mapping[_Part, int]) -> dict[_Part, int]:

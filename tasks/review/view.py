@@ -161,9 +161,10 @@ def _row(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool) -> 
         "response_id": case.response_id,
         "item_id": case.item_id,
         "student": case.student,
-        "why": case.why if shown else None,
+        "why": case.why if shown or case.history else None,
+        "marked": case.marked,
         "second": reviews.is_second(case, rater),
-        "asked": len(needed),
+        "asked": 0 if case.marked else len(needed),
         "voted": sum(criterion in hand.votes for criterion in needed),
         "submitted": hand.submission is not None,
         "conflicts": reviews.conflicts(case, rater, adjudicating),
@@ -189,9 +190,11 @@ def opened(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool = 
     board = reviews.board
     machine = _machine(board, case) if sight.machine else {}
     people = _people(reviews, case, rater) if sight.people else {"others": [], "apart": [], "settled": {}}
-    from_machine: dict[str, Any] = {"why": None, "predicted": None, "grader": None}
+    # Marks in the data are for all who may look at the answer.
+    why = case.why if sight.machine or case.history else None
+    from_machine: dict[str, Any] = {"predicted": None, "grader": None, "history": ()}
     if sight.machine:
-        from_machine = {"why": case.why, "predicted": _predicted(board, case), "grader": _grader(board, case)}
+        from_machine = {"predicted": _predicted(board, case), "grader": _grader(board, case), "history": case.history}
     # What everybody may see of a case beside the response itself
     material = {
         "subject_kind": case.subject_kind,
@@ -204,6 +207,8 @@ def opened(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool = 
     }
     return {
         **material,
+        "why": why,
+        "marked": case.marked,
         **from_machine,
         "sees_machine": sight.machine,
         "sees_people": sight.people,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tasks.contracts.bundle import Bundle
@@ -15,14 +17,16 @@ from tasks.contracts.tables.bottleneck import Models
 from tasks.contracts.tables.calibration import Predictions, ReleaseRules
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Judgments
-from tasks.contracts.tables.people import NextLabels, Queue
+from tasks.contracts.tables.people import NextLabels, Queue, SettledScores
 from tasks.contracts.tables.rubrics import Bundles
-from tasks.display.reasons import by_scope
+from tasks.display.reasons import by_scope, marked_by, score_step
 from tasks.review.board import Board, GraderHead, MachineLabel, QueuedCase, Quote
-from tasks.review.predicted import PredictedScore, predicted_score
+from tasks.review.marks import marks_of, people_of, scores_in_data
+from tasks.review.predicted import PredictedScore, predicted_score, score_text
 from tasks.review.queue import score_queue
 from tasks.review.subject import Subject
 from tasks.review.tables import rubrics
+from tasks.stats.target import MEAN
 from tasks.store.warehouse import Run
 
 _SHOWN = ((Items, "ingest"), (Responses, "ingest"), (Bundles, "lock"))
@@ -39,19 +43,58 @@ def waiting_labels(run: Run) -> list[dict[str, Any]]:
 
 def waiting_scores(run: Run, scored: Collection[str] = ()) -> list[dict[str, Any]]:
     """The scores of a graded run that people are asked for: those that `next` proposed, then those that were not
-    released, riskiest first; last, of the responses in `scored`, those that the run still grades."""
+    released, riskiest first; of the responses in `scored`, those that the run still grades; last, what people marked in
+    the data, of which nobody is asked but where their marks decide nothing."""
     predictions = run.read(run.ref(Predictions, "calibrate"))
     rules = by_scope(run.read(run.ref(ReleaseRules, "calibrate")).to_pylist())
     graded = set(predictions["response_id"].to_pylist())
     on_score = {"criteria": [], "subject_kind": "score"}
-    cases = [{**row, **on_score} for row in proposed(run)]
-    cases += score_queue(predictions, rules)
-    for name in sorted(graded.intersection(scored)):
+    marked = [{**row, **on_score} for row in marked_scores(run)]
+    decided = [row for row in marked if row["marked"]]
+    cases = [row for row in marked if not row["marked"]]
+    cases += [{**row, **on_score} for row in proposed(run)]
+    cases += score_queue(predictions.filter(pc.invert(pc.is_in(predictions["response_id"], _names(marked)))), rules)
+    known = {row["response_id"] for row in decided}
+    for name in sorted(graded.intersection(scored) - known):
         cases.append({"response_id": name, **on_score, "why": "Scored by people before"})
+    cases = [case for case in cases if case["response_id"] not in known] + decided
     first: dict[str, dict[str, Any]] = {}
     for case in cases:
         first.setdefault(case["response_id"], case)
     return list(first.values())
+
+
+def marked_scores(run: Run) -> list[dict[str, Any]]:
+    """What people marked in the data of a graded run, where their marks are decisions: response_id, why (whose marks,
+    in words), marked (whether somebody need not be asked), marked_at and history as `QueuedCase` has them."""
+    if not run.done("settle", "all"):
+        return []
+    settled = run.read(run.ref(SettledScores, "settle"), where=ds.field("marks").is_valid())
+    if not len(settled):
+        return []
+    in_data = scores_in_data(people_of(run), {}, marks_of(run.warehouse.root, run.run_id.rpartition("-")[0]), MEAN)
+    return [
+        {
+            "response_id": row["response_id"],
+            "why": _whose(row),
+            "marked": row["settled_by"] != "data_differ",
+            "marked_at": in_data[row["response_id"]].marked_at,
+            "history": [score_step(step) for step in row["history"]],
+        }
+        for row in settled.to_pylist(maps_as_pydicts="strict")
+    ]
+
+
+def _whose(row: Mapping[str, Any]) -> str:
+    """Whose marks an answer has and, where there are several, what counts."""
+    words = marked_by(row["marks"])
+    counts = "which counts is open" if row["score"] is None else f"{score_text(round(row['score'], 2))} counts"
+    more = f": {counts}" if len(row["marks"]) > 1 and row["settled_by"] in ("marked", "in_data", "data_differ") else ""
+    return f"{words[:1].upper()}{words[1:]}{more}"
+
+
+def _names(rows: list[dict[str, Any]]) -> pa.Array:
+    return pa.array([row["response_id"] for row in rows], pa.string())
 
 
 def proposed(run: Run) -> list[dict[str, Any]]:
@@ -127,6 +170,9 @@ def _case(
         doubtful=tuple(queued["criteria"]),
         item_id=answer["item_id"],
         student=student,
+        marked=queued.get("marked", False),
+        marked_at=queued.get("marked_at", 0),
+        history=tuple(queued.get("history", ())),
     )
 
 

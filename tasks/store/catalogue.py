@@ -60,13 +60,13 @@ def _views(run: Run) -> duckdb.DuckDBPyConnection:
         else:
             connection.register(f"empty_{row.table}", schema(row).empty_table())
             connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM empty_{row.table}")
-    _joined(connection, run.run_id)
+    joined_views(connection, run.run_id)
     return connection
 
 
-def _joined(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
-    """The views of sql/views for one run. They join tables by run and response, so that they hold over many runs, too:
-    schema `every` has the tables that they name with the run's id."""
+def joined_views(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
+    """Makes the views of sql/views for one run, whose tables are views of the connection. They join tables by run and
+    response, so that they hold over many runs, too: schema `every` has the tables that they name with the run's id."""
     connection.execute("CREATE SCHEMA every")
     connection.execute("USE every")
     words = set(re.findall(r"\w+", " ".join(joins().values())))

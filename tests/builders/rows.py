@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import duckdb
+import pyarrow as pa
+
 from tasks.contracts.bundle import Bundle
+from tasks.contracts.schema import Row
+from tasks.store.catalogue import joined_views
 
 Record = dict[str, Any]
 
@@ -56,3 +62,13 @@ def metric(metric: str = "qwk", value: float | None = 0.5, **changes: Any) -> Re
     """A figure of rater m against the target, over all responses."""
     row = {"metric": metric, "rater_a": "target", "rater_b": "m", "stage": "raw", "slice": "all", "value_of": "all"}
     return row | {"value": value, "n": 1, "unscored": 0, "resampled": "author", "undefined_draws": 0} | changes
+
+
+def connected(tables: Mapping[type[Row], pa.Table]) -> duckdb.DuckDBPyConnection:
+    """A database with these tables and the views that join them, as `catalogue` makes one of a run."""
+    connection = duckdb.connect()
+    for row, table in tables.items():
+        connection.register(f"rows_of_{row.table}", table)
+        connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM rows_of_{row.table}")
+    joined_views(connection, "run")
+    return connection

@@ -61,6 +61,8 @@ class ScoreColumns(Frozen):
     """Whether the score is a mean of several persons', and so may lie between the steps of the scale."""
     traits: dict[str, str] = {}
     """Trait → column."""
+    notes: str | None = None
+    """Column of what the rater says to the student, who reads it beside the score."""
     words: Words[FiniteFloat | None] = {}
     """What these columns may say in place of a number, and the number that it stands for: {correct: 2, incorrect: 0},
     {A: 5, B: 4}; null for none, as in {absent: null}. Case and blanks around a word do not count."""
@@ -315,6 +317,10 @@ class Study(Frozen):
     edit: Edit | None = None
     calibration: Calibration = Calibration()
     release: Release = Release()
+    marks: Literal["grade", "calibrate"] = "grade"
+    """What scores that people gave in the data are. grade: decisions, which stand as the answers' scores and are not
+    asked for again; where several people marked an answer, its score is what `evaluation.target` says. calibrate: they
+    fit and test the machine's scores, and each answer goes by its machine score or to a person, as if unmarked."""
     evaluation: Evaluation = Evaluation()
     run: Placement = Field(default=Placement(), exclude=True)
     """Where it is worked. It is left out wherever the study is written down, and so of the run's identity."""

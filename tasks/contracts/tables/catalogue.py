@@ -12,7 +12,16 @@ from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Sep
 from tasks.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments, ShardInputs
-from tasks.contracts.tables.people import Agreements, Constructions, Labels, NextLabels, Queue, SettledScores, Votes
+from tasks.contracts.tables.people import (
+    Agreements,
+    Constructions,
+    Labels,
+    NextLabels,
+    Notes,
+    Queue,
+    SettledScores,
+    Votes,
+)
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
 from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
@@ -52,6 +61,7 @@ TABLES: tuple[type[Row], ...] = (
     NextLabels,
     Labels,
     SettledScores,
+    Notes,
     Agreements,
     Constructions,
     Models,

@@ -34,11 +34,12 @@ SETTLED: Mapping[str, str] = {
 }
 """What settled a label."""
 ScoreSettled = Literal[
-    "one_vote", "agreed_votes", "majority", "discussion", "open", "cannot_be_judged", "in_data", "data_differ"
+    "one_vote", "agreed_votes", "majority", "discussion", "open", "cannot_be_judged", "in_data", "marked", "data_differ"
 ]
 SCORE_SETTLED: Mapping[str, str] = {
     **{name: words for name, words in SETTLED.items() if name != "annotators"},
     "in_data": "a score in the data that people had settled on",
+    "marked": "marked by a person",
     "data_differ": "nothing yet: the data hold several such scores, which differ",
 }
 """What settled a score."""
@@ -55,10 +56,11 @@ SPOKEN_AS: Mapping[str, str] = {
     "vote": "a vote",
     "adjudication": "it settles what others disagreed on, with the discussion in the comment",
 }
-ScoredAs = Literal["machine", "data", "vote", "adjudication"]
+ScoredAs = Literal["machine", "data", "mark", "vote", "adjudication"]
 SCORED_AS: Mapping[str, str] = {
     "machine": "the machine's calibrated score",
     "data": "a score in the data that people had settled on",
+    "mark": "a mark in the data, at the time when it was first read",
     "vote": "a person's vote",
     "adjudication": "it settles what others disagreed on, with the discussion in the comment",
 }
@@ -217,7 +219,25 @@ class SettledScores(Row):
     note: str | None
     """What a teacher says to the student."""
     history: list[ScoreStep]
-    """The machine, scores in the data, votes and adjudications, each in their order."""
+    """The machine first, then scores in the data, votes and adjudications in their order; those, too, in whose place
+    a later one stands."""
+    marks: dict[str, float] | None
+    """Rater → the score that they gave in the data, where that is a decision; null where there is none, and where the
+    study's marks only calibrate."""
+
+
+class Notes(Row):
+    """What a person says to a student in the data."""
+
+    table: ClassVar[str] = "notes"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The answer that it is about."""
+    rater_id: str
+    """Who says it."""
+    note: str
+    """The words."""
 
 
 class Agreements(Row):

@@ -25,7 +25,9 @@ _ABOUT: Mapping[str, str] = {
     "responses": "Which column says what of an answer. author_name is for gradebook and feedback, no judge sees it:\n"
     "take it out to leave names behind.",
     "groups": "Groups that the report compares: is the grading as good for each?",
-    "scores": "Marks that people gave; rater is whoever gave them. They teach the scale, and show how far to trust it.",
+    "scores": "Marks that people gave; rater is whoever gave them. They stand as these answers' scores, teach the\n"
+    "scale and show how far to trust it. `notes: COLUMN` beside `score` names the rater's words to the student.\n"
+    "`marks: calibrate` at the end of this file would let marks teach alone, and score every answer anew.",
 }
 _ROW_IDS = "Nothing in the file tells answers apart but their row: keep its order, or name a column with students here."
 _NO_SCORES = (

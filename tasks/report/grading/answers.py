@@ -12,7 +12,7 @@ from typing import Any
 
 from tasks.contracts.tables.people import SCORE_SETTLED
 from tasks.display import say
-from tasks.display.reasons import Rules, by_scope, why_waits
+from tasks.display.reasons import Rules, by_scope, marked_by, why_waits
 from tasks.report.grading.destination import far_from_judge
 
 Row = Mapping[str, Any]
@@ -20,7 +20,7 @@ MOST_ANSWERS = 500
 """Rows of the page: a browser stays quick, and the file small."""
 FIRST_ANSWERS = f"""
 SELECT f.response_id, f.item_id, r.author_id, f.final_score, f.decided_by, f.settled_by, f.low, f.high, f.risk,
-    f.route_reason, f.unscored_reason, f.judge_score, i.question, count(*) OVER () AS answers
+    f.route_reason, f.unscored_reason, f.judge_score, f.marks, i.question, count(*) OVER () AS answers
 FROM final_scores AS f
 JOIN responses AS r USING (response_id)
 LEFT JOIN (SELECT item_id, any_value(question) AS question FROM items GROUP BY item_id) AS i ON i.item_id = f.item_id
@@ -119,7 +119,7 @@ def _answer(row: Row, state: str, places: tuple[int, ...], links: Mapping[str, s
         student=say.name(row["author_id"]) if row["author_id"] is not None else "",
         answer=say.name(row["response_id"]),
         link=links.get(row["response_id"], ""),
-        score="" if row["final_score"] is None else say.level(round(row["final_score"], 9)),
+        score="" if row["final_score"] is None else say.level(round(row["final_score"], 3)),
         interval=_interval(row),
         state=state,
         places=places,
@@ -138,6 +138,6 @@ def _state(row: Row, rules: Rules, tolerance: float) -> str:
         far = far_from_judge(row["judge_score"], row["final_score"], tolerance)
         return ", ".join(filter(None, ("released", far)))
     if row["settled_by"] is not None:
-        by = SCORE_SETTLED[row["settled_by"]]
+        by = marked_by(dict(row["marks"])) if row["settled_by"] == "marked" else SCORE_SETTLED[row["settled_by"]]
         return f"waits for a person: {by}" if row["decided_by"] == "waits" else by
     return f"waits for a person: {why_waits(row, rules)}"

@@ -14,12 +14,14 @@ QUERIES = {
                 bool_or(rater_id = $target OR (rater_kind = 'human' AND $target = 'mean')) AS labelled
             FROM gradings WHERE rater_kind IN ('human', 'adjudication') AND score IS NOT NULL GROUP BY response_id)
         SELECT split, coalesce(labelled, false) AS labelled, least(coalesce(persons, 0), 2) AS persons,
-            route, route_reason, p.unscored_reason, p.score IS NOT NULL AS scored,
+            p.route, p.route_reason, p.unscored_reason, p.score IS NOT NULL AS scored,
+            coalesce(decided_by IN ('person', 'cannot_be_judged'), false) AS by_people,
             count(*) AS n, count(*) FILTER (clipped) AS clipped
         FROM (SELECT response_id, split FROM responses)
         LEFT JOIN people USING (response_id)
         LEFT JOIN (SELECT response_id, route, route_reason, unscored_reason, score, clipped FROM predictions) p
             USING (response_id)
+        LEFT JOIN (SELECT response_id, decided_by FROM final_scores) USING (response_id)
         GROUP BY ALL ORDER BY ALL""",
     "set": """
         SELECT count(*) AS responses, count(DISTINCT item_id) AS items, count(author_id) AS with_author,
@@ -75,8 +77,8 @@ QUERIES = {
     "possible": """
         SELECT scope, possible_target, count(*) AS n
         FROM release_rules AS rule
-        JOIN predictions AS p ON rule.scope IN ('all', p.item_id) AND p.risk <= rule.possible_threshold
-        WHERE p.route_reason IN ('no_promise', 'risk')
+        JOIN final_scores AS p ON rule.scope IN ('all', p.item_id) AND p.risk <= rule.possible_threshold
+        WHERE p.route_reason IN ('no_promise', 'risk') AND p.decided_by = 'waits'
         GROUP BY ALL ORDER BY possible_target, n DESC, scope""",
     "input_warnings": "SELECT kind, responses, examples FROM input_warnings ORDER BY kind",
     "quarantine": "SELECT table_name, rule, count(*) AS n FROM quarantine GROUP BY ALL ORDER BY ALL",

@@ -12,14 +12,19 @@ from tasks.display.reasons import Rules, why_waits
 Row = Mapping[str, Any]
 
 
-def destination(row: Row, rules: Rules, tolerance: float) -> str:
-    """Where a calibrated score goes, and a warning where it lies far from the judge's own.
+def destination(row: Row, rules: Rules, tolerance: float, marked: bool = False) -> str:
+    """Where a calibrated score goes, and a warning where it lies far from the judge's own. marked: whether people's
+    marks decide the answer: where its score would go is no reason to ask anybody.
 
     row: of the score frame: item_id, route, route_reason, risk, raw, calibrated, NaN or None for what is missing;
     rules: of release, by scope; tolerance: the most, in points, that a score may differ without being called wrong.
     """
     values = {name: None if _is_missing(row.get(name)) else row.get(name) for name in _COLUMNS}
-    goes = "would be released" if values["route"] == "release" else f"goes to people: {why_waits(values, rules)}"
+    if marked:
+        alone = "be released" if values["route"] == "release" else "go to people"
+        goes = f"marked by people; the machine's score alone would {alone}"
+    else:
+        goes = "would be released" if values["route"] == "release" else f"goes to people: {why_waits(values, rules)}"
     return "; ".join(filter(None, (goes, far_from_judge(values["raw"], values["calibrated"], tolerance))))
 
 

@@ -42,7 +42,8 @@ def ending(
     people can review it where its tables are (votes need a folder).
     """
     missed = sum(gate["outcome"] == "fail" for gate in gates)
-    state = f"{say.count(outcome.released)} of {say.count(outcome.responses)} released"
+    state = f"{say.count(outcome.marked)} marked by people, " if outcome.marked else ""
+    state += f"{say.count(outcome.released)} of {say.count(outcome.responses)} released"
     state += f", {say.plural(missed, 'gate')} missed" if missed else ""
     released = " ".join(filter(None, (title, "" if outcome.released else outcome.released_why)))
     return Ending(

@@ -36,12 +36,15 @@ def _funnel(responses: Sequence[Row]) -> tuple[FunnelStep, ...]:
     every = total(responses)
     unscored = [row for row in responses if not row["scored"]]
     scored = [row for row in responses if row["scored"]]
-    released = [row for row in scored if row["route"] == "release"]
-    review = [row for row in scored if row["route"] != "release"]
+    marked = total(scored, lambda row: row["by_people"])
+    undecided = [row for row in scored if not row["by_people"]]
+    released = [row for row in undecided if row["route"] == "release"]
+    review = [row for row in undecided if row["route"] != "release"]
+    by_people = (f"{say.count(marked)} marked by people",) if marked else ()
     return (
         _step("read", every, every, ()),
         _step("scored", total(scored), every, _losses(unscored, "unscored_reason", UNSCORED_REASONS)),
-        _step("released", total(released), every, _losses(review, "route_reason", ROUTE_REASONS)),
+        _step("released", total(released), every, by_people + _losses(review, "route_reason", ROUTE_REASONS)),
     )
 
 

@@ -87,7 +87,8 @@ class ReportHead:
 
 @dataclass(frozen=True)
 class OutcomeSection:
-    """Where the scores of all responses go."""
+    """Where the scores of all responses go. marked: those that people decided; the others are released, go to people,
+    or have no score."""
 
     title: str
     responses: int
@@ -97,6 +98,7 @@ class OutcomeSection:
     released_why: str
     review_reasons: tuple[NamedCount, ...]
     unscored_reasons: tuple[NamedCount, ...]
+    marked: int = 0
 
 
 @dataclass(frozen=True)

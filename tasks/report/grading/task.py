@@ -114,7 +114,8 @@ def _written(run: Run, shown: View) -> Path:
 def viewed(run: Run) -> View:
     """What the report shows of a finished run; StoreError if it did not finish."""
     manifest = read_manifest(run)
-    study = Study.model_validate(manifest["identity"]["study"])
+    # A manifest of an earlier version says nothing of marks: they decided nothing then.
+    study = Study.model_validate({"marks": "calibrate"} | manifest["identity"]["study"])
     stages = ((Items, "ingest"), (Responses, "ingest"), (Gradings, "ingest"), (Gradings, "judge"))
     refs = (*(run.ref(row, stage) for row, stage in stages), run.ref(Predictions, "calibrate"))
     tables_of_scores = read_scores(run, *refs, predicted=_SHOWN, signals=False)

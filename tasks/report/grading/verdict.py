@@ -34,11 +34,13 @@ ORDER = ("fail", "undecided", "unknown", "pass")
 
 def outcome(responses: Sequence[Row], released_why: str) -> OutcomeSection:
     """Where all responses go. released_why: the promise about what is released, or why nothing is."""
-    unscored = [row for row in responses if not row["scored"]]
-    review = [row for row in responses if row["scored"] and row["route"] != "release"]
-    released = total(responses, lambda row: row["scored"] and row["route"] == "release")
+    undecided = [row for row in responses if not row["by_people"]]
+    unscored = [row for row in undecided if not row["scored"]]
+    review = [row for row in undecided if row["scored"] and row["route"] != "release"]
+    released = total(undecided, lambda row: row["scored"] and row["route"] == "release")
+    marked = total(responses, lambda row: row["by_people"])
     return OutcomeSection(
-        title=_outcome_title(released, total(review), total(unscored)),
+        title=_outcome_title(marked, released, total(review), total(unscored)),
         responses=total(responses),
         released=released,
         review=total(review),
@@ -46,11 +48,12 @@ def outcome(responses: Sequence[Row], released_why: str) -> OutcomeSection:
         released_why=released_why,
         review_reasons=reasons(review, "route_reason", ROUTE_REASONS),
         unscored_reasons=reasons(unscored, "unscored_reason", UNSCORED_REASONS),
+        marked=marked,
     )
 
 
-def _outcome_title(released: int, review: int, unscored: int) -> str:
-    clauses = []
+def _outcome_title(marked: int, released: int, review: int, unscored: int) -> str:
+    clauses = [f"{say.count(marked)} {'is' if marked == 1 else 'are'} marked by people"] if marked else []
     if released:
         clauses.append(f"{say.plural(released, 'score')} may be released")
     if review:
@@ -60,15 +63,36 @@ def _outcome_title(released: int, review: int, unscored: int) -> str:
     if not clauses:
         return "There are no responses"
     title = clauses[0] if len(clauses) == 1 else f"{', '.join(clauses[:-1])} and {clauses[-1]}"
+    if marked:
+        return title
     return f"No score is released: {title}" if review and not released else title
+
+
+def three_kinds(totals: OutcomeSection) -> str:
+    """How many answers people marked, how many scores may go out, and how many answers wait; '' where nobody marked
+    one."""
+    if not totals.marked:
+        return ""
+    waiting = totals.review + totals.unscored
+    if totals.marked == totals.responses:
+        return f"{say.plural(totals.responses, 'answer is', 'answers are')} marked by people, and none waits."
+    return (
+        f"Of {say.plural(totals.responses, 'answer')}, {say.count(totals.marked)} "
+        f"{'is' if totals.marked == 1 else 'are'} marked by people, "
+        f"{say.count(totals.released) if totals.released else 'none'} of the others may go out, and "
+        f"{say.count(waiting) if waiting else 'none'} {'waits' if waiting <= 1 else 'wait'} for a person."
+    )
 
 
 def headline(totals: OutcomeSection, wrong: Estimate, more_than: str, target: float | None, labelled: int) -> str:
     """The verdict in one sentence. wrong: share of released held-out scores beyond the tolerance; target: the share
     promised."""
-    scored = totals.responses - totals.unscored
+    others = totals.responses - totals.marked
+    scored = others - totals.unscored
     if not totals.responses:
         return "There was nothing to score."
+    if totals.marked and not totals.released:
+        return ""
     if not scored:
         return f"None of the {say.plural(totals.responses, 'response')} has a score."
     if not labelled:
@@ -78,7 +102,7 @@ def headline(totals: OutcomeSection, wrong: Estimate, more_than: str, target: fl
         )
     if not totals.released:
         return f"None of the {say.plural(scored, 'score')} may be released without a person looking first."
-    start = f"{say.count(totals.released)} of {say.plural(totals.responses, 'score')} may be released"
+    start = f"{say.count(totals.released)} of {say.plural(others, 'score')} may be released"
     if wrong.value is None:
         return f"{start}, but how often such scores are wrong is not known: {wrong.note}."
     shown = f"{start}: on held\u2011out responses {say.share(wrong.value)} of such scores {more_than}"

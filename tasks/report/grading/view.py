@@ -153,7 +153,7 @@ def view(
     release, target = study["release"], study["evaluation"]["target"]
     scales = _scales(tables)
     tolerances = {item: release["tolerance"] * bounds[2] for item, bounds in scales.items()}
-    shown_cases = _ShownCases(tables, tolerances)
+    shown_cases = _ShownCases(tables, tolerances, study["marks"] == "grade")
     raters = shown_cases.raters
     counts = {name: table.to_pylist() for name, table in tables.counts.items()}
     gates, rules = tables.verdicts.to_pylist(), tables.release_rules.to_pylist()
@@ -171,7 +171,8 @@ def view(
         title = " ".join(filter(None, (title, *more)))
     nothing = verdict.nothing_scored(counts["nothing"])
     inside = verdict.inside(figures, rules, outcome.released)
-    title = " ".join(filter(None, (nothing, verdict.alike(counts["alike"]), inside, title)))
+    kinds = verdict.three_kinds(outcome)
+    title = " ".join(filter(None, (kinds, nothing, verdict.alike(counts["alike"]), inside, title)))
     warned, failed, broken = (count.count for count in checks.counts[1:4])
     looks = verdict.looks(gates, outcome, warned, failed + broken, _worst_item(second_rater), figures)
     score_panels = panels(scores, scales)
@@ -219,7 +220,7 @@ def _scales(tables: Tables) -> dict[str, ScaleBounds]:
 def _outcome(counts: Counts, rules: Sequence[Row], wrong: str, needs: Sequence[PromiseNeeds]) -> OutcomeSection:
     """Where all scores go, with the promise about those released, or why there are none."""
     responses = counts["responses"]
-    if rules and total(responses, lambda row: row["scored"] and row["route"] == "release"):
+    if rules and total(responses, lambda row: row["scored"] and row["route"] == "release" and not row["by_people"]):
         return verdict.outcome(responses, promise(rules, wrong))
     return verdict.outcome(responses, nothing_released(rules, counts["possible"], total(responses), needs))
 
@@ -253,12 +254,13 @@ def _cost(counts: Counts, outcome: OutcomeSection) -> Facts:
 
 
 class _ShownCases:
-    """The responses that the page shows whole. tolerances: item → the most, in points, that a score may differ."""
+    """The responses that the page shows whole. tolerances: item → the most, in points, that a score may differ; marks:
+    whether people's marks are decisions."""
 
-    def __init__(self, tables: Tables, tolerances: Mapping[str, float]) -> None:
+    def __init__(self, tables: Tables, tolerances: Mapping[str, float], marks: bool) -> None:
         columns = [str(name) for name in tables.scores.columns]
         self.raters = [column.removeprefix("human:") for column in columns if column.startswith("human:")]
-        self._tables, self._tolerances = tables, tolerances
+        self._tables, self._tolerances, self._marks = tables, tolerances, marks
         self._items = {row["item_id"]: row for row in tables.items.to_pylist()}
         self._rules = by_scope(tables.release_rules.to_pylist())
         self._judgments = defaultdict(list)
@@ -273,6 +275,7 @@ class _ShownCases:
 
     def _case(self, row: Row) -> ShownCase:
         response, item = row["response_id"], self._items[row["item_id"]]
+        marked = self._marks and any(pd.notna(row[f"human:{rater}"]) for rater in self.raters)
         return case(
             row=row,
             raters=self.raters,
@@ -280,7 +283,7 @@ class _ShownCases:
             bundle=self._tables.bundles[item["rubric_id"]],
             judgments=self._judgments[response],
             text=self._tables.texts[response],
-            route=destination(row, self._rules, self._tolerances[row["item_id"]]),
+            route=destination(row, self._rules, self._tolerances[row["item_id"]], marked),
         )
 
 

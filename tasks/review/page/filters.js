@@ -1,6 +1,7 @@
 // Which cases the list shows, and in which order.
 
 import { $, el, fill } from "./dom.js";
+import { isDone } from "./state.js";
 
 const ALL = "";
 const STATES = { [ALL]: "all", open: "open", done: "looked at" };
@@ -20,7 +21,7 @@ export function order(cases, current) {
   const wanted = chosen.text.trim().toLocaleLowerCase();
   const isNamed = row => !wanted || [student(row), row.response_id].some(name => name.toLocaleLowerCase().includes(wanted));
   const isAsked = row => chosen.question === ALL || row.item_id === chosen.question;
-  const isInState = row => chosen.state === ALL || (chosen.state === "done") === row.submitted;
+  const isInState = row => chosen.state === ALL || (chosen.state === "done") === isDone(row);
   const fits = number => isNamed(cases[number]) && isAsked(cases[number]) && (isInState(cases[number]) || number === current);
   const numbers = cases.map((_, number) => number).filter(fits), compare = BY[chosen.order];
   return compare ? numbers.sort((a, b) => compare(cases[a], cases[b])) : numbers;

@@ -16,6 +16,8 @@ export function drawResponse(toCriterion) {
     folded("Rubric, as its author wrote it", view.rubric),
     folded("Context", view.context),
     el("p", { class: "why" }, el("b", {}, `${view.why ?? "Second rating, blind"}. `), part()),
+    view.history.length > 0 && el("details", { class: "more" }, el("summary", {}, "What was said of the score until now"),
+      el("ol", {}, view.history.map(line => el("li", { dir: "auto" }, line)))),
     el("p", { class: evidence ? "answer" : "answer plainly", id: "response", tabindex: -1, dir: "auto", "aria-label": "The response" },
       view.pieces.map(one => piece(one, toCriterion)),
       !view.pieces.length && el("span", { class: "mute" }, "The response is empty.")),
@@ -31,6 +33,7 @@ function folded(title, text) {
 function part() {                                  // the reviewer's part in this case
   if (page.view.third) return "You settle what the others disagree on.";
   if (mine().submitted) return "Submitted.";
+  if (page.view.marked) return "The mark stands; a score that you submit takes its place.";
   return page.view.second ? "The machine’s work and earlier votes stay hidden until you submit."
     : "You rate first, beside the machine’s work; whoever comes second does not see it.";
 }

@@ -8,7 +8,7 @@ import { drawRubric, touchRubric } from "./rubric.js";
 import { drawFilters, order } from "./filters.js";
 import { answered, follow, onOffer } from "./score.js";
 import {
-  CANNOT, called, canSettle, choices, drafts, idOf, isApart, isClosed, isScored, isSilent, isUnstored, lastAct, mine, nameOf,
+  CANNOT, called, canSettle, choices, drafts, idOf, isApart, isClosed, isDone, isScored, isSilent, isUnstored, lastAct, mine, nameOf,
   noteDraft, opened, page, placeOf, remember, wasShown, worded,
 } from "./state.js";
 
@@ -109,12 +109,13 @@ function drawFrame() {
   $("conflicts").textContent = list.adjudicating || waiting.length ? `To adjudicate ${waiting.length}` : "To adjudicate";
   $("waiting").setAttribute("aria-pressed", String(!adjudicating));
   $("conflicts").setAttribute("aria-pressed", String(adjudicating));
+  const isScores = list.cases.some(row => row.subject_kind === "score");
   const sum = field => list.cases.reduce((total, row) => total + Number(row[field]), 0);
-  $("bar").value = sum("voted") / (sum("asked") || 1);
+  const done = list.cases.filter(isDone).length;
+  $("bar").value = isScores ? done / list.cases.length : sum("voted") / (sum("asked") || 1);
   const votes = `${sum("submitted")} of ${list.cases.length} cases, ${sum("voted")} of ${sum("asked")} votes`;
   const some = page.order.length < list.cases.length && !adjudicating ? `, ${page.order.length} in the list` : "";
-  const isScores = list.cases.some(row => row.subject_kind === "score");
-  $("done").textContent = isScores ? `${sum("submitted")} of ${list.cases.length} looked at${some}` : votes;
+  $("done").textContent = isScores ? `${done} of ${list.cases.length} looked at${some}` : votes;
   $("stored").className = outbox.acts.length || page.refusal ? "lost" : "mute";
   $("stored").textContent = page.refusal || storing();
 }
@@ -122,7 +123,7 @@ function drawFrame() {
 function shownRow(number, lost, several) {         // several: whether there are several questions
   const row = page.list.cases[number], { adjudicating } = page, isScore = row.subject_kind === "score";
   const voted = isScore ? (row.voted ? "not submitted" : "open") : `${row.voted} of ${row.asked}`;
-  const state = adjudicating ? `${row.conflicts} of ${row.asked}` : row.submitted ? "done" : voted;
+  const state = adjudicating ? `${row.conflicts} of ${row.asked}` : row.submitted ? "done" : row.marked && !row.voted ? "marked" : voted;
   const why = adjudicating ? "Reviewers disagree" : row.why ?? (row.second ? "Second rating, blind" : "Not opened yet");
   const about = isScore && several ? `${row.item_id}: ` : "";
   return { number, id: row.student ?? row.response_id, lost, state: lost ? "not stored" : state, why: about + why };
@@ -307,7 +308,7 @@ async function undo() {
 
 // ---- from case to case
 function onward() {                                // to the next one with something to do
-  const { list, at, adjudicating } = page, todo = row => adjudicating ? row.conflicts : !row.submitted;
+  const { list, at, adjudicating } = page, todo = row => adjudicating ? row.conflicts : !isDone(row);
   const place = page.order.indexOf(at), later = [...page.order.slice(place + 1), ...page.order.slice(0, Math.max(0, place))];
   const next = later.find(number => number !== at && todo(list.cases[number]));
   if (next !== undefined) return open(next, adjudicating);
@@ -327,7 +328,7 @@ async function toggleList() {                      // the server tells who is to
   page.adjudicating = !page.adjudicating;
   await refresh();
   drawFrame();
-  const cases = page.list.cases, first = cases.findIndex(row => page.adjudicating ? row.conflicts : !row.submitted);
+  const cases = page.list.cases, first = cases.findIndex(row => page.adjudicating ? row.conflicts : !isDone(row));
   if (first >= 0) open(first, page.adjudicating);
   else say(page.adjudicating ? "Nothing waits for an adjudicator." : "You have submitted every case.");
 }
@@ -401,7 +402,7 @@ async function begin() {
   if (!page.list.cases.length) return fill($("main"), el("p", { class: "mute" }, "No case waits."));
   const [kind, id, crit] = location.hash.slice(1).split("/");
   const place = page.list.cases.findIndex(row => row.subject_kind === kind && row.response_id === decoded(id));
-  if (place < 0) return open(Math.max(0, page.list.cases.findIndex(row => !row.submitted)));
+  if (place < 0) return open(Math.max(0, page.list.cases.findIndex(row => !isDone(row))));
   await go(place, false, Number(crit) || 0);
   if (page.view) focusOn(page.crit);
 }

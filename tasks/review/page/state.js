@@ -18,6 +18,7 @@ export const called = one => one.criterion_id ?? "Score";
 export const isUnstored = act => page.outbox.acts.some(one => one.act_id === act.act_id);
 export const isSilent = vote => vote?.value === CANNOT && !(vote.comment ?? "").trim();
 
+export const isDone = row => row.submitted || row.marked;  // nobody is asked of what people marked in the data
 export const isScored = () => page.view.subject_kind === "score";
 export const noteDraft = () => `${nameOf(page.view)}|\n`;  // its place among the drafts: no criterion is called so
 

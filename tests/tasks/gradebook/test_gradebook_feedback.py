@@ -13,6 +13,7 @@ from builders.graded import answer, graded_run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from flows.gradebook import points
 from tasks.contracts.bundle import Count
 from tasks.contracts.errors import InputError
 from tasks.contracts.tables.people import SettledScores
@@ -75,13 +76,41 @@ def test_an_answer_that_waits_shows_no_score_and_nothing_that_tells_it(tmp_path:
     assert "3" not in words(page).replace("2026", "")
 
 
-def test_a_score_that_a_person_changed_is_not_explained_by_the_machine(tmp_path: Path) -> None:
-    run = graded_run(tmp_path, [answer("a1")])
-    settle(run, "a1", 4.0, note="Well argued.")
+LEVELS = {"P1": (1, "Water leaves"), "P2": (0, "")}
+HELD, LACKS, PARTED = "What counted Water leaves the cells", "What was missing Names osmosis", "make 2"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [(4.0, (HELD, PARTED)), (3.0, (HELD, PARTED)), (2.0, (HELD, LACKS)), (1.0, (HELD, LACKS, PARTED))],
+)
+@pytest.mark.parametrize("marks", [None, {"anna": 2.0}, {"anna": 2.0, "ben": 3.0}])
+def test_a_score_that_a_person_gave_keeps_the_criteria_and_says_where_it_parts_from_them(
+    tmp_path: Path, given: float, shown: tuple[str, ...], marks: dict[str, float] | None
+) -> None:
+    run = graded_run(tmp_path, [answer("a1", levels=LEVELS)])
+    settle(run, "a1", given, "marked" if marks else "one_vote", note="Well argued.", marks=marks)
     text = words(only_page(read_gradebook(run)))
-    assert "4 of 4 points" in text
-    assert "What counted" not in text
+    assert f"{given:g} of 4 points" in text
     assert "From your teacher Well argued." in text
+    assert {words for words in (HELD, LACKS, PARTED) if words in text} == set(shown)
+
+
+def test_a_score_that_nobody_explained_stands_alone(tmp_path: Path) -> None:
+    run = graded_run(tmp_path, [answer("a1", levels={}), answer("a2", "q2", levels={"P1": (None, "")})])
+    row = {"score": 3.0, "settled_by": "marked", "levels": {}, "history": [], "marks": {"anna": 3.0}}
+    run.commit("settle", "all", {SettledScores: [row | {"response_id": name} for name in ("a1", "a2")]})
+    text = words(only_page(read_gradebook(run)))
+    assert text.count("3 of 4 points") == 2
+    assert "What" not in text
+    assert "make" not in text
+
+
+def test_levels_that_people_set_are_added_up_by_the_rubric(tmp_path: Path) -> None:
+    run = graded_run(tmp_path, [answer("a1", levels=LEVELS)])
+    settle(run, "a1", 3.0, levels={"P1": 1, "P2": 1})
+    (student,) = read_gradebook(run, points).students
+    assert "gave 3; the criteria listed here make 4" in words(student_page(read_gradebook(run, points), student))
 
 
 def test_a_score_that_calibration_moved_far_from_the_levels_is_not_explained_by_them(tmp_path: Path) -> None:

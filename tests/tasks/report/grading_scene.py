@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from builders.rows import connected
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.schema import Row, conform, schema
@@ -48,6 +48,7 @@ STUDY: dict[str, Any] = {
     "split": {"by": "author", "per": "set", "calibration": 100},
     "release": {"tolerance": 1.0, "risk": 0.05, "confidence": 0.9, "by": "item", "coverage": 0.9},
     "evaluation": {"target": "mean", "draws": 2000},
+    "marks": "calibrate",
 }
 
 
@@ -224,9 +225,7 @@ def made_run(
         }
     ]
     arrow = {row: conform(row, rows) if rows else schema(row).empty_table() for row, rows in tables.items()}
-    connection = duckdb.connect()
-    for row, table in arrow.items():
-        connection.register(row.table, table)
+    connection = connected({row: arrow.get(row, schema(row).empty_table()) for row in TABLES})
     shown = needs_texts(scores, bounds)
     judgments = arrow[Judgments].filter(pa.compute.is_in(arrow[Judgments]["response_id"], pa.array(shown, pa.string())))
     return Tables(

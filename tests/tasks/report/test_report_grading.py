@@ -115,7 +115,7 @@ def test_the_headline_says_what_the_tables_say(run: Tables, shown: View, seen: S
     ],
 )
 def test_the_headline_says_whether_the_promise_is_kept(value: float, high: float, said: str) -> None:
-    found = outcome([{"scored": True, "route": "release", "n": 10}], "")
+    found = outcome([{"scored": True, "route": "release", "by_people": False, "n": 10}], "")
     assert said in headline(found, Estimate(value, 0.01, high, n=100), "are off", 0.05, 100)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import duckdb
 import pytest
+from builders.rows import connected
 
 from tasks.contracts.schema import conform, schema
 from tasks.contracts.tables.catalogue import TABLES
@@ -13,10 +13,8 @@ from tasks.report.grading.counts import counts
 
 
 def counted(target: str = "mean", **rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    connection = duckdb.connect()
-    for table in TABLES:
-        given = rows.get(table.table)
-        connection.register(table.table, conform(table, given) if given else schema(table).empty_table())
+    given = {table: rows.get(table.table) for table in TABLES}
+    connection = connected({row: conform(row, of) if of else schema(row).empty_table() for row, of in given.items()})
     return {name: found.to_pylist() for name, found in counts(connection, target).items()}
 
 

@@ -95,6 +95,7 @@ def _taught() -> Records:
             {"response_id": "r2", "score": 2.0, "settled_by": "one_vote", "levels": {}}
             | {"history": [{"who": "h", "kind": "vote", "score": 2.0}]}
         ],
+        "notes": [{"response_id": "r2", "rater_id": "h", "note": "Well argued."}],
         "agreements": [
             {"phase": "before", "raters": "a and b", "criterion_id": "P1", "metric": "kappa", "value": 0.5, "n": 1}
         ],
