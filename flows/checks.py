@@ -1,15 +1,20 @@
-"""What can be said of a reward's settings before a judge is paid: each function refuses with an InputError."""
+"""What can be said of settings before a judge is paid: each function refuses with a UserError."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, cast, get_args
 
 from flows.failures import OnFailure
 from tasks.contracts.errors import InputError
+from tasks.contracts.extras import LIBRARIES, Work, needs, require
 from tasks.contracts.settings.reward import Aggregation
+from tasks.contracts.settings.study import load_study
+from tasks.llm.places import is_database
 from tasks.store.warehouse import Run
 
 _NEEDED = ("item_id", "rubric_id", "question")
@@ -89,3 +94,29 @@ def checked_items(items: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, 
     if not items_by_id:
         raise InputError("there is no item that a rollout could answer")
     return items_by_id
+
+
+def check_extras(
+    work: Work,
+    study_file: Path,
+    engine: str | None = None,
+    model: str | None = None,
+    url: str | None = None,
+    beside: Path | None = None,
+) -> None:
+    """Everything optional that a study's work needs is installed, on what the study says and the command's options in
+    place of it; BackendError names what is not, before anything is read or paid for."""
+    study = load_study(study_file)
+    needed = [(extra, why) for extra, why in needs(study, work) if not (engine and why.startswith("engine: "))]
+    if engine and engine in LIBRARIES:
+        needed.append((engine, f"--engine {engine}"))
+    if model is not None:
+        needed = [(extra, why) for extra, why in needed if not why.startswith("judge.backend")]
+        needed += [] if url is not None else [("vllm", "--model without --url")]
+    if is_database(os.environ.get("RUBRICFLOW_REPLIES", "")):
+        needed.append(("postgres", "replies in a database"))
+    if work == "grade":
+        others = [study_file.parent / name for name in study.evaluation.beside]
+        for other in (*others, *([beside] if beside else [])):
+            needed += needs(load_study(other), work)
+    require(needed)

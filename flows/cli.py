@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from flows.commands import look, people, run, start
@@ -36,12 +39,35 @@ COMMANDS = (
     look.replies,
 )
 """In the order in which the help lists them."""
-app = typer.Typer(
-    help="Grade open-ended text with rubrics.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+DOORS = """Grade open-ended text with rubrics. Three ways in:
+
+  grade a class       rubricflow init answers.xlsx --to week3
+  train with rewards  rubricflow reward data/demo/reward.yaml
+  study methods       rubricflow experiment data/experiments/gradeagentops.yaml
+
+rubricflow --help lists all commands, rubricflow COMMAND --help says what one does, and
+rubricflow --install-completion lets the shell complete them."""
+app = typer.Typer(pretty_exceptions_enable=False)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        print(f"rubricflow {version('rubricflow')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True, help="Grade open-ended text with rubrics.")
+def doors(
+    context: typer.Context,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version, and end.")
+    ] = False,
+) -> None:
+    """Where one begins, if no command is named."""
+    if context.invoked_subcommand is None:
+        print(DOORS)
+
+
 for command in COMMANDS:
     app.command()(with_replies(command))
 

@@ -3,36 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pandas as pd
 
 from tasks.contracts.bundle import unlocked
 from tasks.contracts.errors import UserError
-from tasks.contracts.settings.study import Study
+from tasks.contracts.settings.study import Evaluation, Study
 from tasks.contracts.tables.calibration import Calibrations, Predictions
-from tasks.contracts.tables.data import Items, Responses
+from tasks.contracts.tables.data import Items, Responses, Split
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rubrics import Bundles
-from tasks.evaluate.compare import alike, compare, compare_over_items, in_common
+from tasks.evaluate.compare import (
+    agreements,
+    alike,
+    compare,
+    compare_over_items,
+    in_common,
+    most_changed,
+    side_by_side,
+)
 from tasks.evaluate.slices import ScaleBounds
+from tasks.report.compared.page import Difference
+from tasks.report.compared.task import write_compared
 from tasks.stats.bootstrap import cautions
 from tasks.stats.scores import ScoreTables, score_frame
 from tasks.store.recorded import read_manifest
 from tasks.store.scores import read_scores
 from tasks.store.warehouse import Run
 
+Scales = dict[str, ScaleBounds]
+Methods = tuple[list[str], list[str]]
 
-def compared(a: Run, b: Run) -> Iterator[tuple[str | int | float | None, ...]]:
-    """(scale, statistic, difference b − a, its interval, p, responses, what was resampled and how many, what to know of
-    equal scores and of so few) for the calibrated scores, apart for items of each scale; beside the QWK of several
-    items that of their mean."""
+
+def compared(a: Run, b: Run) -> tuple[list[Difference], str, Path]:
+    """(differences between the runs' agreement with people, one for each statistic on each scale; what came of it in a
+    sentence; the page beside them, `compared-with-<a>.html` in b's folder). No differences where no response that both
+    runs hold out and score has a human score. UserError where both score no response, or score it on different scales.
+    """
     tables, study, scales = finished(a)
-    scores_a = score_frame(tables, study.evaluation.target).frame
+    frame_a, groups, *_ = score_frame(tables, study.evaluation.target, get_args(Split))
     tables, other, others = finished(b)
-    scores_b = score_frame(tables, other.evaluation.target).frame
+    frame_b = score_frame(tables, other.evaluation.target, get_args(Split)).frame
     if any(others[item] != scales[item] for item in scales.keys() & others.keys()):
         raise UserError("the two runs score the same items on different scales")
-    plan, methods = study.evaluation, (_methods(a), _methods(b))
+    both = side_by_side(frame_a, frame_b)
+    if not (both["a"].notna() & both["b"].notna()).any():
+        raise UserError("the two runs score no response in common")
+    plan, held_out = study.evaluation, [frame[frame["split"] == "test"] for frame in (frame_a, frame_b)]
+    differences = list(_differences(*held_out, scales, plan, (_methods(a), _methods(b))))
+    figures = {}
+    for scale in sorted({scales[item] for item in both["item_id"]}):
+        part = both[both["item_id"].map(scales) == scale]
+        figures[scale] = list(agreements(part, groups, scales, plan.draws, plan.seed))
+    unscored = (both["a"].notna() & both["b"].isna()).sum(), (both["b"].notna() & both["a"].isna()).sum()
+    sentence, path = write_compared(
+        (a, b), (study, other), figures, differences, most_changed(both, scales), (int(unscored[0]), int(unscored[1]))
+    )
+    return differences, sentence, path
+
+
+def _differences(
+    scores_a: pd.DataFrame, scores_b: pd.DataFrame, scales: Scales, plan: Evaluation, methods: Methods
+) -> Iterator[Difference]:
+    """For the calibrated scores, apart for items of each scale; beside the QWK of several items that of their mean."""
     items = in_common(scores_a, scores_b)["item_id_a"].unique()
-    for scale in sorted({scales[item] for item in items} or set(scales.values())):
+    for scale in sorted({scales[item] for item in items}):
         part = scores_a[scores_a["item_id"].map(scales) == scale]
         differences, n, resampled = compare(part, scores_b, scale, plan.draws, plan.seed)
         if part.loc[part["item_id"].isin(items), "item_id"].nunique() > 1:
@@ -41,8 +78,8 @@ def compared(a: Run, b: Run) -> Iterator[tuple[str | int | float | None, ...]]:
         equal = alike(part, scores_b, methods)
         for name, gap in differences.items():
             note = "; ".join(filter(None, (equal, next(cautions([gap.clusters]), None)))) or None
-            counts = n, resampled, gap.clusters
-            yield f"{scale[0]:g} to {scale[1]:g}", name, gap.estimate, gap.low, gap.high, gap.p, *counts, note
+            ends = gap.estimate, gap.low, gap.high, gap.p
+            yield Difference(f"{scale[0]:g} to {scale[1]:g}", name, *ends, n, resampled, gap.clusters, note)
 
 
 def _methods(run: Run) -> list[str]:

@@ -47,8 +47,10 @@ def write_grades(
     run = graded_run(study_file, warehouse, limit)
     book = gradebook_of(run, language)
     content, remarks = _grades(book, to, wide, platform, include_waiting)
+    is_new = not to.parent.exists()
     hand_out(warehouse, to, content, overwrite)
-    lines = [f"{to}: {book.study}", *totals(book), *remarks, *_repeated(book)]
+    made = [f"{to.parent}: a new folder"] if is_new else []
+    lines = [*made, f"{to}: {book.study}", *totals(book), *remarks, *_repeated(book)]
     if book.count("waits") and not run.warehouse.mirrored:
         lines.append(f"next: rubricflow review {arguments(study_file, warehouse, limit)}, then this command again")
     return lines

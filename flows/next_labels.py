@@ -7,12 +7,15 @@ import io
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+
 from flows.command_line import arguments
 from flows.plan import plan
 from tasks.calibrate.next_labels import held_out, next_labels, read_items, read_predictions
 from tasks.calibrate.support import agreement, labels, promise, read_agreement, read_promises
 from tasks.contracts.errors import InputError
-from tasks.contracts.tables.data import Responses
+from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.people import NextLabels
 from tasks.display.needs import needs_of, too_small_words
@@ -21,15 +24,19 @@ from tasks.store.scores import read_marked
 from tasks.store.warehouse import Run
 from tasks.text.formulas import guarded
 
-SHEET = ("rank", "item_id", "response_id", "split", "score")
+SHEET = ("rank", "item_id", "response_id", "split", "question", "response", "score")
 """The columns of the file that people write scores into."""
+LONGEST = 32_000
+"""Characters of a text: a spreadsheet's cell holds little more, and spills the rest over the rows below."""
 
 
 class ProposedLabels(NamedTuple):
-    """told: what the labels support now, in words; rows: of table `next_labels`, as many as were asked for."""
+    """told: what the labels support now, in words; rows: of table `next_labels`, as many as were asked for; run: that
+    they are of."""
 
     told: list[str]
     rows: list[dict[str, Any]]
+    run: Run
 
 
 def propose_labels(study_file: Path, warehouse: Path, limit: int | None, count: int) -> ProposedLabels:
@@ -53,19 +60,33 @@ def propose_labels(study_file: Path, warehouse: Path, limit: int | None, count: 
     lines += filter(None, (too_small_words(needs),))
     if not rows:
         lines.append("no graded response is left without a label: there is nothing to ask")
-    return ProposedLabels([f"{study.name}: {lines[0]}", *lines[1:]], rows)
+    return ProposedLabels([f"{study.name}: {lines[0]}", *lines[1:]], rows, run)
 
 
-def write_sheet(rows: list[dict[str, Any]], to: Path) -> None:
-    """A CSV to write scores into, which a study can name as it is: `scored: response_id`, `split: split` and a rater's
-    `score`. It says nothing of what the machine gave; no id in it runs as a formula."""
+def write_sheet(run: Run, rows: list[dict[str, Any]], to: Path) -> None:
+    """A CSV with question and response to write scores into, in UTF-8 with the byte order mark that spreadsheets want,
+    which a study can name as it is: `scored: response_id`, `split: split` and a rater's `score`. It says nothing of
+    what the machine gave; no cell of it runs as a formula."""
+    wanted = pa.array((row["response_id"] for row in rows), pa.string())
+    answers = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], ds.field("response_id").isin(wanted))
+    items = run.read(run.ref(Items, "ingest"), ["item_id", "question"])
+    texts = dict(zip(answers["response_id"].to_pylist(), answers["text"].to_pylist(), strict=True))
+    questions = dict(zip(items["item_id"].to_pylist(), items["question"].to_pylist(), strict=True))
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(SHEET)
     for row in rows:
         split = "chosen" if row["sampled"] == "chosen" else ""
-        writer.writerow([row["rank"], guarded(row["item_id"]), guarded(row["response_id"]), split, ""])
-    write_atomically(to, text.getvalue().encode())
+        item, response = row["item_id"], row["response_id"]
+        words = (_readable(questions[item]), _readable(texts[response]))
+        writer.writerow([row["rank"], guarded(item), guarded(response), split, *words, ""])
+    write_atomically(to, text.getvalue().encode("utf-8-sig", "replace"))
+
+
+def _readable(text: str) -> str:
+    """A text as a spreadsheet's cell shows it, cut where a cell ends."""
+    safe = guarded(text.replace("\r\n", "\n").replace("\r", "\n"))
+    return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}\n[… cut here]"
 
 
 def _keep(run: Run, rows: list[dict[str, Any]]) -> None:

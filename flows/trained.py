@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tasks.contracts.errors import BackendError
+from tasks.contracts.extras import install
 from tasks.contracts.grader import Grader
 from tasks.contracts.settings.judge import Judge
 
@@ -19,5 +20,5 @@ def grader_of(judge: Judge, base: Path) -> Grader | None:
     try:
         from tasks.bottleneck.grader import load
     except ImportError as error:
-        raise BackendError("trained graders need the extra: pip install 'rubricflow[embedded]'") from error
+        raise BackendError(f"trained graders need the extra: {install('embedded')}") from error
     return load(base / judge.grader, base)

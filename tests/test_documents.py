@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
-from flows.cli import COMMANDS
+from flows.cli import COMMANDS, app
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [Path("README.md"), *sorted(path.relative_to(ROOT) for path in (ROOT / "docs").glob("*.md"))]
@@ -33,3 +37,28 @@ def test_every_command_that_is_named_is_there(document: Path) -> None:
 def test_every_link_leads_somewhere(document: Path) -> None:
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", text_of(document))
     assert [target for target in targets if not (ROOT / document.parent / target).exists()] == []
+
+
+def test_the_version_is_the_same_wherever_it_stands() -> None:
+    said = CliRunner().invoke(app, ["--version"])
+    assert (said.exit_code, said.stdout) == (0, f"rubricflow {version('rubricflow')}\n")
+    project = tomllib.loads(text_of(Path("pyproject.toml")))["project"]
+    cited = yaml.safe_load(text_of(Path("CITATION.cff")))
+    released = re.findall(r"^## \[([\d.]+)\] - (\d{4}-\d\d-\d\d)$", text_of(Path("CHANGELOG.md")), re.M)
+    assert released[0] == (cited["version"], cited["date-released"])
+    assert project["version"] == cited["version"] == version("rubricflow")
+    assert project["license"] == cited["license"]
+
+
+def test_without_a_command_the_doors_of_the_readme_are_named() -> None:
+    said = CliRunner().invoke(app, [])
+    assert said.exit_code == 0
+    doors = re.findall(r"^  .*?  (rubricflow .*)$", said.stdout, re.M)
+    assert len(doors) == 3
+    assert all(f".venv/bin/{door}" in text_of(Path("README.md")) for door in doors)
+
+
+def test_the_shell_completes_commands() -> None:
+    asked = {"_RUBRICFLOW_COMPLETE": "complete_bash", "COMP_WORDS": "rubricflow gra", "COMP_CWORD": "1"}
+    said = CliRunner().invoke(app, [], prog_name="rubricflow", env=asked)
+    assert {"grade", "grades"} <= set(said.stdout.split())

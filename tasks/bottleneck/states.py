@@ -21,6 +21,7 @@ import torch
 
 from tasks.bottleneck.backbone import MARK, Backbone, BatchTokens
 from tasks.contracts.errors import BackendError
+from tasks.contracts.extras import install
 from tasks.contracts.settings.adapter import Adapter
 from tasks.contracts.settings.bottleneck import Learning
 from tasks.stats.arrays import Ints
@@ -35,7 +36,7 @@ def adapted(backbone: Backbone, adapter: Adapter) -> Backbone:
     linear layers. Its first numbers are always the same. BackendError where its extra is missing.
     """
     if find_spec("peft") is None:
-        raise BackendError("encoder 'lora' needs the extra: pip install 'rubricflow[embedded,train]'")
+        raise BackendError(f"encoder 'lora' needs the extras: {install('embedded', 'train')}")
     from peft import LoraConfig, inject_adapter_in_model
 
     model = deepcopy(backbone.model, {id(parameter): parameter for parameter in backbone.model.parameters()})

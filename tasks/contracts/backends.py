@@ -61,17 +61,19 @@ class RegisteredBackend:
     for."""
     local_weights: bool = False
     """Whether its engine's model may be a folder, whose files then belong to a run's inputs."""
+    extra: str | None = None
+    """The optional extra that it runs with."""
     serves: frozenset[Purpose] = _EVERY
     """What it can be asked for."""
 
 
 BACKENDS: dict[str, RegisteredBackend] = {
-    "embedded": RegisteredBackend("encoder", serves=_EVERY - {"prompt"}),
-    "vllm": RegisteredBackend("llm", needs="engine", reads_prose=True, local_weights=True),
+    "embedded": RegisteredBackend("encoder", extra="embedded", serves=_EVERY - {"prompt"}),
+    "vllm": RegisteredBackend("llm", needs="engine", reads_prose=True, local_weights=True, extra="vllm"),
     "openai": RegisteredBackend("llm", needs="engine", reads_prose=True),
     "replay": RegisteredBackend("replayed", needs="model", reads_prose=True),
     "simulated": RegisteredBackend("simulated", needs="truth", serves=frozenset({"judge", "annotate"})),
-    "trained": RegisteredBackend("trained", needs="grader", serves=frozenset({"judge", "rollouts"})),
+    "trained": RegisteredBackend("trained", needs="grader", extra="embedded", serves=frozenset({"judge", "rollouts"})),
 }
 
 

@@ -22,14 +22,17 @@ class InputError(UserError):
         row: int | None = None,
         field: str | None = None,
         hint: str | None = None,
+        column: int | None = None,
     ) -> None:
         """line: of the file as an editor or a spreadsheet shows it; row: among the rows of the data, from 1; field: the
-        column, or the key of a file of settings."""
+        column, or the key of a file of settings; column: of the line, from 1, in a file of settings."""
         self.rule, self.file, self.line, self.row, self.field, self.hint = rule, file, line, row, field, hint
-        kind = "field" if line is None else "column"
+        self.column = column
+        kind = "field" if line is None or column is not None else "column"
         where = [
             str(file) if file is not None else "",
             _line_and_row(line, row),
+            f"column {column}" if column is not None else "",
             f"{kind} '{field}'" if field is not None else "",
         ]
         place = ", ".join(part for part in where if part)
@@ -46,7 +49,9 @@ class InputErrors(InputError):
     def __init__(self, errors: Sequence[InputError], count: int) -> None:
         """errors: those to show, at least one; count: how many there are."""
         first = errors[0]
-        super().__init__(first.rule, file=first.file, line=first.line, row=first.row, field=first.field)
+        super().__init__(
+            first.rule, file=first.file, line=first.line, row=first.row, field=first.field, column=first.column
+        )
         self.errors, self.count = tuple(errors), count
         more = count - len(self.errors)
         lines = [f"{count} errors in the input" + (f"; the first {len(self.errors)}:" if more else ":")]

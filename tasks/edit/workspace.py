@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.contracts.errors import BackendError
+from tasks.contracts.extras import install
 from tasks.contracts.settings.edit import STARTS, Arm, Edit
 from tasks.contracts.tables.edit import Rollouts
 from tasks.edit.phases import rolled, rollout_row
@@ -64,7 +65,7 @@ class Workspace:
     def _load(self, adapters: Sequence[Path]) -> Policy:
         folder = self.base / self.plan.policy
         if find_spec("trl") is None or find_spec("peft") is None:
-            raise BackendError("training a policy needs the extra: pip install 'rubricflow[embedded,train]'")
+            raise BackendError(f"training a policy needs the extras: {install('embedded', 'train')}")
         rounds = self.plan.arithmetic == "bfloat16"
         loaded = Policy.load(folder if folder.is_dir() else self.plan.policy, adapters, rounds)
         # Its name tells trainings apart, and says nothing of where it lies.

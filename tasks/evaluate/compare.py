@@ -1,16 +1,21 @@
-"""Whether one run agrees better with the human scores than another: paired over the same held-out responses."""
+"""Whether one run agrees better with the human scores than another, paired over the same held-out responses; how far
+the two agree with each other, and where they part."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from tasks.contracts.errors import UserError
-from tasks.evaluate.agree import RaterPair, item_draws, item_qwk, over_items
-from tasks.evaluate.slices import ScaleBounds
+from tasks.evaluate.agree import RaterPair, agree, item_draws, item_qwk, over_items
+from tasks.evaluate.slices import TARGET, Record, ScaleBounds
 from tasks.stats.bootstrap import Difference, cluster_codes, difference, gap, paired_bootstrap
+from tasks.stats.metrics import METRICS
+
+LEVEL = ""
+"""The group variable of `agreements` that stands for the level that run a gives: no study's is called so."""
 
 
 def compare(
@@ -86,3 +91,37 @@ def in_common(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     columns = ["response_id", "item_id", "author_id", "target", "calibrated"]
     both = a[columns].merge(b[columns], on="response_id", suffixes=("_a", "_b"))
     return both.dropna(subset=["target_a", "target_b", "calibrated_a", "calibrated_b"])
+
+
+def side_by_side(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """Run a's score frame with the scores `a` and `b` of both runs, and whether both hold a response out (`held_out`);
+    responses that b does not know are left out. The rows' levels in a are the group variable LEVEL."""
+    other = b[["response_id", "calibrated", "split"]].rename(columns={"calibrated": "b", "split": "split_b"})
+    both = a.assign(a=a["calibrated"]).merge(other, on="response_id")
+    levels = both["a"].map(lambda score: f"{score + 0.0:g}", na_action="ignore")
+    return both.assign(held_out=(both["split"] == "test") & (both["split_b"] == "test"), **{f"group:{LEVEL}": levels})
+
+
+def agreements(
+    both: pd.DataFrame, groups: Sequence[str], scales: Mapping[str, ScaleBounds], draws: int, seed: int
+) -> Iterator[Record]:
+    """Rows as of `metrics`, of `side_by_side` on one scale: each run with the target on what both hold out and score,
+    and the runs with each other on all that both score; these by level of a and by group, too."""
+    metrics = [metric for metric in METRICS if metric.name in ("qwk", "exact", "mae", "bias")]
+    scored = both[both["a"].notna() & both["b"].notna()]
+    held_out = scored[scored["held_out"] & scored[TARGET].notna()]
+    if len(held_out):
+        people = [RaterPair("people", run, "", TARGET, run) for run in "ab"]
+        yield from agree(held_out, [], scales, people, draws, seed, metrics)
+    if len(scored):
+        yield from agree(scored, [LEVEL, *groups], scales, [RaterPair("a", "b", "", "a", "b")], draws, seed, metrics)
+
+
+def most_changed(both: pd.DataFrame, scales: Mapping[str, ScaleBounds], most: int = 10) -> pd.DataFrame:
+    """The rows of `side_by_side` whose score differs most between the runs, in steps of their scale, the most first;
+    of equals the one that is first by id. Equal scores are none."""
+    step = both["item_id"].map({item: bounds[2] for item, bounds in scales.items()}).astype(float)
+    ranked = both.assign(steps=((both["b"] - both["a"]).abs() / step).round(6)).sort_values(
+        ["steps", "response_id"], ascending=[False, True]
+    )
+    return ranked[ranked["steps"] > 0].head(most)

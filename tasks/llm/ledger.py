@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from tasks.contracts.errors import StoreError
+from tasks.contracts.extras import install
 from tasks.llm.minute import MINUTE_S, MinuteLimits, seconds_until_room
 from tasks.llm.places import is_database, shown_place
 
@@ -122,7 +123,7 @@ def _engine(place: Path | str) -> Engine:
     try:
         return create_engine(f"postgresql+psycopg://{str(place).partition('://')[2]}", pool_pre_ping=True)
     except ImportError as error:
-        raise StoreError("a PostgreSQL database needs the extra: pip install 'rubricflow[postgres]'") from error
+        raise StoreError(f"a PostgreSQL database needs the extra: {install('postgres')}") from error
 
 
 def _make_tables(connection: Connection) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tasks.contracts.errors import StoreError
+from tasks.contracts.extras import install
 from tasks.llm.places import is_database
 from tasks.llm.replies import ReplyStore
 from tasks.llm.reply_store import Replies
@@ -19,4 +20,4 @@ def open_replies(place: str | Path, read_only: bool = False) -> Replies:
 
         return PostgresReplies(str(place), read_only)
     except ImportError as error:
-        raise StoreError("replies in PostgreSQL need the extra: pip install 'rubricflow[postgres]'") from error
+        raise StoreError(f"replies in PostgreSQL need the extra: {install('postgres')}") from error

@@ -12,7 +12,7 @@ from tasks.contracts.bundle import Criterion, Example, Rubric, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.schema import Frozen
 from tasks.contracts.settings.study import Derived, RubricSettings
-from tasks.contracts.settings.written import parse, read_yaml
+from tasks.contracts.settings.written import composed, parse, position, read_yaml
 from tasks.lock.relations import broken_counts, broken_exclusion
 from tasks.stats.agreement import SLACK
 from tasks.text.units import units
@@ -30,14 +30,25 @@ def authored(path: Path, induced: bool = False) -> dict[str, Rubric]:
     induced: their criteria will be made of their prose; traits and criteria may be missing.
     """
     rubrics: dict[str, Rubric] = {}
-    for rubric in parse(RubricFile, read_yaml(path), path).rubrics:
-        if rubric.rubric_id in rubrics:
-            raise InputError(f"rubric '{rubric.rubric_id}' is given twice", file=path, field="rubric_id")
-        problem = broken(rubric, induced)
+    for number, rubric in enumerate(parse(RubricFile, read_yaml(path), path).rubrics):
+        is_twice = rubric.rubric_id in rubrics
+        problem = "is given twice" if is_twice else broken(rubric, induced)
         if problem:
-            raise InputError(f"rubric '{rubric.rubric_id}': {problem}", file=path)
+            line, column = position(composed(path), _place(number, rubric, problem))
+            rule = f"rubric '{rubric.rubric_id}'{' ' if is_twice else ': '}{problem}"
+            raise InputError(rule, file=path, line=line, column=column, field="rubric_id" if is_twice else None)
         rubrics[rubric.rubric_id] = rubric
     return rubrics
+
+
+def _place(number: int, rubric: Rubric, problem: str) -> list[int | str]:
+    """Where in a file of rubrics a problem stands: at the criterion or trait that it begins with, or at the rubric."""
+    named = {"criteria": "criterion", "traits": "trait"}
+    for key, word in named.items():
+        for at, part in reversed(list(enumerate(getattr(rubric, key)))):
+            if problem.startswith((f"{word} '{part.id}' ", f"{word} id '{part.id}' ")):
+                return ["rubrics", number, key, at]
+    return ["rubrics", number, "rubric_id"]
 
 
 def rubrics_of(

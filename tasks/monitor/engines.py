@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -24,6 +23,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, te
 from prefect.task_runners import TaskRunner
 
 from tasks.contracts.errors import BackendError
+from tasks.contracts.extras import install, is_missing
 from tasks.contracts.settings.placement import Placement
 from tasks.monitor.crew import Crew, how, named
 
@@ -35,7 +35,6 @@ SERVER_S = 120
 _OWN_RAY = "local"
 """The address for which Ray starts a cluster; without one it would join whatever cluster this machine is in."""
 _ORPHANS = Path(__file__).with_name("orphans.py")
-_LIBRARIES = {"dask": ("distributed", "prefect_dask"), "ray": ("ray", "prefect_ray")}
 
 
 def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -> Result:
@@ -90,10 +89,8 @@ def _unstarted(placement: Placement, error: Exception) -> BackendError:
 
 def _refuse_missing(placement: Placement) -> None:
     """BackendError where the engine's extra is not installed."""
-    lacking = [name for name in _LIBRARIES[placement.engine] if find_spec(name) is None]
-    if lacking:
-        extra = f"rubricflow[{placement.engine}]"
-        raise BackendError(f"engine: {placement.engine} needs the extra: pip install '{extra}'")
+    if is_missing(placement.engine):
+        raise BackendError(f"engine: {placement.engine} needs the extra: {install(placement.engine)}")
 
 
 def _runner(placement: Placement) -> TaskRunner[Any]:

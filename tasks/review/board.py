@@ -128,7 +128,7 @@ class Option(NamedTuple):
     value: str
     """What the vote says."""
     key: str | None
-    """The digit that votes it; None where there are more options than digits."""
+    """The digit that votes it at once; None where answers are typed, as scores are and levels above 9."""
     text: str
     """What it means; '' where the value says it all."""
 
@@ -196,8 +196,8 @@ class Board:
         return (self._score_ballot(case), *criteria) if is_score else tuple(criteria)
 
     def _score_ballot(self, case: QueuedCase) -> Ballot:
-        options = _scores(self.scales[case.rubric_id])
-        values = [option.value for option in options]
+        values = score_texts(self.scales[case.rubric_id])
+        options = tuple(Option(value, None, "") for value in values)
         return Ballot(None, "What the response is worth", options, digest(case.text, "", values))
 
     def shares(self, case: QueuedCase) -> list[float] | None:
@@ -221,15 +221,7 @@ def _criterion_ballot(text: str, criterion: Criterion, is_needed: bool) -> Ballo
 
 
 def _levels(levels: tuple[str, ...]) -> tuple[Option, ...]:
-    return tuple(Option(str(i), str(i) if i < _KEYS else None, text) for i, text in enumerate(levels))
-
-
-def _scores(scale: Scale) -> tuple[Option, ...]:
-    """The scores of a scale; a digit votes the score it names, or the place on the scale where scores are longer."""
-    values = score_texts(scale)
-    if all(len(value) == 1 for value in values):
-        return tuple(Option(value, value, "") for value in values)
-    return tuple(Option(value, str(i) if len(values) <= _KEYS else None, "") for i, value in enumerate(values))
+    return tuple(Option(str(i), str(i) if len(levels) <= _KEYS else None, text) for i, text in enumerate(levels))
 
 
 def score_texts(scale: Scale) -> list[str]:

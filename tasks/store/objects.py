@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tasks.contracts.errors import StoreError
+from tasks.contracts.extras import install
 from tasks.store.files import Content, write_atomically, write_new
 from tasks.store.traffic import count_requests
 
@@ -221,7 +222,7 @@ def _opened(url: str, process: int) -> S3Store:
     try:
         from obstore.store import S3Store
     except ImportError as error:
-        raise StoreError(f"{url} needs the extra: pip install 'rubricflow[s3]'") from error
+        raise StoreError(f"{url} needs the extra: {install('s3')}") from error
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     return S3Store(

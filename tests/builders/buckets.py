@@ -19,8 +19,8 @@ _numbers = count()
 @contextmanager
 def s3_server() -> Iterator[str]:
     """The address of a server with no bucket yet; a test that needs it is skipped where its packages are missing."""
-    moto = pytest.importorskip("moto.server", reason="needs moto's server: pip install 'rubricflow[test]'")
-    pytest.importorskip("obstore", reason="needs the extra: pip install 'rubricflow[s3]'")
+    moto = pytest.importorskip("moto.server", reason="needs moto's server: pip install '.[test]'")
+    pytest.importorskip("obstore", reason="needs the extra: pip install '.[s3]'")
     server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:

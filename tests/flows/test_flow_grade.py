@@ -119,9 +119,12 @@ def test_a_run_compared_with_itself_differs_in_nothing(graded: tuple[Path, Run])
     _, run = graded
     house = ["--warehouse", str(run.warehouse.root)]
     result = CliRunner().invoke(cli.app, ["compare", run.run_id, run.run_id, *house], catch_exceptions=False)
-    found = {row["statistic"]: row for row in csv.DictReader(result.output.splitlines())}
+    found = {row["statistic"]: row for row in csv.DictReader(result.stdout.splitlines())}
     assert float(found["qwk"]["b - a"]) == 0.0
     assert float(found["qwk"]["p"]) == 1.0
+    page = (run.folder / f"compared-with-{run.run_id}.html").read_text()
+    assert "Both runs give the same score to all 118 answers" in page
+    assert "Both runs give the same score" in result.stderr
 
 
 def test_a_study_of_recorded_replies_is_proved_with_its_replies(tmp_path: Path) -> None:

@@ -69,7 +69,12 @@ def test_the_command_prints_the_table_and_says_what_there_is(graded: tuple[Path,
     assert rows[0] == ["rank", "item_id", "response_id", "sampled", "why"]
     assert [row[0] for row in rows[1:]] == list("1234567")
     assert done.stderr.startswith("tiny: 39 labels of 120 graded responses")
-    assert [row[:4] for row in csv.reader(sheet.open(newline=""))] == [
+    written = list(csv.DictReader(sheet.open(newline="", encoding="utf-8-sig")))
+    number = [int(row["response_id"].removeprefix("x")) for row in written]
+    assert [row["question"] for row in written] == [["What is heat?", "What is cold?"][n % 2] for n in number]
+    assert [row["response"] for row in written] == [f"answer {n} " + "word " * (n * 7 % 5) for n in number]
+    assert {row["score"] for row in written} == {""}
+    assert [row[:4] for row in csv.reader(sheet.open(newline="", encoding="utf-8-sig"))] == [
         ["rank", "item_id", "response_id", "split"],
         *([row[0], row[1], row[2], "chosen" if row[3] == "chosen" else ""] for row in rows[1:]),
     ]

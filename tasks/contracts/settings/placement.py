@@ -18,8 +18,8 @@ class Placement(Frozen):
     """Where a run is worked. It belongs to no run's identity: a study gives the same digests wherever it is worked."""
 
     engine: EngineName = "local"
-    """local: in this process. dask, ray: shard by shard by the workers of such a cluster; each is an extra:
-    rubricflow[dask], rubricflow[ray]."""
+    """local: in this process. dask, ray: shard by shard by the workers of such a cluster; each is an
+    optional extra of that name."""
     address: str | None = None
     """Of a cluster that runs already: tcp://head:8786 (dask), head:6379 (ray). Without one, a cluster is started on
     this machine and ends with the command."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
@@ -153,22 +153,43 @@ def parse(model: type[Model], content: Any, file: Path) -> Model:
 
 def _all_faults(model: type[Model], error: ValidationError, file: Path) -> InputError:
     """What is wrong with the keys and values of a file, all at once."""
-    faults = [_fault(model, fault, file) for fault in error.errors()[:SHOWN]]
+    root = composed(file)
+    faults = [_fault(model, fault, file, root) for fault in error.errors()[:SHOWN]]
     return faults[0] if error.error_count() == 1 else InputErrors(faults, error.error_count())
 
 
-def _fault(model: type[Model], fault: ErrorDetails, file: Path) -> InputError:
+def _fault(model: type[Model], fault: ErrorDetails, file: Path, root: yaml.Node | None) -> InputError:
     place, value = fault["loc"], fault["input"]
+    line, column = position(root, place)
+    where: Mapping[str, Any] = {"file": file, "line": line, "column": column}
     if fault["type"] in ("string_type", "invalid_key") and not isinstance(value, list | dict):
-        key, written = _written(file, place)
-        return InputError(_unquoted(value, written), file=file, field=key)
+        key, written = _written(root, place)
+        return InputError(_unquoted(value, written), field=key, **where)
     field = ".".join(map(str, place)) or None
     if fault["type"] == "string_type":
-        return InputError(_no_scalar(value), file=file, field=field)
+        return InputError(_no_scalar(value), field=field, **where)
     if fault["type"] == "extra_forbidden":
         hint = _key_hint(str(place[-1]), _keys(model, place[:-1]))
-        return InputError("there is no such key", file=file, field=field, hint=hint)
-    return InputError(fault["msg"], file=file, field=field)
+        return InputError("there is no such key", field=field, hint=hint, **where)
+    return InputError(fault["msg"], field=field, **where)
+
+
+def composed(file: Path) -> yaml.Node | None:
+    """A YAML file as nodes, which know where they stand; None where it cannot be read."""
+    try:
+        return yaml.compose(file.read_text(encoding="utf-8-sig"), _Loader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None
+
+
+def position(root: yaml.Node | None, place: Sequence[int | str]) -> tuple[int | None, int | None]:
+    """(line, column), both from 1, of what a place leads to: the key, where it is one, else the value; of a key that is
+    missing those of the mapping that it is missing in. None where that is not known. place: as in `_written`."""
+    found = list(_followed(root, place))
+    if not found:
+        return None, None
+    mark = found[-1][0].start_mark
+    return mark.line + 1, mark.column + 1
 
 
 def _key_hint(key: str, keys: Sequence[str]) -> str | None:
@@ -214,24 +235,30 @@ def _unquoted(value: object, written: str | None) -> str:
     return f"YAML reads {written} as {kind}, and a text is due; quote it: '{written}'"
 
 
-def _written(file: Path, place: Sequence[int | str]) -> tuple[str, str | None]:
+def _written(root: yaml.Node | None, place: Sequence[int | str]) -> tuple[str, str | None]:
     """(the keys that lead to an offending scalar, the scalar as it stands in the file or, where another file is merged
     into this one, None). place: of pydantic, which puts kinds of types between the keys, and '[key]' after a key that
     is itself the offence."""
-    node, path = yaml.compose(file.read_text(encoding="utf-8-sig"), _Loader), list[str]()
+    steps = list(_followed(root, place))
+    node = steps[-1][1] if steps else root
+    if not isinstance(node, yaml.ScalarNode):
+        return ".".join(map(str, place)), None
+    return ".".join(name for _, _, name in steps), str(node.value)
+
+
+def _followed(root: yaml.Node | None, place: Sequence[int | str]) -> Iterator[tuple[yaml.Node, yaml.Node, str]]:
+    """(where it stands, what it leads to, its name) of each part of a place that a file has."""
+    node = root
     for part, after in zip(place, [*place[1:], None], strict=True):
-        if isinstance(node, yaml.SequenceNode) and isinstance(part, int):
-            path.append(str(part))
+        if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
             node = node.value[part]
+            yield node, node, str(part)
         elif isinstance(node, yaml.MappingNode):
             pairs = [pair for pair in node.value if _reads_as(pair[0], part)]
             if pairs:
                 key, value = pairs[0]
-                path.append(key.value)
                 node = key if after == "[key]" else value
-    if not isinstance(node, yaml.ScalarNode):
-        return ".".join(map(str, place)), None
-    return ".".join(path), str(node.value)
+                yield key, node, key.value
 
 
 def _reads_as(key: yaml.Node, part: int | str) -> bool:

@@ -22,6 +22,7 @@ from typing import Any
 
 from tasks.contracts.backends import Choice, engine_of
 from tasks.contracts.errors import BackendError
+from tasks.contracts.extras import install
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.chat import as_written
 from tasks.llm.backends.structure import ControlTokensError, Structure
@@ -32,7 +33,7 @@ from tasks.llm.schema import BLANKS
 from tasks.llm.turn import Turn
 from tasks.store.digest import file_digest
 
-_HINT = "backend 'vllm' needs vLLM: pip install 'rubricflow[vllm]'"
+_HINT = f"backend 'vllm' needs vLLM: {install('vllm')}"
 _AHEAD = 256
 """Requests handed to the engine at once, about as many as it decodes side by side; the others wait here, so that
 little is lost or paid for in vain where a run is stopped."""

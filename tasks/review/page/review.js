@@ -4,17 +4,18 @@ import { $, el, fill, say } from "./dom.js";
 import { Outbox, ask, uuid } from "./outbox.js";
 import { Queue } from "./queue.js";
 import { drawResponse, panel } from "./response.js";
-import { drawRubric, touchRubric } from "./rubric.js";
+import { readPoints, stepped } from "./points.js";
+import { drawRubric, touchRubric, touchTyped } from "./rubric.js";
 import { drawFilters, order } from "./filters.js";
 import { answered, follow, onOffer } from "./score.js";
 import {
-  CANNOT, called, canSettle, choices, drafts, idOf, isApart, isClosed, isDone, isScored, isSilent, isUnstored, lastAct, mine, nameOf,
-  noteDraft, opened, page, placeOf, remember, wasShown, worded,
+  CANNOT, called, canSettle, choices, drafts, idOf, isApart, isClosed, isDone, isScored, isSilent, isTyped, isUnstored, lastAct,
+  mine, nameOf, noteDraft, opened, page, placeOf, remember, typed, valuesOf, wasShown, worded,
 } from "./state.js";
 
 const REFRESH = 30000, PAUSE = 3000;               // ms between looks at the list; before asking again after a failure
 const queue = new Queue($("list"), row => open(row.number, page.adjudicating));
-const on = { mark, cast, comment, saveComment, settle, submit, undo, onward, take, saveNote };
+const on = { mark, cast, type, comment, saveComment, settle, submit, undo, onward, take, saveNote };
 let visit = 0, drawn = -1;
 
 // ---- talking to the server
@@ -54,6 +55,7 @@ async function go(number, adjudicating = false, focus = 0) {
 }
 
 async function open(number, adjudicating = false) {  // a case, at what is to be done there
+  if (number !== page.at && !settled()) return;
   await go(number, adjudicating);
   const { view } = page;
   if (!view) return;
@@ -148,7 +150,7 @@ function keepingFocus(draws) {
   draws();
   const same = held.id ? $(held.id) ?? $("outcome") : all()[place];
   same?.focus({ preventScroll: true });
-  if (same?.matches("textarea")) same.setSelectionRange(...range);
+  if (same?.matches("textarea, [type=text]")) same.setSelectionRange(...range);
 }
 
 function drawProblem(error, again) {
@@ -169,8 +171,8 @@ function mark(i) {                                 // the current criterion
 
 function focusOn(i) {
   if (i < page.view.asked.length) mark(i);
-  const box = $(`c${i}`);
-  (box?.querySelector("[tabindex='0']") ?? box)?.focus({ preventScroll: true });
+  const box = $(`c${i}`), entry = !matchMedia("(pointer: coarse)").matches && $(`points${i}`);  // no keyboard over a phone's page unasked
+  (entry || box?.querySelector("[tabindex='0']") || box)?.focus({ preventScroll: true });
   box?.scrollIntoView({ block: "nearest" });
 }
 
@@ -182,14 +184,65 @@ function keepPlace() {                             // browsers take an address t
   placing = setTimeout(place, 200);
 }
 
+// ---- points as they are typed
+function type(i, text) {
+  typed.set(placeOf(page.view.asked[i]), text);
+  touchTyped(i);
+}
+
+function retype(i, text) {                         // from outside of the box, and by arrows
+  if (!$(`points${i}`)) return sayClosed();
+  $(`points${i}`).value = text;
+  $(`points${i}`).focus();
+  type(i, text);
+}
+
+function sayClosed() { say(page.view.third ? "This one is not in dispute." : "Submitted already; u takes that back."); }
+
+function enter(i) {                                // whether what is typed is a score: it is set then, and refused otherwise
+  const one = page.view.asked[i], { value, why } = readPoints(typed.get(placeOf(one)) ?? "", valuesOf(one));
+  mark(i);
+  if (value !== null) cast(value);
+  else {
+    $(`points${i}`)?.focus();
+    touchTyped(i, true);
+    say(why);
+  }
+  return value !== null;
+}
+
+// What is typed is set before the case is submitted or left; false where it is no score, and then the case stays.
+function settled() {
+  const i = typedNow();
+  return i < 0 || enter(i);
+}
+
+const typedNow = () => page.view?.asked.findIndex(one => (typed.get(placeOf(one)) ?? "").trim()) ?? -1;
+
+function typing(event) {                           // what a key does to the points of the current criterion
+  const box = event.target.closest(".entry input"), i = page.crit, one = page.view?.asked[i];
+  if (!one || !isTyped(one) || event.target.matches("[type=range]")) return null;
+  const text = typed.get(placeOf(one)) ?? "", { key } = event;
+  if (box && key === "Enter") return () => text.trim() && enter(i);
+  if (box && /^Arrow(Up|Down)$/.test(key)) {
+    const from = mine().votes.get(idOf(one))?.value ?? onOffer().value ?? null;
+    return () => retype(i, stepped(text, valuesOf(one), key === "ArrowUp" ? 1 : -1, from));
+  }
+  if (key === "Escape" && text) return () => retype(i, "");
+  if (box) return null;                            // the rest is the box's own
+  if (key === "Backspace" && text) return () => retype(i, text.slice(0, -1));
+  return /^[\d.,−-]$/.test(key) ? () => retype(i, text + key) : null;
+}
+
 // ---- acts
 function cast(value) {
   const { view, crit } = page, one = view.asked[crit], state = mine();
+  typed.delete(placeOf(one));
   if (canSettle(one, state)) {
     choices.set(placeOf(one), value);
     return comment(crit);
   }
-  if (isClosed(state)) return say(view.third ? "This one is not in dispute." : "Submitted already; u takes that back.");
+  if (isClosed(state)) return sayClosed();
   const old = state.votes.get(idOf(one)), text = (drafts.get(placeOf(one)) ?? old?.comment ?? "").trim();
   if (old?.value !== value || (old.comment ?? "") !== text) vote(one, value, text);
   if (view.grader && value !== CANNOT) panel.vote(nameOf(view), view.grader, one.criterion_id, Number(value));
@@ -246,6 +299,7 @@ function saveComment(one) {                        // a comment is part of the v
 }
 
 function submit() {
+  if (!settled()) return;
   const { view, crit } = page, state = mine(), votes = view.asked.map(one => state.votes.get(idOf(one)));
   if (isClosed(state)) return canSettle(view.asked[crit], state) ? settle(crit) : say("Submitted already.");
   const missing = votes.findIndex((one, i) => !one && view.asked[i].needed), silent = votes.findIndex(isSilent);
@@ -285,6 +339,11 @@ function settle(i) {
 }
 
 async function undo() {
+  const unset = typedNow();
+  if (unset >= 0) {
+    retype(unset, "");
+    return say("Taken back: what you had typed.");
+  }
   const last = lastAct(), number = last && (last.case ?? page.list.cases.findIndex(row => nameOf(row) === nameOf(last)));
   if (!last || number < 0) return say("There is nothing to take back.");
   if (number !== page.at || !page.view) await go(number, last.kind === "adjudicate");
@@ -325,6 +384,7 @@ function step(by) {                                // through the list that is s
 }
 
 async function toggleList() {                      // the server tells who is to adjudicate what others differ on
+  if (!settled()) return;
   page.adjudicating = !page.adjudicating;
   await refresh();
   drawFrame();
@@ -368,17 +428,18 @@ function meant(event) {                            // what a key does here
 
 document.addEventListener("keydown", event => {
   if (event.ctrlKey || event.metaKey || event.altKey || !page.list || document.querySelector("dialog[open]")) return;
-  const typing = event.target.matches("textarea, select, input:not([type=range], [type=radio])");
-  if (event.key === "Escape" && typing) {
+  const inEntry = event.target.matches(".entry input");
+  const isText = !inEntry && event.target.matches("textarea, select, input:not([type=range], [type=radio])");
+  if (event.key === "Escape" && isText) {
     event.target.blur();
     if (page.view) focusOn(page.crit);
     return;
   }
-  if (typing || !$("shortcuts").checked || event.repeat && !"jknp".includes(event.key)) return;
-  const does = meant(event);
-  if (!does) return;
-  event.preventDefault();
-  does();
+  if (event.repeat && ["Enter", " "].includes(event.key) && !isText) return event.preventDefault();  // held too long is no second act
+  if (isText || !inEntry && !$("shortcuts").checked || event.repeat && !"jknp".includes(event.key)) return;
+  const does = typing(event) ?? ($("shortcuts").checked ? meant(event) : null);
+  if (does || inEntry && $("shortcuts").checked && /^[^\d.,−-]$/.test(event.key)) event.preventDefault();  // letters are keys here, no text
+  if (does) does();
 });
 
 // ---- beginning
@@ -434,7 +495,7 @@ $("waiting").onclick = () => { if (page.adjudicating) toggleList(); };
 $("conflicts").onclick = () => { if (!page.adjudicating) toggleList(); };
 $("fold").onclick = () => $("fold").setAttribute("aria-expanded", String(document.querySelector(".queue").classList.toggle("open")));
 $("stored").onclick = () => page.outbox?.now();
-addEventListener("beforeunload", event => { if ([...drafts.values()].some(text => text.trim())) event.preventDefault(); });
+addEventListener("beforeunload", event => { if ([...drafts.values(), ...typed.values()].some(text => text.trim())) event.preventDefault(); });
 addEventListener("focus", () => { if (page.list) refresh(); });
 setInterval(() => { if (page.list && !document.hidden) refresh(); }, REFRESH);
 begin();

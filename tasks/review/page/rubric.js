@@ -1,15 +1,16 @@
 // The right of the page: criteria to vote on, what the machine and, once it may be seen, others say of them.
 
 import { $, el, fill } from "./dom.js";
+import { ofScale, readPoints } from "./points.js";
 import { noteBox, scoreLines, takeLabel, touchNote } from "./score.js";
 import {
-  CANNOT, called, canSettle, choices, drafts, idOf, isApart, isClosed, isScored, isUnstored, mine, opened, page, placeOf, todo,
-  worded,
+  CANNOT, called, canSettle, choices, drafts, idOf, isApart, isClosed, isScored, isTyped, isUnstored, mine, opened, page, placeOf,
+  todo, typed, valuesOf, worded,
 } from "./state.js";
 
 const LONG = 44, FEW = 13;                         // characters of a heading that leaves no room beside it; scores in sight
 
-// on: what somebody may do: mark(i), cast(value), comment(i), saveComment(one), settle(i), submit, undo, onward.
+// on: what somebody may do: mark(i), cast(value), type(i, text), comment(i), saveComment(one), settle(i), submit, undo, onward.
 export function drawRubric(on) {
   const { view } = page, state = mine(), drawn = view.asked.map((one, i) => criterion(one, i, state, on));
   const [score, ...criteria] = isScored() ? drawn : [null, ...drawn];
@@ -40,6 +41,7 @@ function criterion(one, i, state, on) {
   const vote = state.votes.get(idOf(one)), settles = canSettle(one, state);
   const kinds = ["crit", i === page.crit && "now", isApart(one, state) && "apart", vote && isUnstored(vote) && "unstored"];
   return el("section", { class: kinds.filter(Boolean).join(" "), id: `c${i}`, "data-c": i },
+    isTyped(one) && [heading(one, { id: `h${i}` }), (settles || !isClosed(state)) && entry(one, i, on)],
     choice(one, i, state, on), one.machine.map(label => machine(label, i)), said(one, state),
     (settles || !isClosed(state)) && note(one, i, vote, settles, on));
 }
@@ -66,20 +68,41 @@ function choice(one, i, state, on) {
   const radio = (option, k) => el("button", { role: "radio", class: option.value === CANNOT ? "cannot" : null,
     "aria-checked": String(option.value === chosen), "aria-disabled": isClosed(state) && !settles ? "true" : null,
     tabindex: k === start ? 0 : -1, onclick: () => { on.mark(i); on.cast(option.value); }, onfocus: () => on.mark(i) },
-  el("b", {}, option.value), meaning(option), voters(one, option, vote), el("span", { class: "flag" }, "not stored"));
+  el("b", {}, option.value), option.text && el("span", { dir: "auto" }, option.text), voters(one, option, vote), el("span", { class: "flag" }, "not stored"));
   const isBare = one.options.every(option => !option.text);
-  const isLong = `${one.criterion_id} ${one.text}`.length > LONG;
-  return el("div", { role: "radiogroup", class: isBare ? "bare" : isLong ? "long" : null, "aria-labelledby": `h${i}`, onkeydown: arrows },
-    heading(one, { id: `h${i}` }), options.map(radio));
+  const isLong = isTyped(one) || `${one.criterion_id} ${one.text}`.length > LONG;
+  return el("div", { role: "radiogroup", class: isBare ? "bare" : isLong ? "long" : null, "aria-labelledby": `h${i}`, onkeydown: event => arrows(event, one) },
+    !isTyped(one) && heading(one, { id: `h${i}` }), options.map(radio));
 }
 
-function meaning(option) {
-  const key = option.key !== null && option.key !== option.value && el("kbd", {}, option.key);
-  return (option.text || key) && el("span", { dir: "auto" }, option.text, key);
+function entry(one, i, on) {                       // where points are typed
+  const text = typed.get(placeOf(one)) ?? "";
+  return el("div", { class: "entry" },
+    el("input", { id: `points${i}`, type: "text", inputmode: valuesOf(one)[0] < 0 ? "text" : "decimal", autocomplete: "off", maxlength: 20,
+      "aria-labelledby": `h${i}`, "aria-describedby": `typed${i}`, onfocus: () => on.mark(i), value: text,
+      oninput: event => on.type(i, event.target.value) }),
+    el("span", { id: `typed${i}`, class: "mute", role: "status" }, typedLine(one, text).line));
 }
 
-function arrows(event) {                           // arrows move the focus; Space or Enter votes, so passing by is no vote
-  const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
+// What is told of a text while it is typed; isRefused: it can be none of the scores, whatever follows.
+function typedLine(one, text) {
+  const values = valuesOf(one), { value, mayBecome, why } = readPoints(text, values);
+  if (!text.trim()) return { line: `Type ${one.criterion_id === null ? "points" : "the level"}, ${ofScale(values)}, then Enter; arrows step.` };
+  if (value !== null) return { line: `Enter sets ${value}; Esc clears.` };
+  return mayBecome ? { line: `${text} … type on, or Esc clears.` } : { line: `${why} Esc clears.`, isRefused: true };
+}
+
+// The line under what is typed, in place, so that it is read out. isDone: nothing more is typed, and it is no score.
+export function touchTyped(i, isDone = false) {
+  const one = page.view.asked[i], text = typed.get(placeOf(one)) ?? "", { line, isRefused } = typedLine(one, text);
+  $(`typed${i}`).textContent = isDone ? `${readPoints(text, valuesOf(one)).why} Esc clears.` : line;
+  $(`typed${i}`).className = isDone || isRefused ? "lost" : "mute";
+  $(`points${i}`).setAttribute("aria-invalid", String(isDone || Boolean(isRefused)));
+}
+
+function arrows(event, one) {                      // arrows move the focus; Space or Enter votes, so passing by is no vote
+  const down = isTyped(one) ? -1 : 1;              // levels stand below each other, the lowest first; points go up and down
+  const step = { ArrowDown: down, ArrowRight: 1, ArrowUp: -down, ArrowLeft: -1 }[event.key];
   if (!step) return;
   event.preventDefault();
   const all = [...event.currentTarget.querySelectorAll("[role=radio]")], i = all.indexOf(document.activeElement);

@@ -8,13 +8,15 @@ export const page = {
   log: [], made: [],                               // acts of this page in order: those the view does not hold yet; all
   outbox: null,
 };
-// By case and criterion: comments not sent, levels chosen for settling, comment boxes that were opened.
-export const drafts = new Map(), choices = new Map(), opened = new Set();
+// By case and criterion: comments not sent, levels chosen for settling, comment boxes that were opened, points as typed.
+export const drafts = new Map(), choices = new Map(), opened = new Set(), typed = new Map();
 
 export const nameOf = thing => thing.response_id;  // of a case, or of an act on one: a score's criteria are a part of it
 export const idOf = thing => thing.criterion_id ?? "";  // the score has no criterion
 export const placeOf = one => `${nameOf(page.view)}|${idOf(one)}`;
 export const called = one => one.criterion_id ?? "Score";
+export const isTyped = one => one.options.every(option => option.key === null);
+export const valuesOf = one => one.options.map(option => option.value);
 export const isUnstored = act => page.outbox.acts.some(one => one.act_id === act.act_id);
 export const isSilent = vote => vote?.value === CANNOT && !(vote.comment ?? "").trim();
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from tasks.contracts.errors import UserError
-from tasks.evaluate.compare import alike, compare, compare_over_items
+from tasks.evaluate.compare import LEVEL, agreements, alike, compare, compare_over_items, most_changed, side_by_side
 
 SCALE = (0.0, 4.0, 1.0)
 
@@ -108,3 +108,50 @@ def test_items_with_equal_scores_are_counted() -> None:
     b = a.assign(calibrated=a["calibrated"].where(a["item_id"] != "k", 4 - a["calibrated"]))
     assert alike(a, b, (RAW, MAPPED)) == "equal scores on 2 of 3 items"
     assert alike(scores(1.0), scores(1.0, 1), (RAW, RAW)) == ""
+
+
+def both_runs(n: int = 200) -> pd.DataFrame:
+    """Two runs on one item, a quarter of the answers for calibration, the first ten without a score by people."""
+    a, b = (
+        scores(spread, seed, n).assign(split="test", route="release", type="t", cluster=0)
+        for spread, seed in ((1.0, 0), (0.5, 1))
+    )
+    a["cluster"] = a["author_id"].str[1:].astype(int)
+    a["group:class"] = np.where(np.arange(n) % 2, "red", "blue")
+    a.loc[: n // 4 - 1, "split"] = b.loc[: n // 4 - 1, "split"] = "calibration"
+    a.loc[n // 4 : n // 4 + 9, "target"] = np.nan
+    return side_by_side(a, b)
+
+
+def test_each_run_is_compared_with_people_where_held_out_and_with_the_other_everywhere() -> None:
+    both = both_runs()
+    rows = list(agreements(both, ["class"], {"i": SCALE}, 200, 0))
+    found = {(row["rater_a"], row["rater_b"], row["slice"], row["value_of"], row["metric"]): row for row in rows}
+    assert found["people", "a", "all", "all", "exact"]["n"] == 140
+    same = found["a", "b", "all", "all", "exact"]
+    assert same["n"] == 200
+    assert same["value"] == pytest.approx((both["a"] == both["b"]).mean())
+    assert same["low"] < same["value"] < same["high"]
+    for level, part in both.groupby("a"):
+        row = found["a", "b", LEVEL, f"{level:g}", "bias"]
+        assert (row["n"], row["value"]) == (len(part), pytest.approx((part["b"] - part["a"]).mean()))
+    red = both[both["group:class"] == "red"]
+    assert found["a", "b", "class", "red", "bias"]["value"] == pytest.approx((red["b"] - red["a"]).mean())
+
+
+def test_without_people_the_runs_are_still_compared_with_each_other() -> None:
+    both = both_runs().assign(target=np.nan)
+    rows = list(agreements(both, [], {"i": SCALE}, 50, 0))
+    assert {(row["rater_a"], row["rater_b"]) for row in rows} == {("a", "b")}
+
+
+def test_what_changed_most_is_counted_in_steps_of_its_scale() -> None:
+    both = both_runs(6).assign(
+        item_id=["i", "i", "i", "j", "j", "j"],
+        a=0.0,
+        b=[1.0, -2.0, 0.0, 20.0, np.nan, 10.0],
+        response_id=list("fedcba"),
+    )
+    changed = most_changed(both, {"i": SCALE, "j": (0.0, 100.0, 10.0)})
+    assert changed["response_id"].tolist() == ["c", "e", "a", "f"]  # equal scores and none are no change
+    assert most_changed(both, {"i": SCALE, "j": (0.0, 100.0, 10.0)}, 1)["response_id"].tolist() == ["c"]

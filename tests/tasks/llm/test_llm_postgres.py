@@ -33,7 +33,7 @@ def url() -> Iterator[str]:
     server = os.environ.get("RUBRICFLOW_TEST_POSTGRES")
     if not server:
         pytest.skip("needs a PostgreSQL server: RUBRICFLOW_TEST_POSTGRES=postgresql://user@host/name")
-    psycopg = pytest.importorskip("psycopg", reason="needs the extra: pip install 'rubricflow[postgres]'")
+    psycopg = pytest.importorskip("psycopg", reason="needs the extra: pip install '.[postgres]'")
     schema = f"test_{secrets.token_hex(6)}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {schema}")
@@ -171,5 +171,5 @@ def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     import sys
 
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StoreError, match=r"pip install 'rubricflow\[postgres\]'"):
+    with pytest.raises(StoreError, match=r"pip install '\.\[postgres\]'"):
         stores.open_replies("postgresql://h/d")

@@ -169,7 +169,7 @@ def test_authored_rubrics_are_read_by_id_in_order(tmp_path: Path) -> None:
 )
 def test_a_broken_rubric_names_file_rubric_and_rule(tmp_path: Path, broken: dict[str, Any], rule: str) -> None:
     path = written(tmp_path, broken)
-    with pytest.raises(InputError, match=rf"rubrics\.yaml: rubric 'r': {rule}") as stop:
+    with pytest.raises(InputError, match=rf"rubrics\.yaml, line \d+, column \d+: rubric 'r': {rule}") as stop:
         authored(path)
     assert stop.value.file == path
 
@@ -187,6 +187,44 @@ def test_a_wrong_key_or_value_is_named(tmp_path: Path, broken: dict[str, Any], f
     with pytest.raises(InputError) as stop:
         authored(written(tmp_path, broken))
     assert stop.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("spoil", "at"),
+    [
+        (("levels: [no, yes]}\n      - {id: b", "levels: [no]}\n      - {id: b"), "- {id: a"),
+        (("trait: t, text: Two", "trait: x, text: Two"), "- {id: b"),
+        (("{id: b", "{id: a"), "- {id: a, trait: t, text: Two"),
+        (("text: Two", "txet: Two"), "txet"),
+        (("weight: 2", "weight: heavy"), "weight"),
+        (("rubric_id: s", "rubric_id: r"), "rubric_id: r\n    scale: {min: 0, max: 2}"),
+        (("max: 2}\n", "max: 0}\n"), "scale: {min: 0, max: 0}"),
+    ],
+)
+def test_an_error_says_line_and_column(tmp_path: Path, spoil: tuple[str, str], at: str) -> None:
+    text = """# Two rubrics.
+rubrics:
+  - rubric_id: r
+    scale: {min: 0, max: 1}
+    traits: [{id: t, name: T, min: 0, max: 1}]
+    criteria:
+      - {id: a, trait: t, text: One, levels: [no, yes]}
+      - {id: b, trait: t, text: Two, levels: [no, yes], weight: 2}
+  - rubric_id: s
+    scale: {min: 0, max: 2}
+    traits: [{id: t, name: T, min: 0, max: 2}]
+    criteria: [{id: a, trait: t, text: One, levels: [no, yes]}]
+"""
+    assert spoil[0] in text
+    path = tmp_path / "rubrics.yaml"
+    path.write_text(text)
+    assert list(authored(path)) == ["r", "s"]
+    path.write_text(wrong := text.replace(*spoil, 1))
+    with pytest.raises(InputError) as stop:
+        authored(path)
+    *before, line = wrong[: wrong.rindex(at) + (2 if at.startswith("- ") else 0)].split("\n")
+    assert (stop.value.line, stop.value.column) == (len(before) + 1, len(line) + 1)
+    assert f"rubrics.yaml, line {len(before) + 1}, column {len(line) + 1}" in str(stop.value)
 
 
 def test_a_rubric_given_twice_is_named(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.contracts import extras
 from tasks.contracts.errors import BackendError, UserError
 from tasks.contracts.settings.placement import Placement
 from tasks.monitor import absence, crew, engines
@@ -56,7 +57,7 @@ class Submitted:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda name: name)
+    monkeypatch.setattr(extras, "find_spec", lambda name: name)
 
 
 def crew_of(room: int, placement: Placement = DASK, room_now: Callable[[], int] = lambda: 1) -> Crew:
@@ -140,7 +141,7 @@ def test_what_a_flow_holds_stays_where_the_command_runs(names: list[str]) -> Non
             return len(pieces)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(engines, "find_spec", lambda name: name)
+        patched.setattr(extras, "find_spec", lambda name: name)
         patched.setattr(engines, "_server", lambda placement: nullcontext())
         patched.setattr(engines, "_runner", lambda placement: None)
         patched.setattr(engines, "Flow", flow)
@@ -224,8 +225,8 @@ def test_a_fault_of_the_program_stays_what_it_is() -> None:
 
 @pytest.mark.parametrize("engine", ["dask", "ray"])
 def test_an_engine_that_is_not_installed_says_its_extra(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
-    with pytest.raises(BackendError, match=rf"needs the extra: pip install 'rubricflow\[{engine}\]'"):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(BackendError, match=rf"needs the extra: pip install '\.\[{engine}\]'"):
         on_engine(Placement.model_validate({"engine": engine}), "shards", lambda crew: None)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from review_scene import CRITERIA, HEAD, PLAIN, case, scene
 
-from tasks.contracts.bundle import Scale
+from tasks.contracts.bundle import Criterion, Scale
 from tasks.contracts.errors import ContractError
 from tasks.review.board import GraderHead, Option
 from tasks.review.ledger import Stored
@@ -23,22 +23,28 @@ CASE = case("R-0412")
 
 
 @pytest.mark.parametrize(
-    ("scale", "options"),
+    ("scale", "values"),
     [
-        (Scale(min=1, max=3), [("1", "1"), ("2", "2"), ("3", "3")]),
-        (Scale(min=0, max=200, step=40), [(str(40 * i), str(i)) for i in range(6)]),
-        (Scale(min=0, max=1, step=0.1), [(f"{i / 10:g}", None) for i in range(11)]),
-        (Scale(min=-1, max=0, step=0.5), [("-1", "0"), ("-0.5", "1"), ("0", "2")]),
+        (Scale(min=1, max=3), ["1", "2", "3"]),
+        (Scale(min=0, max=200, step=40), [str(40 * i) for i in range(6)]),
+        (Scale(min=0, max=1, step=0.1), [f"{i / 10:g}" for i in range(11)]),
+        (Scale(min=-1, max=0, step=0.5), ["-1", "-0.5", "0"]),
     ],
 )
-def test_a_score_is_one_of_the_scales_and_a_digit_votes_it_where_there_are_enough(
-    scale: Scale, options: list[tuple[str, str | None]]
-) -> None:
+def test_a_score_is_one_of_the_scales_and_is_typed(scale: Scale, values: list[str]) -> None:
     board = scene()
     score = next(one for one in board.cases if one.subject_kind == "score")
     ballots = type(board)("s", "s", (score,), {"r": CRITERIA}, {"r": scale}, {}).ballots(score)
-    assert [(option.value, option.key) for option in ballots[0].options] == options
-    assert ballots[0].digest == digest(PLAIN, "", [value for value, _ in options])
+    assert ballots[0].options == tuple(Option(value, None, "") for value in values)
+    assert ballots[0].digest == digest(PLAIN, "", values)
+
+
+@pytest.mark.parametrize(("levels", "is_typed"), [(10, False), (11, True)])
+def test_levels_are_typed_where_a_digit_could_be_the_first_of_two(levels: int, is_typed: bool) -> None:
+    counted = Criterion(id="N", trait="t", text="How many", levels=tuple(f"{i} of them" for i in range(levels)))
+    board = scene((CASE,))
+    (ballot,) = type(board)("s", "s", (CASE,), {"r": (counted,)}, board.scales, {}).ballots(CASE)
+    assert [option.key for option in ballot.options] == [None if is_typed else str(i) for i in range(levels)]
 
 
 def test_a_concept_is_voted_on_by_its_levels() -> None:
