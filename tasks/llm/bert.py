@@ -38,7 +38,8 @@ def _states(weights: Mapping[str, np.ndarray], config: Mapping[str, Any], ids: o
 
     def linear(states: openvino.Node, *names: str) -> openvino.Node:
         weight, bias = (np.concatenate([weights[f"{name}.{part}"] for name in names]) for part in ("weight", "bias"))
-        return op.add(op.matmul(states, weight, False, True), bias)
+        # A bare array would be made a Python list before it is made a constant.
+        return op.add(op.matmul(states, op.constant(weight), False, True), bias)
 
     def norm(states: openvino.Node, name: str) -> openvino.Node:
         standard = op.mvn(states, np.array([-1]), True, config["layer_norm_eps"], "INSIDE_SQRT")
@@ -47,8 +48,8 @@ def _states(weights: Mapping[str, np.ndarray], config: Mapping[str, Any], ids: o
     # All tokens are of the first of the two kinds that BERT knows.
     places = weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
     tokens = op.gather(op.shape_of(ids, output_type="i32"), np.int32(1), np.int32(0))
-    place = op.gather(places, op.range(np.int32(0), tokens, np.int32(1), output_type="i32"), np.int32(0))
-    states = norm(op.add(op.gather(weights[SPELLINGS], ids, np.int32(0)), place), "embeddings.LayerNorm")
+    place = op.gather(op.constant(places), op.range(np.int32(0), tokens, np.int32(1), output_type="i32"), np.int32(0))
+    states = norm(op.add(op.gather(op.constant(weights[SPELLINGS]), ids, np.int32(0)), place), "embeddings.LayerNorm")
     for layer in range(config["num_hidden_layers"]):
         name = f"encoder.layer.{layer}"
         mixed = linear(states, *(f"{name}.attention.self.{part}" for part in ("query", "key", "value")))
