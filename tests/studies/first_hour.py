@@ -1,12 +1,12 @@
-"""Four classes on their way from a platform's file to a gradebook, with a stopwatch: every command as a teacher types it.
+"""Four classes on their way from a platform's file to a gradebook: every command as a teacher types it, timed.
 
     python tests/studies/first_hour.py --rubricflow .venv/bin/rubricflow --to FOLDER [--classes german canvas]
 
-A German spreadsheet, quiz responses as Moodle exports them, a student analysis as Canvas does, and a .zip of essays that
-Moodle's «download all submissions» makes are written; then init, validate, grade, answers reviewed in a headless browser,
-grades (.xlsx, opened by openpyxl and by LibreOffice), the platform's import form and feedback. It ends in a table of what a
-teacher meets in each class. Pictures in light, dark and at the width of a phone are left in FOLDER. A step that fails is
-named in the table, and the exit code is 1.
+A German spreadsheet, quiz responses as Moodle exports them, a student analysis as Canvas does, and a .zip of essays as
+Moodle's «download all submissions» makes it; each goes through init, validate, grade, answers reviewed in a headless
+browser, grades (.xlsx, opened by openpyxl and by LibreOffice), the platform's import form and feedback. It ends in a
+table of what a teacher meets in each class. Pictures in light, dark and at the width of a phone are left in FOLDER. A
+step that fails is named in the table, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ QUESTIONS = {
 GERMAN = {
     "Warum schwimmt ein Schiff aus Stahl?": (
         "Es verdrängt so viel Wasser, wie es wiegt. Die Luft darin macht es leicht für seine Größe.",
-        ("Es verdrängt so viel Wasser, wie es wiegt", "Die Luft darin macht es für seine Größe leicht", "Stahl ist schwer",
-         "Wasser trägt alles, was groß genug ist", "Es ist hohl und daher weniger dicht als Wasser"),
+        ("Es verdrängt so viel Wasser, wie es wiegt", "Die Luft darin macht es für seine Größe leicht",
+         "Stahl ist schwer", "Wasser trägt alles, was groß genug ist", "Es ist hohl und weniger dicht als Wasser"),
     ),
     "Wie hilft Seife gegen Fett?": (
         "Ein Ende der Seife hält Fett fest, das andere Wasser. So trägt das Wasser das Fett fort.",
@@ -86,18 +86,10 @@ def sheet(path: Path, rows: Sequence[Sequence[Any]]) -> Path:
 
 
 def moodle(folder: Path) -> Path:
-    """A quiz's responses as Moodle exports them, with questions and right answers, saved as .xlsx; nobody marked it."""
+    """A quiz's responses as Moodle exports them, with questions and right answers, saved as .xlsx, without marks."""
     parts = ("Question", "Response", "Right answer")
-    header = [
-        "Last name",
-        "First name",
-        "Email address",
-        "State",
-        "Started on",
-        "Completed",
-        "Time taken",
-        "Grade/10.00",
-    ]
+    header = ["Last name", "First name", "Email address", "State", "Started on", "Completed", "Time taken"]
+    header += ["Grade/10.00"]
     rows = [header + [f"{part} {number}" for number in (1, 2) for part in parts]]
     for place in range(STUDENTS):
         row = [f"Family{place:02d}", f"Given{place:02d}", f"s{place:02d}@school.example", "Finished"]
@@ -122,7 +114,7 @@ def german(folder: Path) -> Path:
 
 
 def canvas(folder: Path) -> Path:
-    """A quiz's student analysis as Canvas exports it: points of each question beside the answers of half of the class."""
+    """A quiz's student analysis as Canvas exports it: points beside the answers of half of the class."""
     header = ["name", "id", "sis_id", "section", "section_id", "section_sis_id", "submitted", "attempt"]
     for number, question in enumerate(QUESTIONS, 1):
         header += [f"{8000 + number}: {question}", f"{2 * number}.0"]
@@ -144,15 +136,16 @@ def canvas(folder: Path) -> Path:
 def docx(text: str) -> bytes:
     """A document of one paragraph, with no more in it than Word asks for."""
     office = "http://schemas.openxmlformats.org"
-    kinds = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    package, document = f"{office}/package/2006", f"{office}/officeDocument/2006/relationships/officeDocument"
+    kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    words = f"<w:body><w:p><w:r><w:t>{escape(text)}</w:t></w:r></w:p></w:body>"
     parts = {
-        "[Content_Types].xml": f'<Types xmlns="{office}/package/2006/content-types"><Default Extension="rels" ContentType='
-        '"application/vnd.openxmlformats-package.relationships+xml"/>'
-        f'<Override PartName="/word/document.xml" ContentType="{kinds}"/></Types>',
-        "_rels/.rels": f'<Relationships xmlns="{office}/package/2006/relationships"><Relationship Id="r1" Type="{office}'
-        '/officeDocument/2006/relationships/officeDocument" Target="word/document.xml"/></Relationships>',
-        "word/document.xml": f'<w:document xmlns:w="{office}/wordprocessingml/2006/main"><w:body><w:p><w:r><w:t>'
-        f"{escape(text)}</w:t></w:r></w:p></w:body></w:document>",
+        "[Content_Types].xml": f"""<Types xmlns="{package}/content-types">
+            <Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>
+            <Override PartName="/word/document.xml" ContentType="{kind}"/></Types>""",
+        "_rels/.rels": f"""<Relationships xmlns="{package}/relationships">
+            <Relationship Id="r1" Type="{document}" Target="word/document.xml"/></Relationships>""",
+        "word/document.xml": f'<w:document xmlns:w="{office}/wordprocessingml/2006/main">{words}</w:document>',
     }
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
@@ -191,11 +184,15 @@ CLASSES = {
 }
 RUBRIC = """\
 rubrics:
-  - rubric_id: essay
-    scale: {min: 0, max: 2}
-    criteria:
-      - {id: water, text: It pushes away as much water as it weighs., levels: [{anchor: "no"}, {anchor: "yes"}], weight: 1}
-      - {id: air, text: The air in it makes it light for its size., levels: [{anchor: "no"}, {anchor: "yes"}], weight: 1}
+- rubric_id: essay
+  scale: {min: 0, max: 2}
+  traits:
+  - {id: content, name: Content, min: 0, max: 2, source: derived}
+  criteria:
+  - {id: W, trait: content, kind: gold_point, text: It pushes away as much water as it weighs., evidence: local_quote,
+     weight: 1, levels: ["no", "yes"]}
+  - {id: A, trait: content, kind: gold_point, text: The air in it makes it light for its size., evidence: local_quote,
+     weight: 1, levels: ["no", "yes"]}
 """
 
 
@@ -240,7 +237,7 @@ def wait_for(address: str) -> None:
 
 
 def reviewed(walk: Walk, browser: Any, address: str) -> None:
-    """Some answers: one's points are typed, the machine's score is taken on the others, and a note goes to a student."""
+    """Some answers: the points of one are typed, the machine's are taken on the others, and a note is written."""
     page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
     page.goto(address)
     page.fill("#name", "Ms Teacher")
