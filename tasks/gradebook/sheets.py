@@ -89,7 +89,7 @@ def _answer_cells(book: Gradebook, answer: GradedAnswer) -> dict[str, Value]:
         "low": number(answer.low) if by_machine else None,
         "high": number(answer.high) if by_machine else None,
         "route": "released" if answer.route == "release" else "to a person",
-        "route_reason": (UNSCORED_REASONS | ROUTE_REASONS).get(answer.unscored_reason or answer.route_reason or ""),
+        "route_reason": {**ROUTE_REASONS, **UNSCORED_REASONS}.get(answer.unscored_reason or answer.route_reason or ""),
         "settled_by": SCORE_SETTLED.get(answer.settled_by or ""),
         "note": answer.note,
         "criteria": "\n".join(map(_criterion, answer.levels)) or None,

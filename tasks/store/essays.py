@@ -12,6 +12,7 @@ import re
 import stat
 import unicodedata
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -174,7 +175,7 @@ def _read(file: SubmittedFile, reader: DocumentReader) -> DocumentText:
         return DocumentText("", "file_too_large", words)
     try:
         content = file.content()
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, zipfile.zlib.error) as error:
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, zlib.error) as error:
         return DocumentText("", "file_damaged", f"it cannot be unpacked: {_shown(str(error))[:120]}")
     return reader.read(file.path, content)
 
