@@ -24,6 +24,7 @@ from tasks.contracts.errors import InputError
 from tasks.store.cells import EssayCell
 from tasks.store.document_reader import DocumentReader, DocumentText
 from tasks.store.reshape import id_of
+from tasks.store.sheets import ENDINGS
 from tasks.store.submitters import Handed, SubmissionPlatform, handed_in, natural, receipt_of
 from tasks.text.fold import folded
 from tasks.text.letters import bare_of
@@ -55,8 +56,9 @@ class SubmittedFile(NamedTuple):
 
 
 def is_essays(path: Path) -> bool:
-    """Whether a source is a folder of essays, or a .zip of one."""
-    return path.is_dir() or path.suffix.lower() == ".zip"
+    """Whether a source is a folder of essays, or a .zip of one; a folder that is called a table is none."""
+    ending = path.suffix.lower()
+    return ending == ".zip" or (path.is_dir() and ending not in (*ENDINGS, ".json", ".jsonl", ".parquet"))
 
 
 def essay_rows(path: Path) -> Iterator[tuple[str, str | None, EssayCell, str, str]]:
