@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
 from tasks.contracts.errors import UserError
 
@@ -114,13 +114,13 @@ class DocumentReader:
                         pipe.close()
 
 
-def _send(pipe: BinaryIO, message: bytes) -> None:
+def _send(pipe: IO[bytes], message: bytes) -> None:
     pipe.write(len(message).to_bytes(_HEAD))
     pipe.write(message)
     pipe.flush()
 
 
-def _received(pipe: BinaryIO, until: float) -> bytes | None:
+def _received(pipe: IO[bytes], until: float) -> bytes | None:
     """A message; None where there is none in time, or the process ends before."""
     received = b""
     while len(received) < _HEAD or len(received) < _HEAD + int.from_bytes(received[:_HEAD]):

@@ -12,6 +12,7 @@ import re
 import stat
 import unicodedata
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ from tasks.contracts.errors import InputError
 from tasks.store.cells import EssayCell
 from tasks.store.document_reader import DocumentReader, DocumentText
 from tasks.store.reshape import id_of
+from tasks.store.sheets import ENDINGS
 from tasks.store.submitters import Handed, SubmissionPlatform, handed_in, natural, receipt_of
 from tasks.text.fold import folded
 from tasks.text.letters import bare_of
@@ -54,8 +56,9 @@ class SubmittedFile(NamedTuple):
 
 
 def is_essays(path: Path) -> bool:
-    """Whether a source is a folder of essays, or a .zip of one."""
-    return path.is_dir() or path.suffix.lower() == ".zip"
+    """Whether a source is a folder of essays, or a .zip of one; a folder that is called a table is none."""
+    ending = path.suffix.lower()
+    return ending == ".zip" or (path.is_dir() and ending not in (*ENDINGS, ".json", ".jsonl", ".parquet"))
 
 
 def essay_rows(path: Path) -> Iterator[tuple[str, str | None, EssayCell, str, str]]:
@@ -174,7 +177,7 @@ def _read(file: SubmittedFile, reader: DocumentReader) -> DocumentText:
         return DocumentText("", "file_too_large", words)
     try:
         content = file.content()
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, zipfile.zlib.error) as error:
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, zlib.error) as error:
         return DocumentText("", "file_damaged", f"it cannot be unpacked: {_shown(str(error))[:120]}")
     return reader.read(file.path, content)
 

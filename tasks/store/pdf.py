@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pdfminer.converter import PDFPageAggregator
 from pdfminer.layout import LTChar, LTContainer, LTImage, LTPage
@@ -122,7 +122,7 @@ def _pages(content: bytes) -> Iterator[LTPage]:
         yield device.get_result()
 
 
-def _parts(container: LTContainer) -> Iterator[object]:
+def _parts(container: LTContainer[Any]) -> Iterator[object]:
     for part in container:
         yield part
         if isinstance(part, LTContainer):
@@ -222,16 +222,15 @@ def _gutter(rows: Sequence[Sequence[LTChar]]) -> float | None:
             for place in range(int(start - low), min(width, int(end - low)) + 1):
                 crossed[place] += 1
     few = 0.2 * len(runs_of)
-    best, start = (0, 0), None
-    for place in range(int(0.25 * width), int(0.75 * width) + 1):
+    longest = (0, 0)
+    first = int(0.25 * width)
+    for place in range(first, int(0.75 * width) + 1):
         if crossed[place] > few:
-            start = None
-            continue
-        start = place if start is None else start
-        best = max(best, (place - start + 1, start))
-    if best[0] < _GUTTER - 2:
+            first = place + 1
+        longest = max(longest, (place + 1 - first, first))
+    if longest[0] < _GUTTER - 2:
         return None
-    gutter = low + best[1] + best[0] / 2
+    gutter = low + longest[1] + longest[0] / 2
     ends = [max((end for start, end in runs if end < gutter), default=None) for runs in runs_of]
     left = [end for end in ends if end is not None]
     right = sum(any(start > gutter for start, _ in runs) for runs in runs_of)

@@ -55,7 +55,7 @@ def chunks(
         endings = ", ".join((*ENDINGS, *readers, ".zip"))
         rule = f"'{path.suffix}' is not a known ending; use one of {endings}, or a folder of essays"
         raise InputError(rule, file=path)
-    if not path.exists():
+    if not (path.is_file() or reader is _essays):
         raise InputError("no such file", file=path)
     try:
         records = reader(path) if reader else _sheet(path, encoding, sheet, report, repeats)
