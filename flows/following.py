@@ -61,7 +61,11 @@ class Following:
             regraded(bundle, grading, [row for row in judgments if row["sample"] == grading["sample"]], levels)
             for grading in gradings
         ]
-        return one_per_response(conform(Gradings, rows))
+        table = one_per_response(conform(Gradings, rows))
+        # A marked answer of a crossed set has the score of the fit that has not seen its author.
+        wanted = ds.field("response_id") == gradings[0]["response_id"]
+        known = self._run.read(self._run.ref(Responses, "ingest"), ["split", "author_id"], wanted)
+        return table.append_column("split", known["split"]).append_column("author_id", known["author_id"])
 
     def _rows(self, row: type[Gradings] | type[Judgments], response_id: str) -> list[Record]:
         chosen = ds.field("response_id") == response_id

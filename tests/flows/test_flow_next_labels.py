@@ -15,15 +15,19 @@ from flows.cli import app
 from flows.next_labels import propose_labels
 from flows.plan import plan, record
 from flows.review import board_of, settled
+from flows.validate import prove
 from tasks.calibrate.task import calibrate
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import load_study
+from tasks.contracts.tables.calibration import ReleaseRules
 from tasks.contracts.tables.data import Responses
+from tasks.contracts.tables.evaluation import Metrics
 from tasks.contracts.tables.people import NextLabels
 from tasks.evaluate.task import evaluate
 from tasks.ingest.task import ingest
 from tasks.judge.task import judge
 from tasks.lock.task import lock
+from tasks.report.grading.task import viewed
 from tasks.review.ledger import LEDGER, Act, Ledger
 from tasks.store.warehouse import Warehouse
 
@@ -31,11 +35,21 @@ SETTLED = """
     - {file: next.csv, scored: response_id, split: split, scores: [{rater: three, score: score}]}
 rubrics:"""
 
+SETTINGS = {"split": "split: {per: set, calibration: 40}", "evaluation": "\nevaluation: {target: one"}
+"""What the study file says."""
+
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A study of 120 responses, 40 of them labelled, and the warehouse in which it was graded."""
-    study = make_study(tmp_path_factory.mktemp("study"))
+    return graded_in(tmp_path_factory.mktemp("study"))
+
+
+def graded_in(folder: Path, **changes: str) -> tuple[Path, Path]:
+    """The same in a folder; changes: text of the study file in place of other text."""
+    study = make_study(folder)
+    for old, new in changes.items():
+        study.write_text(study.read_text().replace(SETTINGS[old], new))
     answers = study.with_name("answers.csv")
     rows = list(csv.reader(answers.open(newline="")))
     with answers.open("w", newline="") as file:
@@ -53,6 +67,29 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     agreed = evaluate.fn(run, settings, *answered, scored.predictions, locked.bundles, *decided)
     record(job, [*data, *locked, *judged, *scored, *agreed])
     return study, house
+
+
+@pytest.mark.parametrize(
+    ("split", "here"), [("split: {cross: true}", 37), ("split: {per: set, calibration: 40}", 18)], ids=["cross", "half"]
+)
+def test_all_commands_give_the_same_figures_of_what_a_promise_wants(tmp_path: Path, split: str, here: int) -> None:
+    """37 of 40 answers have a mark and a reply; `cross` counts them all and measures on them all, too."""
+    release = "\nrelease: {by: set}\nevaluation: {target: one"
+    study, house = graded_in(tmp_path, split=split, evaluation=release)
+    run = plan(study, house).run
+    said = {
+        "validate": " ".join(message for _, what, message in prove(study) if what == "release"),
+        "next": " ".join(propose_labels(study, house, None, 3).told),
+        "report": viewed(run).outcome.released_why,
+        "table": run.read(run.ref(ReleaseRules, "calibrate"))["note"][0].as_py(),
+    }
+    for where, words in said.items():
+        assert f"45 needed, {here} here" in words, where
+    figures = run.read(run.ref(Metrics, "evaluate")).to_pylist()
+    compared = {
+        row["n"] for row in figures if (row["metric"], row["slice"], row["stage"]) == ("qwk", "all", "calibrated")
+    }
+    assert max(compared) == (37 if "cross" in split else 37 - here)
 
 
 def test_a_study_that_was_not_graded_says_so(tmp_path: Path) -> None:

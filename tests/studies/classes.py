@@ -76,12 +76,13 @@ def main() -> None:
     parser.add_argument("--noise", type=float, default=0.08)
     parser.add_argument("--classes", type=int, default=200)
     parser.add_argument("--method", default="linear")
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
     given = parser.parse_args()
     warnings.filterwarnings("ignore", category=RuntimeWarning)
     choose.STANDARD = (given.method, "identity")  # the others are not taken, and their trials take most of the time
     plan = study(calibration={"method": given.method}, release={"risk": given.risk, "by": "set"})
     lines = []
-    for answers in SIZES:
+    for answers in given.sizes:
         for share, with_mark in (("half", answers // 2), ("all", answers)):
             for how in ("half", "cross"):
                 rows, dealt = list[dict[str, float]](), list[bool]()

@@ -102,7 +102,7 @@ def _why_nothing(rules: Sequence[Row], needs: Sequence[PromiseNeeds]) -> str:
         return f"{rules[0]['note'][:1].upper()}{rules[0]['note'][1:]}."
     needed = fewest_without_error(rules[0]["target"], rules[0]["confidence"])
     marked = {need.scope: need.counting for need in needs}
-    few = [count for row in rules if (count := marked.get(row["scope"], row["n"])) < needed]
+    few = [count for count in (marked.get(row["scope"]) or int(row["n"]) for row in rules) if count < needed]
     share = say.rate(rules[0]["target"])
     unproven = f"the marked answers do not show, even for the surest scores, that at most {share} are wrong"
     if not few:
