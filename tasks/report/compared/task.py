@@ -13,7 +13,7 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items, Responses
 from tasks.display import say
 from tasks.display.page import filled, rendered
-from tasks.report.compared.page import ChangedAnswer, ComparedRun, Difference, Figures, page
+from tasks.report.compared.page import AgreementGap, ChangedAnswer, ComparedRun, Figures, page
 from tasks.store.warehouse import Run
 
 LONGEST = 3000
@@ -24,7 +24,7 @@ def write_compared(
     runs: tuple[Run, Run],
     studies: tuple[Study, Study],
     figures: Figures,
-    differences: Sequence[Difference],
+    differences: Sequence[AgreementGap],
     changed: pd.DataFrame,
     unscored: tuple[int, int],
 ) -> tuple[str, Path]:
