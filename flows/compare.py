@@ -51,8 +51,9 @@ def compared(a: Run, b: Run) -> tuple[list[AgreementGap], str, Path]:
     both = side_by_side(frame_a, frame_b)
     if not (both["a"].notna() & both["b"].notna()).any():
         raise UserError("the two runs score no response in common")
-    plan, held_out = study.evaluation, [frame[frame["split"] == "test"] for frame in (frame_a, frame_b)]
-    differences = list(_differences(*held_out, scales, plan, (_methods(a), _methods(b))))
+    plan = study.evaluation
+    held_out_a, held_out_b = (frame[frame["split"] == "test"] for frame in (frame_a, frame_b))
+    differences = list(_differences(held_out_a, held_out_b, scales, plan, (_methods(a), _methods(b))))
     figures = {}
     for scale in sorted({scales[item] for item in both["item_id"]}):
         part = both[both["item_id"].map(scales) == scale]
