@@ -52,14 +52,14 @@ def _answers(run: Run, changed: pd.DataFrame) -> list[ChangedAnswer]:
     questions: Mapping[str, str] = {row["item_id"]: row["question"] for row in items}
     return [
         ChangedAnswer(
-            response=say.name(row.response_id),
-            item=say.name(row.item_id),
-            question=say.visible(questions[row.item_id]),
-            text=say.cut(say.visible(texts[row.response_id]), LONGEST),
-            a=say.level(row.a),
-            b=say.level(row.b),
-            change=say.signed(row.b - row.a),
-            people="" if pd.isna(row.target) else say.level(row.target),
+            response=say.name(row["response_id"]),
+            item=say.name(row["item_id"]),
+            question=say.visible(questions[row["item_id"]]),
+            text=say.cut(say.visible(texts[row["response_id"]]), LONGEST),
+            a=say.level(row["a"]),
+            b=say.level(row["b"]),
+            change=say.signed(row["b"] - row["a"]),
+            people="" if pd.isna(row["target"]) else say.level(row["target"]),
         )
-        for row in changed.itertuples()
+        for row in changed.to_dict("records")
     ]
