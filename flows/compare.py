@@ -25,7 +25,7 @@ from tasks.evaluate.compare import (
     side_by_side,
 )
 from tasks.evaluate.slices import ScaleBounds
-from tasks.report.compared.page import Difference
+from tasks.report.compared.page import AgreementGap
 from tasks.report.compared.task import write_compared
 from tasks.stats.bootstrap import cautions
 from tasks.stats.scores import ScoreTables, score_frame
@@ -37,7 +37,7 @@ Scales = dict[str, ScaleBounds]
 Methods = tuple[list[str], list[str]]
 
 
-def compared(a: Run, b: Run) -> tuple[list[Difference], str, Path]:
+def compared(a: Run, b: Run) -> tuple[list[AgreementGap], str, Path]:
     """(differences between the runs' agreement with people, one for each statistic on each scale; what came of it in a
     sentence; the page beside them, `compared-with-<a>.html` in b's folder). No differences where no response that both
     runs hold out and score has a human score. UserError where both score no response, or score it on different scales.
@@ -51,8 +51,9 @@ def compared(a: Run, b: Run) -> tuple[list[Difference], str, Path]:
     both = side_by_side(frame_a, frame_b)
     if not (both["a"].notna() & both["b"].notna()).any():
         raise UserError("the two runs score no response in common")
-    plan, held_out = study.evaluation, [frame[frame["split"] == "test"] for frame in (frame_a, frame_b)]
-    differences = list(_differences(*held_out, scales, plan, (_methods(a), _methods(b))))
+    plan = study.evaluation
+    held_out_a, held_out_b = (frame[frame["split"] == "test"] for frame in (frame_a, frame_b))
+    differences = list(_differences(held_out_a, held_out_b, scales, plan, (_methods(a), _methods(b))))
     figures = {}
     for scale in sorted({scales[item] for item in both["item_id"]}):
         part = both[both["item_id"].map(scales) == scale]
@@ -66,7 +67,7 @@ def compared(a: Run, b: Run) -> tuple[list[Difference], str, Path]:
 
 def _differences(
     scores_a: pd.DataFrame, scores_b: pd.DataFrame, scales: Scales, plan: Evaluation, methods: Methods
-) -> Iterator[Difference]:
+) -> Iterator[AgreementGap]:
     """For the calibrated scores, apart for items of each scale; beside the QWK of several items that of their mean."""
     items = in_common(scores_a, scores_b)["item_id_a"].unique()
     for scale in sorted({scales[item] for item in items}):
@@ -79,7 +80,7 @@ def _differences(
         for name, gap in differences.items():
             note = "; ".join(filter(None, (equal, next(cautions([gap.clusters]), None)))) or None
             ends = gap.estimate, gap.low, gap.high, gap.p
-            yield Difference(f"{scale[0]:g} to {scale[1]:g}", name, *ends, n, resampled, gap.clusters, note)
+            yield AgreementGap(f"{scale[0]:g} to {scale[1]:g}", name, *ends, n, resampled, gap.clusters, note)
 
 
 def _methods(run: Run) -> list[str]:

@@ -249,7 +249,7 @@ def _written(root: yaml.Node | None, place: Sequence[int | str]) -> tuple[str, s
 def _followed(root: yaml.Node | None, place: Sequence[int | str]) -> Iterator[tuple[yaml.Node, yaml.Node, str]]:
     """(where it stands, what it leads to, its name) of each part of a place that a file has."""
     node = root
-    for part, after in zip(place, [*place[1:], None], strict=True):
+    for part, after in zip(place, [*place[1:], None], strict=False):
         if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
             node = node.value[part]
             yield node, node, str(part)

@@ -27,7 +27,7 @@ MOST = 30
 """Rows of a table of parts, the widest apart first."""
 
 
-class Difference(NamedTuple):
+class AgreementGap(NamedTuple):
     """One statistic of agreement with people, b less a, with its 95% interval and p; `responses` were compared,
     `clusters` of what is `resampled` drawn."""
 
@@ -67,7 +67,7 @@ class ChangedAnswer(NamedTuple):
 def page(
     runs: Sequence[ComparedRun],
     figures: Figures,
-    differences: Sequence[Difference],
+    differences: Sequence[AgreementGap],
     changed: Markup,
     unscored: tuple[int, int],
 ) -> Page:
@@ -92,7 +92,7 @@ def page(
     )
 
 
-def _sentence(differences: Sequence[Difference], same: int, n: int) -> str:
+def _sentence(differences: Sequence[AgreementGap], same: int, n: int) -> str:
     """What came of it, without a full stop."""
     if same == n:
         return f"Both runs give the same score to all {say.plural(n, 'answer')}"
@@ -154,7 +154,7 @@ def _keys(pooled: Mapping[tuple[float, float, float], Mapping[tuple[str, str], M
 def _agreement(
     figures: Figures,
     pooled: Mapping[tuple[float, float, float], Mapping[tuple[str, str], Mapping[str, Any]]],
-    differences: Sequence[Difference],
+    differences: Sequence[AgreementGap],
 ) -> Section:
     several = len(figures) > 1
     rows: list[Cells] = []

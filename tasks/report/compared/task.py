@@ -13,7 +13,7 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items, Responses
 from tasks.display import say
 from tasks.display.page import filled, rendered
-from tasks.report.compared.page import ChangedAnswer, ComparedRun, Difference, Figures, page
+from tasks.report.compared.page import AgreementGap, ChangedAnswer, ComparedRun, Figures, page
 from tasks.store.warehouse import Run
 
 LONGEST = 3000
@@ -24,7 +24,7 @@ def write_compared(
     runs: tuple[Run, Run],
     studies: tuple[Study, Study],
     figures: Figures,
-    differences: Sequence[Difference],
+    differences: Sequence[AgreementGap],
     changed: pd.DataFrame,
     unscored: tuple[int, int],
 ) -> tuple[str, Path]:
@@ -52,14 +52,14 @@ def _answers(run: Run, changed: pd.DataFrame) -> list[ChangedAnswer]:
     questions: Mapping[str, str] = {row["item_id"]: row["question"] for row in items}
     return [
         ChangedAnswer(
-            response=say.name(row.response_id),
-            item=say.name(row.item_id),
-            question=say.visible(questions[row.item_id]),
-            text=say.cut(say.visible(texts[row.response_id]), LONGEST),
-            a=say.level(row.a),
-            b=say.level(row.b),
-            change=say.signed(row.b - row.a),
-            people="" if pd.isna(row.target) else say.level(row.target),
+            response=say.name(row["response_id"]),
+            item=say.name(row["item_id"]),
+            question=say.visible(questions[row["item_id"]]),
+            text=say.cut(say.visible(texts[row["response_id"]]), LONGEST),
+            a=say.level(row["a"]),
+            b=say.level(row["b"]),
+            change=say.signed(row["b"] - row["a"]),
+            people="" if pd.isna(row["target"]) else say.level(row["target"]),
         )
-        for row in changed.itertuples()
+        for row in changed.to_dict("records")
     ]

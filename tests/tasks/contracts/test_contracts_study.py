@@ -67,7 +67,8 @@ def test_an_error_names_the_file_and_the_key(tmp_path: Path, change: dict[str, A
     with pytest.raises(InputError) as stop:
         load_study(path)
     assert (stop.value.file, stop.value.field) == (path, field)
-    assert str(stop.value).startswith(f"{path}, field '{field}': ")
+    where = f"{path}, line {stop.value.line}, column {stop.value.column}"
+    assert str(stop.value).startswith(f"{where}, field '{field}': ")
 
 
 def test_sources_may_stand_beside_a_layout(tmp_path: Path) -> None:

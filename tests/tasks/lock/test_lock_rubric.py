@@ -195,7 +195,7 @@ def test_a_wrong_key_or_value_is_named(tmp_path: Path, broken: dict[str, Any], f
         (("levels: [no, yes]}\n      - {id: b", "levels: [no]}\n      - {id: b"), "- {id: a"),
         (("trait: t, text: Two", "trait: x, text: Two"), "- {id: b"),
         (("{id: b", "{id: a"), "- {id: a, trait: t, text: Two"),
-        (("text: Two", "txet: Two"), "txet"),
+        (("text: Two", "colour: red, text: Two"), "colour"),
         (("weight: 2", "weight: heavy"), "weight"),
         (("rubric_id: s", "rubric_id: r"), "rubric_id: r\n    scale: {min: 0, max: 2}"),
         (("max: 2}\n", "max: 0}\n"), "scale: {min: 0, max: 0}"),

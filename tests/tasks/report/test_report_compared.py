@@ -8,7 +8,7 @@ import pytest
 from markupsafe import Markup
 
 from tasks.display.page import filled, rendered
-from tasks.report.compared.page import ChangedAnswer, ComparedRun, Difference, Figures, page
+from tasks.report.compared.page import AgreementGap, ChangedAnswer, ComparedRun, Figures, page
 
 RUNS = [ComparedRun("tiny-1", "tiny", "replay"), ComparedRun("tiny-2", "tiny", "embedded")]
 EVIL = "</p><script>window.ran = 1</script>{{ 7 * 7 }}<img src=x onerror=alert(1)>"
@@ -31,12 +31,12 @@ def figures(same: float = 0.5, item: str = "q1") -> Figures:
     return {SCALE: [*people, *of_pair, *of_parts]}
 
 
-def difference(low: float, estimate: float, high: float) -> Difference:
-    return Difference("0 to 4", "qwk", estimate, low, high, 0.01, 100, "author", 40, None)
+def difference(low: float, estimate: float, high: float) -> AgreementGap:
+    return AgreementGap("0 to 4", "qwk", estimate, low, high, 0.01, 100, "author", 40, None)
 
 
 def drawn(
-    answers: list[ChangedAnswer], item: str = "q1", same: float = 0.5, told: list[Difference] | None = None
+    answers: list[ChangedAnswer], item: str = "q1", same: float = 0.5, told: list[AgreementGap] | None = None
 ) -> str:
     template = Path(__file__).parents[3] / "tasks" / "report" / "compared" / "changed.html.j2"
     return rendered(page(RUNS, figures(same, item), told or [], filled(template, answers=answers), (0, 3)))
@@ -51,7 +51,7 @@ def drawn(
         ([], "The runs give the same score to 50 of 100 answers"),
     ],
 )
-def test_the_sentence_goes_no_further_than_the_interval(told: list[Difference], sentence: str) -> None:
+def test_the_sentence_goes_no_further_than_the_interval(told: list[AgreementGap], sentence: str) -> None:
     shown = page(RUNS, figures(), told, filled_nothing(), (0, 0))
     assert shown.title.startswith(sentence)
 
