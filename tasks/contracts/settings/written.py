@@ -168,7 +168,7 @@ def _fault(model: type[Model], fault: ErrorDetails, file: Path) -> InputError:
     if fault["type"] == "extra_forbidden":
         hint = _key_hint(str(place[-1]), _keys(model, place[:-1]))
         return InputError("there is no such key", file=file, field=field, hint=hint)
-    return InputError(fault["msg"], file=file, field=field)
+    return InputError(fault["msg"].removeprefix("Value error, "), file=file, field=field)
 
 
 def _key_hint(key: str, keys: Sequence[str]) -> str | None:
