@@ -261,7 +261,7 @@ def _in_trait(criterion: Any, trait: str) -> Any:
 
 def _ranged(trait: Any, scale: Mapping[str, float]) -> Any:
     """A trait as it is written, with the scale's range where it says none."""
-    return scale | trait if isinstance(trait, dict) and not trait.keys() & scale.keys() else trait
+    return {**scale, **trait} if isinstance(trait, dict) and not trait.keys() & scale.keys() else trait
 
 
 class Bundle(Frozen):
