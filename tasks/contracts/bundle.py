@@ -228,18 +228,24 @@ class Rubric(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _of_points(cls, written: Any) -> Any:
-        if not isinstance(written, dict) or "points" not in written:
+        if not isinstance(written, dict) or ("points" not in written and "scale" in written):
             return written
+        name = f"rubric '{written.get('rubric_id', '')}'"
+        if "points" not in written:
+            odd = ", ".join(sorted(f"'{key}'" for key in written.keys() - cls.model_fields.keys()))
+            raise ValueError(f"{name} says neither points nor a scale{f'; there is no key {odd}' if odd else ''}")
         if "scale" in written:
-            raise ValueError("says its points twice, by points and by scale: leave one of them out")
+            raise ValueError(f"{name} says its points twice, by points and by scale: leave one of them out")
         points, step = written["points"], written.get("step", 1)
         scale = {"min": 0, "max": points, "step": step}
         if any(not isinstance(number, int | float) or isinstance(number, bool) for number in (points, step)):
-            raise ValueError(f"points {points} in steps of {step}: both have to be numbers")
+            raise ValueError(f"{name}: points {points} in steps of {step}: both have to be numbers")
         if not (0 < points < math.inf and 0 < step < math.inf):
-            raise ValueError(f"points {points:g} in steps of {step:g}: both have to be above 0")
+            raise ValueError(f"{name}: points {points:g} in steps of {step:g}: both have to be above 0")
         if points < step or abs(points / step - round(points / step)) > 1e-9:
-            raise ValueError(f"{points:g} points cannot be reached in steps of {step:g}: give a step that divides them")
+            raise ValueError(
+                f"{name}: {points:g} points cannot be reached in steps of {step:g}: give a step that divides them"
+            )
         rest = {key: value for key, value in written.items() if key not in ("points", "step")}
         traits, criteria = written.get("traits"), written.get("criteria")
         if criteria and not traits:
@@ -255,7 +261,7 @@ def _in_trait(criterion: Any, trait: str) -> Any:
 
 def _ranged(trait: Any, scale: Mapping[str, float]) -> Any:
     """A trait as it is written, with the scale's range where it says none."""
-    return scale | trait if isinstance(trait, dict) and not trait.keys() & scale.keys() else trait
+    return {**scale, **trait} if isinstance(trait, dict) and not trait.keys() & scale.keys() else trait
 
 
 class Bundle(Frozen):

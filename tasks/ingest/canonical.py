@@ -19,6 +19,7 @@ from tasks.ingest.lists import cell_answers, cell_list, cell_texts
 from tasks.ingest.words import Decimals, Number, numbers_of
 from tasks.store.cells import EssayCell, as_number, quoted, refused, text_or_none, texts
 from tasks.store.faults import Report
+from tasks.store.sheets import WORKBOOK
 from tasks.text.formulas import unguarded
 from tasks.text.markup import is_markup, plain
 
@@ -208,7 +209,10 @@ def scores(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list
 
 
 def look_at_decimals(source: Source, frame: pd.DataFrame, decimals: Decimals, report: Report) -> None:
-    """InputError for a column of scores that writes its decimals in two ways; words are not looked at."""
+    """InputError for a column of scores that writes its decimals in two ways; words are not looked at. In a workbook a
+    number has a point here, whatever a spreadsheet shows, and a text may have a comma."""
+    if source.file.lower().endswith(WORKBOOK):
+        return
     rows = row_numbers(frame)
     for rater in source.scores:
         for column in filter(None, (rater.score, *rater.traits.values())):

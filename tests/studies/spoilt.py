@@ -1,4 +1,4 @@
-"""What people see when a file is spoilt: fifty ways to spoil one, each beside what `validate` says.
+"""What people see when a file is spoilt: ninety ways to spoil one, each beside what `validate` or `init` says.
 
     python tests/studies/spoilt.py [WORD ...]
 
@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "flows"))
 
 from tiny_study import make_study
 
+from flows.init import init
 from flows.validate import prove
 from tasks.contracts.errors import UserError
 
@@ -331,11 +332,162 @@ CASES: list[tuple[str, Spoil, str]] = [
 ]
 
 
+WHY, HOW = "Why does a boat of steel float on water?", "How does soap help to wash off fat?"
+CLASS = [["number", "name", "answer 1 (4 pts)", "marks 1", "answer 2 (6 pts)", "marks 2", "Total"]]
+CLASS += [[f"00{n}", "ABC"[n], f"so it is {n}", str(n), f"it is so {n}", str(n + 1), str(2 * n + 1)] for n in range(3)]
+CLASS[0][0] = "Student No."
+LONG = [["Student No.", "question", "answer", "mark"]]
+LONG += [[f"00{n}", question, f"so it is {n}", str(n)] for n in range(3) for question in (WHY, HOW)]
+
+
+def drafted(
+    rows: list[list[str]], change: Callable[[list[list[str]]], object], then: Spoil = nothing, beside: str = ""
+) -> Spoil:
+    """A study that `init` drafts of a changed table, spoilt afterwards; beside: a table of questions."""
+
+    def spoil(folder: Path) -> None:
+        table = [[*row] for row in rows]
+        change(table)
+        (folder / "class.csv").write_text(as_text(table))
+        files = [folder / "class.csv"]
+        if beside:
+            (folder / "q.csv").write_text(beside)
+            files.append(folder / "q.csv")
+        started = init(files, folder / "study.yaml", lambda _, guess: guess, overwrite=True)
+        (folder / "said.txt").write_text("\n".join(started.lines))
+        then(folder)
+
+    return spoil
+
+
+def text_of(name: str, old: str, new: str) -> Spoil:
+    """Something else in a file that `init` wrote."""
+
+    def spoil(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text, text
+        (folder / name).write_text(text.replace(old, new, 1))
+
+    return spoil
+
+
+def rubric(old: str, new: str) -> Spoil:
+    return text_of("rubrics.yaml", old, new)
+
+
+def later(change: Callable[[list[list[str]]], object], rows: list[list[str]]) -> Spoil:
+    """The table of answers, changed after `init`."""
+
+    def spoil(folder: Path) -> None:
+        table = [[*row] for row in rows]
+        change(table)
+        (folder / "class.csv").write_text(as_text(table))
+
+    return spoil
+
+
+DRAFTED: list[tuple[str, Spoil, str]] = [
+    ("no column of answers", drafted([["a", "b"], ["1", "2"]], nothing), "no column looks like one of answers"),
+    (
+        "an answer without a student's number",
+        drafted(CLASS, each(put(2, 0, ""), lambda rows: [row.pop(1) for row in rows])),
+        "class.csv, row 2, field 'Student No.': is empty, and 'answer_id' is made of it",
+    ),
+    (
+        "an answer whose student's number got lost later",
+        drafted(CLASS, nothing, later(put(3, 0, " "), CLASS)),
+        "class.csv, line 4 (row 3), column 'Student No.': is empty",
+    ),
+    ("a number lacks, and names tell students apart", drafted(CLASS, put(2, 0, "")), "students are told apart by name"),
+    (
+        "two namesakes without a number",
+        drafted(CLASS, each(put(2, 1, "A"), lambda rows: [row.pop(0) for row in rows])),
+        "A stands in rows 1, 2: taken for 2 students of one name",
+    ),
+    ("a total that does not add up", drafted(CLASS, put(2, 6, "9")), "in 1 of 3 rows: row 2: 3 and 9"),
+    ("a total of other points", drafted(CLASS, put(0, 6, "Total / 12")), "add up to 10, and 'Total / 12' says 12"),
+    ("a mark above the points in the header", drafted(CLASS, put(2, 3, "5")), "Q1: a mark of 5 is above its 4 points"),
+    (
+        "a mark off the scale that came later",
+        drafted(CLASS, nothing, later(put(2, 3, "5"), CLASS)),
+        "class.csv, line 3 (row 2), column 'marks 1': rater 'mark' gave response '001-Q1' 5, off the scale 0 to 4",
+    ),
+    ("points that are no number", drafted(CLASS, nothing, rubric("points: 4", "points: four")), "points four"),
+    ("points below 0", drafted(CLASS, nothing, rubric("points: 4", "points: -4")), "have to be above 0"),
+    (
+        "points and a scale",
+        drafted(CLASS, nothing, rubric("points: 4", "points: 4\n  scale: {min: 0, max: 4}")),
+        "twice",
+    ),
+    (
+        "a step that does not reach the points",
+        drafted(CLASS, nothing, rubric("points: 4", "points: 4\n  step: 3")),
+        "4 points cannot be reached in steps of 3",
+    ),
+    ("points misspelt", drafted(CLASS, nothing, rubric("points: 4", "poins: 4")), "no key 'poins'"),
+    (
+        "a rubric renamed",
+        drafted(CLASS, nothing, rubric("rubric_id: Q2", "rubric_id: Q9")),
+        "item 'Q2' names an unknown",
+    ),
+    (
+        "a new question below the others",
+        drafted(LONG, nothing, later(lambda rows: rows.append(["001", "And why?", "so", "1"]), LONG)),
+        "item 'Q3' names an unknown rubric 'Q3'",
+    ),
+    (
+        "an answer twice later",
+        drafted(LONG, nothing, later(lambda rows: rows.append(["001", WHY, "so", "1"]), LONG)),
+        "response id '001-Q1' occurs twice",
+    ),
+    (
+        "a question in two spellings",
+        drafted(LONG, put(3, 1, WHY.replace(" ", "  "))),
+        "Q1: its wording has several spellings",
+    ),
+    (
+        "a spelling of a question that came later",
+        drafted(LONG, nothing, later(put(3, 1, WHY.replace(" ", "  ")), LONG)),
+        "item 'Q1' is given twice with different content",
+    ),
+    (
+        "the column of questions renamed",
+        drafted(LONG, nothing, later(put(0, 1, "Frage"), LONG)),
+        "class.csv, field 'question': no such column",
+    ),
+    (
+        "a column called as one to be made",
+        drafted(LONG, nothing, later(put(0, 3, "answer_id"), LONG)),
+        "is to be made of other columns",
+    ),
+    (
+        "a key that is made of no column",
+        drafted(LONG, nothing, text_of("study.yaml", "[Student No., question_id]", "[]")),
+        "'answer_id' is made of no column",
+    ),
+    (
+        "a column of a question taken out of a wide file",
+        drafted(CLASS, nothing, later(lambda rows: [row.__delitem__(slice(2, 6)) for row in rows], CLASS)),
+        "no column is named 'answer {n} ({points} pts)'",
+    ),
+    (
+        "a table of questions that lacks one",
+        drafted(LONG, nothing, beside=f"wording,model answer\n{WHY},Air.\n"),
+        "q.csv: no column holds",
+    ),
+]
+CASES += DRAFTED
+
+
 def heard(spoil: Spoil, folder: Path) -> str:
     """What `validate` says: its error, or else its lines about the files and the answers."""
     path = make_study(folder, 20)
-    spoil(folder)
     try:
+        spoil(folder)
+        said = folder / "said.txt"
+        if said.exists():
+            wrong = [message for kind, _, message in prove(path) if kind == "wrong"]
+            return "\n".join([*reversed(said.read_text().splitlines()), *wrong])
         lines = [
             f"{kind} {what}: {words}" for kind, what, words in prove(path) if not what.startswith(("item", "rubric"))
         ]

@@ -171,7 +171,7 @@ def _fault(model: type[Model], fault: ErrorDetails, file: Path, root: yaml.Node 
     if fault["type"] == "extra_forbidden":
         hint = _key_hint(str(place[-1]), _keys(model, place[:-1]))
         return InputError("there is no such key", field=field, hint=hint, **where)
-    return InputError(fault["msg"], field=field, **where)
+    return InputError(fault["msg"].removeprefix("Value error, "), field=field, **where)
 
 
 def composed(file: Path) -> yaml.Node | None:

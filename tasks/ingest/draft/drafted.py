@@ -407,8 +407,11 @@ def _points_in_names(roles: Roles, source: Mapping[str, Any], header: Sequence[s
 def _disagreements(
     roles: Roles, items: Sequence[DraftedItem], rows: pd.DataFrame, scores: Sequence[str], total: float | None
 ) -> Iterator[str]:
-    """What does not agree: marks above their question's points, points with the total's, marks with their total."""
+    """What does not agree: spellings of a question, marks with their question's points, points with the total's, marks
+    with their total."""
     for item in items:
+        if item.varies and item.question:
+            yield f"{item.item_id}: its wording has several spellings in the file, of which the first is taken"
         if item.points and item.best and item.best > item.points:
             yield f"{item.item_id}: a mark of {item.best:g} is above its {item.points:g} points"
     known = [item.points for item in items if item.points is not None]

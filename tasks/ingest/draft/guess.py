@@ -22,7 +22,7 @@ _TEXT = 15
 """Characters of an average cell from which a column may hold answers."""
 _MARKED_UP = 0.5
 """Share of the answers from which a column is one of HTML."""
-_LABEL = re.compile(r"\W*[^\W\d]*\W*\d+\W?[^\W\d]?\W*")
+_LABEL = re.compile(r"\W*[^\W\d]*\W*\d{1,3}\W?[^\W\d]?\W*")
 """What names a question without asking it: 'Frage 3a', '2.', 'Q7'."""
 _ENDS = ("?", "？", ".", "。", "!", ":", "…")
 

@@ -13,7 +13,7 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.settings.study import Data, Source, Study
 from tasks.ingest.sources import streams
 from tasks.ingest.task import ingest
-from tasks.store.reshape import id_of, matching, reshaped
+from tasks.store.reshape import Counted, id_of, label_of, matching, reshaped
 from tasks.store.warehouse import Warehouse
 from tests.builders.files import write_csv
 
@@ -127,6 +127,42 @@ def test_what_cannot_be_made_is_named(tmp_path: Path, source: dict[str, Any], me
     write_csv(tmp_path / "a.csv", ["mail", "A 1", "A  2"], [["a@x.example", "so", "thus"]])
     with pytest.raises(InputError, match=message):
         read(tmp_path, **source)
+
+
+@settings(max_examples=40)
+@given(st.lists(NAMES, min_size=1, max_size=30), st.integers(1, 29))
+def test_questions_keep_their_numbers_over_chunks_and_when_rows_are_added(words: list[str], cut: int) -> None:
+    source = Source(
+        file="x.csv", numbered={"q": ("words",)}, labels={"id": ("q", "{row}")}, responses={"text": "words"}
+    )
+    whole = reshaped(source, frame({"words": words}))
+    counted = Counted()
+    parts = [frame({"words": words}).iloc[:cut], frame({"words": words}).iloc[cut:]]
+    ids = [key for part in parts if len(part) for key in reshaped(source, part, counted)["id"]]
+    assert ids == whole["id"].tolist()
+    assert len(set(ids)) == len(words)
+    numbers = dict(zip((" ".join(word.split()) for word in words), whole["q"], strict=True))
+    assert len(set(numbers.values())) == len(numbers)
+    own = {word: number for word, number in numbers.items() if word.isascii() and word.isdigit() and len(word) < 3}
+    first = next(iter(numbers))
+    assert numbers[first] == (f"Q{first}" if first in own else "Q1")
+
+
+def test_namesakes_and_second_attempts_are_counted_row_by_row() -> None:
+    source = Source(
+        file="x.csv",
+        wide={"answer": "A {n}"},
+        repeats={"again": ("who",)},
+        labels={"student": ("who", "again"), "id": ("student", "n")},
+        responses={"text": "answer"},
+    )
+    table = frame({"who": ["Ada", "Bo", "Ada", ""], "A 1": ["a", "b", "c", ""], "A 2": ["d", "e", "f", ""]})
+    assert reshaped(source, table)["id"].tolist() == ["Ada-1", "Ada-2", "Bo-1", "Bo-2", "Ada-2-1", "Ada-2-2"]
+
+
+def test_a_label_shows_long_parts_and_nothing_that_cannot_be_seen() -> None:
+    assert label_of(["a" * 60 + "@school.example", "Q1"]) == "a" * 60 + "@school.example-Q1"
+    assert label_of(["9:05\u202e AM\n", "#x"]) == "9:05 AM-#x"
 
 
 def test_two_columns_of_one_question_are_named(tmp_path: Path) -> None:
