@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted(path for house in ("tasks", "flows") for path in (ROOT / house).rglob("*.py"))
@@ -25,9 +25,9 @@ BELOW_ROOMS = {"contracts", "text", "stats", "display", "store", "llm", "web"}
 WATCHED = BELOW_ROOMS | {"monitor"}
 """What doors stand on."""
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager", "managers", "misc"}
-EVERY = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Every module that a file imports anywhere in it, by its full name."""
     names: set[str] = set()
@@ -69,50 +69,64 @@ def test_there_is_something_to_look_at() -> None:
     assert "tasks.contracts.tables.catalogue.BY_NAME" in imported(ROOT / "tasks/store/warehouse.py")
 
 
-@EVERY
-def test_a_room_imports_itself_and_the_floors_below(path: Path) -> None:
-    room = room_of(path)
-    if room is not None:
-        assert rooms(path) <= FLOORS.get(room, WATCHED if is_door(path) else BELOW_ROOMS) | {room}
+def offenders(wrong: Callable[[Path], set[str]]) -> dict[str, set[str]]:
+    """What is wrong in each of the project's files where something is."""
+    found = {str(path.relative_to(ROOT)): wrong(path) for path in MODULES}
+    return {path: names for path, names in found.items() if names}
 
 
-@EVERY
-def test_only_doors_flows_and_the_monitor_import_prefect(path: Path) -> None:
-    if room_of(path) not in (None, "monitor") and not is_door(path):
-        assert not {name for name in imported(path) if name.split(".")[0] == "prefect"}
+def test_a_room_imports_itself_and_the_floors_below() -> None:
+    def above(path: Path) -> set[str]:
+        room = room_of(path)
+        allowed = FLOORS.get(room or "", WATCHED if is_door(path) else BELOW_ROOMS)
+        return rooms(path) - allowed - {room} if room is not None else set()
+
+    assert offenders(above) == {}
 
 
-@EVERY
-def test_only_flows_import_flows_and_doors(path: Path) -> None:
-    if room_of(path) is not None:
+def test_only_doors_flows_and_the_monitor_import_prefect() -> None:
+    def prefect(path: Path) -> set[str]:
+        free = room_of(path) in (None, "monitor") or is_door(path)
+        return set() if free else {name for name in imported(path) if name.split(".")[0] == "prefect"}
+
+    assert offenders(prefect) == {}
+
+
+def test_only_flows_import_flows_and_doors() -> None:
+    def entered(path: Path) -> set[str]:
+        if room_of(path) is None:
+            return set()
         doors = {name for name in imported(path) if name.startswith("tasks.") and ".task." in f"{name}."}
         doors -= {"tasks.monitor.runs.task"}  # what makes a function a task
         inner = {name for name in doors if is_door(path) and name.startswith(f"tasks.{room_of(path)}.")}
-        assert not doors - inner
-        assert not {name for name in imported(path) if name.split(".")[0] == "flows"}
+        return doors - inner | {name for name in imported(path) if name.split(".")[0] == "flows"}
+
+    assert offenders(entered) == {}
 
 
-@EVERY
-def test_a_report_imports_no_other_report(path: Path) -> None:
-    reports = {name.split(".")[2] for name in imported(path) if name.startswith("tasks.report.")}
-    folder = path.relative_to(ROOT).parts[2:3]
-    if room_of(path) == "report":
-        assert reports <= {*folder, "task"}
+def test_a_report_imports_no_other_report() -> None:
+    def others(path: Path) -> set[str]:
+        reports = {name.split(".")[2] for name in imported(path) if name.startswith("tasks.report.")}
+        own = {*path.relative_to(ROOT).parts[2:3], "task"}
+        return reports - own if room_of(path) == "report" else set()
+
+    assert offenders(others) == {}
 
 
-@EVERY
-def test_nothing_that_runs_imports_tests(path: Path) -> None:
-    assert not {name for name in imported(path) if name.split(".")[0] in ("tests", "pytest", "hypothesis")}
+def test_nothing_that_runs_imports_tests() -> None:
+    testing = {"tests", "pytest", "hypothesis"}
+    assert offenders(lambda path: {name for name in imported(path) if name.split(".")[0] in testing}) == {}
 
 
-@EVERY
-def test_files_are_named_for_what_they_do(path: Path) -> None:
-    assert not {part.removesuffix(".py").strip("_") for part in path.relative_to(ROOT).parts} & FORBIDDEN_NAMES
+def test_files_are_named_for_what_they_do() -> None:
+    def vague(path: Path) -> set[str]:
+        return {part.removesuffix(".py").strip("_") for part in path.relative_to(ROOT).parts} & FORBIDDEN_NAMES
+
+    assert offenders(vague) == {}
 
 
-@pytest.mark.parametrize("document", ["CONTRIBUTING.md"])
-def test_documents_name_files_that_are_there(document: str) -> None:
-    lines = (ROOT / document).read_text(encoding="utf-8").splitlines()
+def test_contributing_names_files_that_are_there() -> None:
+    lines = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()
     said = "\n".join(line for line in lines if not line.startswith("+"))  # a diff adds what is not there
     paths = set(re.findall(r"\b(?:tasks|flows|tests|sql)/[\w/.-]+\.(?:py|txt|yaml|md)\b", said))
     assert paths
