@@ -156,6 +156,20 @@ def test_a_decision_on_the_page_stands_until_the_file_says_something_else(tmp_pa
     assert settled(marked_run(tmp_path, {}, {"anna": 4.0}))["a0"]["final_score"] == 3.0  # the mark was taken away
 
 
+@pytest.mark.parametrize(("mark", "score"), [(2.0, 3.0), (4.0, 4.0)])
+def test_what_was_decided_while_marks_decided_nothing_gives_way_to_a_new_mark_only(
+    tmp_path: Path, mark: float, score: float
+) -> None:
+    run = marked_run(tmp_path, {"anna": 2.0})
+    settled(run, None)
+    vote(run, "a0", "3")
+    people = {("anna", "human"): mark}
+    again = graded_run(tmp_path, [answer("a0", route="review", people=people)], digest="9876543210")
+    for _ in range(2):
+        row = settled(again)["a0"]
+        assert (row["final_score"], row["marks"]) == (score, {"anna": mark})
+
+
 def test_reading_the_same_marks_again_adds_nothing(tmp_path: Path) -> None:
     for _ in range(3):
         run = marked_run(tmp_path, {"anna": 2.0}, {"anna": 1.5, "ben": 7 / 3})
