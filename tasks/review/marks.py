@@ -147,7 +147,7 @@ def _outcome(
 ) -> tuple[float | None, ScoreSettled | None]:
     """What the scores of one answer come to: the rater's whom the study names; else what people had settled on; else
     the target or, where it says nothing of the answer, the one score that all gave. resolved: those settled on."""
-    if target not in OF_SEVERAL and target in marks:
+    if target is not None and target not in OF_SEVERAL and target in marks:
         return marks[target], "in_data" if target in resolved else "marked"
     if resolved or (marks and of_target is None):
         values = set((resolved or marks).values())
