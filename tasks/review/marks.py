@@ -73,7 +73,8 @@ def notes_of(run: Run) -> dict[_Given, str]:
 
 def keep_marks(run: Run, study: str, people: pa.Table, notes: Mapping[_Given, str]) -> None:
     """Add to the ledger the marks and notes that are new or have changed since it was asked last, and that some are
-    gone. A bucket keeps no ledger: there, marks stand without a time."""
+    gone. A bucket keeps no ledger: there, marks stand without a time. So do those that an earlier run read when marks
+    decided nothing, where people have decided on the answer since: nobody can tell that the mark came later."""
     root, given = run.warehouse.root, _given(people)
     if mirrored_by(root) or not (given or notes or (root / LEDGER).exists()):
         return
@@ -84,7 +85,23 @@ def keep_marks(run: Run, study: str, people: pa.Table, notes: Mapping[_Given, st
         now |= {key: (None, None) for key in last if key not in now and key[0] in responses}
         said = {key: (act.value, act.comment) for key, act in last.items()}
         changed = [key for key, says in now.items() if says != said.get(key, (None, None))]
+        spoken_of = {act.response_id for act in ledger.acts(study)}
+        if any(key not in last and key[0] in spoken_of for key in changed):
+            earlier = _given_before(run, study)
+            known = {
+                key for key in changed if key not in last and key[0] in spoken_of and (key, now[key][0]) in earlier
+            }
+            changed = [key for key in changed if key not in known]
         ledger.add_all(_act(study, key, *now[key], last.get(key)) for key in changed)
+
+
+def _given_before(run: Run, study: str) -> set[tuple[_Given, str | None]]:
+    """The marks that other finished runs of a study read."""
+    others = (name for name in run.warehouse.runs() if name.rpartition("-")[0] == study and name != run.run_id)
+    found = set[tuple[_Given, str | None]]()
+    for name in others:
+        found |= {(key, _value(score)) for key, score in _given(people_of(run.warehouse.run(name))).items()}
+    return found
 
 
 def marks_of(root: Path, study: str) -> list[Stored]:
@@ -130,7 +147,7 @@ def _outcome(
 ) -> tuple[float | None, ScoreSettled | None]:
     """What the scores of one answer come to: the rater's whom the study names; else what people had settled on; else
     the target or, where it says nothing of the answer, the one score that all gave. resolved: those settled on."""
-    if target not in OF_SEVERAL and target in marks:
+    if target is not None and target not in OF_SEVERAL and target in marks:
         return marks[target], "in_data" if target in resolved else "marked"
     if resolved or (marks and of_target is None):
         values = set((resolved or marks).values())

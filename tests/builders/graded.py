@@ -33,9 +33,9 @@ def answer(name: str, item_id: str = "q1", student: str | None = "s1", **changes
 
 
 def graded_run(folder: Path, answers: Iterable[Record], study: str = "class", **named: Any) -> Run:
-    """named: bundle, of all items; groups, of all responses; rules, rows of `release_rules`."""
+    """named: bundle, of all items; groups, of all responses; rules, of `release_rules`; digest, in the run's id."""
     answers = list(answers)
-    run = Warehouse.open(folder / "warehouse").run(f"{study}-0123456789")
+    run = Warehouse.open(folder / "warehouse").run(f"{study}-{named.get('digest', '0123456789')}")
     items = sorted({row["item_id"] for row in answers})
     of_items: Bundle = named.get("bundle", BUNDLE)
     run.commit(

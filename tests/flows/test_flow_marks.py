@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders.files import write_csv
@@ -66,9 +67,16 @@ def pages(study: Path, house: Path) -> dict[str, str]:
 
 def decide(board: Board, house: Path, name: str, value: str) -> None:
     (ballot,) = (one for one in board.ballots(board.cases[board.places[name]]) if one.criterion_id is None)
-    fixed = {"study": "tiny", "subject_kind": "score", "response_id": name, "criterion_id": None, "rater_id": "eva"}
+    fixed: dict[str, Any] = {
+        "study": "tiny",
+        "subject_kind": "score",
+        "response_id": name,
+        "criterion_id": None,
+        "rater_id": "eva",
+    }
     with Ledger(ledger_file(house)) as ledger:
-        for kind, said, about in (("vote", value, ballot.digest), ("submit", None, "")):
+        acts: list[tuple[Any, str | None, str]] = [("vote", value, ballot.digest), ("submit", None, "")]
+        for kind, said, about in acts:
             ledger.add(Act(**fixed, act_id=str(uuid.uuid4()), kind=kind, value=said, digest=about))
 
 

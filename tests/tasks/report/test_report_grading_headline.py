@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.contracts.tables.calibration import ROUTE_REASONS
 from tasks.report.grading.counts import QUERIES
+from tasks.report.grading.destination import destination
 from tasks.report.grading.figures import Figures
-from tasks.report.grading.verdict import alike, inside
+from tasks.report.grading.verdict import alike, inside, outcome, three_kinds
 
 
 @settings(deadline=None, max_examples=40)
@@ -67,3 +69,29 @@ def test_the_headline_speaks_of_question_means_alone_where_nothing_is_released_f
     for released in (0, 9):
         assert "question means alone" not in inside(held_out, [ASKED], released)
     assert "held\u2011out answers alone" in (inside(held_out, [ASKED], 9) or "held\u2011out answers alone")
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from(["release", "review"])), max_size=30))
+def test_every_answer_is_marked_by_people_or_may_go_out_or_waits(answers: list[tuple[bool, bool, str]]) -> None:
+    rows = [
+        {"by_people": marked, "scored": scored, "route": route, "route_reason": "risk", "unscored_reason": None, "n": 1}
+        for marked, scored, route in answers
+    ]
+    found = outcome(rows, "")
+    assert found.marked == sum(marked for marked, _, _ in answers)
+    assert found.marked + found.released + found.review + found.unscored == len(answers)
+    said = three_kinds(found)
+    assert bool(said) == bool(found.marked)
+    if 0 < found.marked < len(answers):
+        kinds = (found.marked, found.released or "none", found.review + found.unscored or "none")
+        assert said.startswith(f"Of {len(answers)} answers, ")
+        assert [word for word in said.replace(",", "").split()[3:] if word.isdigit() or word == "none"] == [
+            str(kind) for kind in kinds
+        ]
+
+
+@pytest.mark.parametrize("reason", sorted(ROUTE_REASONS))
+def test_no_reason_for_waiting_is_given_of_a_marked_answer(reason: str) -> None:
+    row = {"item_id": "q", "route": "review", "route_reason": reason, "risk": 0.4, "raw": 2.0, "calibrated": 2.0}
+    assert ROUTE_REASONS[reason] in destination(row, {}, 1.0)
+    assert ROUTE_REASONS[reason] not in destination(row, {}, 1.0, marked=True)

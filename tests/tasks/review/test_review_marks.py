@@ -35,8 +35,14 @@ def marked_run(folder: Path, *classes: Marks, **more: Any) -> Run:
 
 
 def vote(run: Run, name: str, value: str, rater: str = "cyd") -> None:
-    fixed = {"study": "class", "subject_kind": "score", "response_id": name, "criterion_id": None, "rater_id": rater}
-    acts = [("vote", value, DIGEST), ("submit", None, "")]
+    fixed: dict[str, Any] = {
+        "study": "class",
+        "subject_kind": "score",
+        "response_id": name,
+        "criterion_id": None,
+        "rater_id": rater,
+    }
+    acts: list[tuple[Any, str | None, str]] = [("vote", value, DIGEST), ("submit", None, "")]
     with Ledger(run.warehouse.root / LEDGER) as ledger:
         ledger.add_all(
             Act(**fixed, act_id=str(uuid.uuid4()), kind=kind, value=said, digest=about) for kind, said, about in acts
@@ -117,7 +123,8 @@ def test_the_latest_decision_that_stands_is_the_score_and_nothing_is_forgotten(
 ) -> None:
     """The rule once more, with a clock: a mark stands since the file began to say it, a vote since it was submitted."""
     folder, clock = tmp_path_factory.mktemp("w"), itertools.count(1)
-    marks, since, voted, told = dict[str, float](), dict[str, int](), (0, None), list[tuple[str, float]]()
+    marks, since, told = dict[str, float](), dict[str, int](), list[tuple[str, float]]()
+    voted: tuple[int, float | None] = (0, None)
     run = marked_run(folder, {})
     for kind, content in steps:
         now = next(clock)
@@ -156,6 +163,20 @@ def test_a_decision_on_the_page_stands_until_the_file_says_something_else(tmp_pa
     assert settled(marked_run(tmp_path, {}, {"anna": 4.0}))["a0"]["final_score"] == 3.0  # the mark was taken away
 
 
+@pytest.mark.parametrize(("mark", "score"), [(2.0, 3.0), (4.0, 4.0)])
+def test_what_was_decided_while_marks_decided_nothing_gives_way_to_a_new_mark_only(
+    tmp_path: Path, mark: float, score: float
+) -> None:
+    run = marked_run(tmp_path, {"anna": 2.0})
+    settled(run, None)
+    vote(run, "a0", "3")
+    people = {("anna", "human"): mark}
+    again = graded_run(tmp_path, [answer("a0", route="review", people=people)], digest="9876543210")
+    for _ in range(2):
+        row = settled(again)["a0"]
+        assert (row["final_score"], row["marks"]) == (score, {"anna": mark})
+
+
 def test_reading_the_same_marks_again_adds_nothing(tmp_path: Path) -> None:
     for _ in range(3):
         run = marked_run(tmp_path, {"anna": 2.0}, {"anna": 1.5, "ben": 7 / 3})
@@ -182,7 +203,13 @@ def test_a_note_in_the_data_reaches_the_student_until_a_later_one_does(tmp_path:
     run = noted("Well begun.")
     assert settled(run)["a0"]["note"] == "Well begun."
     assert settled(run, None)["a0"]["note"] == "Well begun."
-    note = {"study": "class", "subject_kind": "score", "response_id": "a0", "criterion_id": None, "rater_id": "cyd"}
+    note: dict[str, Any] = {
+        "study": "class",
+        "subject_kind": "score",
+        "response_id": "a0",
+        "criterion_id": None,
+        "rater_id": "cyd",
+    }
     with Ledger(run.warehouse.root / LEDGER) as ledger:
         ledger.add(Act(**note, act_id=str(uuid.uuid4()), kind="note", value=None, comment="See page 3.", digest=DIGEST))
     vote(run, "a0", "4")

@@ -190,3 +190,21 @@ def test_nothing_is_wider_than_the_page(serving: Serving, person: Person, width:
     page = person(serving(board(), follow=follow), "Ada", viewport={"width": width, "height": 800})
     shows(page, ".card", "1 of 4")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_marked_answer_asks_nobody_and_a_submitted_score_takes_the_marks_place(
+    serving: Serving, person: Person, ledger_path: Path
+) -> None:
+    history = ("2 (judge)", "3 (anna, 2026-11-23 15:00)")
+    first, *others = board().cases
+    marked = [replace(one, marked=True, history=history, why="Marked 3 by anna") for one in others]
+    page = person(serving(replace(board(), cases=(first, *marked)), follow=follow), "Ada")
+    shows(page, "#done", "2 of 3 looked at")
+    assert page.locator(".queue li button", has_text="Marked 3 by anna").count() == 2
+    page.locator(".queue li button", has_text="Zoë").click()
+    shows(page, ".why", "The mark stands; a score that you submit takes its place.")
+    assert history[1] in page.locator("main").text_content()
+    press(page, "4", "s")
+    shows(page, "h2", "R-1")  # the one answer that waits
+    shows(page, "#stored", "Everything stored")
+    assert said(ledger_path) == [("vote", None, "4"), ("submit", None, None)]
