@@ -41,12 +41,12 @@ class Decided(NamedTuple):
         return self.labels.items[0] if self.bundle_id else POOLED
 
 
-def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> FittedItems:
+def fit_items(items: Sequence[Item], rater_id: str, study: Study, encoder: str | None = None) -> FittedItems:
     """Fit, compare and choose for every item by itself given `minimum` usable labels, but at least ten, else for all
     such items together, whose scores are then shares of each item's scale.
 
     Usable labels are those of `collect`. Without the items' `blocks` no method takes what their texts tell. The order
-    of items and rows does not matter, to the last bit.
+    of items and rows does not matter, to the last bit. encoder: what encoded the texts, for the record.
     """
     decided: list[Decided] = []
     pool: list[Item] = []
@@ -61,7 +61,9 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> FittedItems
     rules = release_rules([fit_decision.scope for fit_decision in decided], study.release)
     mappings: dict[str, ScaleMapping] = {}
     for fit_decision in decided:
-        mappings |= dict.fromkeys(fit_decision.labels.items, _calibration(fit_decision, rules, rater_id, study))
+        mappings |= dict.fromkeys(
+            fit_decision.labels.items, _calibration(fit_decision, rules, rater_id, study, encoder)
+        )
     candidates = list[dict[str, object]]()
     for fit_decision in decided:
         candidates += _candidates(fit_decision)
@@ -85,7 +87,7 @@ def _candidates(fit_decision: Decided) -> list[dict[str, object]]:
     ]
 
 
-def _calibration(fit_decision: Decided, rules: Rules, rater_id: str, study: Study) -> ScaleMapping:
+def _calibration(fit_decision: Decided, rules: Rules, rater_id: str, study: Study, encoder: str | None) -> ScaleMapping:
     labels, decision = fit_decision.labels, fit_decision.decision
     return ScaleMapping(
         scope=fit_decision.name,
@@ -100,6 +102,7 @@ def _calibration(fit_decision: Decided, rules: Rules, rater_id: str, study: Stud
         mapping=decision.tried.mapping if decision.tried else None,
         text_only=decision.text_only,
         texts=study.calibration.texts if labels.blocks else (),
+        encoder=encoder if "embedding" in labels.blocks else None,
         spread=fit_decision.spread,
         rules={item: rules.items[item] for item in labels.items},
         new=None if fit_decision.bundle_id else rules.new,
