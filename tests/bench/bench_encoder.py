@@ -2,8 +2,8 @@
 
     python tests/bench/bench_encoder.py [ANSWERS] [ROUNDS]
 
-The demo's answers, or ANSWERS of them (100), are read whole, in turns, ROUNDS times (3), by one process with as many
-threads as OpenVINO takes and one of PyTorch's, whose threads spin while they wait; processor time of all threads counts.
+The demo's answers, or ANSWERS of them (100), are read whole, in turns, ROUNDS times (3), by as many threads
+as OpenVINO takes and one of PyTorch's, whose threads spin while they wait; processor time of all threads counts.
 Printed: answers a second for each, the ratio of the medians, and the cosine between the two vectors of an answer.
 """
 
