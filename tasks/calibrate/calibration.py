@@ -64,6 +64,8 @@ class ScaleMapping(Frozen):
     """The baseline that takes the text without the judge; null where none could be fitted."""
     texts: tuple[Feature, ...]
     """What of the text the mapping or its baseline takes."""
+    encoder: str | None = None
+    """What encoded the texts, and how; null where nothing did, or an earlier version wrote this."""
     spread: Spread | None
     """How far human scores lie from the mapped ones; null where there were too few labels to tell."""
     rules: dict[str, ReleaseRule]

@@ -47,13 +47,13 @@ class Decided(NamedTuple):
         return self.labels.items[0] if self.bundle_id else POOLED
 
 
-def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> FittedItems:
+def fit_items(items: Sequence[Item], rater_id: str, study: Study, encoder: str | None = None) -> FittedItems:
     """Fit, compare and choose for every item by itself given `minimum` usable labels, but at least ten, else for all
     such items together, whose scores are then shares of each item's scale.
 
     Usable labels are those of `collect`; where they are crossed, a mapping keeps its fits without each fold, too.
     Without the items' `blocks` no method takes what their texts tell. The order of items and rows does not matter, to
-    the last bit.
+    the last bit. encoder: what encoded the texts, for the record.
     """
     decided: list[Decided] = []
     pool: list[Item] = []
@@ -70,7 +70,8 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study) -> FittedItems
     crossed = {item.item_id for item in items if pc.any(pc.equal(item.rows["split"], "crossed")).as_py()}
     for fit_decision in decided:
         members = fit_decision.labels.items
-        calibration = _calibration(fit_decision, rules, rater_id, study, not crossed.isdisjoint(members))
+        is_crossed = not crossed.isdisjoint(members)
+        calibration = _calibration(fit_decision, rules, rater_id, study, is_crossed, encoder)
         mappings |= dict.fromkeys(members, calibration)
     candidates = list[dict[str, object]]()
     for fit_decision in decided:
@@ -110,7 +111,9 @@ def _candidates(fit_decision: Decided) -> list[dict[str, object]]:
     ]
 
 
-def _calibration(fit_decision: Decided, rules: Rules, rater_id: str, study: Study, crossed: bool) -> ScaleMapping:
+def _calibration(
+    fit_decision: Decided, rules: Rules, rater_id: str, study: Study, crossed: bool, encoder: str | None
+) -> ScaleMapping:
     labels, decision = fit_decision.labels, fit_decision.decision
     return ScaleMapping(
         scope=fit_decision.name,
@@ -125,6 +128,7 @@ def _calibration(fit_decision: Decided, rules: Rules, rater_id: str, study: Stud
         mapping=decision.tried.mapping if decision.tried else None,
         text_only=decision.text_only[0],
         texts=study.calibration.texts if labels.blocks else (),
+        encoder=encoder if "embedding" in labels.blocks else None,
         spread=fit_decision.spread,
         rules={item: rules.items[item] for item in labels.items},
         new=None if fit_decision.bundle_id else rules.new,

@@ -36,6 +36,11 @@ class Texts:
             hidden=HiddenStates(self._plan.language_model) if self._plan.language_model else None,
         )
 
+    @property
+    def encoder(self) -> str | None:
+        """What encodes the texts, and how; None where no mapping takes an embedding."""
+        return minilm().made if "embedding" in self._plan.texts else None
+
     def beside(self, items: Sequence[Item]) -> list[Item]:
         """The items with a row of every block for each of their rows."""
         if not self._plan.texts or not any(len(item.rows) for item in items):

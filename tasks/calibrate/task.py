@@ -87,7 +87,8 @@ def _fitted(
     scores = run.read(people, ["response_id", "rater_id", "rater_kind", "score"], labelled)
     rater_id = only_rater(counted(run, gradings, "rater_id"))
     graded = graded_items(bundle_of, run.read(gradings, GRADING, labelled), teaching, scores, study.evaluation.target)
-    fitted = fit_items(texts.beside(graded), rater_id, study)
+    with_texts = texts.beside(graded)
+    fitted = fit_items(with_texts, rater_id, study, texts.encoder if any(item.blocks for item in with_texts) else None)
     mappings = {mapping.calibration_id: mapping for mapping in fitted.mappings.values()}
     return {
         Calibrations: [mapping.row() for mapping in mappings.values()],

@@ -56,7 +56,9 @@ def rater(
     kind = BACKENDS[judge.backend]
     if not kind.reads_prose:
         backend, asking = _offline(judge, grader, marks)
-        return Rater(f"{judge.backend}:{backend.model}:{judge.protocol}", kind.rater_kind, backend, **asking)
+        # How the encoder computed stands in every attempt; workers on processors of two kinds are one rater.
+        model = embedded.MODEL if judge.backend == "embedded" else backend.model
+        return Rater(f"{judge.backend}:{model}:{judge.protocol}", kind.rater_kind, backend, **asking)
     backend, mender = Levelled(open_backend(judge, base, replies, key_of)), None
     if judge.repair_engine and kind.needs == "engine":
         mending = judge.model_copy(update={"engine": judge.repair_engine})
@@ -73,7 +75,9 @@ def _offline(
             raise InputError(f"rater '{judge.truth.rater}' marked and scored nothing", field="judge.truth.rater")
         return Simulated(judge.truth, marks), {"sampling": judge.sampling}
     if judge.backend == "embedded":
-        return Offline(embedded.MODEL, partial(embedded.answer, encoder=minilm()), batch_size=_BATCH), {}
+        encoder = minilm()
+        model = f"{embedded.MODEL}, {encoder.made}"
+        return Offline(model, partial(embedded.answer, encoder=encoder), batch_size=_BATCH), {}
     if grader is None:
         raise InputError(f"backend '{judge.backend}' has no grader to ask", field="judge.grader")
     return Offline(grader.name, partial(trained.answer, grader=grader), batch_size=_BATCH), {}

@@ -82,8 +82,8 @@ def decoded(content: bytes) -> str | None:
         with suppress(UnicodeDecodeError):
             return content.decode(codec)
     unusual = b"".join(line for line in content.splitlines(keepends=True) if not line.isascii())
-    codec = _likeliest(unusual[:SAMPLE])
-    return None if codec is None else content.decode(codec, errors="replace")
+    likely = _likeliest(unusual[:SAMPLE])
+    return None if likely is None else content.decode(likely, errors="replace")
 
 
 def _known(named: str, path: Path) -> str:

@@ -27,7 +27,7 @@ from tasks.store.recorded import listed_in, manifest_of, refuse_other
 from tasks.store.warehouse import Run
 
 HOUSE = Path(__file__).resolve().parents[2]
-LIBRARIES = ("rubricflow", "prefect", "pyarrow", "duckdb", "numpy", "scikit-learn", "torch", "transformers")
+LIBRARIES = ("rubricflow", "prefect", "pyarrow", "duckdb", "numpy", "scikit-learn", "openvino", "torch", "transformers")
 RESTS_ON = (Attempts, Bundles, Gradings, Items, Responses)
 """The tables that `graded_by` looks at."""
 _BATCH = 50_000

@@ -208,7 +208,7 @@ def test_minilm_is_the_packaged_encoder() -> None:
     backbone = load("minilm")
     text = "The plant grew taller because it stood in the sun."
     pooled = states_of(backbone, [Answered("", text)])[0].mean(axis=0)
-    np.testing.assert_allclose(pooled / np.linalg.norm(pooled), minilm()([text])[0], atol=1e-5)
+    np.testing.assert_allclose(pooled / np.linalg.norm(pooled), minilm()([text])[0], atol=2e-3)
 
 
 def test_meeting_is_the_closest_token_of_the_other_side() -> None:

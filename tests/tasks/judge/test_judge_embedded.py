@@ -17,7 +17,7 @@ from tasks.judge.evidence import Subject, proves, subject_of
 from tasks.judge.question import Question
 from tasks.judge.schema import MAX_QUOTE, checklist, holistic
 from tasks.judge.verify import verify
-from tasks.llm.encoder import Tokens, minilm
+from tasks.llm.encoder import MiniLM, Tokens, minilm
 from tasks.text.fold import folded
 from tasks.text.units import units
 
@@ -245,12 +245,13 @@ def test_what_repeats_the_rubric_or_the_question_earns_nothing(text):
     assert [decision.level for decision in verdict.decisions] == [0, 0]
 
 
-def test_minilm_is_near_in_meaning_and_hardly_minds_the_batch():
+def test_minilm_is_near_in_meaning_and_does_not_mind_the_batch():
     texts = ["Plants need light to grow.", "Stocks fell on Monday.", "word " * 400, "é"]
-    encode = minilm()
-    together, alone = encode([*texts, "Light makes plants grow."]), np.concatenate([encode([text]) for text in texts])
+    encode, fresh = MiniLM(), MiniLM()  # what one has read it keeps
+    together = encode([*texts, "Light makes plants grow."])
+    alone = np.concatenate([fresh([text]) for text in texts])
     assert (together.dtype, together.shape) == (np.float32, (5, 384))
-    assert np.allclose(together[:4], alone, atol=1e-5)
+    assert (together[:4] == alone).all()
     assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
     assert together[4] @ together[0] > 0.7 > 0.3 > together[4] @ together[1]
     assert encode([]).shape == (0, 384)
@@ -274,4 +275,4 @@ def test_minilm_reads_tokens_alike_in_every_batch():
     together, alone = minilm().tokens(texts), [minilm().tokens([text])[0] for text in texts]
     for batched, single in zip(together, alone, strict=True):
         assert (batched.ids == single.ids).all()
-        assert np.allclose(batched.vectors, single.vectors, atol=1e-5)
+        assert (batched.vectors == single.vectors).all()

