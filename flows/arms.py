@@ -21,9 +21,8 @@ from tasks.contracts.tables.evaluation import Metrics
 from tasks.contracts.tables.judging import Attempts, Gradings
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.evaluate.experiment.arm import ExperimentArm
-from tasks.stats.scores import score_frame
-from tasks.stats.target import target_scores
-from tasks.store.counted import counted
+from tasks.stats.scores import score_frame, target_scores
+from tasks.store.catalogue import counted
 from tasks.store.warehouse import Run
 
 SPLITS = ("train", "calibration", "test")

@@ -12,21 +12,19 @@ from tasks.contracts.backends import speaks
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import StoreError
 from tasks.contracts.graph import Graph
-from tasks.contracts.settings.graph import Graphs
+from tasks.contracts.settings.reward import Graphs
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.graph import RubricGraphs
 from tasks.graph.annotator import settings_of
-from tasks.graph.authored import authored
 from tasks.graph.build import Sources, sources_of
 from tasks.graph.heuristic import MODEL
-from tasks.graph.subject import subjects
+from tasks.graph.subject import authored, subjects
 from tasks.graph.votes import read_votes
 from tasks.ingest.sources import streams
 from tasks.ingest.survey import survey
 from tasks.llm.backends.replay import Replay
 from tasks.llm.opening import model_of
-from tasks.lock.bundles import finished
-from tasks.lock.remake import asks
+from tasks.lock.bundles import asks, finished
 from tasks.lock.rubric import authored as authored_rubrics
 from tasks.lock.rubric import rubrics_of
 from tasks.store.manifest import code_digest

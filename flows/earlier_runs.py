@@ -16,7 +16,7 @@ from tasks.llm.places import are_there
 from tasks.llm.recording import read_recording
 from tasks.llm.request import Request, digest
 from tasks.llm.stores import open_replies
-from tasks.store.marker import MARKER
+from tasks.store.home import MARKER
 from tasks.store.warehouse import Warehouse
 
 

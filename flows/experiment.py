@@ -12,7 +12,7 @@ from flows.logs import without_tracebacks
 from flows.plan import planned, record
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.experiment import Planned, load_experiment
-from tasks.contracts.tables.experiment import Numbers
+from tasks.contracts.tables.evaluation import Numbers
 from tasks.display.printed import markdown, show, show_ending
 from tasks.display.table import records
 from tasks.evaluate.experiment.arm import BootstrapPlan as Bootstrap

@@ -23,16 +23,16 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.contracts.tables.rules import Family, RuleFaithfulness, RuleTests, Totals
-from tasks.edit.faithfulness import faithfulness
+from tasks.edit.rollout import family
 from tasks.edit.rule_edits import EDITS, Edited, edits, restated, totals
-from tasks.edit.scheme import family
+from tasks.edit.testing import faithfulness
 from tasks.ingest.task import Ingested, ingest
 from tasks.judge.task import judge
 from tasks.lock.task import lock
 from tasks.monitor.artifacts import leave_table
 from tasks.monitor.credentials import credential
 from tasks.monitor.runs import flow, introduce, task
-from tasks.stats.target import target_scores
+from tasks.stats.scores import target_scores
 from tasks.store.warehouse import Run, Warehouse
 
 without_tracebacks()

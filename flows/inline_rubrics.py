@@ -19,15 +19,14 @@ from flows.rollouts import StudyGraphs
 from tasks.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.graph import Graph
-from tasks.contracts.settings.graph import Graphs
 from tasks.contracts.settings.judge import Judge
-from tasks.contracts.settings.reward import Reward
+from tasks.contracts.settings.reward import Graphs, Reward
 from tasks.graph.annotator import Annotator
 from tasks.graph.build import build
 from tasks.graph.heuristic import rules_of_thumb
 from tasks.graph.subject import subjects
 from tasks.llm.stores import open_replies
-from tasks.lock.lock import lock
+from tasks.lock.bundles import lock
 from tasks.lock.rubric import broken
 from tasks.serve.listed import ListedItem
 from tasks.serve.sent import MOST_CRITERIA

@@ -22,7 +22,7 @@ from tasks.ingest.sources import read_as, sources
 from tasks.judge.grade import PROTOCOL_VERSION
 from tasks.llm.backends.vllm import weights
 from tasks.llm.recording import read_recording
-from tasks.store.all_runs import write_database
+from tasks.store.catalogue import write_database
 from tasks.store.digest import digest_of, file_digest
 from tasks.store.essays import essay_files
 from tasks.store.manifest import code_digest, graded_by, write_manifest

@@ -8,8 +8,8 @@ from typing import Any
 
 from tasks.contracts.backends import BACKENDS, engine_of
 from tasks.contracts.errors import StoreError
-from tasks.contracts.settings.graph import Graphs
 from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.reward import Graphs
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.graph import RubricGraphs
 from tasks.contracts.tables.judging import Attempts

@@ -27,9 +27,8 @@ from tasks.reward.appraisal import Appraisal, CriterionShares, appraisals
 from tasks.serve.answered import DecisionAnswer, QuoteAnswer, RolloutAnswer, ShareAnswer, unscored_answer
 from tasks.serve.listed import ListedItem, item_digest
 from tasks.serve.sent import SentRollout
-from tasks.serve.service import PromptRow
 from tasks.serve.training import Qualities, TrainingRecord
-from tasks.serve.waves import Unfinished
+from tasks.serve.waves import PromptRow, Unfinished
 
 PATIENCE_S = 3.0
 """Seconds without any reply after which a joint batch is over; the calls that are open go on without it."""

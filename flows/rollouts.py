@@ -47,10 +47,9 @@ from tasks.judge.grade import grade_batch
 from tasks.judge.rater import repeated
 from tasks.judge.rows import Case, Graded, Rater, judgments
 from tasks.llm.ask import Wave
-from tasks.llm.backend import Backend, kept_open
+from tasks.llm.backend import Backend, Steady, kept_open
 from tasks.llm.in_flight import InFlight
 from tasks.llm.reply_store import Replies
-from tasks.llm.steady import Steady
 from tasks.llm.stores import open_replies
 from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.factors import Factors

@@ -23,7 +23,7 @@ from tasks.contracts.settings.study import load_study
 from tasks.reward.exact import check_widths
 from tasks.serve.app import create_app
 from tasks.serve.listed import read_listed
-from tasks.serve.service import PromptRow
+from tasks.serve.waves import PromptRow
 from tasks.store.warehouse import Warehouse
 from tasks.web.guard import TOKEN, TOKEN_FILE, TokenGate, kept_token
 from tasks.web.server import Limits, Server, listening, usual_limits

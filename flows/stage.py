@@ -16,7 +16,7 @@ from tasks.display import say
 from tasks.monitor.artifacts import announce
 from tasks.monitor.runs import log
 from tasks.store.listing import listed_once
-from tasks.store.traffic import requests_sent
+from tasks.store.objects import requests_sent
 from tasks.store.warehouse import Run
 
 P = ParamSpec("P")

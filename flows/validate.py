@@ -16,8 +16,7 @@ from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.study import Study, load_study
 from tasks.display import say
 from tasks.display.needs import release_needs
-from tasks.graph.authored import authored
-from tasks.graph.subject import subjects
+from tasks.graph.subject import authored, subjects
 from tasks.graph.votes import read_votes
 from tasks.ingest.draft.drafted import UNWRITTEN
 from tasks.ingest.sources import read_as
@@ -25,16 +24,15 @@ from tasks.ingest.task import ingest, warning_sentences
 from tasks.judge.grade import asks_nobody, first_requests
 from tasks.judge.levels import widest
 from tasks.judge.prove import prove_bundle
-from tasks.judge.rows import Case, Rater
-from tasks.judge.tables import cases_of
+from tasks.judge.rows import Case, Rater, cases_of
 from tasks.judge.teaching import People, teaching_of
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.cpu import harmful, this_machine
 from tasks.llm.foreign import foreign_rows
+from tasks.lock.bundles import asks
 from tasks.lock.meaning import unexplained
-from tasks.lock.remake import asks
 from tasks.lock.task import fit, lock
-from tasks.stats.sample_size import MarkedAnswers
+from tasks.stats.promise import MarkedAnswers
 from tasks.store.scores import read_marked
 from tasks.store.warehouse import Warehouse
 

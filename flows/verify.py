@@ -14,7 +14,7 @@ from tasks.contracts.settings.study import Study
 from tasks.llm.places import are_there, shown_place
 from tasks.llm.stores import open_replies
 from tasks.review.ledger import LEDGER, Ledger
-from tasks.store.all_runs import DATABASE, reads_elsewhere
+from tasks.store.catalogue import DATABASE, reads_elsewhere
 from tasks.store.recorded import MANIFEST, manifest_of
 from tasks.store.verify import AmountAndProblems, Look, look_at_run, strays, timed
 from tasks.store.warehouse import Run, Warehouse

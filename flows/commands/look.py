@@ -144,7 +144,7 @@ def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
 def _run(warehouse: Path, run_id: str | None) -> Run:
     """The run of this id, also one that did not finish; without an id the last that finished and is no experiment's
     arm."""
-    from tasks.store.all_runs import follow_move
+    from tasks.store.catalogue import follow_move
 
     # Asking about runs makes no warehouse where there is none.
     house = Warehouse.open(warehouse) if warehouse.is_dir() else None

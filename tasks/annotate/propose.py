@@ -20,8 +20,7 @@ from pydantic import ValidationError
 from tasks.contracts.bundle import Criterion, EvidenceType, Rubric, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.engine import Sampling
-from tasks.llm.amend import all_again, ask_amending, usable
-from tasks.llm.ask import Checked, as_call
+from tasks.llm.ask import Checked, all_again, as_call, ask_amending, usable
 from tasks.llm.backend import Backend
 from tasks.llm.extract import extract
 from tasks.llm.reply_store import Replies

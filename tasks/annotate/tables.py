@@ -15,7 +15,7 @@ from tasks.contracts.bundle import Rubric
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
 from tasks.stats.arrays import Floats, Ints
-from tasks.stats.target import target_scores
+from tasks.stats.scores import target_scores
 from tasks.store.warehouse import Run
 
 

@@ -13,7 +13,7 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.people import Agreements, Constructions
 from tasks.monitor.runs import task
-from tasks.store.naming import named
+from tasks.store.files import named
 from tasks.store.warehouse import Run
 
 FINAL = "final"

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.schema import Frozen
-from tasks.contracts.settings.adapter import Adapter
 from tasks.contracts.settings.bottleneck import Method, Training
+from tasks.contracts.settings.engine import Adapter
 
 _MARKUP = re.compile(r"([\\`*_\[\]|~#!@$]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
 """What Markdown could read as more than text, links that are made of bare addresses too."""

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from tasks.bottleneck.data import MISSING, Concepts, Estimates, LabelledData
-from tasks.bottleneck.head import Head
 from tasks.bottleneck.loop import (
     Course,
     Losses,
@@ -26,6 +25,7 @@ from tasks.bottleneck.loop import (
 )
 from tasks.bottleneck.model import ConceptEncoder, LatentHead, expected_levels
 from tasks.bottleneck.states import Say, StateEncoder, batches, by_length, quiet
+from tasks.bottleneck.trace import Head
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.bottleneck import Training
 from tasks.stats.agreement import macro_f1

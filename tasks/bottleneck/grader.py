@@ -25,11 +25,10 @@ from tasks.bottleneck.backbone import RESPONSE, Backbone, BatchTokens
 from tasks.bottleneck.card import About
 from tasks.bottleneck.data import MISSING, LabelledData
 from tasks.bottleneck.fit import Trained
-from tasks.bottleneck.head import Head
 from tasks.bottleneck.labelled import concepts_of
 from tasks.bottleneck.model import ConceptEncoder
 from tasks.bottleneck.states import adapted, by_length, load_adapter, padded
-from tasks.bottleneck.trace import Attention, traces
+from tasks.bottleneck.trace import Attention, Head, traces
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError, UserError
 from tasks.contracts.grader import Answered, GraderOutput

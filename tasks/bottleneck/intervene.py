@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tasks.bottleneck.data import MISSING, LabelledData
-from tasks.bottleneck.head import Head
 from tasks.bottleneck.measures import MEASURES
+from tasks.bottleneck.trace import Head
 from tasks.contracts.tables.bottleneck import GradeMetric, Intervention, Order
 from tasks.stats.agreement import Stat
 from tasks.stats.arrays import Floats, Ints

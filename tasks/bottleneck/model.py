@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tasks.bottleneck.head import Head
+from tasks.bottleneck.trace import Head
 from tasks.stats.arrays import Floats, Ints
 
 

@@ -15,9 +15,9 @@ from scipy.special import softmax
 from scipy.stats import entropy
 
 from tasks.bottleneck.data import MISSING, Estimates, LabelledData
-from tasks.bottleneck.head import Head
 from tasks.bottleneck.intervene import drawn_metrics, grades_after, oracle_values
 from tasks.bottleneck.measures import MEASURES
+from tasks.bottleneck.trace import Head
 from tasks.contracts.tables.bottleneck import GradeMetric, Order
 from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import interval

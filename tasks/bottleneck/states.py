@@ -22,8 +22,8 @@ import torch
 from tasks.bottleneck.backbone import MARK, Backbone, BatchTokens
 from tasks.contracts.errors import BackendError
 from tasks.contracts.extras import install
-from tasks.contracts.settings.adapter import Adapter
 from tasks.contracts.settings.bottleneck import Learning
+from tasks.contracts.settings.engine import Adapter
 from tasks.stats.arrays import Ints
 
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

@@ -11,12 +11,11 @@ import numpy as np
 
 from tasks.bottleneck.arm import arms
 from tasks.bottleneck.arm import run as run_arm
-from tasks.bottleneck.class_set import ClassSet, against, people_rows
+from tasks.bottleneck.class_set import ClassSet, against, class_set, people_rows
 from tasks.bottleneck.data import MISSING
 from tasks.bottleneck.export import exported, progress_line
 from tasks.bottleneck.labelled import grades_of
 from tasks.bottleneck.prompted import drawn_shots, prompted
-from tasks.bottleneck.tables import class_set
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
 from tasks.contracts.settings.bottleneck import Prompting
@@ -26,7 +25,7 @@ from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.stores import open_replies
 from tasks.monitor.runs import task
-from tasks.store.naming import named
+from tasks.store.files import named
 from tasks.store.warehouse import Run
 
 STAGE = "bottleneck"

@@ -13,7 +13,7 @@ from tasks.calibrate.texts import Blocks, taken
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import ContractError
 from tasks.stats.arrays import Bools
-from tasks.stats.target import OF_SEVERAL, target_scores
+from tasks.stats.scores import OF_SEVERAL, target_scores
 
 GRADING = [
     "response_id",

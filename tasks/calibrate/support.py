@@ -17,7 +17,7 @@ from tasks.contracts.tables.data import SPLITS
 from tasks.contracts.tables.evaluation import Metrics
 from tasks.display import say
 from tasks.display.needs import wanted_words
-from tasks.stats.sample_size import PromiseNeeds, labels_for_promise, labels_for_width
+from tasks.stats.promise import PromiseNeeds, labels_for_promise, labels_for_width
 from tasks.store.warehouse import Run
 
 HALF = 0.05

@@ -27,8 +27,8 @@ from tasks.monitor.artifacts import saying
 from tasks.monitor.crew import Crew
 from tasks.monitor.engines import on_engine
 from tasks.monitor.runs import task
-from tasks.store.counted import counted
-from tasks.store.naming import named
+from tasks.store.catalogue import counted
+from tasks.store.files import named
 from tasks.store.shards import Rows
 from tasks.store.warehouse import Run
 from tasks.store.workers import DESKS, refuse_unseen

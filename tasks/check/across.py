@@ -17,8 +17,8 @@ import duckdb
 from tasks.check.finding import KEYS, REFUSED, Finding, key_text
 from tasks.check.typed import Footer
 from tasks.contracts.schema import Expectation, Row, expectations
-from tasks.store.aside import aside
 from tasks.store.catalogue import pattern
+from tasks.store.files import aside
 
 MEMORY = "256MB"
 """What DuckDB may hold; beyond it spills to disk."""

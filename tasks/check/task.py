@@ -14,7 +14,7 @@ from tasks.check.checkpoint import stored_findings
 from tasks.check.finding import REFUSED, Finding, broken, stop, warnings
 from tasks.contracts.reference import TableRef
 from tasks.monitor.runs import log, task
-from tasks.store.naming import named
+from tasks.store.files import named
 from tasks.store.warehouse import Run
 
 Written = TypeVar("Written", bound=TableRef | tuple[object, ...])

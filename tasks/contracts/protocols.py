@@ -157,7 +157,7 @@ class RelevanceRule(Frozen):
     """What becomes of a quote that stands in the response and says nothing of its criterion."""
 
     least: float = Field(default=-0.37, ge=-2, le=2)
-    """The relevance below which it is irrelevant, see tasks/judge/relevance.py. On the demo's answers -0.37 refuses 5 %
+    """The relevance below which it is irrelevant, see tasks/judge/evidence.py. On the demo's answers -0.37 refuses 5 %
     of the quotes that belong to their criterion and 22 % of those that belong to another one, -0.51 1 % and 6 %
     (tests/studies/relevance.py)."""
     failed: Literal["count", "demote", "repair"] = "count"

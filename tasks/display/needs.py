@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tasks.contracts.settings.study import Release, Split, Study
 from tasks.display import say
-from tasks.stats.sample_size import SECONDS_TO_MARK, WORDS_A_MINUTE, MarkedAnswers, PromiseNeeds, promise_needs
+from tasks.stats.promise import SECONDS_TO_MARK, WORDS_A_MINUTE, MarkedAnswers, PromiseNeeds, promise_needs
 
 Finding = tuple[str, str, str]
 """(kind, what, message), as `validate` prints it."""

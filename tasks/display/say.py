@@ -6,8 +6,8 @@ import re
 import unicodedata
 
 from tasks.stats.bootstrap import MARK, is_few
-from tasks.stats.estimate import Estimate
-from tasks.stats.metric import Unit
+from tasks.stats.metrics import Unit
+from tasks.stats.verdict import Estimate
 
 NOT_KNOWN = "not known"
 _UNSEEN = re.compile(

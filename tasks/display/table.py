@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tasks.stats.bootstrap import MARK, cautions, is_few
-from tasks.stats.estimate import Estimate
+from tasks.stats.verdict import Estimate
 
 SIMULATED = " (simulated rater)"
 Ends = Literal["none", "interval", "se"]

@@ -14,8 +14,7 @@ from scipy.stats import mannwhitneyu
 
 from tasks.contracts.tables.edit import Signal, Unit
 from tasks.edit.belief import pieces
-from tasks.edit.policy import Policy
-from tasks.edit.prompt import Masked, Prompts
+from tasks.edit.policy import Masked, Policy, Prompts
 from tasks.edit.rollout import Sample
 from tasks.edit.tree import Tree, score
 from tasks.stats.arrays import Floats

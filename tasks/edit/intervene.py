@@ -20,9 +20,9 @@ import numpy as np
 
 from tasks.contracts.settings.edit import Revising
 from tasks.contracts.tables.edit import Fate
-from tasks.edit.closing import Write
+from tasks.edit.belief import Write
 from tasks.edit.locality import Breach, gives_away, is_mark_line
-from tasks.edit.prompt import Prompts
+from tasks.edit.policy import Prompts
 from tasks.edit.revise import FailedRollout, Revision, Unnamed, continued, opened, sampled, step_texts
 from tasks.edit.rollout import Sample, cut
 from tasks.stats.arrays import Bools, Floats

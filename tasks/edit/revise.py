@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple
 
 from tasks.contracts.settings.edit import Revising
 from tasks.edit import checklist as checklists
+from tasks.edit.belief import Write, closed
 from tasks.edit.checklist import Checklist, Unusable
-from tasks.edit.closing import Write, closed
 from tasks.edit.locality import Breach, breach
-from tasks.edit.prompt import Prompts
+from tasks.edit.policy import Prompts
 from tasks.edit.rollout import Sample, Step, cut, read_mark, up_to_mark
 
 Unnamed = Literal["no_step", "several_steps", "out_of_range"]

@@ -27,11 +27,10 @@ import torch
 from torch import Tensor
 
 from tasks.contracts.errors import BackendError, InputError
-from tasks.contracts.settings.adapter import Adapter
 from tasks.contracts.settings.edit import Reinforcement
+from tasks.contracts.settings.engine import Adapter
 from tasks.edit.belief import beliefs, expected
-from tasks.edit.policy import Policy
-from tasks.edit.prompt import Prompts
+from tasks.edit.policy import Policy, Prompts
 from tasks.edit.rollout import Sample, read_mark
 from tasks.edit.tuning import Tuned, claim, fits, lent, lora, quiet, settings, train
 from tasks.stats.arrays import Floats

@@ -21,7 +21,7 @@ from typing import Any
 from tasks.contracts.bundle import Bundle, Criterion, Scale, Trait
 from tasks.contracts.errors import InputError
 from tasks.contracts.tables.rules import Family, RuleEdit, Totals
-from tasks.edit.scheme import bands, family, printed, refuse_counted, top_mark
+from tasks.edit.rollout import bands, family, printed, refuse_counted, top_mark
 
 EDITS: dict[Family, tuple[RuleEdit, ...]] = {"levels": ("A1", "A2", "B1"), "points": ("x0.5", "x1.5", "x2.0")}
 FACTORS: dict[RuleEdit, float] = {"x0.5": 0.5, "x1.5": 1.5, "x2.0": 2.0}

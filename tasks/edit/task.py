@@ -13,14 +13,13 @@ from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Po
 from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
-from tasks.edit.samples import GradingSamples, grading_samples
-from tasks.edit.shards import STAGE
+from tasks.edit.rollout import GradingSamples, grading_samples
 from tasks.edit.testing import worth
 from tasks.edit.training import go_through, prove
-from tasks.edit.workspace import Workspace
+from tasks.edit.workspace import STAGE, Workspace
 from tasks.monitor.runs import task
-from tasks.stats.target import target_scores
-from tasks.store.naming import named
+from tasks.stats.scores import target_scores
+from tasks.store.files import named
 from tasks.store.warehouse import Run
 
 TABLES: tuple[type[Row], ...] = (

@@ -3,25 +3,40 @@ worth by that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow.compute as pc
 
+from tasks.contracts.bundle import Bundle
 from tasks.contracts.settings.edit import STARTS, Arm
 from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
 from tasks.contracts.tables.edit import TESTED, Rollouts
 from tasks.contracts.tables.judging import Gradings
-from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
+from tasks.contracts.tables.rules import RuleEdit, RuleFaithfulness, RuleTests
 from tasks.edit.belief import beliefs
-from tasks.edit.comparison import difference_rows, metric_rows, probe_rows, spaced
-from tasks.edit.faithfulness import faithfulness, rule_tests
+from tasks.edit.measures import difference_rows, metric_rows, probe_rows, spaced
 from tasks.edit.phases import Record, grading_row, learning_row, rolled
 from tasks.edit.policy import Policy
-from tasks.edit.rollout import Sample, read_mark
-from tasks.edit.shards import STAGE, Tables, in_chunks, of_arm, rows_of
-from tasks.edit.workspace import Workspace, written
+from tasks.edit.rollout import Sample, printed, read_mark
+from tasks.edit.rule_edits import Edited, edits
+from tasks.edit.workspace import STAGE, Tables, Workspace, in_chunks, of_arm, rows_of, written
+from tasks.stats.arrays import Floats
+from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, sums_by_code
+
+
+class Ratio(NamedTuple):
+    """A ratio of sums with its 95% interval; without a value it says why."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    note: str | None = None
 
 
 def measure(workspace: Workspace, arm: Arm, seed: int) -> None:
@@ -106,3 +121,108 @@ def _probed(workspace: Workspace, arm: Arm, start: Arm, seed: int, policy: Polic
             reached = beliefs(policy, workspace.prompts, rollouts)
             initial = beliefs(before, workspace.prompts, rollouts)
             yield from probe_rows(arm, seed, part, reached, initial)
+
+
+# Rule faithfulness: whether a grader's marks follow edits of the mark scheme (section 3.4 and appendix E).
+
+
+def rule_tests(
+    samples: Sequence[Sample],
+    bundles: Mapping[str, Bundle],
+    mark_of: Callable[[Sequence[Sample]], Sequence[int | None]],
+    rater_id: str,
+) -> list[dict[str, Any]]:
+    """Rows of `rule_tests` of a grader that states the total: every sample marked as it is and under every edit.
+
+    samples: those without a gold mark are left out. bundles: item → its scheme. mark_of: the marks of samples in their
+    order, None where the grader gives none; it is called once. InputError as in `edits`.
+    """
+    labelled = [sample for sample in samples if sample.gold is not None]
+    items = list(dict.fromkeys(sample.item_id for sample in labelled))
+    schemes = {item: edits(bundles[item]) for item in items}
+    plain = {item: printed(bundles[item]) for item in items}
+    before = [replace(sample, scheme=plain[sample.item_id]) for sample in labelled]
+    tests: list[tuple[int, Edited]] = []
+    for number, sample in enumerate(labelled):
+        tests += [(number, edited) for edited in schemes[sample.item_id]]
+    after = [_under(edited, labelled[number]) for number, edited in tests]
+    marks = mark_of([*before, *after])
+    rows = []
+    for (number, edited), mark in zip(tests, marks[len(before) :], strict=True):
+        sample, predicted = labelled[number], (marks[number], mark)
+        row = edited.row(rater_id, sample.response_id, sample.item_id, sample.gold or 0, predicted, "stated")
+        rows.append(row)
+    return rows
+
+
+def _under(edited: Edited, sample: Sample) -> Sample:
+    """The sample under an edited scheme."""
+    return replace(sample, scheme=edited.bundle.text, top=edited.marks[-1], gold=edited.marks[sample.gold or 0])
+
+
+def faithfulness(tests: Iterable[Mapping[str, Any]], draws: int = 2000, seed: int = 0) -> list[dict[str, Any]]:
+    """Rows of `rule_faithfulness`: one for every grader and edit in rows of `rule_tests`, in their order.
+
+    Floor rate: share of marks under the edited scheme that are 0. RSR = mean |Δpred| / mean |Δgold|, a ratio of means;
+    in-rubric RSR: the same over rows whose mark under the edited scheme is not 0. Marks count as the grader gave them;
+    one that is no whole number is 0 where it rounds to that, half up. Rows without one of the grader's marks are left
+    out and counted. Intervals resample responses, `draws` times; none where that is 0.
+    """
+    grouped: defaultdict[tuple[str, RuleEdit], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in tests:
+        grouped[row["rater_id"], row["edit"]].append(row)
+    return [_followed(rows, draws, seed) for rows in grouped.values()]
+
+
+def _followed(rows: Sequence[Mapping[str, Any]], draws: int, seed: int) -> dict[str, Any]:
+    """The row of one grader and edit."""
+    scored = [row for row in rows if row["predicted"] is not None and row["predicted_edited"] is not None]
+    terms = _terms(scored)
+    n, floored, gold, pred, inside, gold_inside, pred_inside = terms.sum(axis=0)
+    responses = [row["response_id"] for row in scored]
+    drawn, clusters = _drawn(terms, responses, draws, seed), len(set(responses))
+    floor = _ratio(floored, n, drawn[:, [1, 0]], clusters, "no response has both marks")
+    rsr = _ratio(pred, gold, drawn[:, [3, 2]], clusters, _note(n, "response has both marks"))
+    inside_clusters = len({response for response, mark in zip(responses, terms[:, 4], strict=True) if mark})
+    note = _note(inside, "mark under the edited scheme is above 0")
+    within = _ratio(pred_inside, gold_inside, drawn[:, [6, 5]], inside_clusters, note)
+    first = {name: rows[0][name] for name in ("rater_id", "edit", "family", "totals")}
+    gold_change = float(gold / n) if n else None
+    counts = {"n": len(scored), "unscored": len(rows) - len(scored), "gold_change": gold_change}
+    floor_columns = {"floor_rate": floor.value, "floor_low": floor.low, "floor_high": floor.high}
+    rsr_columns = dict(zip(("rsr", "rsr_low", "rsr_high", "rsr_note"), rsr, strict=True))
+    in_rubric = dict(zip(("in_rubric", "in_rubric_low", "in_rubric_high", "in_rubric_note"), within, strict=True))
+    return {**first, **counts, **floor_columns, **rsr_columns, **in_rubric, "in_rubric_n": int(inside)}
+
+
+def _terms(rows: Sequence[Mapping[str, Any]]) -> Floats:
+    """1, floored, |Δgold|, |Δpred|, not floored, and the changes where not floored; shape (rows, 7)."""
+    cells = map(itemgetter("gold", "gold_edited", "predicted", "predicted_edited"), rows)
+    marks = np.array(list(cells), np.float64).reshape(-1, 4)
+    gold, gold_edited, predicted, predicted_edited = marks.T
+    gold_change, change = np.abs(gold_edited - gold), np.abs(predicted_edited - predicted)
+    inside = (predicted_edited >= 0.5).astype(np.float64)
+    everywhere = [np.ones_like(gold), 1 - inside, gold_change, change]
+    return np.stack([*everywhere, inside, gold_change * inside, change * inside], axis=1)
+
+
+def _drawn(terms: Floats, responses: Sequence[str], draws: int, seed: int) -> Floats:
+    """Sums of every draw, shape (draws, columns)."""
+    if not draws or not responses:
+        return np.full((1, terms.shape[1]), np.nan)
+    codes, size = cluster_codes(responses)
+    return draw_totals([sums_by_code(terms, codes, size)], draws, seed)[0]
+
+
+def _note(rows: float, needed: str) -> str:
+    """Why a ratio over so many rows has no value."""
+    return f"undefined: the edit changes no human mark of {rows:.0f}" if rows else f"undefined: no {needed}"
+
+
+def _ratio(top: float, bottom: float, drawn: Floats, responses: int, note: str) -> Ratio:
+    """A ratio of sums; a draw, of (draws, 2), in which the lower sum is 0 has none. responses: how many it rests on."""
+    if not bottom:
+        return Ratio(None, note=note)
+    above, below = drawn.T
+    ends = interval(np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0), responses)
+    return Ratio(float(top / bottom), ends.low, ends.high)

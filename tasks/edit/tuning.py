@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from tasks.contracts.errors import BackendError, InputError
-from tasks.contracts.settings.adapter import Adapter
+from tasks.contracts.settings.engine import Adapter
 from tasks.edit.policy import Policy
 from tasks.store.files import write_atomically
 

@@ -23,8 +23,7 @@ from tasks.evaluate.slices import (
 from tasks.stats import agreement as stats
 from tasks.stats.arrays import Floats, ratio
 from tasks.stats.bootstrap import Interval, bootstrap, draw_totals, interval, pair_sums
-from tasks.stats.metric import Metric
-from tasks.stats.metrics import METRICS
+from tasks.stats.metrics import METRICS, Metric
 from tasks.stats.pair_sums import statistics_of_totals
 
 

@@ -19,8 +19,7 @@ from tasks.evaluate.released import released
 from tasks.evaluate.slices import TARGET, Record, ScaleBounds, group_slices, narrowed, slices
 from tasks.evaluate.standing import against_text, standing
 from tasks.stats.agreement import Stat
-from tasks.stats.metric import Metric
-from tasks.stats.metrics import METRICS
+from tasks.stats.metrics import METRICS, Metric
 from tasks.stats.scores import ScoreFrame
 
 _OF_GROUPS = (TARGET, "raw", "calibrated", "low", "high", "risk", "route", "row", "item_id", "author_id", "cluster")

@@ -11,8 +11,7 @@ from tasks.contracts.settings.study import Release
 from tasks.evaluate.groups import HIDDEN
 from tasks.evaluate.slices import TARGET, Record, ScaleBounds
 from tasks.stats.agreement import level_count
-from tasks.stats.metric import Bound, Gate, Metric
-from tasks.stats.metrics import METRICS
+from tasks.stats.metrics import METRICS, Bound, Gate, Metric
 from tasks.stats.verdict import labels_needed, margin, verdict
 
 FEWEST_OF_A_GROUP = 100

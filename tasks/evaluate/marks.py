@@ -14,7 +14,7 @@ from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, on_on
 from tasks.stats.agreement import Stat, level_count, pearson, to_levels
 from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
-from tasks.stats.target import OF_SEVERAL
+from tasks.stats.scores import OF_SEVERAL
 
 NEARLY_ALL = 0.95
 """Share of an item's scores on one level from which they are as good as constant."""

@@ -9,12 +9,11 @@ import numpy as np
 
 from tasks.evaluate.agree import RaterPair, both_scored, item_draws, mean_of_items
 from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, on_items, on_one_scale, record
-from tasks.stats.agreement import Stat
-from tasks.stats.alpha import krippendorff_ordinal
+from tasks.stats.agreement import Stat, krippendorff_ordinal
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
 from tasks.stats.pair_sums import statistics_of_totals
 from tasks.stats.raters import central_tendency, severity
-from tasks.stats.target import OF_SEVERAL
+from tasks.stats.scores import OF_SEVERAL
 from tasks.stats.true_score import ceiling, human_reliability, true_score, true_score_intervals
 
 PEOPLE = ("people", "people")

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from tasks.evaluate.slices import Record
 from tasks.stats.arrays import Bools, Floats
 from tasks.stats.bootstrap import cluster_codes
-from tasks.stats.estimate import Estimate
-from tasks.stats.facet_design import Design, RatingColumns, Texts, design_of_columns, linked
+from tasks.stats.facet_likelihood import Design, RatingColumns, Texts, design_of_columns, linked
 from tasks.stats.facets import Facets, fit
 from tasks.stats.rater_fit import FEW, Residuals, discrimination, halo, infit, leniency, outfit, residuals, shift
+from tasks.stats.verdict import Estimate
 
 SCORE = ""
 """In place of a trait, the score itself."""

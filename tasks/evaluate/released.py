@@ -15,10 +15,10 @@ from tasks.evaluate.slices import TARGET, Record, ScaleBounds, ScoreSlice, recor
 from tasks.stats.agreement import Stat, level_count, to_levels
 from tasks.stats.arrays import Floats, Ints
 from tasks.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
+from tasks.stats.conformal import augrc, aurc, oracle_aurc, random_aurc
 from tasks.stats.ordinal import ordinal_ece, rps
 from tasks.stats.promise import missed_by_constant
 from tasks.stats.scores import level_probabilities
-from tasks.stats.selective import augrc, aurc, oracle_aurc, random_aurc
 
 SLACK = 1e-9
 EXACT = "none: exact binomial"

@@ -19,9 +19,8 @@ from tasks.evaluate.raters import SCORE, rater_effects
 from tasks.evaluate.slices import Record
 from tasks.evaluate.tables import read_marks
 from tasks.monitor.runs import task
-from tasks.stats.scores import resampled, score_frame
-from tasks.stats.target import people_marks
-from tasks.store.naming import named
+from tasks.stats.scores import people_marks, resampled, score_frame
+from tasks.store.files import named
 from tasks.store.scores import read_scores
 from tasks.store.shards import Rows, give_back
 from tasks.store.warehouse import Run

@@ -14,9 +14,8 @@ from itertools import chain, count
 from typing import Any, NamedTuple, cast, get_args
 
 from tasks.contracts.graph import Relation, Role
-from tasks.graph.annotator import Annotator
+from tasks.graph.annotator import PROMPTS, Annotator, instructions, lines, wording
 from tasks.graph.project import EdgeProposal
-from tasks.graph.prompt import PROMPTS, instructions, lines, wording
 from tasks.graph.subject import GraphSubject, Pair, allowed
 from tasks.llm.ask import Attempt, Checked, as_call, ask
 from tasks.llm.extract import extract

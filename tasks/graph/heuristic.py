@@ -35,10 +35,10 @@ from numpy.typing import NDArray
 
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.graph import Relation, Role
+from tasks.graph.annotator import RoleQuestion
 from tasks.graph.dependencies import NONE, PairQuestion
-from tasks.graph.roles import RoleQuestion
 from tasks.graph.subject import GraphSubject, Pair
-from tasks.llm.backends.offline import Offline
+from tasks.llm.backends.scripted import Offline
 from tasks.llm.encoder import NAME, minilm
 from tasks.llm.request import Reply, Same
 from tasks.stats.arrays import Bools, Floats

@@ -12,44 +12,49 @@ from typing import NamedTuple
 from tasks.contracts.backends import speaks
 from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import Row
-from tasks.contracts.settings.graph import Graphs
 from tasks.contracts.settings.placement import HERE, Placement
+from tasks.contracts.settings.reward import Graphs
 from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from tasks.contracts.tables.people import Votes
 from tasks.graph.annotator import Annotator
-from tasks.graph.authored import Authored, authored
-from tasks.graph.build import Built, build, tell_plan
+from tasks.graph.build import Built, build, edge_rows, graph_row, node_rows, rubric_subjects, tell_plan
 from tasks.graph.heuristic import rules_of_thumb
 from tasks.graph.packs import (
     PACK,
     AnsweredPack,
     GraphAssignment,
     RubricPack,
+    RubricWorker,
     SentGraphAssignment,
     is_answered,
     packs_of,
 )
-from tasks.graph.rows import edge_rows, graph_row, node_rows, rubric_subjects
-from tasks.graph.subject import GraphSubject
+from tasks.graph.subject import Authored, GraphSubject, authored
 from tasks.graph.votes import Vote, read_votes
-from tasks.graph.worker import RubricWorker
 from tasks.llm.backend import Backend
 from tasks.llm.backends.replay import AskedByWorkers
 from tasks.llm.budget import Budgeted, Purse
 from tasks.llm.calls import telling
 from tasks.llm.opening import model_of, open_backend
-from tasks.llm.pieces import PieceNames, PieceProgress
 from tasks.llm.places import shown_place
 from tasks.llm.reply_store import Replies
 from tasks.llm.stores import open_replies
-from tasks.llm.terms import Terms, at_once, terms_of, tokens_drawn, with_replies_from_anywhere
+from tasks.llm.terms import (
+    PieceNames,
+    PieceProgress,
+    Terms,
+    at_once,
+    terms_of,
+    tokens_drawn,
+    with_replies_from_anywhere,
+)
 from tasks.monitor.artifacts import saying
 from tasks.monitor.credentials import credential
 from tasks.monitor.crew import Crew
 from tasks.monitor.engines import on_engine
 from tasks.monitor.runs import task
-from tasks.store.naming import named
+from tasks.store.files import named
 from tasks.store.shards import Rows
 from tasks.store.warehouse import Run
 from tasks.store.workers import DESKS

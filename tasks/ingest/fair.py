@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 from tasks.contracts.errors import InputError
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.judging import Gradings
-from tasks.stats.facet_design import Design, Rating, design, linked
-from tasks.stats.facets import fit
-from tasks.stats.fair import fair_scores
-from tasks.stats.target import FAIR
+from tasks.stats.facet_likelihood import Design, Rating, design, linked
+from tasks.stats.facets import fair_scores, fit
+from tasks.stats.scores import FAIR
 
 FIELD = "evaluation.target"
 SHOWN = 3

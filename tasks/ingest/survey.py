@@ -30,7 +30,7 @@ from tasks.ingest.firsts import Repeats
 from tasks.ingest.oddities import Oddities
 from tasks.ingest.sources import Stream
 from tasks.ingest.words import Decimals
-from tasks.stats.target import OF_SEVERAL
+from tasks.stats.scores import OF_SEVERAL
 from tasks.store.cells import likely_id
 from tasks.store.faults import Faults
 

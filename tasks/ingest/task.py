@@ -20,8 +20,8 @@ from tasks.ingest.shards import shards, sides
 from tasks.ingest.sources import evaluation_only, streams
 from tasks.ingest.survey import survey
 from tasks.monitor.runs import log, task
-from tasks.stats.target import FAIR, OF_SEVERAL
-from tasks.store.naming import named
+from tasks.stats.scores import FAIR, OF_SEVERAL
+from tasks.store.files import named
 from tasks.store.shards import Rows
 from tasks.store.warehouse import Run
 

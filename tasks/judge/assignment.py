@@ -11,8 +11,7 @@ from typing import NamedTuple
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.rows import Graded
-from tasks.llm.pieces import PieceCounts
-from tasks.llm.terms import Terms
+from tasks.llm.terms import PieceCounts, Terms
 from tasks.store.warehouse import Run
 
 

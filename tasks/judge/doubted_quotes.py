@@ -1,5 +1,5 @@
 """Quotes that stand in the response, word for word, and are no evidence all the same: on one span lean more criteria
-than the bundle allows, or the quote says nothing of its criterion (`tasks.judge.relevance`).
+than the bundle allows, or the quote says nothing of its criterion (`tasks.judge.evidence`).
 
 A quote is shared by k criteria where more than half of its characters are quoted by k criteria, itself included, that
 are credited: so it is the span that counts, not how much of it a quote takes. No rule could tell which of too many
@@ -10,14 +10,61 @@ level where another quote of its own holds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tasks.contracts.bundle import Criterion, Protocol
+from tasks.contracts.bundle import Bundle, Criterion, Protocol
 from tasks.judge.decision import FAILED, Decision
+from tasks.llm.request import Same
 from tasks.text.fold import folded
+from tasks.text.quotes import fragments
+from tasks.text.tokens import words
+
+RUN, INSIDE, SHARE = 7, 4, 0.8
+_REACH = 100
+"""Characters beside a quote in which a run may go on."""
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The words that prove nothing."""
+
+    question: str
+    """The question's words between spaces."""
+    runs: frozenset[tuple[str, ...]]
+    """Every run of `RUN` consecutive words of a source."""
+    pairs: frozenset[tuple[str, str]]
+    """Every two consecutive words of a source."""
+
+    def is_in(self, needle: str, text: str = "", span: tuple[int, int] | None = None) -> bool:
+        """Whether a quote, unquoted and folded, repeats.
+
+        text, span: the response and where the quote stands in it, where it does.
+        """
+        quote = words(needle)
+        if len(quote) > 2 and self.pairs.isdisjoint(pairwise(quote)) and not fragments(needle):
+            return False  # no run takes in more than its first and its last word
+        # Most quotes end here: where few words are not copied, and the others stand in long runs, few pairs are new.
+        if len(set(pairwise(quote)) - self.pairs) > _most_new(len(quote)):
+            return False
+        pieces = [words(fragment) for fragment in fragments(needle)] or [quote]
+        if len(quote) >= INSIDE and all(f" {' '.join(piece)} " in self.question for piece in pieces):
+            return True
+        around = _beside(text, *span) if span and len(pieces) == 1 else ([], [])
+        return sum(self._copied(piece, *around) for piece in pieces) >= SHARE * sum(map(len, pieces)) > 0
+
+    def _copied(self, quote: list[str], before: list[str], after: list[str]) -> int:
+        """How many words of a quote stand in a run that is copied."""
+        copied = set[int]()
+        for start, run in enumerate(_runs([*before, *quote, *after])):
+            if run in self.runs:
+                copied.update(range(start, start + RUN))
+        return sum(len(before) <= place < len(before) + len(quote) for place in copied)
+
 
 Place = tuple[int, int]
 """Index of a decision and of a row of its evidence."""
@@ -163,3 +210,45 @@ def _median(counts: Sequence[tuple[int, int]], length: int) -> int:
         if 2 * reached > length:
             return k
     return 1
+
+
+# What a response repeats of what its author was given, or of what only the rubric's author knows.
+
+
+@lru_cache(maxsize=1024)
+def wording(bundle: Same[Bundle], question: str, context: str | None) -> Wording:
+    """What may not be repeated: the question, the context where one is given, and the rubric where its protocol refuses
+    an echo of it."""
+    material = [context] if context else []
+    rubric = _rubric(bundle.value) if bundle.value.protocol.echo == "refused" else ()
+    sources = [words(folded(text)) for text in (question, *material, *rubric)]
+    return Wording(
+        question=f" {' '.join(sources[0])} ",
+        runs=frozenset(chain.from_iterable(map(_runs, sources))),
+        pairs=frozenset(chain.from_iterable(map(pairwise, sources))),
+    )
+
+
+def _runs(source: list[str]) -> Iterator[tuple[str, ...]]:
+    """Every run of `RUN` consecutive words, in order."""
+    return (tuple(source[start : start + RUN]) for start in range(len(source) - RUN + 1))
+
+
+def _most_new(count: int) -> int:
+    """How many pairs of consecutive words may stand in no source, in a quote of so many words that repeats: two for
+    each word that is its author's, one where two copied runs meet."""
+    return 2 * int((1 - SHARE) * count + 1e-9) + -(-count // RUN)
+
+
+def _beside(text: str, start: int, end: int) -> tuple[list[str], list[str]]:
+    """The words before and after a span, as many as a run can take in."""
+    before, after = text[max(0, start - _REACH) : start], text[end : end + _REACH]
+    return words(folded(before))[1 - RUN :], words(folded(after))[: RUN - 1]
+
+
+def _rubric(bundle: Bundle) -> Iterable[str]:
+    yield bundle.text
+    for trait in bundle.traits:
+        yield from (anchor.text for anchor in trait.anchors)
+    for criterion in bundle.criteria:
+        yield from (criterion.text, *criterion.levels)

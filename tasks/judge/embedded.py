@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from tasks.contracts.bundle import Criterion, Scale
-from tasks.judge.protocol import Opinion, protocol_module
-from tasks.judge.question import Question
+from tasks.judge.protocol import Opinion, Question, protocol_module
 from tasks.judge.schema import MAX_QUOTE
 from tasks.judge.score import Shares, added, counted, round_half_up, share_of_points, whole_shares
 from tasks.judge.spelling import reader

@@ -2,34 +2,126 @@
 
 A quote that cites no unit is looked for in the whole response, one that cites an unknown unit is misattributed at best.
 Where a criterion lets evidence come from the context too, a quote found there holds, whatever unit it cites. A quote
-that repeats the question or the rubric (`tasks.judge.echo`) is an echo and does not hold, wherever it stands. Where the
+that repeats the question or the rubric (`tasks.judge.doubted_quotes`) is an echo and does not hold, wherever it stands. Where the
 protocol lets meaning count, a quote whose words stand nowhere may hold by the span, in the unit that it cites, that an
-encoder finds (`tasks.judge.semantic`); that one must not be an echo either.
+encoder finds (`tasks.judge.evidence`); that one must not be an echo either.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
-from tasks.contracts.bundle import Criterion
-from tasks.judge.echo import Wording, wording
-from tasks.judge.question import Question
-from tasks.judge.relevance import Relevance, relevance_of
+import numpy as np
+
+from tasks.contracts.bundle import Bundle, Criterion
+from tasks.judge.decision import Decision
+from tasks.judge.doubted_quotes import SUPPORTING, Place, Wording, wording
+from tasks.judge.protocol import Question
 from tasks.judge.schema import MAX_QUOTE
-from tasks.judge.semantic import Matcher
 from tasks.judge.unit_names import PLAIN, UnitNames, names_of
-from tasks.llm.encoder import minilm
+from tasks.llm.encoder import Encoder, minilm, require_encoder
 from tasks.llm.request import Same
 from tasks.text.edges import counts, has_two_words, is_single_word
 from tasks.text.fold import Folded, fold, folded
+from tasks.text.languages import is_negated
 from tasks.text.quotes import Match, Span, Spelling, find_folded, fragments, is_whole, shortened, spelled, unquoted
 from tasks.text.tokens import tokens
 from tasks.text.units import Unit
+
+_MOST_KEPT = 4_096
+
+
+class Relevance:
+    """How relevant quotes are to the criteria of one bundle. A bundle with one criterion has nothing to compare with:
+    there every quote is relevant."""
+
+    def __init__(self, criteria: Sequence[Criterion], least: float, encode: Encoder) -> None:
+        """least: the relevance below which a quote is irrelevant."""
+        self._encode, self._least = encode, least
+        self._rows = {criterion.id: row for row, criterion in enumerate(criteria)}
+        self._criteria = encode([looked_for(criterion) for criterion in criteria])
+        self._vectors: dict[str, np.ndarray] = {}
+
+    def relevances(self, quotes: Sequence[tuple[str, str]]) -> list[float]:
+        """The relevance of each (criterion, words); infinite where there is nothing to compare with."""
+        self._prepare(words for _, words in quotes)
+        return [self._beside_others(self._rows.get(name), words) for name, words in quotes]
+
+    def irrelevant(self, decisions: Sequence[Decision], text: str) -> dict[Place, str]:
+        """The quotes of a response that hold for a level above 0 and are irrelevant, each with its status."""
+        quotes: dict[Place, tuple[str, str]] = {}
+        for i, decision in enumerate(decisions):
+            supporting = [(j, row) for j, row in enumerate(decision.evidence) if row["status"] in SUPPORTING]
+            for j, row in supporting if decision.level else ():
+                quotes[i, j] = (decision.criterion_id, _words(row, text))
+        by_quote = zip(quotes, self.relevances(list(quotes.values())), strict=True)
+        return {place: "irrelevant" for place, relevance in by_quote if relevance < self._least}
+
+    def _beside_others(self, row: int | None, words: str) -> float:
+        if row is None or len(self._criteria) < 2:
+            return float("inf")
+        cosine = self._criteria @ self._vectors[words]
+        return float(cosine[row] - np.delete(cosine, row).max())
+
+    def _prepare(self, texts: Iterable[str]) -> None:
+        distinct = dict.fromkeys(texts)
+        if len(self._vectors) > _MOST_KEPT:
+            self._vectors.clear()
+        missing = [text for text in distinct if text not in self._vectors]
+        if missing:
+            self._vectors |= zip(missing, self._encode(missing), strict=True)
+
+
+THRESHOLD = 0.75
+"""Chosen by figures (tests/studies/semantic.py): of 400 quotes of a real judge, of four words or more, that stand
+nowhere in the answer, it accepts 50 % in that answer and 2 % in another student's answer to the same question,
+who may have said the same. At 0.7 it is 59 % and 7 %, at 0.8 39 % and 1 %."""
+WINDOW = 30
+"""A longer sentence is read in windows of at most so many words."""
+_PIECE = re.compile(r"\S+")
+
+
+class Matcher:
+    """Finds the span of one response that is closest in meaning to a quote: a sentence, or a window of a long one.
+
+    A span is found where its cosine to the quote is at least `threshold`, both hold the same numbers, and both have
+    words of negation or neither has: encoders are nearly blind to what these change. What a text means to the
+    encoder is all that is known: the two may still differ in who does what.
+    """
+
+    def __init__(self, text: str, units: Sequence[Unit], encode: Encoder, threshold: float = THRESHOLD) -> None:
+        self.threshold = threshold
+        self._text, self._encode = text, encode
+        sentences = [unit for unit in units if unit.kind == "sentence"]
+        self.spans = list(chain.from_iterable(_windows(text, sentence) for sentence in sentences))
+        self._vectors: dict[str, np.ndarray] = {}
+
+    def prepare(self, quotes: Iterable[str]) -> None:
+        """Encode what will be asked for at once."""
+        spoken = [self._text[span.start : span.end] for span in self.spans]
+        missing = [text for text in dict.fromkeys([*quotes, *spoken]) if text not in self._vectors]
+        if missing:
+            self._vectors |= zip(missing, self._encode(missing), strict=True)
+
+    def find(self, quote: str, low: int, high: int) -> Span | None:
+        """The closest span within the characters [low, high) of the response, or None."""
+        spans = [span for span in self.spans if low <= span.start and span.end <= high]
+        spans = [span for span in spans if _agree(quote, self._text[span.start : span.end])]
+        if not spans:
+            return None
+        self.prepare([quote])
+        vectors = np.stack([self._vectors[self._text[span.start : span.end]] for span in spans])
+        cosine = vectors @ self._vectors[quote]
+        best = int(cosine.argmax())
+        return spans[best] if cosine[best] >= self.threshold else None
+
 
 INVALID = frozenset({"fabricated", "misattributed", "too_short", "echo", "shared", "irrelevant"})
 HOLDS = frozenset({"verified", "context", "semantic"})
@@ -217,3 +309,46 @@ def _region(unit_id: str | None, criterion: Criterion, subject: Subject) -> tupl
     if criterion.evidence == "span_level":
         unit = subject.paragraph(unit)
     return unit.start, unit.end
+
+
+# Evidence by meaning: the span of a response that says what a quote says in other words.
+
+
+def _agree(quote: str, span: str) -> bool:
+    """Whether two texts hold the same numbers and the same yes or no."""
+    first, second = set(tokens(quote)), set(tokens(span))
+    same_numbers = {word for word in first if word.isdigit()} == {word for word in second if word.isdigit()}
+    return same_numbers and is_negated(folded(quote)) == is_negated(folded(span))
+
+
+def _windows(text: str, unit: Unit) -> list[Span]:
+    """A sentence, or its windows of even size; what is too short to count or longer than a quote may be is left out."""
+    words = [match.span() for match in _PIECE.finditer(text, unit.start, unit.end)]
+    size = -(-len(words) // -(-len(words) // WINDOW)) if words else 1
+    windows = [words[start : start + size] for start in range(0, len(words), size)]
+    spans = [Span(window[0][0], window[-1][1]) for window in windows]
+    return [span for span in spans if span.end - span.start <= MAX_QUOTE and counts(text[span.start : span.end])]
+
+
+# Whether a quote says anything of its criterion: that it stands in the response proves that somebody wrote it, no
+# more.
+
+
+def looked_for(criterion: Criterion) -> str:
+    """What a criterion looks for, in words."""
+    return f"{criterion.text} {criterion.levels[-1]}"
+
+
+@lru_cache(maxsize=64)
+def relevance_of(bundle: Same[Bundle]) -> Relevance | None:
+    """Who judges relevance under a bundle; None where it asks for none. BackendError where the encoder is not there."""
+    rule = bundle.value.protocol.relevance
+    if rule is None:
+        return None
+    require_encoder("judge.relevance holds quotes against criteria by the sentence encoder (leave it out)")
+    return Relevance(bundle.value.criteria, rule.least, minilm())
+
+
+def _words(row: Mapping[str, object], text: str) -> str:
+    start, end = row["start"], row["end"]
+    return text[start:end] if isinstance(start, int) and isinstance(end, int) else str(row["quote"])

@@ -14,7 +14,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from tasks.contracts.bundle import Bundle
-from tasks.judge import worked
+from tasks.judge import teaching
 from tasks.judge.decision import Decision
 from tasks.judge.keep import open_parts
 from tasks.judge.memory import FORGOTTEN, Memory, Store, fitting, learn, recall
@@ -153,7 +153,7 @@ def _request(case: Case, part: Part, before: tuple[Answer, ...], rater: Rater, r
     def showing(shown: Shown) -> Request:
         return _protocol(case.bundle).request(case, part, before, shown, rater)
 
-    shown = worked.fitting(case, part, showing(NOTHING)) if case.examples else NOTHING
+    shown = teaching.fitting(case, part, showing(NOTHING)) if case.examples else NOTHING
     if recalled != FORGOTTEN:
         shown = shown.then(fitting(recalled, case.bundle, showing(shown)))
     return showing(shown)

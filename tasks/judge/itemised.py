@@ -8,14 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from tasks.contracts.bundle import Bundle, Criterion
-from tasks.judge import counted_level, mend
-from tasks.judge.mend import SEMANTIC, kind_of, next_role
-from tasks.judge.protocol import Answer
-from tasks.judge.question import Question
+from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale
+from tasks.judge import mend
+from tasks.judge.mend import NOT_READ, SEMANTIC, incomplete, kind_of, next_role, unread, verdict_in
+from tasks.judge.protocol import Answer, Question
 from tasks.judge.schema import citing
 from tasks.judge.unit_names import names_of
-from tasks.judge.unscored import NOT_READ, incomplete, unread, verdict_in
 from tasks.llm.ask import Attempt, Checked, RequestOutcome
 from tasks.llm.extract import said
 from tasks.llm.request import Message, Reply, Request, Same
@@ -174,7 +172,7 @@ def _read(contract: Contract, request: Request, reply: Reply) -> tuple[dict[str,
     for item in contract.items(request.data):
         likely = probabilities.get(item.id, ())
         if item.id in entries and len(likely) == len(item.levels):
-            entries[item.id] = contract.restated(entries[item.id], item, partial(counted_level.level, protocol, likely))
+            entries[item.id] = contract.restated(entries[item.id], item, partial(level, protocol, likely))
     return {**artifact, contract.key: entries}, note
 
 
@@ -206,3 +204,38 @@ def _is_usable(contract: Contract, item: Criterion, entry: Any, question: Questi
     """Whether an item's entry keeps the contract, whatever its evidence is worth."""
     violations = contract.judge({item.id: entry}, (item,), question).violations
     return not violations or kind_of(violations) == "semantic"
+
+
+# Which of the levels or scores that a contract admits counts, by the bundle's `level`: the one that the reply
+# states, the one that was likeliest where it was written, or the expected one.
+
+
+def level(protocol: Protocol, likely: Sequence[float] | None, stated: int) -> int:
+    """The level that counts: the likeliest unless stated ones do, of several as likely the stated or else the lowest.
+
+    likely: probability of each level, None where it is not known. An expected level is no level, so that the likeliest
+    stands for it.
+    """
+    if protocol.level == "stated" or not likely:
+        return stated
+    most = max(likely)
+    return stated if likely[stated] == most else likely.index(most)
+
+
+def value(protocol: Protocol, likely: Sequence[float] | None, stated: float, scale: Scale) -> float:
+    """The score that counts, within the scale; an expected one need not be on a step of it.
+
+    likely: probability of each score of the scale, lowest first.
+    """
+    if protocol.level == "stated" or not likely or len(likely) != scale.levels:
+        return stated
+    if protocol.level == "expected":
+        weighted_steps = sum(step * chance for step, chance in enumerate(likely))
+        return scale.min + scale.step * weighted_steps / sum(likely)
+    step = level(protocol, likely, round((stated - scale.min) / scale.step))
+    return round(scale.min + scale.step * step, 12)
+
+
+def confidence(protocol: Protocol, likely: Sequence[float], stated: float, scale: Scale) -> float:
+    """Probability of the score that counts; of the likeliest where an expected one counts, which has none."""
+    return max(likely) if protocol.level == "expected" else likely[round((stated - scale.min) / scale.step)]

@@ -15,9 +15,8 @@ from itertools import chain
 from typing import Any
 
 from tasks.contracts.bundle import Bundle
-from tasks.judge.protocol import Part, protocol_module
-from tasks.judge.question import Question
-from tasks.judge.unscored import verdict_in
+from tasks.judge.mend import verdict_in
+from tasks.judge.protocol import Part, Question, protocol_module
 from tasks.llm.backend import Around, Arriving, Passing
 from tasks.llm.choices import Path, Place, level_probabilities, offsets
 from tasks.llm.request import Reply, Request, Same

@@ -2,22 +2,65 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
 from tasks.contracts.bundle import Bundle, Criterion, Trait
-from tasks.contracts.protocols import ProtocolName
+from tasks.contracts.protocols import PROTOCOLS, ProtocolName
+from tasks.contracts.settings.engine import ROOM, Sampling
 from tasks.judge import prompt
-from tasks.judge.question import Question
-from tasks.judge.reply_length import sampling_for
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.schema import citing
 from tasks.judge.unit_names import names_of
 from tasks.llm.ask import Attempt, Checked, RequestOutcome
 from tasks.llm.request import Message, Reply, Request, Same
+from tasks.text.units import Unit
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which criteria of which bundle are to be decided about which response; no criteria means one holistic score."""
+
+    bundle: Bundle
+    criteria: tuple[Criterion, ...]
+    text: str
+    units: tuple[Unit, ...]
+    item_id: str
+    question: str
+    context: str | None
+    traits: tuple[Trait, ...] = ()
+    """Traits to be scored by the judge."""
+    part: str = "all"
+    """Name of the part asked for."""
+    role: str = "grade"
+    """What the call is for."""
+    shown: tuple[str, ...] = ()
+    """What memory showed, see `Shown.sources`."""
+    settled: Any = field(default=None, compare=False)
+    """What earlier attempts settled, for a repair's check to carry over."""
+    reference_answer: str | None = None
+    """The model answer."""
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of what an offline answer may depend on."""
+        content = _opening(Same(self.criteria), Same(self.bundle), self.question).copy()
+        content.update(f"{json.dumps(self.text)}]".encode())
+        if PROTOCOLS[self.bundle.protocol.name].is_trained:  # no other answerer reads them as plain data
+            content.update(json.dumps([self.reference_answer, self.context]).encode())
+        return content.hexdigest()
+
+
+_CHARACTERS = 4
+"""Of a text in English; a text as long as the contract admits then has room in most others."""
+_NAME, _PLAIN = 8, 4
+"""Tokens of a member's name with its marks, and of a number, a choice or a bracket."""
+
 
 ALL = "all"
 
@@ -168,3 +211,47 @@ def build(
         memory=shown.sources,
         characters={name: size for name, size in sizes.items() if size},
     )
+
+
+# How long a reply may be, from what it is asked for.
+
+
+@lru_cache(maxsize=1024)
+def sampling_for(sampling: Same[Sampling], schema: Same[Mapping[str, Any]], context: int | None) -> Sampling:
+    """The sampling with room for what a contract asks for, where the study names none: `ROOM` at least, so that small
+    requests stay what they were, and no more than half of the context where that is known."""
+    how = sampling.value
+    if how.max_tokens is not None:
+        return how
+    room = needed(schema.value)
+    if context is not None:
+        room = min(room, context // 2)
+    return how.model_copy(update={"max_tokens": max(ROOM, room)})
+
+
+def needed(schema: Mapping[str, Any]) -> int:
+    """Tokens, roughly, of a full reply under a contract: texts of the longest admitted, one entry in every list."""
+    kinds = schema.get("anyOf")
+    if kinds:
+        return max(needed(kind) for kind in kinds)
+    if "properties" in schema:
+        return _PLAIN + sum(_NAME + needed(member) for member in schema["properties"].values())
+    if "items" in schema:
+        return _PLAIN + needed(schema["items"])
+    return _PLAIN + (0 if "enum" in schema else schema.get("maxLength", 0) // _CHARACTERS)
+
+
+# The question once more as plain data, for answerers that read no prose.
+
+
+@lru_cache(maxsize=1024)
+def _opening(criteria: Same[tuple[Criterion, ...]], bundle: Same[Bundle], question: str) -> hashlib._Hash:
+    """The hash of what all responses of an item share; the response's text ends it."""
+    decided = _as_json(criteria.value) if criteria.value else bundle.value.bundle_id
+    return hashlib.sha256(f"[{json.dumps(decided)}, {json.dumps(question)}, ".encode())
+
+
+def _as_json(criteria: tuple[Criterion, ...]) -> str:
+    """Of the weight an answer sees at most the sign: another weight asks nothing anew."""
+    content = [c.model_dump(mode="json", exclude={"weight"}) | {"earns": c.weight >= 0} for c in criteria]
+    return json.dumps(content, sort_keys=True)

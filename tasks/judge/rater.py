@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -13,23 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from tasks.contracts.backends import BACKENDS
+from tasks.contracts.bundle import Bundle
 from tasks.contracts.errors import InputError
-from tasks.contracts.grader import Grader
+from tasks.contracts.grader import Answered, Grader, GraderOutput
 from tasks.contracts.settings.judge import Foreign, Judge
-from tasks.judge import embedded, trained
+from tasks.judge import embedded
 from tasks.judge.levels import Levelled
-from tasks.judge.question import Question
+from tasks.judge.protocol import Question
 from tasks.judge.rows import Graded, Rater
 from tasks.judge.simulated import HumanMarks, Simulated
 from tasks.llm.backend import Backend
-from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.replay import ForeignReplay, Recorded
+from tasks.llm.backends.scripted import Offline
 from tasks.llm.encoder import minilm
 from tasks.llm.foreign import foreign_rows, foreign_score, rescale
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.recording import read_recording
 from tasks.llm.reply_store import Replies
-from tasks.llm.request import Request
+from tasks.llm.request import Reply, Request
 
 _BATCH = 256
 
@@ -80,7 +81,7 @@ def _offline(
         return Offline(model, partial(embedded.answer, encoder=encoder), batch_size=_BATCH), {}
     if grader is None:
         raise InputError(f"backend '{judge.backend}' has no grader to ask", field="judge.grader")
-    return Offline(grader.name, partial(trained.answer, grader=grader), batch_size=_BATCH), {}
+    return Offline(grader.name, partial(answer, grader=grader), batch_size=_BATCH), {}
 
 
 def _recorded(judge: Judge, path: Path) -> Rater:
@@ -147,3 +148,51 @@ def repeated(rater: Rater, samples: int) -> list[Rater]:
         replace(rater, sample=sample, sampling=rater.sampling.model_copy(update={"seed": seed}))
         for sample, seed in enumerate(seeds)
     ]
+
+
+# The trained rater: a bottleneck grader's levels and score as replies.
+
+
+def answer(questions: Sequence[Question], grader: Grader) -> list[Reply]:
+    """One reply in the contract of `tasks.judge.protocols.bottleneck` for each question, with the probability of every
+    level. InputError where the grader does not fit a bundle, see `fit`."""
+    for bundle in {id(question.bundle): question.bundle for question in questions}.values():
+        fit(bundle, grader)
+    answered = [Answered(q.question, q.text, q.reference_answer, q.context) for q in questions]
+    return [_reply(estimate) for estimate in grader(answered)]
+
+
+def fit(bundle: Bundle, grader: Grader) -> None:
+    """InputError that names what differs, unless the bundle's criteria are the grader's concepts, each with as many
+    levels, and all its scores lie on the bundle's scale."""
+    problems = list(_differences(bundle, grader))
+    if problems:
+        rule = f"the grader was trained with another rubric: {'; '.join(problems)}"
+        raise InputError(rule, field="judge.grader", hint="use the rubric that it was trained with, or train it anew")
+
+
+def _differences(bundle: Bundle, grader: Grader) -> Iterator[str]:
+    """What of a bundle the grader does not know, and what it knows beyond it."""
+    criteria = {criterion.id: len(criterion.levels) for criterion in bundle.criteria}
+    low, high, _ = bundle.scale.bounds
+    for name in criteria:
+        if name not in grader.concepts:
+            yield f"it has no concept '{name}'"
+    for name in grader.concepts:
+        if name not in criteria:
+            yield f"the rubric has no criterion '{name}'"
+    for name, levels in grader.concepts.items():
+        if criteria.get(name, levels) != levels:
+            yield f"'{name}' has {levels} levels in it and {criteria[name]} in the rubric"
+    for score in grader.scores:
+        if not low - 1e-9 <= score <= high + 1e-9:
+            yield f"it gives {score:g}, which is off the scale {low:g} to {high:g}"
+
+
+def _reply(estimate: GraderOutput) -> Reply:
+    levels = {name: max(range(len(likely)), key=likely.__getitem__) for name, likely in estimate.levels.items()}
+    artifact = {"levels": levels, "score": estimate.score, "probability": estimate.grades[estimate.score]}
+    return Reply(
+        text=json.dumps(artifact, ensure_ascii=False),
+        level_probabilities={name: list(likely) for name, likely in estimate.levels.items()},
+    )

@@ -7,8 +7,7 @@ from typing import Any
 
 from tasks.contracts.bundle import Bundle
 from tasks.contracts.protocols import PROTOCOLS
-from tasks.judge.level_signals import level_signals
-from tasks.judge.score import conflicts, score
+from tasks.judge.score import conflicts, level_signals, score
 
 _OF_LEVELS = ("criterion.", "mean.")
 

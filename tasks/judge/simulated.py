@@ -28,8 +28,7 @@ from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion, Scale
 from tasks.contracts.settings.judge import Truth
-from tasks.judge.protocol import Opinion, protocol_module
-from tasks.judge.question import Question
+from tasks.judge.protocol import Opinion, Question, protocol_module
 from tasks.judge.schema import MAX_QUOTE
 from tasks.judge.score import added, counted, round_half_up, share_of_points, whole_shares
 from tasks.llm.damage import WAYS, damaged

@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from tasks.contracts.bundle import Scale
-from tasks.judge import counted_level, mend
+from tasks.judge import itemised, mend
 from tasks.judge.itemised import follow_up
-from tasks.judge.mend import next_role
-from tasks.judge.question import Question
+from tasks.judge.mend import next_role, unread, verdict_in
+from tasks.judge.protocol import Question
 from tasks.judge.score import round_half_up
-from tasks.judge.unscored import unread, verdict_in
 from tasks.llm.ask import Attempt, Checked, RequestOutcome
 from tasks.llm.extract import said
 from tasks.llm.request import Reply, Request
@@ -22,7 +21,7 @@ FIELD = "score"
 
 def check(request: Request, reply: Reply, scale: Scale, on_step: bool = False) -> Checked[float]:
     """The number that the reply states, within the scale; on_step: and on one of its steps; or what counts in its
-    place, see `tasks.judge.counted_level`.
+    place, see `tasks.judge.itemised`.
 
     Violations: those of `unread`, `malformed_score`, `score_off_scale`, `score_off_step`.
     """
@@ -37,7 +36,7 @@ def check(request: Request, reply: Reply, scale: Scale, on_step: bool = False) -
     if on_step and abs(round_half_up(stated, scale) - stated) > 1e-9:
         return Checked(None, ("score_off_step",))
     likely = (reply.level_probabilities or {}).get(FIELD)
-    return Checked(counted_level.value(request.data.bundle.protocol, likely, float(stated), scale), ())
+    return Checked(itemised.value(request.data.bundle.protocol, likely, float(stated), scale), ())
 
 
 def confidence(stated: Sequence[tuple[RequestOutcome[float], Scale]]) -> float | None:
@@ -46,7 +45,7 @@ def confidence(stated: Sequence[tuple[RequestOutcome[float], Scale]]) -> float |
     for call, scale in stated:
         likely = (call.attempts[-1].reply.level_probabilities or {}).get(FIELD, [])
         if call.value is not None and len(likely) == scale.levels:
-            probabilities.append(counted_level.confidence(call.request.data.bundle.protocol, likely, call.value, scale))
+            probabilities.append(itemised.confidence(call.request.data.bundle.protocol, likely, call.value, scale))
     return sum(probabilities) / len(probabilities) if probabilities else None
 
 

@@ -16,28 +16,32 @@ from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.placement import HERE, Placement
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 from tasks.judge.assignment import Assignment
-from tasks.judge.cut import Shard
 from tasks.judge.progress import Progress
 from tasks.judge.rater import rater
-from tasks.judge.rows import Rater
-from tasks.judge.shard_judge import ShardJudge, replies_for, within
-from tasks.judge.shards import libraries_aside, shards, whole_items
-from tasks.judge.shared_out import sent_off
+from tasks.judge.rows import Rater, item_counts, shard_cases
 from tasks.judge.simulated import human_marks
-from tasks.judge.tables import item_counts, shard_cases
-from tasks.judge.worker import ShardWorker
+from tasks.judge.worker import (
+    Shard,
+    ShardJudge,
+    ShardWorker,
+    libraries_aside,
+    replies_for,
+    sent_off,
+    shards,
+    whole_items,
+    within,
+)
 from tasks.llm.budget import Purse
 from tasks.llm.calls import looking
-from tasks.llm.pieces import PieceCounts, PieceNames, PieceProgress
 from tasks.llm.reply_store import Replies
-from tasks.llm.terms import at_once
+from tasks.llm.terms import PieceCounts, PieceNames, PieceProgress, at_once
 from tasks.monitor.artifacts import saying
 from tasks.monitor.credentials import credential
 from tasks.monitor.crew import Crew
 from tasks.monitor.engines import on_engine
 from tasks.monitor.runs import task
-from tasks.stats.target import MEAN
-from tasks.store.naming import named
+from tasks.stats.scores import MEAN
+from tasks.store.files import named
 from tasks.store.warehouse import Run
 from tasks.store.workers import DESKS, refuse_unseen
 

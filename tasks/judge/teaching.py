@@ -18,11 +18,15 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.protocols import PROTOCOLS, WorkedExamples
 from tasks.contracts.reference import TableRef
 from tasks.contracts.tables.data import CALIBRATES
-from tasks.judge.examples import GradedItem, WorkedExample
-from tasks.judge.rows import Case
+from tasks.judge import prompt
+from tasks.judge.examples import LONGEST, GradedItem, WorkedExample
+from tasks.judge.memory import room
+from tasks.judge.numbered import numbered_names
+from tasks.judge.protocol import NOTHING, Part, Shown
+from tasks.judge.rows import Case, Sheet, sheets_of
 from tasks.judge.score import round_half_up
-from tasks.judge.tables import Sheet, sheets_of
-from tasks.stats.target import people_marks, target_scores
+from tasks.llm.request import Request
+from tasks.stats.scores import people_marks, target_scores
 from tasks.store.warehouse import Run
 
 TAUGHT = ("train", *CALIBRATES, "chosen")
@@ -175,3 +179,46 @@ def _problem(lacking: Collection[str], graded: Mapping[str, Collection[WorkedExa
     more = f" and {len(lacking) - _SOME} more" if len(lacking) > _SOME else ""
     most = max(len(graded.get(name, ())) for name in lacking)
     return f"there is no worked example to show for item {some}{more}, with {most} usable labels at most"
+
+
+# Worked examples in a prompt: responses that people graded, in the user's message before the response, where the
+# prefix cache holds those that are the same for an item.
+
+
+def fitting(case: Case, part: Part, bare: Request) -> Shown:
+    """As many of a case's examples as the context holds beside a request without them; the most wanted stay."""
+    most = room(case.bundle, bare)
+    for count in range(len(case.examples), 0, -1):
+        shown = show(case.examples[:count], part, case.bundle)
+        if len(shown.text) <= most:
+            return shown
+    return NOTHING
+
+
+def show(examples: Sequence[WorkedExample], part: Part, bundle: Bundle) -> Shown:
+    """Examples, the most wanted first, with what people decided of the part that is asked for; the most wanted is shown
+    last, next to the response."""
+    ordered = examples[::-1]
+    text = "\n".join(f"{number}. {_line(example, part, bundle)}" for number, example in enumerate(ordered, 1))
+    shown = prompt.fill("worked", {"examples": text, "nonce": prompt.nonce(text)}).rstrip("\n")
+    return Shown(shown, tuple(f"example:{example.response_id}" for example in ordered))
+
+
+def _line(example: WorkedExample, part: Part, bundle: Bundle) -> str:
+    cut = " […]" if len(example.text) > LONGEST else ""
+    decided = "; ".join(_decided(example, part, bundle))
+    return f"response: {prompt.quoted(example.text[:LONGEST])}{cut}\n   decided by people: {decided}"
+
+
+def _decided(example: WorkedExample, part: Part, bundle: Bundle) -> Iterator[str]:
+    """What people decided, in the words of the contract."""
+    protocol = PROTOCOLS[bundle.protocol.name]
+    if "score" in protocol.teaches:
+        yield f"score {example.score:g}"
+    yield from (f"{t.id} {example.traits[t.id]:g}" for t in part.traits if t.id in example.traits)
+    names = numbered_names(bundle)
+    for criterion in part.criteria:
+        if criterion.id in example.levels:
+            level = example.levels[criterion.id]
+            is_point = protocol.shape == "points"
+            yield f"{names[criterion.id]} {criterion.levels[level]}" if is_point else f"{criterion.id} level {level}"

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import length_hint
 from typing import Any, Protocol
 
+from tasks.contracts.errors import StoppedError
 from tasks.llm.request import Reply, Request
+
+# Whose turn it is: what answers in this process is asked by one thread at a time.
+
+
+class Turn:
+    """A turn that threads take one after the other, and wait for no longer than their requests have time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def take(self, requests: Sequence[Request]) -> bool:
+        """Waits for the turn; False where the time of the requests was over first."""
+        # By index: to go through requests that a token budget pays for is to begin them.
+        until = min(requests[index].until for index in range(len(requests)))
+        return self._lock.acquire(timeout=min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX))
+
+    def over(self) -> None:
+        """Gives it to the next one."""
+        self._lock.release()
+
 
 Arriving = Generator[tuple[int, Reply], None, None]
 """(Index of the request, reply), as each arrives."""
@@ -97,3 +120,34 @@ def kept_open(backend: Backend) -> AbstractContextManager[Any]:
     """For as long as it lasts the backend keeps its connections between calls, where it has any."""
     keeping = getattr(backend, "kept_open", None)
     return nullcontext() if keeping is None else keeping()
+
+
+# A backend whose passing failures cost a batch, not the run.
+
+
+class Steady(Around):
+    """A backend that, once it gave up for a reason that may pass, answers everything else with the error 'outage'. What
+    will not pass, such as a wrong key, raises as ever."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._outage: StoppedError | None = None
+
+    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        """Yields as the backend does, and then an error for all that it left open."""
+        answers = iter(()) if self._outage else self._backend.answer(requests)
+        return Passing.on(self._to_the_end(requests, answers), answers)
+
+    def _to_the_end(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
+        missing = set(range(len(requests)))
+        try:
+            for index, reply in answers:
+                missing.discard(index)
+                yield index, reply
+        except StoppedError as error:
+            if not error.passing:
+                raise
+            self._outage = error
+        if self._outage:
+            for index in sorted(missing):
+                yield index, Reply(error=f"outage: {self._outage.reason}")

@@ -7,10 +7,15 @@ little.
 
 from __future__ import annotations
 
+import os
+import socket
+import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy import BigInteger, Column, Double, Index, MetaData, Table, Text, create_engine, func, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -20,8 +25,65 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from tasks.contracts.errors import StoreError
 from tasks.contracts.extras import install
-from tasks.llm.minute import MINUTE_S, MinuteLimits, seconds_until_room
 from tasks.llm.places import is_database, shown_place
+
+MINUTE_S = 60.0
+_TICK_S = 0.001
+
+
+class MinuteLimits(NamedTuple):
+    """What a server takes within a minute; None for as much as comes."""
+
+    requests: int | None
+    tokens: int | None
+
+    def hold(self, requests: int, tokens: int, size: int) -> bool:
+        """Whether a call of `size` tokens may follow so many requests, of so many tokens, in one minute. One that is
+        larger than all of a minute's tokens has a minute of its own."""
+        if requests == 0:
+            return True
+        few = self.requests is None or requests < self.requests
+        return few and (self.tokens is None or tokens + size <= self.tokens)
+
+
+NO_LIMITS = MinuteLimits(None, None)
+
+
+BEAT_S = 5.0
+"""How often an asker says that it lives."""
+LEASE_S = 30.0
+"""For how long it is believed: a process that is stopped for longer, or another machine's that is gone, loses its
+claims."""
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS askers"
+    "(asker TEXT PRIMARY KEY, host TEXT NOT NULL, process INTEGER NOT NULL, since REAL NOT NULL, seen REAL NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS claims(digest TEXT PRIMARY KEY, asker TEXT NOT NULL) WITHOUT ROWID",
+)
+_CLAIM = "INSERT OR IGNORE INTO claims SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM replies WHERE digest = ?1)"
+
+
+class Asker(NamedTuple):
+    """A batch of requests on its way."""
+
+    name: str
+    host: str
+    process: int
+    since: float
+    """When it began, in seconds of the Unix epoch."""
+    last_beat: float
+    """When it last said that it lives."""
+
+    def __str__(self) -> str:
+        since = datetime.fromtimestamp(self.since)
+        return f"process {self.process} on {self.host.partition('/')[0]} (since {since:%X})"
+
+    def lives(self, clock_s: float | None = None) -> bool:
+        """Whether it may still bring replies. clock_s: the time by the clock of `last_beat`; this machine's if not
+        given."""
+        if (time.time() if clock_s is None else clock_s) - self.last_beat > LEASE_S:
+            return False
+        return self.host != host() or _runs(self.process)
+
 
 Value = TypeVar("Value")
 _WAIT_S = 60.0
@@ -139,3 +201,74 @@ def _take_turn(connection: Connection, account: str) -> None:
     turn = added(_ACCOUNTS).values(name=account, turns=1)
     counted = turn.on_conflict_do_update(index_elements=["name"], set_={"turns": _ACCOUNTS.c.turns + 1})
     connection.execute(counted)
+
+
+# Who is asking for what: tables beside the replies, so that runs which ask the same at once pay for it once.
+
+
+def claim(connection: sqlite3.Connection, asker: str, digests: Iterable[str]) -> list[str]:
+    """Claims, in the caller's transaction, the digests without a reply that nobody living has; those claimed."""
+    for other in _askers(connection):
+        if not other.lives():
+            release(connection, other.name)
+    mine = [digest for digest in digests if connection.execute(_CLAIM, (digest, asker)).rowcount]
+    if mine:
+        begun = time.time()
+        connection.execute("INSERT INTO askers VALUES (?, ?, ?, ?, ?)", (asker, host(), os.getpid(), begun, begun))
+    return mine
+
+
+def release(connection: sqlite3.Connection, asker: str) -> None:
+    """Gives an asker's claims back."""
+    connection.execute("DELETE FROM claims WHERE asker = ?", (asker,))
+    connection.execute("DELETE FROM askers WHERE asker = ?", (asker,))
+
+
+def beat(connection: sqlite3.Connection, asker: str) -> None:
+    """Says that an asker lives."""
+    connection.execute("UPDATE askers SET seen = ? WHERE asker = ?", (time.time(), asker))
+
+
+def holders(connection: sqlite3.Connection, digests: Iterable[str]) -> dict[str, Asker]:
+    """Digest → who is asking for it; without those that nobody living asks for."""
+    living = {asker.name: asker for asker in _askers(connection) if asker.lives()}
+    name_of = dict(connection.execute("SELECT digest, asker FROM claims"))
+    return {digest: living[name_of[digest]] for digest in digests if name_of.get(digest) in living}
+
+
+def _askers(connection: sqlite3.Connection) -> Sequence[Asker]:
+    return [Asker(*row) for row in connection.execute("SELECT asker, host, process, since, seen FROM askers")]
+
+
+@cache
+def host() -> str:
+    """The machine and, where it has several, the space of its process ids: numbers mean the same in one alone."""
+    space = Path("/proc/self/ns/pid")
+    return f"{socket.gethostname()}/{os.readlink(space) if space.is_symlink() else ''}"
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
+
+
+# What a server takes within a minute, and when there is room for one more call.
+
+
+def seconds_until_room(begun: Iterable[tuple[float, int]], size: int, limits: MinuteLimits, clock_s: float) -> float:
+    """Seconds until a call of `size` tokens fits; 0 where it does. begun: when calls of the last minute began, in
+    order, and their tokens."""
+    calls = list(begun)
+    requests, tokens = len(calls), sum(call[1] for call in calls)
+    if limits.hold(requests, tokens, size):
+        return 0.0
+    for begun_s, gone in calls:
+        requests, tokens = requests - 1, tokens - gone
+        if limits.hold(requests, tokens, size):
+            return max(begun_s + MINUTE_S - clock_s, _TICK_S)
+    return 0.0

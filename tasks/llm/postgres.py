@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from tasks.contracts.errors import StoreError
-from tasks.llm import claims
+from tasks.llm import ledger
 from tasks.llm.places import shown_place
 from tasks.llm.reply_store import Line, Replies
 
@@ -94,9 +94,9 @@ class PostgresReplies(Replies):
     def _beat(self, asker: str) -> None:
         self._do(lambda connection: connection.execute(f"UPDATE askers SET seen = {_NOW} WHERE asker = %s", [asker]))
 
-    def _holders(self, digests: Iterable[str]) -> dict[str, claims.Asker]:
+    def _holders(self, digests: Iterable[str]) -> dict[str, ledger.Asker]:
         rows = self._do(lambda connection: connection.execute(_HOLDERS, [list(digests)]).fetchall())
-        holders = {digest: (claims.Asker(*asker), clock_s) for digest, *asker, clock_s in rows}
+        holders = {digest: (ledger.Asker(*asker), clock_s) for digest, *asker, clock_s in rows}
         return {digest: asker for digest, (asker, clock_s) in holders.items() if asker.lives(clock_s)}
 
     @contextmanager
@@ -171,13 +171,13 @@ def _copied(connection: psycopg.Connection, lines: Sequence[Line]) -> int:
 def _claimed(connection: psycopg.Connection, asker: str, digests: Sequence[str]) -> list[str]:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [_TURN])
     askers = connection.execute(f"SELECT asker, host, process, since, seen, {_NOW} FROM askers").fetchall()
-    _released(connection, [row[0] for row in askers if not claims.Asker(*row[:5]).lives(row[5])])
+    _released(connection, [row[0] for row in askers if not ledger.Asker(*row[:5]).lives(row[5])])
     connection.execute(_CLAIM, {"asker": asker, "digests": sorted(digests)})
     rows = connection.execute("SELECT digest FROM claims WHERE asker = %s", [asker]).fetchall()
     mine = {digest for (digest,) in rows}
     if mine:
         insert = f"INSERT INTO askers VALUES (%s, %s, %s, {_NOW}, {_NOW}) ON CONFLICT DO NOTHING"
-        connection.execute(insert, [asker, claims.host(), os.getpid()])
+        connection.execute(insert, [asker, ledger.host(), os.getpid()])
     return [digest for digest in digests if digest in mine]
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from tasks.contracts.errors import StoreError
 from tasks.contracts.extras import install
 from tasks.llm.places import is_database
-from tasks.llm.replies import ReplyStore
-from tasks.llm.reply_store import Replies
+from tasks.llm.reply_store import Replies, ReplyStore
 
 
 def open_replies(place: str | Path, read_only: bool = False) -> Replies:

@@ -3,15 +3,111 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tasks.contracts.backends import Choice, speaks
+from tasks.llm.budget import SharedPurse
+from tasks.llm.calls import in_words, pace
 from tasks.llm.places import is_database
 from tasks.store.manifest import code_digest
 from tasks.store.warehouse import Run, Warehouse
 from tasks.store.workers import from_anywhere
+
+if TYPE_CHECKING:
+    from tasks.llm.ledger import CallLedger
+
+
+# Pieces of work that ask a model, in numbers: what came of each, and the line that is said of all of them.
+
+
+class PieceCounts(NamedTuple):
+    """What came of pieces."""
+
+    members: int = 0
+    """Of what a piece consists: responses, rubrics."""
+    failed: int = 0
+    """What came to nothing: responses without a score, requests without a reply."""
+    calls: int = 0
+    """That were paid for."""
+    reused: int = 0
+    """Replies that the reply store had."""
+    tokens: int = 0
+    """Of the calls, prompts and replies."""
+    requests: int = 0
+    """That workers sent to the object store."""
+
+    def plus(self, other: PieceCounts) -> PieceCounts:
+        """Both together."""
+        return PieceCounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class PieceNames(NamedTuple):
+    """What the line calls them."""
+
+    stage: str
+    pieces: str
+    members: str
+    failed: str
+
+
+class PieceProgress:
+    """Counts finished pieces and says a line for each."""
+
+    def __init__(
+        self,
+        names: PieceNames,
+        pieces: int,
+        members: int,
+        say: Callable[[str, float], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """pieces, members: how many there are to work on. say: takes the line and the share that is done. clock:
+        seconds."""
+        self._names, self._say, self._clock = names, say, clock
+        self._pieces, self._members, self._begun = pieces, members, clock()
+        self.pieces_ended, self._counts = 0, PieceCounts()
+
+    def ended(self, counts: PieceCounts) -> None:
+        """A piece is worked."""
+        self.pieces_ended, self._counts = self.pieces_ended + 1, self._counts.plus(counts)
+        self._say(self._line(), self.pieces_ended / self._pieces)
+
+    def _line(self) -> str:
+        names, counts, seconds = self._names, self._counts, self._clock() - self._begun
+        seconds_left = seconds / self.pieces_ended * (self._pieces - self.pieces_ended)
+        rate = f", {pace(counts.members / seconds)}/s" if counts.members and seconds > 0 else ""
+        time_left = f", about {in_words(seconds_left)} left" if seconds_left else ""
+        tokens = f", {counts.tokens:,} tokens" if counts.tokens else ""
+        requests = f", {counts.requests:,} requests to the store" if counts.requests else ""
+        members = f"{counts.members:,}/{self._members:,} {names.members}"
+        pieces = f"{self.pieces_ended:,}/{self._pieces:,} {names.pieces}"
+        calls = f"{counts.calls:,} calls, {counts.reused:,} replies reused, {counts.failed:,} {names.failed}"
+        return f"{names.stage}: {pieces}, {members}{rate}, {calls}{tokens}{requests}{time_left}"
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What a worker shares with the others of its run."""
+
+    workers: int = 1
+    """How many there are at most at any time."""
+    ledger: CallLedger | None = None
+    """Where calls are counted together; None where there is one process."""
+
+    def part(self, concurrency: int) -> int:
+        """Of so many calls at once those of this worker; at least one."""
+        return max(1, concurrency // self.workers)
+
+
+ALONE = Sharing()
+_sharing: ContextVar[Sharing] = ContextVar("sharing", default=ALONE)
+
 
 _STEPS = 16
 """Steps in which a worker draws its equal part of a token budget."""
@@ -91,3 +187,47 @@ def _make_ledger(place: Path | str | None, purse: str | None, tokens: int) -> No
     if purse is not None:
         ledger.fill(purse, tokens)
     ledger.close()
+
+
+# A process of a cluster as it works on pieces that ask a model: where it counts, and who pays.
+
+
+def opened_ledger(terms: Terms) -> CallLedger | None:
+    """Where this worker counts with the others."""
+    if terms.ledger is None:
+        return None
+    from tasks.llm.ledger import CallLedger  # and so SQLAlchemy, which no run of one process needs
+
+    return CallLedger(terms.ledger)
+
+
+@contextmanager
+def paying(terms: Terms, ledger: CallLedger | None) -> Iterator[SharedPurse | None]:
+    """What pays for a piece, None without a budget; what the piece leaves of it is given back."""
+    if terms.purse is None or ledger is None:
+        yield None
+        return
+    purse = SharedPurse(ledger, terms.purse, terms.step)
+    try:
+        yield purse
+    finally:
+        purse.give_back()
+
+
+# How many workers ask one server side by side: whoever opens a client of it takes its share of what the server
+# bears.
+
+
+@contextmanager
+def shared(sharing: Sharing) -> Iterator[None]:
+    """Clients that are opened within the block share so."""
+    token = _sharing.set(sharing)
+    try:
+        yield
+    finally:
+        _sharing.reset(token)
+
+
+def sharing() -> Sharing:
+    """How a client that is opened here shares."""
+    return _sharing.get()

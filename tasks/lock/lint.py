@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
+from typing import NamedTuple
 
-from tasks.contracts.bundle import Rubric
-from tasks.lock.reach import unreachable
+from tasks.contracts.bundle import Criterion, Rubric, Scale
+from tasks.contracts.exclusion import together
 from tasks.text.tokens import tokens
+
+_MARK = re.compile(
+    r"(?:^[ \t]*(?:[-*•]\s*)?|(?<=[.;!?])\s+)"
+    r"(?:(?:score|level|band|grade|mark)\s+(?:of\s+)?(?P<named>\d+(?:\.\d+)?)\s*[:=–—-]"
+    r"|(?P<plain>\d+(?:\.\d+)?)(?:\s+points?)?\s*[:=])\s*",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+class Band(NamedTuple):
+    """A passage: text[start:end] says what `score` looks like; what it says begins at `body`."""
+
+    score: float
+    start: int
+    body: int
+    end: int
+
+
+_MOST = 100_000
+"""Sums beyond which a rubric is taken to reach what it likes."""
+
 
 _VAGUE = frozenset(
     {"good", "bad", "nice", "appropriate", "adequate", "sufficient", "reasonable", "proper", "effective", "effectively"}
@@ -73,3 +95,86 @@ def _parts(rubric: Rubric) -> dict[str, float]:
             towards = math.copysign(1.0, weights[parent]) * criterion.weight
             points[parent] = points.get(parent, 0.0) + max(0.0, towards)
     return points
+
+
+# Scores that no answer can get, where a rubric counts.
+
+
+def unreachable(rubric: Rubric) -> list[float]:
+    """Scores of the scale that no levels of a rubric with a count add up to by weighted points, lowest first.
+
+    None where nothing is counted or nothing earns. Exclusions are passed over: they only leave fewer sums.
+    """
+    upper = [criterion for criterion in rubric.criteria if criterion.parent is None]
+    full = together([criterion for criterion in upper if criterion.weight > 0])
+    if not full or not any(criterion.count for criterion in rubric.criteria):
+        return []
+    parts: dict[str, list[Criterion]] = {}
+    for criterion in rubric.criteria:
+        if criterion.parent is not None:
+            parts.setdefault(criterion.parent, []).append(criterion)
+    sums = _sums(upper, parts)
+    if sums is None:
+        return []
+    low, high, step = rubric.scale.bounds
+    reached = {math.floor(_clipped(points / full) * (high - low) / step + 0.5 + 1e-9) for points in sums}
+    return [round(low + number * step, 12) for number in range(rubric.scale.levels) if number not in reached]
+
+
+def _sums(criteria: Iterable[Criterion], parts: Mapping[str, Sequence[Criterion]]) -> set[float] | None:
+    """All that criteria together can add to the points; None where that is too much."""
+    sums = {0.0}
+    for criterion in criteria:
+        added = _points(criterion, parts)
+        if added is None or len(sums) * len(added) > _MOST:
+            return None
+        sums = {round(before + points, 9) for before, points in product(sums, added)}
+    return sums
+
+
+def _points(criterion: Criterion, parts: Mapping[str, Sequence[Criterion]]) -> set[float] | None:
+    """All that a criterion can add to the points; None where that is too much."""
+    if criterion.count:
+        most = round(together(parts[criterion.id], counted=True))
+        points, last = criterion.count.points, len(criterion.count.points) - 1
+        met = range(len(criterion.count.needs), most + 1)
+        return {0.0} | {math.copysign(points[min(number, last)], criterion.weight) for number in met}
+    if criterion.id in parts:
+        sums = _sums(parts[criterion.id], parts)
+        return sums and {_clipped(earned / criterion.weight) * criterion.weight for earned in sums}
+    return {criterion.weight * level / criterion.top for level in range(criterion.top + 1)}
+
+
+def _clipped(share: float) -> float:
+    return min(1.0, max(0.0, share))
+
+
+# Score bands in a rubric's prose: passages that begin with the score which they describe.
+
+
+def bands(text: str, scale: Scale) -> list[Band]:
+    """The bands in the order of the text; none unless there are at least two, of different scores on the scale.
+
+    A band ends where the next one begins, the last at a blank line.
+    """
+    marks = list(_MARK.finditer(text))
+    scores = [float(mark["named"] or mark["plain"]) for mark in marks]
+    on_scale = all(scale.min <= score <= scale.max for score in scores)
+    if len(marks) < 2 or len(set(scores)) < len(scores) or not on_scale:
+        return []
+    starts = [mark.start() + len(mark[0]) - len(mark[0].lstrip()) for mark in marks]
+    blank = re.compile(r"\n\s*\n").search(text, marks[-1].end())
+    ends = [*starts[1:], blank.start() if blank else len(text)]
+    bodies = [mark.end() for mark in marks]
+    return [Band(*columns) for columns in zip(scores, starts, bodies, ends, strict=True)]
+
+
+def reversed_bands(text: str, scale: Scale) -> str:
+    """The text with its bands in the reverse order; white space between them, and all else, stays where it is."""
+    score_bands = bands(text, scale)
+    if not score_bands:
+        return text
+    bodies = [text[band.start : band.end].rstrip() for band in score_bands]
+    gaps = [text[band.start + len(body) : band.end] for band, body in zip(score_bands, bodies, strict=True)]
+    middle = "".join(body + gap for body, gap in zip(reversed(bodies), gaps, strict=True))
+    return text[: score_bands[0].start] + middle + text[score_bands[-1].end :]

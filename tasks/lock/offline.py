@@ -18,8 +18,8 @@ from typing import Any
 
 from tasks.contracts.bundle import Rubric, Trait
 from tasks.llm.request import Reply
-from tasks.lock.bands import bands
-from tasks.lock.contract import RubricBrief
+from tasks.lock.induce import RubricBrief
+from tasks.lock.lint import bands
 from tasks.lock.perturb import words
 from tasks.text.tokens import tokens
 from tasks.text.units import units

@@ -15,8 +15,8 @@ from tasks.llm.ask import Checked
 from tasks.llm.extract import extract
 from tasks.llm.request import Reply, Request
 from tasks.llm.schema import compact, record, several, text
-from tasks.lock.bands import reversed_bands
-from tasks.lock.contract import PROMPTS, RubricBrief, request
+from tasks.lock.induce import PROMPTS, RubricBrief, request
+from tasks.lock.lint import reversed_bands
 from tasks.lock.rubric import broken
 
 _TOKENS, _CHARACTERS_PER_TOKEN = 256, 2

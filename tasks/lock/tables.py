@@ -14,11 +14,10 @@ from tasks.contracts.bundle import Rubric, Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
-from tasks.lock.contract import MadeRubric
+from tasks.lock.induce import MadeRubric
 from tasks.lock.lint import lint
 from tasks.lock.meaning import Remark
-from tasks.lock.people import Offence, mark_place, off_scale, score_place, unknown_mark
-from tasks.lock.steps import marked, off_step, too_tolerant
+from tasks.lock.people import Offence, mark_place, marked, off_scale, off_step, score_place, too_tolerant, unknown_mark
 from tasks.store.faults import SHOWN, Faults
 from tasks.store.warehouse import Run
 

@@ -15,12 +15,11 @@ from tasks.llm.backend import Backend
 from tasks.llm.encoder import require_encoder
 from tasks.llm.opening import KeyOf, open_backend
 from tasks.llm.reply_store import Replies
-from tasks.lock.bundles import finished
-from tasks.lock.remake import asks
+from tasks.lock.bundles import asks, finished
 from tasks.lock.rubric import authored, rubrics_of
 from tasks.lock.tables import refuse_off_scale, refuse_unfit, refuse_unknown_marks, rubric_row
 from tasks.monitor.runs import task
-from tasks.store.naming import named
+from tasks.store.files import named
 from tasks.store.shards import Rows
 from tasks.store.warehouse import Run
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from tasks.contracts.errors import ContractError, StoreError
 from tasks.store.digest import digest_of
-from tasks.store.marker import mirrored_by
+from tasks.store.home import mirrored_by
 from tasks.store.sqlite_file import Format, SqliteFile
 
 FORMAT = Format(

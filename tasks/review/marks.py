@@ -21,8 +21,8 @@ from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.people import Notes, ScoreSettled
 from tasks.review.ledger import LEDGER, Act, Ledger, Stored
 from tasks.review.predicted import score_text
-from tasks.stats.target import FAIR, OF_SEVERAL, target_scores
-from tasks.store.marker import mirrored_by
+from tasks.stats.scores import FAIR, OF_SEVERAL, target_scores
+from tasks.store.home import mirrored_by
 from tasks.store.warehouse import Run
 
 _Given = tuple[str, str]

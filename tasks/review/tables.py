@@ -12,7 +12,7 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.settings.study import Study
 from tasks.review.cells import CellLabels, Cells, cell_labels, cells_of
 from tasks.review.subject import Subject, digest
-from tasks.stats.target import target_scores
+from tasks.stats.scores import target_scores
 from tasks.store.warehouse import Run
 
 

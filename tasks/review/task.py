@@ -14,7 +14,7 @@ from tasks.review.queue import label_queue
 from tasks.review.settle import settle, vote_rows
 from tasks.review.subject import standing
 from tasks.review.tables import all_cells, annotator_labels, current_digests, human_shares, rubrics
-from tasks.store.naming import named
+from tasks.store.files import named
 from tasks.store.warehouse import Run
 
 

@@ -26,7 +26,7 @@ from tasks.review.predicted import PredictedScore, predicted_score, score_text
 from tasks.review.queue import score_queue
 from tasks.review.subject import Subject
 from tasks.review.tables import rubrics
-from tasks.stats.target import MEAN
+from tasks.stats.scores import MEAN
 from tasks.store.warehouse import Run
 
 _SHOWN = ((Items, "ingest"), (Responses, "ingest"), (Bundles, "lock"))

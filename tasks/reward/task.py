@@ -14,9 +14,9 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
 from tasks.monitor.runs import task
 from tasks.reward.factors import Lesson, read_factors, taught
-from tasks.reward.tables import judged_responses, scores_to_learn, write_rewards
+from tasks.reward.rows import judged_responses, scores_to_learn, write_rewards
 from tasks.reward.wire import Wired, wire
-from tasks.store.naming import named
+from tasks.store.files import named
 from tasks.store.shards import Rows, give_back
 from tasks.store.warehouse import Run
 

@@ -13,18 +13,66 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.requests import ClientDisconnect
 
 from tasks.contracts.errors import InputError, UserError
-from tasks.serve.answered import RolloutAnswer, summary_of, unscored_answer
-from tasks.serve.meters import Meters
+from tasks.serve.answered import RolloutAnswer, Summary, summary_of, unscored_answer
 from tasks.serve.sent import RewardRequest, SentRollout, held_out_request, remote_reward_request, reward_request
-from tasks.serve.service import Service
 from tasks.serve.training import TrainingMemory
-from tasks.serve.waves import TooBusyError, Waves
+from tasks.serve.waves import Service, TooBusyError, Waves
 from tasks.web.guard import Guard, RefusedRequest, TokenGate, body_of
 from tasks.web.server import remember
+
+# What a monitor reads: counts, times and the figures of the rewards, in Prometheus' text form.
+
+_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
+
+
+class Meters:
+    """The meters of one server."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        names, own = "rubricflow", self.registry
+        self.requests = Counter(
+            "requests", "Requests for rewards, by status of the answer", ["status"], names, registry=own
+        )
+        self.seconds = Histogram("request_seconds", "Seconds to the answer", (), names, registry=own, buckets=_SECONDS)
+        self.open = Gauge("open_rollouts", "Rollouts that wait or are being judged", (), names, registry=own)
+        self.judging = Gauge("joint_batches", "Joint batches that are being judged", (), names, registry=own)
+        self.rollouts = Counter("rollouts", "Rollouts answered", (), names, registry=own)
+        self.unscored = Counter(
+            "unscored_rollouts", "Rollouts without a reward, by reason", ["reason"], names, registry=own
+        )
+        self.calls = Counter("judge_calls", "Calls to the judge, without stored replies", (), names, registry=own)
+        self.tokens = Counter("judge_tokens", "Tokens of these calls", ["kind"], names, registry=own)
+        self.figures = Gauge("last_mean", "Mean of the last answered request", ["figure"], names, registry=own)
+
+    def note(self, summary: Summary) -> None:
+        """Takes the figures of an answered request."""
+        self.rollouts.inc(summary["rollouts"])
+        for reason, count in summary["reasons"].items():
+            self.unscored.labels(reason).inc(count)
+        self.calls.inc(summary["calls"])
+        self.tokens.labels("prompt").inc(summary["prompt_tokens"])
+        self.tokens.labels("completion").inc(summary["completion_tokens"])
+        figures = {
+            "reward": summary["reward"],
+            "flat": summary["flat"],
+            "gear": summary["gear"],
+            "false_credit": summary["false_credit"],
+            "suppressed": summary["suppressed"],
+            "unverified": summary["unverified"],
+        }
+        for name, value in figures.items():
+            if value is not None:
+                self.figures.labels(name).set(value)
+
+    def page(self) -> bytes:
+        """The page that Prometheus reads."""
+        return generate_latest(self.registry)
+
 
 _LOG = logging.getLogger(__name__)
 _END_MARK = re.compile(r"(?:<\|[^<>|\s]{1,40}\|>|</s>|<eos>|<end_of_turn>)$")

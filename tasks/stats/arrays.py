@@ -1,5 +1,7 @@
 """The array types that most functions take and give, and their quotient."""
 
+from __future__ import annotations
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,3 +13,14 @@ Bools = npt.NDArray[np.bool_]
 def ratio(top: Floats, bottom: Floats) -> Floats:
     """Quotients, element by element; NaN where the bottom is not above 0."""
     return np.divide(top, bottom, out=np.full_like(bottom, np.nan), where=bottom > 0)
+
+
+# The table of ratings: a row per response, a column per rater, NaN where a rater gave none.
+
+
+def checked_ratings(ratings: npt.ArrayLike) -> Floats:
+    """The ratings as a float array of shape (n responses, k raters); ValueError on another shape or an infinity."""
+    table = np.asarray(ratings, dtype=np.float64)
+    if table.ndim != 2 or np.isinf(table).any():
+        raise ValueError(f"ratings must be a 2-D table of finite scores or NaN, got shape {table.shape}")
+    return table

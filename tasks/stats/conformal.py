@@ -1,13 +1,27 @@
 """Intervals for another human's score. They rest on exchangeable rows: labelled responses drawn as the new ones."""
 
+from __future__ import annotations
+
 from fractions import Fraction
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tasks.stats.agreement import SLACK, level_count, to_levels
+from tasks.stats.agreement import SLACK, checked_pair, level_count, to_levels
 from tasks.stats.arrays import Floats
+
+
+class RiskCoverage(NamedTuple):
+    """R(k) for k = 1 .. n, (n,) each.
+
+    coverage: k over all rows, rising to 1, or to less where rows are unscored; risk: R(k), in the unit of the loss.
+    """
+
+    coverage: Floats
+    risk: Floats
+
 
 TIDY = 1e9
 """Ends are written in units of 1 / TIDY; in floats, 3 steps of 0.1 are off by NOISE of a unit or less."""
@@ -71,3 +85,50 @@ def _on_grid(first: Floats, last: Floats, grain: float) -> tuple[Floats, Floats]
     if abs(parts * grain - 1) > SLACK:
         raise ValueError(f"grain must be 0 or a whole part of 1, got {grain}")
     return np.ceil(first * parts - SLACK) / parts, np.floor(last * parts + SLACK) / parts
+
+
+# Risk and coverage: what the mean loss would be if only the most confident scores were kept.
+
+
+def risk_coverage(loss: npt.ArrayLike, confidence: npt.ArrayLike, total: int | None = None) -> RiskCoverage:
+    """The risk-coverage curve (El-Yaniv and Wiener 2010).
+
+    total: rows including those without a score, which are never covered, so that the curve ends early; None where
+    every row has one. ValueError for a total below n.
+    """
+    loss, confidence = checked_pair(loss, confidence)
+    n = len(loss)
+    every = n if total is None else total
+    if not n or every < n:
+        raise ValueError(f"needs rows, and a total that counts them: got {n} and {total}")
+    _, tie, size = np.unique(-confidence, return_inverse=True, return_counts=True)
+    shared = np.repeat(np.bincount(tie, weights=loss) / size, size)
+    covered = np.arange(1, n + 1)
+    return RiskCoverage(covered / every, np.cumsum(shared) / covered)
+
+
+def aurc(loss: npt.ArrayLike, confidence: npt.ArrayLike) -> float:
+    """Area under the risk-coverage curve: mean of R(k) over the covered rows, unit as loss (Geifman et al. 2019)."""
+    return float(risk_coverage(loss, confidence).risk.mean())
+
+
+def augrc(loss: npt.ArrayLike, confidence: npt.ArrayLike, total: int | None = None) -> float:
+    """Area under the generalised curve: mean of (k / total) R(k) over the covered rows, unit of the loss (Traub et al.
+    2024).
+
+    (k / total) R(k) is the loss let through per row, kept or not; total as in `risk_coverage`.
+    """
+    curve = risk_coverage(loss, confidence, total)
+    return float(np.mean(curve.coverage * curve.risk))
+
+
+def oracle_aurc(loss: npt.ArrayLike) -> float:
+    """The least `aurc` that any confidence reaches: rows kept in order of their loss."""
+    values = np.asarray(loss, dtype=np.float64)
+    return aurc(values, -values)
+
+
+def random_aurc(loss: npt.ArrayLike) -> float:
+    """The `aurc` of a confidence that knows nothing, on average: the mean loss."""
+    values = np.asarray(loss, dtype=np.float64)
+    return aurc(values, np.zeros_like(values))

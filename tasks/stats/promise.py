@@ -4,16 +4,56 @@ It rests on exchangeable clusters: labelled responses drawn as those that the pr
 together.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from math import ceil, log
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import beta, poisson
+from scipy.stats import beta, binom, poisson
 
 from tasks.stats.agreement import SLACK
 from tasks.stats.arrays import Bools, Floats, Ints
-from tasks.stats.likeness import effective, likeness, squared_sizes
+
+COVERAGES = tuple(tenths / 10 for tenths in range(1, 11))
+"""Shares of the scores whose release is looked at."""
+POWER = 0.8
+"""Probability with which the labels asked for shall suffice, if scores stay as wrong as they are."""
+MOST = 10_000
+"""Released scores up to which a promise is looked for; nobody marks more to be allowed one."""
+WORDS_A_MINUTE = 200
+"""At which a person reads answers to mark them."""
+SECONDS_TO_MARK = 20
+"""What deciding on a mark and writing it down takes beside the reading."""
+
+
+class MarkedAnswers(NamedTuple):
+    """The answers to a question, and those of them that people marked."""
+
+    item_id: str
+    answers: int
+    marked: int
+    counting: int
+    """Of the marked ones those that a promise may rest on."""
+    words: int
+    """Of all answers together."""
+
+
+class PromiseNeeds(NamedTuple):
+    """What a promise wants of the answers that it is about, beside what there is."""
+
+    scope: str
+    """The item, or 'all'."""
+    answers: int
+    counting: int
+    """Marked answers that it may rest on."""
+    needed: int
+    """Fewest of these with which anything can be promised: none of their scores may be wrong then."""
+    minutes: float
+    """What marking all answers takes a person."""
+
 
 UNLIKELY = 0.025
 """Chance that scores which know no more of an answer than its question pass for better: one end of a 95 % interval."""
@@ -189,3 +229,131 @@ def _from_likeliest(path: Path, expected: Floats) -> Path:
         return path
     chance = poisson.cdf(path.allowed, np.maximum(expected[path.released - 1], 0.0))
     return path.take(slice(int(np.argmax(chance)), None))
+
+
+# How alike the answers of one cluster are, and how many independent ones a number of them is worth.
+
+
+def likeness(flag: Bools, cluster: npt.ArrayLike) -> float:
+    """Cautious estimate of the intraclass correlation of a flag, 0 .. 1.
+
+    flag: (n,), one at least; cluster: (n,) of any kind, whose equal values belong together. It lies one standard error
+    above the moment estimate, the mean product of the deviations of two rows of a cluster over the variance (Fisher
+    1925), its error by the delete-one-cluster jackknife; and nowhere below 1 / (1 + clusters with a flag), as few of
+    them tell little: without any the answers of a cluster are taken as one. Simulated in tests/studies/promise.py.
+    """
+    _, codes = np.unique(np.asarray(cluster), return_inverse=True)
+    sizes = np.bincount(codes).astype(np.float64)
+    hits = np.bincount(codes, weights=flag.astype(np.float64))
+    sums = np.array([hits, sizes, hits * hits, hits * sizes, sizes * sizes])
+    every = sums.sum(axis=1, keepdims=True)
+    error = 0.0
+    if len(sizes) > 1:
+        without_each = _correlation(every - sums)
+        deviations = np.sum((without_each - without_each.mean()) ** 2)
+        error = float(np.sqrt((len(sizes) - 1) / len(sizes) * deviations))
+    least = 1 / (1 + np.count_nonzero(hits))
+    return float(np.clip(_correlation(every)[0] + error, least, 1.0))
+
+
+def squared_sizes(cluster: npt.ArrayLike) -> Ints:
+    """Sum of the squared cluster sizes among the first k rows, for k = 1 .. n, shape (n,). cluster: (n,)."""
+    _, codes = np.unique(np.asarray(cluster), return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], codes[order])
+    before = np.empty(len(codes), dtype=np.int64)
+    before[order] = np.arange(len(codes)) - starts
+    return np.asarray(np.cumsum(2 * before + 1), dtype=np.int64)
+
+
+def effective(n: Ints, squares: Ints, alike: float) -> Floats:
+    """Independent rows that n clustered ones are worth, shape of n: n over Kish's design effect (Kish 1965).
+
+    n: >= 1; squares: sum of their squared cluster sizes; alike: intraclass correlation, 0 .. 1.
+    """
+    return np.asarray(n / (1 + (squares / n - 1) * alike), dtype=np.float64)
+
+
+def _correlation(sums: Floats) -> Floats:
+    """Intraclass correlation, (m,), of rows of which these sums over clusters are known, (5, m): hits, sizes, and the
+    products of hits with hits, hits with sizes, sizes with sizes. 0 where it is undefined."""
+    hits, n, hits_hits, hits_sizes, sizes_sizes = sums
+    share = hits / n
+    within = hits * (1 - share) ** 2 + (n - hits) * share**2
+    between = hits_hits - 2 * share * hits_sizes + share**2 * sizes_sizes - within
+    pairs, variance = sizes_sizes - n, within / n
+    defined = (pairs > 0) & (variance > 0)
+    ratio = np.divide(between, pairs * variance, out=np.zeros_like(share), where=defined)
+    return np.asarray(ratio, dtype=np.float64)
+
+
+# How many labels it would take: to know a figure well enough, and to promise something about released scores.
+
+
+def promise_needs(
+    items: Sequence[MarkedAnswers], target: float, confidence: float, by_item: bool
+) -> list[PromiseNeeds]:
+    """What every promise wants: one an item, or one about all. target, confidence: as in `promise`."""
+    needed = fewest_without_error(target, confidence)
+    scopes = {item.item_id: [item] for item in items} if by_item else {"all": list(items)}
+    return [
+        PromiseNeeds(
+            scope,
+            sum(item.answers for item in members),
+            sum(item.counting for item in members),
+            needed,
+            sum(item.words / WORDS_A_MINUTE + item.answers * SECONDS_TO_MARK / 60 for item in members),
+        )
+        for scope, members in scopes.items()
+    ]
+
+
+def labels_for_width(low: float, high: float, n: int, half: float) -> int:
+    """Labels, those there included, after which an interval is no wider than ± half.
+
+    n: labels behind the interval low .. high, whose width is taken to fall with 1 / sqrt(n). ValueError for a half
+    width that is not above 0 or ends in the wrong order.
+    """
+    if not half > 0 or high < low:
+        raise ValueError(f"needs half > 0 and low <= high, got {half}, {low} and {high}")
+    return max(n, ceil(n * ((high - low) / (2 * half)) ** 2 - SLACK))
+
+
+def released_for_promise(wrong: float, target: float, confidence: float) -> int | None:
+    """Fewest released labelled scores with which the promise is made with probability POWER.
+
+    wrong: share of released scores that are wrong, 0 .. 1; target, confidence: those of the promise, inside 0 .. 1. It
+    is made where P(Bin(n, target) <= errors) is at most 1 - confidence, as one threshold is tested in `promise`. None
+    where it takes more than MOST, and so where wrong is at the target or above.
+    """
+    if wrong >= target:
+        return None
+    n = np.arange(1, MOST + 1)
+    # The quantile is the first number of errors whose probability reaches 1 - confidence: one less is allowed.
+    quantile = binom.ppf(1 - confidence, n, target)
+    at_quantile = binom.cdf(quantile, n, target) <= (1 - confidence) * (1 + SLACK)
+    allowed = np.where(at_quantile, quantile, quantile - 1)
+    enough = np.flatnonzero(binom.cdf(allowed, n, wrong) >= POWER)
+    return int(n[enough[0]]) if len(enough) else None
+
+
+def labels_for_promise(
+    risk: npt.ArrayLike, wrong: npt.ArrayLike, target: float, confidence: float
+) -> tuple[int, float] | None:
+    """(Labels, coverage) of the release that takes the fewest labels to be promised, by held-out scores.
+
+    risk: (n,) finite; wrong: (n,) bool, of scores whose labels the mapping has not seen. At each coverage the share
+    that is wrong is taken as (errors + 1) / (released + 2), so that a few scores without an error prove nothing. None
+    where no coverage could be promised with any number of labels, or there are no scores.
+    """
+    order = np.argsort(np.asarray(risk, dtype=np.float64), kind="stable")
+    mistakes = np.cumsum(np.asarray(wrong, dtype=np.bool_)[order])
+    options = []
+    for coverage in COVERAGES:
+        released = ceil(coverage * len(order) - SLACK)
+        if released:
+            share = float(mistakes[released - 1] + 1) / (released + 2)
+            needed = released_for_promise(share, target, confidence)
+            if needed is not None:
+                options.append((ceil(needed / coverage - SLACK), coverage))
+    return min(options, key=lambda pair: (pair[0], -pair[1]), default=None)

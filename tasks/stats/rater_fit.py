@@ -13,8 +13,8 @@ from scipy.stats import t as student
 
 from tasks.stats.arrays import Bools, Floats, Ints
 from tasks.stats.bootstrap import draw_totals, interval, sums_by_code
-from tasks.stats.estimate import Estimate
 from tasks.stats.facets import Facets
+from tasks.stats.verdict import Estimate
 
 FEW = 20
 """Ratings below which a figure is noted."""

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.stats.agreement import SLACK, Stat
-from tasks.stats.arrays import Bools, Floats
+from tasks.stats.arrays import Bools, Floats, checked_ratings
 from tasks.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
-from tasks.stats.ratings import checked_ratings
 
 SEVERITY_ROWS, TENDENCY_ROWS = 30, 50
 TENDENCY_LEVEL_ROWS = 10

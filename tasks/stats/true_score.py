@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.stats.agreement import SLACK, Stat
-from tasks.stats.arrays import Bools, Floats, ratio
+from tasks.stats.arrays import Bools, Floats, checked_ratings, ratio
 from tasks.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
 from tasks.stats.pair_sums import FLAT
-from tasks.stats.ratings import checked_ratings
 
 # n rows; c ratings of a row, h their mean, m the machine score; within: squared deviations from h; doubled letters are
 # products.

@@ -1,9 +1,30 @@
 """Three-way verdicts on an interval, and how many more labels would settle an open one."""
 
+from __future__ import annotations
+
 from math import ceil, floor
+from typing import NamedTuple
 
 from tasks.contracts.tables.evaluation import Outcome
 from tasks.stats.agreement import SLACK
+
+# An estimate with what the bootstrap says of it.
+
+
+class Estimate(NamedTuple):
+    """A statistic with its 95% percentile interval and bootstrap standard error; None where undefined, `note` says
+    why."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    se: float | None = None
+    clusters: int | None = None
+    """How many were resampled."""
+    n: int = 0
+    """Responses it rests on."""
+    note: str = ""
+
 
 _MOST = 10**9
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tasks.contracts.errors import StoreError
-from tasks.store.aside import clear
-from tasks.store.files import Content, write_atomically
-from tasks.store.marker import make_warehouse, mark_mirror, mirrored_by
-from tasks.store.mirror import fetch, mirror_of
+from tasks.store.files import Content, clear, write_atomically
 from tasks.store.objects import Bucket, Folder, Objects, url_of
+
+FORMAT = 1
+MARKER = ".rubricflow.json"
+
+
+_TOGETHER = 16
+"""As many files are fetched at once."""
 
 
 @dataclass(frozen=True)
@@ -150,3 +158,97 @@ def mirrored_in(url: str) -> Path:
     folder = mirror_of(url)
     mark_mirror(folder, url)
     return folder
+
+
+# The folder of this machine in which a warehouse in a bucket is read: what DuckDB, Arrow and libraries read are
+# files.
+
+
+def mirror_of(url: str) -> Path:
+    """The folder for a bucket's prefix, in the user's cache ($XDG_CACHE_HOME, ~/.cache), which nobody else may read."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", url.removeprefix("s3://"))[:60]
+    where = sha256(f"{os.environ.get('AWS_ENDPOINT_URL_S3') or os.environ.get('AWS_ENDPOINT_URL', '')} {url}".encode())
+    folder = caches / "rubricflow" / f"{name}-{where.hexdigest()[:12]}"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        rule = f"{url} is read by way of {folder}, which cannot be made: {error.strerror}"
+        raise StoreError(f"{rule}; XDG_CACHE_HOME names another folder") from error
+    return folder
+
+
+def fetch(objects: Objects, root: Path, paths: Iterable[Path]) -> None:
+    """Bring the contents of these paths below `root` into it; where there is none, there is no file afterwards."""
+
+    def bring(path: Path) -> None:
+        content = objects.get(path.relative_to(root).as_posix())
+        if content is None:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                path.unlink()
+        elif not path.is_file() or path.read_bytes() != content:
+            write_atomically(path, content)
+
+    wanted = list(paths)
+    if len(wanted) < 2:
+        for path in wanted:
+            bring(path)
+        return
+    with ThreadPoolExecutor(min(_TOGETHER, len(wanted))) as pool:
+        list(pool.map(bring, wanted))
+
+
+# The file that says that a place is a warehouse, and of which format; in a mirror, of which bucket it is one.
+
+
+def make_warehouse(objects: Objects, place: str | Path) -> None:
+    """Mark the place as a warehouse; StoreError if it cannot be made or read, is foreign or is of another format."""
+    content = objects.get(MARKER)
+    if content is None:
+        foreign = any(not _opening(name) for name in objects.names(""))
+        # Asked again: another process may have made the warehouse, and more in it, while this one looked.
+        if foreign and objects.get(MARKER) is None:
+            better_place = "an empty or new folder" if isinstance(objects, Folder) else "an empty or new prefix"
+            raise StoreError(f"{place} holds other things and is no rubricflow warehouse; name {better_place}")
+        content = json.dumps({"format": FORMAT}).encode()  # whoever is first, it is the same
+        objects.put(MARKER, content)
+    form = _said(content, place).get("format")
+    if form is None:
+        raise StoreError(f"warehouse {place} cannot be used: {place}/{MARKER} does not say its format")
+    if form != FORMAT:
+        raise StoreError(
+            f"warehouse {place} has format {form}; this version reads format {FORMAT}: use the version of "
+            "rubricflow that made it, or name a new folder"
+        )
+
+
+def mark_mirror(folder: Path, url: str) -> None:
+    """Say of a folder that it mirrors a bucket: whoever opens it opens that."""
+    content = json.dumps({"format": FORMAT, "mirror_of": url}).encode()
+    if not (folder / MARKER).is_file() or (folder / MARKER).read_bytes() != content:
+        write_atomically(folder / MARKER, content)
+
+
+def mirrored_by(folder: Path) -> Bucket | None:
+    """The bucket that a folder mirrors; None where it is none."""
+    try:
+        content = (folder / MARKER).read_bytes()
+        url = json.loads(content).get("mirror_of")
+    except (OSError, ValueError, AttributeError):  # no mirror; what else it is, `make_warehouse` says
+        return None
+    return Bucket(url) if url else None
+
+
+def _said(content: bytes, place: str | Path) -> dict[str, Any]:
+    try:
+        record = json.loads(content)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise StoreError(f"warehouse {place} cannot be used: {place}/{MARKER} does not say its format")
+    return record
+
+
+def _opening(name: str) -> bool:
+    """Whether a file is the marker of a warehouse, or on its way to be it."""
+    return name == MARKER or (name.startswith(f".{MARKER}.") and name.endswith(".tmp"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,16 +18,42 @@ from functools import cache
 from hashlib import md5
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from tasks.contracts.errors import StoreError
 from tasks.contracts.extras import install
 from tasks.store.files import Content, write_atomically, write_new
-from tasks.store.traffic import count_requests
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import S3Store
+
+
+class Requests(NamedTuple):
+    """Requests by what they ask."""
+
+    reads: int = 0
+    writes: int = 0
+    listings: int = 0
+    """Pages of listings: a store gives 1,000 names a page."""
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self)
+
+    def since(self, earlier: Requests) -> Requests:
+        """Those that were sent after an earlier count."""
+        return Requests(*(count - before for count, before in zip(self, earlier, strict=True)))
+
+    def __str__(self) -> str:
+        listings = f"{self.listings:,} listing{'' if self.listings == 1 else 's'}"
+        return f"{self.total:,} requests to the store ({self.reads:,} to read, {self.writes:,} to write, {listings})"
+
+
+_lock = threading.Lock()
+_sent = Requests()
+
 
 T = TypeVar("T")
 _TIMEOUT = timedelta(seconds=60)
@@ -255,3 +282,18 @@ def _reason(error: Exception) -> str:
     if status:
         return _NOTHING if status[1].startswith("404") else f"the store answers {status[1]}"
     return text.rpartition(" - ")[2][:300]
+
+
+# How many requests this process has sent to object stores. What a client tries again by itself is not counted.
+
+
+def count_requests(reads: int = 0, writes: int = 0, listings: int = 0) -> None:
+    """Adds requests to those of this process."""
+    global _sent
+    with _lock:
+        _sent = Requests(_sent.reads + reads, _sent.writes + writes, _sent.listings + listings)
+
+
+def requests_sent() -> Requests:
+    """The requests of this process until now."""
+    return _sent

@@ -17,7 +17,7 @@ from tasks.contracts.reference import TableRef
 from tasks.contracts.schema import schema
 from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.stats.arrays import Ints
-from tasks.store.aside import aside
+from tasks.store.files import aside
 from tasks.store.part import first_line, opened, reading
 from tasks.store.shards import give_back
 from tasks.store.warehouse import Run

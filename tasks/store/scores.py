@@ -9,10 +9,9 @@ import pyarrow.compute as pc
 
 from tasks.contracts.reference import TableRef
 from tasks.contracts.tables.data import CALIBRATES
-from tasks.stats.sample_size import MarkedAnswers
-from tasks.stats.scores import PROBABILITIES, ScoreTables, narrow
-from tasks.stats.target import target_scores
-from tasks.store.counted import counted
+from tasks.stats.promise import MarkedAnswers
+from tasks.stats.scores import PROBABILITIES, ScoreTables, narrow, target_scores
+from tasks.store.catalogue import counted
 from tasks.store.ordered import packed
 from tasks.store.shards import give_back
 from tasks.store.warehouse import Run

@@ -25,8 +25,7 @@ from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.store.files import cannot_write
 from tasks.store.home import Home
 from tasks.store.listing import DONE, is_unlisted, listed_marks, listed_paths, note_mark, single_mark
-from tasks.store.mark import LAST, DoneMark, MarkedTable, mark_bytes, read_mark
-from tasks.store.part import as_parquet, content, hold
+from tasks.store.part import LAST, DoneMark, MarkedTable, as_parquet, content, hold, mark_bytes, read_mark
 
 Rows: TypeAlias = pa.Table | Iterable[Mapping[str, object]]
 Files: TypeAlias = Mapping[str, memoryview]

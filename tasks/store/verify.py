@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 from tasks.contracts.errors import StoreError
 from tasks.contracts.tables.catalogue import BY_NAME
-from tasks.store.aside import ASIDE
 from tasks.store.digest import digest_of
+from tasks.store.files import ASIDE
 from tasks.store.manifest import digests
-from tasks.store.mark import LAST, MarkedTable, read_mark
-from tasks.store.part import content_of, forget, hold, reading
+from tasks.store.part import LAST, MarkedTable, content_of, forget, hold, read_mark, reading
 from tasks.store.recorded import MANIFEST, listed_in, manifest_of, refuse_other
 from tasks.store.warehouse import EXPERIMENTS, Run, Warehouse
 

@@ -17,9 +17,8 @@ from tasks.contracts.schema import Row, schema
 from tasks.contracts.tables.catalogue import BY_NAME
 from tasks.store.home import Home
 from tasks.store.listing import DONE, listed_once
-from tasks.store.mark import MarkedTable
 from tasks.store.part import FORMAT as PARQUET
-from tasks.store.part import reading
+from tasks.store.part import MarkedTable, reading
 from tasks.store.shards import Rows, Shards
 
 EXPERIMENTS, ARMS = "experiments", "arms.json"

@@ -19,7 +19,7 @@ from tasks.judge.protocol import protocol_module
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.extract import extract
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.lock.shape import shaped
 
 PROTOCOLS = ("rulers", "pointwise", "gradeagentops")

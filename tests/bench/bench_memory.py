@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tasks.contracts.bundle import Bundle, ConsistencyMemory, Criterion, Protocol, Scale, Trait
 from tasks.judge.grade import grade_batch
 from tasks.judge.rows import Case, Graded, Rater
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply, Request
 from tasks.stats.agreement import qwk
 from tasks.text.units import units

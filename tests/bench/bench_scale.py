@@ -44,7 +44,7 @@ def main(responses, characters, profile, place):
         from flows import stage as stage_module
         from tasks.judge import task as judge
         from tasks.judge.rows import Rater
-        from tasks.llm.backends.offline import Offline
+        from tasks.llm.backends.scripted import Offline
         from tasks.store.recorded import read_manifest
         from tasks.store.warehouse import Warehouse
 

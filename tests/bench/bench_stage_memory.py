@@ -28,8 +28,8 @@ def repeated(judge, folder, judged, items):
 
     def repeating(run, *arguments, **named):
         from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
-        from tasks.judge.shards import shards
-        from tasks.judge.tables import item_counts
+        from tasks.judge.rows import item_counts
+        from tasks.judge.worker import shards
         from tasks.store.warehouse import Warehouse
 
         warehouse = Warehouse.open(folder / "warehouse")
@@ -89,7 +89,7 @@ def main(responses, characters, features, judged, items, folder=None):
         from flows import stage as stage_module
         from tasks.judge import task as judge
         from tasks.judge.rows import Rater
-        from tasks.llm.backends.offline import Offline
+        from tasks.llm.backends.scripted import Offline
 
         stages = Stages()
         answer = stages.count(OWN, decide)

@@ -21,8 +21,7 @@ from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.judge.evidence import subject_of
-from tasks.judge.protocol import NOTHING, Answer, protocol_module
-from tasks.judge.question import Question
+from tasks.judge.protocol import NOTHING, Answer, Question, protocol_module
 from tasks.judge.rows import Called, Case, Graded, Judged, Rater, judgments
 from tasks.judge.schema import CHECKLIST_KEYS
 from tasks.judge.verify import verify

@@ -45,7 +45,7 @@ def graded(cases, backend, sampling, batch_size=None):
     from tasks.judge.grade import grade_batch
     from tasks.judge.levels import Levelled
     from tasks.judge.rows import Rater
-    from tasks.llm.replies import ReplyStore
+    from tasks.llm.reply_store import ReplyStore
 
     timed = Timed(backend, batch_size)
     with tempfile.TemporaryDirectory() as folder, ReplyStore(Path(folder) / "replies.sqlite") as store:

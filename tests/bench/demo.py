@@ -8,7 +8,7 @@ import yaml
 from tasks.contracts.bundle import Rubric
 from tasks.judge.rows import Case
 from tasks.judge.simulated import human_marks
-from tasks.lock.lock import lock
+from tasks.lock.bundles import lock
 from tasks.text.units import units
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"

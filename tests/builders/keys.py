@@ -10,7 +10,7 @@ from builders.bundles import THREE, trait
 
 from tasks.contracts.bundle import Bundle, Count, Criterion, Rubric
 from tasks.contracts.settings.judge import Judge
-from tasks.lock.lock import lock
+from tasks.lock.bundles import lock
 from tasks.lock.rubric import broken
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.stats.facet_design import Rating
+from tasks.stats.facet_likelihood import Rating
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -17,8 +17,8 @@ from flows.validate import _read_study
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.errors import BackendError
 from tasks.contracts.settings.engine import Sampling
-from tasks.contracts.settings.graph import Graphs
 from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.reward import Graphs
 from tasks.graph.annotator import Annotator
 from tasks.graph.build import build
 from tasks.graph.subject import GraphSubject
@@ -26,7 +26,7 @@ from tasks.judge.grade import check, first_requests, grade_batch
 from tasks.judge.levels import Levelled
 from tasks.judge.rows import Rater
 from tasks.llm.opening import open_backend
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Message, Request
 
 LONG = Sampling(temperature=0.8, seed=5, max_tokens=8000)

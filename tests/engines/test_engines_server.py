@@ -28,7 +28,7 @@ from tasks.llm.ask import Checked, ask
 from tasks.llm.backends.openai import OpenAI
 from tasks.llm.budget import BudgetSpent
 from tasks.llm.opening import open_backend
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Message, Request
 from tasks.store.warehouse import Warehouse
 

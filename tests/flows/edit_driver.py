@@ -160,7 +160,7 @@ def watch(log: Path) -> None:
 
     import flows.edit
     import flows.plan
-    from tasks.edit import shards
+    from tasks.edit import workspace
     from tasks.store.warehouse import Run
 
     def say(what: str) -> None:
@@ -180,7 +180,7 @@ def watch(log: Path) -> None:
 
     Run.commit = committing  # type: ignore[method-assign, assignment]
     GRPOTrainer._generate_and_score_completions = updating  # type: ignore[method-assign, assignment]
-    shards.CHUNK = SHARD
+    workspace.CHUNK = SHARD
     flows.plan.code_digest = lambda: "0" * 64  # type: ignore[assignment, attr-defined]
 
 

@@ -59,7 +59,7 @@ NO_ROOM: dict[str, Point] = {
     "no room for the manifest": Point("disk full", r"manifest\.json"),
     "no room for the report": Point("disk full", r"report\.html"),
 }
-STORED = "tasks.llm.replies:ReplyStore.put_many"
+STORED = "tasks.llm.reply_store:ReplyStore.put_many"
 POINTS: dict[str, Point] = {
     "the warehouse's marker half written": Point("half written", r"\.rubricflow\.json"),
     "before the first reply is stored": Point("before call", STORED),

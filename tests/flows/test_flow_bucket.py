@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.grade import grade
-from tasks.store.index import _seen
+from tasks.store.listing import _seen
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, Warehouse
 

@@ -15,8 +15,7 @@ import yaml
 from flows.plan import plan, record
 from flows.trainers import RubricReward
 from tasks.contracts.errors import StoreError
-from tasks.contracts.settings.graph import Graphs
-from tasks.contracts.settings.reward import Reward
+from tasks.contracts.settings.reward import Graphs, Reward
 from tasks.contracts.settings.study import Study
 from tasks.graph.task import graph
 from tasks.ingest.task import ingest

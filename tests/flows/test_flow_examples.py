@@ -18,8 +18,7 @@ from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings, Judgments
 from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.judge import task as door
-from tasks.judge.rows import Rater
-from tasks.judge.tables import shard_cases
+from tasks.judge.rows import Rater, shard_cases
 from tasks.judge.task import judge
 from tasks.judge.teaching import People, teaching_of
 from tasks.llm.backends.scripted import Scripted

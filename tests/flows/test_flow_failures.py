@@ -31,10 +31,9 @@ from tasks.contracts.settings.engine import Engine
 from tasks.contracts.tables.reward import Rewards
 from tasks.judge.levels import Levelled
 from tasks.judge.rows import Rater
-from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.openai import OpenAI
-from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.backends.scripted import Offline, Scripted
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply, Request
 from tasks.store.warehouse import Warehouse
 

@@ -25,7 +25,7 @@ from flows.trainers import RubricReward
 from tasks.contracts.errors import InputError, StoreError
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.rows import Rater
-from tasks.llm.backends.offline import Offline
+from tasks.llm.backends.scripted import Offline
 from tasks.llm.request import Reply
 from tasks.serve.answered import summary_of
 from tasks.serve.sent import reward_request

@@ -24,7 +24,7 @@ from tasks.contracts.errors import StoreError
 from tasks.contracts.settings.engine import Engine, Sampling
 from tasks.contracts.settings.judge import Judge
 from tasks.judge.rater import rater
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 
 ROLLOUTS = [{"item_id": "copper", "completion": f"atoms explain . take {number}"} for number in range(3)]
 

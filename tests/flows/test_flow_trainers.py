@@ -39,10 +39,10 @@ from tasks.contracts.tables.judging import Judgments
 from tasks.contracts.tables.reward import Rewards
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.judge.grade import grade_batch
-from tasks.judge.question import Question
+from tasks.judge.protocol import Question
 from tasks.judge.rows import Case, Rater, judgments
-from tasks.llm.backends.offline import Offline
-from tasks.llm.replies import ReplyStore
+from tasks.llm.backends.scripted import Offline
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply, Request
 from tasks.reward.aggregate import aggregate
 from tasks.reward.local import local_scores

@@ -15,7 +15,7 @@ from tasks.contracts.settings.study import load_study
 from tasks.contracts.tables.rubrics import Bundles, Rubrics
 from tasks.judge.grade import first_requests
 from tasks.judge.rater import rater
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply, digest
 from tasks.store.warehouse import Warehouse
 

@@ -14,10 +14,10 @@ from flows.cli import app
 from flows.plan import planned, record
 from tasks.contracts.settings.study import load_study
 from tasks.contracts.tables.data import Items
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply
 from tasks.review.ledger import Act, Ledger
-from tasks.store.all_runs import write_database
+from tasks.store.catalogue import write_database
 from tasks.store.warehouse import Warehouse
 
 STUDY = """

@@ -32,8 +32,8 @@ from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.judge import task as door
 from tasks.judge.rows import Rater
-from tasks.judge.shards import shards
 from tasks.judge.task import judge
+from tasks.judge.worker import shards
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.request import Reply, Request
 from tasks.monitor import artifacts

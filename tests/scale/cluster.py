@@ -279,7 +279,7 @@ def judge_study(folder: str, server: str, engine: Any = None, address: str | Non
     from tasks.contracts.settings.judge import Judge
     from tasks.contracts.settings.placement import HERE, Placement
     from tasks.judge import task as door
-    from tasks.judge.shards import shards
+    from tasks.judge.worker import shards
     from tasks.store.warehouse import Warehouse
 
     door.shards = lambda counts: shards(counts, SHARD)  # type: ignore[assignment]

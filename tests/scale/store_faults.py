@@ -220,7 +220,7 @@ def judged(folder: Path) -> dict[str, object]:
     sys.path.insert(0, str(ROOT))
     from tasks.contracts.tables.data import Items
     from tasks.llm.stores import open_replies
-    from tasks.store.traffic import requests_sent
+    from tasks.store.objects import requests_sent
     from tasks.store.warehouse import Warehouse
 
     house = Warehouse.open("s3://faults/house")

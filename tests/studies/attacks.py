@@ -21,7 +21,7 @@ from tasks.contracts.settings.judge import Judge, Truth
 from tasks.judge.grade import grade_batch
 from tasks.judge.rows import Rater
 from tasks.judge.simulated import Simulated
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tests.bench.demo import cases_of_demo
 
 PROTOCOLS = (("rulers", None), ("pointwise", None), ("gradeagentops", None), ("gradeagentops", "weighted_points"))

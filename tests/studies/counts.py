@@ -30,8 +30,8 @@ from tasks.judge.grade import grade_batch
 from tasks.judge.rater import rater
 from tasks.judge.rows import Case, Judged
 from tasks.judge.score import score
-from tasks.llm.replies import ReplyStore
-from tasks.lock.lock import lock
+from tasks.llm.reply_store import ReplyStore
+from tasks.lock.bundles import lock
 from tasks.lock.rubric import authored
 from tasks.stats.agreement import qwk
 from tasks.stats.arrays import Floats

@@ -29,7 +29,7 @@ from tasks.judge.rows import Rater
 from tasks.judge.simulated import Simulated
 from tasks.llm.damage import WAYS
 from tasks.llm.extract import extract
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tests.bench.demo import cases_of_demo
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

@@ -18,7 +18,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Rubric, Scale, Trait
-from tasks.judge import echo
+from tasks.judge import doubted_quotes
 from tasks.llm.request import Same
 from tasks.text.edges import counts
 from tasks.text.fold import Folded, folded
@@ -100,7 +100,7 @@ def refused(quotes):
         match = find_folded(needle, Folded(text)) if counts(quote) else None
         if match:
             found += 1
-            echoes += echo.wording(Same(bundle), question, None).is_in(needle, text, match.span)
+            echoes += doubted_quotes.wording(Same(bundle), question, None).is_in(needle, text, match.span)
     return found, echoes / found
 
 
@@ -118,8 +118,8 @@ if __name__ == "__main__":
     for name, quotes in sets.items():
         shares = []
         for run in (5, 6, 7, 8, 10):
-            echo.RUN = run
-            echo.wording.cache_clear()
+            doubted_quotes.RUN = run
+            doubted_quotes.wording.cache_clear()
             found, share = refused(quotes)
             shares.append(f"{run}: {share:.2%}")
         print(f"{name} ({found:,}): refused at a run of " + ", ".join(shares))

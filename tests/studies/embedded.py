@@ -27,10 +27,10 @@ from tasks.ingest.layouts import asap_sas
 from tasks.judge import embedded
 from tasks.judge.grade import grade_batch
 from tasks.judge.rows import Case, Rater
-from tasks.llm.backends.offline import Offline
+from tasks.llm.backends.scripted import Offline
 from tasks.llm.encoder import Tokens, minilm
-from tasks.llm.replies import ReplyStore
-from tasks.lock.lock import lock
+from tasks.llm.reply_store import ReplyStore
+from tasks.lock.bundles import lock
 from tasks.stats.agreement import qwk, spearman
 from tasks.text.units import units
 

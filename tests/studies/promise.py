@@ -37,8 +37,8 @@ from tasks.calibrate.spread import Spread, risks, sigmas
 from tasks.contracts.settings.study import Calibration, Release
 from tasks.evaluate.released import binomial
 from tasks.stats.arrays import Bools, Floats
+from tasks.stats.conformal import aurc, oracle_aurc, random_aurc
 from tasks.stats.promise import Promise, fewest_without_error, promise
-from tasks.stats.selective import aurc, oracle_aurc, random_aurc
 
 STUDIES = 250
 SIZES = (50, 100, 200)

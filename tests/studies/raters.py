@@ -18,9 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tasks.stats.agreement import qwk_continuous
 from tasks.stats.bootstrap import bootstrap
-from tasks.stats.facet_design import design
-from tasks.stats.facets import fit
-from tasks.stats.fair import fair_scores
+from tasks.stats.facet_likelihood import design
+from tasks.stats.facets import fair_scores, fit
 from tasks.stats.rater_fit import infit, leniency, residuals
 from tasks.stats.true_score import true_score_intervals
 from tests.builders.ratings import marked, world

@@ -22,7 +22,7 @@ from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.evaluate.released import binomial
-from tasks.stats.selective import aurc, oracle_aurc, random_aurc
+from tasks.stats.conformal import aurc, oracle_aurc, random_aurc
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run, Warehouse
 

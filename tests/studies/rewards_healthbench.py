@@ -19,15 +19,13 @@ import pyarrow as pa
 
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.graph import Edge, Graph, Node
-from tasks.contracts.settings.graph import Graphs
-from tasks.contracts.settings.reward import Aggregation, Retention, Reward
+from tasks.contracts.settings.reward import Aggregation, Graphs, Retention, Reward
 from tasks.graph.annotator import Annotator
-from tasks.graph.build import build
+from tasks.graph.build import build, graph_row
 from tasks.graph.heuristic import MODEL, answer
-from tasks.graph.rows import graph_row
 from tasks.graph.subject import GraphSubject
-from tasks.llm.backends.offline import Offline
-from tasks.llm.replies import ReplyStore
+from tasks.llm.backends.scripted import Offline
+from tasks.llm.reply_store import ReplyStore
 from tasks.report.reward.graphs import statistics
 from tasks.reward.aggregate import Aggregated, aggregate
 from tasks.reward.figures import Record, agreement, reward_figures

@@ -17,7 +17,7 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.judge.semantic import Matcher
+from tasks.judge.evidence import Matcher
 from tasks.llm.encoder import minilm
 from tasks.text.edges import counts
 from tasks.text.quotes import find

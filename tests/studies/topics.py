@@ -18,11 +18,10 @@ from statistics import NormalDist
 from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from tasks.contracts.graph import Edge, Graph, Node, Relation, Role
 from tasks.contracts.settings.reward import Retention, Reward
-from tasks.judge.protocol import Opinion, protocol_module
-from tasks.judge.question import Question
+from tasks.judge.protocol import Opinion, Question, protocol_module
 from tasks.judge.rows import Rater
-from tasks.llm.backends.offline import Offline
-from tasks.llm.replies import ReplyStore
+from tasks.llm.backends.scripted import Offline
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply
 
 LENGTH = 16

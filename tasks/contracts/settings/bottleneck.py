@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 
 from tasks.contracts.backends import BACKENDS, lack, serves
 from tasks.contracts.schema import Frozen
-from tasks.contracts.settings.adapter import Adapter
-from tasks.contracts.settings.engine import Engine, Sampling
+from tasks.contracts.settings.engine import Adapter, Engine, Sampling
 
 Method = Literal[
     "rec_cbm",

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from tasks.contracts.schema import Frozen, Share
-from tasks.contracts.settings.adapter import Adapter
+from tasks.contracts.settings.engine import Adapter
 
 Arm = Literal[
     "base",

@@ -8,6 +8,20 @@ from pydantic import Field, JsonValue, model_validator
 
 from tasks.contracts.schema import Frozen
 
+# A low-rank adapter (LoRA) on a language model.
+
+
+class Adapter(Frozen):
+    """Its shape; the defaults are those of Edit's appendix B."""
+
+    rank: int = Field(default=64, ge=1)
+    """r."""
+    alpha: int = Field(default=128, ge=1)
+    """α."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Of the adapter's input."""
+
+
 MOST_LOGPROBS = 20
 """Alternatives of a token that servers report at most."""
 ROOM = 1024

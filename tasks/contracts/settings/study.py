@@ -16,11 +16,10 @@ from tasks.contracts.schema import Frozen, Share
 from tasks.contracts.settings.annotation import Annotation
 from tasks.contracts.settings.bottleneck import Bottleneck
 from tasks.contracts.settings.edit import Edit
-from tasks.contracts.settings.graph import Graphs
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.settings.placement import Placement
 from tasks.contracts.settings.reshaping import Reshaping
-from tasks.contracts.settings.reward import Reward
+from tasks.contracts.settings.reward import Graphs, Reward
 from tasks.contracts.settings.written import parse, read_yaml
 from tasks.contracts.tables.calibration import CalibrationMethod
 

@@ -32,9 +32,8 @@ from tasks.edit.laboratory.world import (
     summed,
     trace,
 )
-from tasks.edit.prompt import MASK, Prompts
-from tasks.edit.rollout import Sample
-from tasks.edit.scheme import printed
+from tasks.edit.policy import MASK, Prompts
+from tasks.edit.rollout import Sample, printed
 
 END, PAD, UNKNOWN = "<end>", "<pad>", "<unknown>"
 PROMPTS = Prompts("compact")

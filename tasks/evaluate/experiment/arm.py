@@ -13,9 +13,11 @@ from tasks.contracts.tables.data import MEASURED
 from tasks.evaluate.slices import ScaleBounds
 from tasks.stats.arrays import Floats
 from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
-from tasks.stats.estimate import Estimate
 from tasks.stats.pair_sums import statistics_of_totals
 from tasks.stats.scores import resampled
+from tasks.stats.verdict import Estimate
+
+REPAIRS = ("contract_repair", "semantic_repair")
 
 
 class ExperimentArm(NamedTuple):
@@ -105,3 +107,28 @@ def _estimate(value: float, drawn: Floats, clusters: int) -> Estimate:
     defined = drawn[~np.isnan(drawn)]
     se = float(defined.std(ddof=1)) if len(defined) > 1 else None
     return Estimate(value, ends.low, ends.high, se, clusters)
+
+
+# The calls of an arm, response by response.
+
+
+def per_response(attempts: pd.DataFrame) -> pd.DataFrame:
+    """Calls by response: `calls`, `repairs`, `clean` (no first call's reply broke a rule), `prompt_tokens`,
+    `completion_tokens` and `seconds`, NaN where a call does not tell."""
+    is_repair = attempts["role"].isin(REPAIRS)
+    first_broke = (attempts["attempt"] == 0) & attempts["violations"].map(len).gt(0)
+    by_response = attempts.assign(repair=is_repair, broke=first_broke).groupby("response_id")
+    columns = {
+        "calls": by_response.size(),
+        "repairs": by_response["repair"].sum(),
+        "clean": ~by_response["broke"].any(),
+        "prompt_tokens": by_response["prompt_tokens"].agg(_strict_sum),
+        "completion_tokens": by_response["completion_tokens"].agg(_strict_sum),
+        "seconds": by_response["latency_s"].agg(_strict_sum),
+    }
+    return pd.DataFrame(columns)
+
+
+def _strict_sum(values: pd.Series) -> float:
+    """The sum, NaN where a part is not known."""
+    return float(values.astype(float).sum(skipna=False))

@@ -14,7 +14,7 @@ from tasks.evaluate.compare import compare, in_common
 from tasks.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement, on_same_answers
 from tasks.evaluate.slices import ScaleBounds
 from tasks.stats.bootstrap import is_few
-from tasks.stats.estimate import Estimate
+from tasks.stats.verdict import Estimate
 
 
 class Contrast(NamedTuple):

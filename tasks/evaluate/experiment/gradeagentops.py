@@ -9,11 +9,10 @@ import pandas as pd
 from tasks.contracts.settings.experiment import ArmPair, GradeAgentOps
 from tasks.display.table import Bar, Cell, Cells, Ends, Panel, Table, bar, count, number
 from tasks.evaluate.compare import compare
-from tasks.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement, on_same_answers
-from tasks.evaluate.experiment.calls import per_response
+from tasks.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement, on_same_answers, per_response
 from tasks.evaluate.experiment.cases import cases
 from tasks.stats.bootstrap import Difference
-from tasks.stats.estimate import Estimate
+from tasks.stats.verdict import Estimate
 
 SIGNALS = {
     "covered_gold_evidence_invalid": "invalid gold evidence",

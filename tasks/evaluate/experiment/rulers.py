@@ -20,10 +20,16 @@ from tasks.contracts.settings.experiment import (
 )
 from tasks.display.table import Bar, Cell, Cells, LevelShares, Panel, Table, bar, count, number
 from tasks.evaluate.compare import compare, in_common
-from tasks.evaluate.experiment.arm import ArmAgreement, BootstrapPlan, ExperimentArm, agreement, on_same_answers
-from tasks.evaluate.experiment.calls import per_response
+from tasks.evaluate.experiment.arm import (
+    ArmAgreement,
+    BootstrapPlan,
+    ExperimentArm,
+    agreement,
+    on_same_answers,
+    per_response,
+)
 from tasks.stats.agreement import level_count, to_levels
-from tasks.stats.estimate import Estimate
+from tasks.stats.verdict import Estimate
 
 SE_ALONE = "QWK ± bootstrap standard error, whole authors resampled; held-out responses that all arms score"
 SE_NOTE = f"{SE_ALONE}, mapped as each study says"

@@ -13,11 +13,10 @@ from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import stated_score
 from tasks.judge.decision import Decision
 from tasks.judge.itemised import probabilities
-from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
-from tasks.judge.question import Question
+from tasks.judge.mend import reason_of, verdict_in
+from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Question, Shown, build
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.score import Scored, conflicts, expected_share, round_half_up, trait_means
-from tasks.judge.unscored import reason_of, verdict_in
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.request import Message, Reply, Request, Same
 from tasks.llm.schema import record

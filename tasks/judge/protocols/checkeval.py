@@ -11,9 +11,8 @@ from tasks.contracts.bundle import Bundle, Criterion
 from tasks.judge import itemised, prompt
 from tasks.judge import schema as contract
 from tasks.judge.decision import Decision
-from tasks.judge.protocol import Answer, Opinion, Part, Shown, build
+from tasks.judge.protocol import Answer, Opinion, Part, Question, Shown, build
 from tasks.judge.protocols.rulers import outcome, parts
-from tasks.judge.question import Question
 from tasks.judge.rows import Case, Rater
 from tasks.judge.verify import Verdict
 from tasks.llm.ask import Attempt, Checked

@@ -11,12 +11,12 @@ from typing import Any
 from tasks.contracts.bundle import Bundle, Criterion, Example
 from tasks.judge import prompt
 from tasks.judge import schema as contract
+from tasks.judge.mend import verdict_in
 from tasks.judge.protocol import Answer, Part, Shown, build
 from tasks.judge.protocols import rulers
 from tasks.judge.protocols.rulers import artifact, outcome, parts, schema
 from tasks.judge.rows import Case, Rater
 from tasks.judge.unit_names import UnitNames, names_of
-from tasks.judge.unscored import verdict_in
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.extract import said, stands_in
 from tasks.llm.request import Message, Reply, Request, Same

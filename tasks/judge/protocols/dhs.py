@@ -9,11 +9,10 @@ from typing import Any
 from tasks.contracts.bundle import Bundle
 from tasks.judge import itemised, prompt, stated_score
 from tasks.judge import schema as contract
-from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
-from tasks.judge.question import Question
+from tasks.judge.mend import reason_of
+from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Question, Shown, build
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.score import Scored, is_tie, round_half_up
-from tasks.judge.unscored import reason_of
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.request import Reply, Request, Same
 

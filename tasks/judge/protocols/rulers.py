@@ -13,13 +13,11 @@ from tasks.judge import schema as contract
 from tasks.judge.decision import Decision
 from tasks.judge.doubted_quotes import most_shared, settled
 from tasks.judge.evidence import subject_of
-from tasks.judge.level_signals import level_signals
-from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
-from tasks.judge.question import Question
+from tasks.judge.mend import reason_of
+from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Question, Shown, build
 from tasks.judge.rows import Case, Grading, Judged, Rater
-from tasks.judge.score import conflicts, score
+from tasks.judge.score import conflicts, level_signals, score
 from tasks.judge.unit_names import cited_by_name, names_of
-from tasks.judge.unscored import reason_of
 from tasks.judge.verify import Verdict, verify
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.request import Reply, Request, Same

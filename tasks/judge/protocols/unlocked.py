@@ -15,15 +15,14 @@ from itertools import chain
 from typing import Any
 
 from tasks.contracts.bundle import Bundle, Criterion, Trait
-from tasks.judge import counted_level, itemised, prompt
+from tasks.judge import itemised, prompt
 from tasks.judge import schema as contract
 from tasks.judge.evidence import subject_of
-from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
-from tasks.judge.question import Question
+from tasks.judge.mend import reason_of
+from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Question, Shown, build
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.score import round_half_up, score
 from tasks.judge.unit_names import cited_by_name, names_of
-from tasks.judge.unscored import reason_of
 from tasks.judge.verify import Verdict, verify
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.request import Message, Reply, Request, Same
@@ -69,7 +68,7 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
             trait = traits[decision.criterion_id]
             chances = likely.get(trait.id) if decision.level == decision.stated else None
             stated = _score(trait, decision.level)
-            scores[trait.id] = counted_level.value(case.bundle.protocol, chances, stated, trait)
+            scores[trait.id] = itemised.value(case.bundle.protocol, chances, stated, trait)
     scored = score(case.bundle, {}, scores)
     signals = {**Counter[str](verdict.signals), "tie": float(scored.tie), **failed}
     levels = {d.criterion_id: d.stated for d in verdict.decisions if d.stated is not None}

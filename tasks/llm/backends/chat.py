@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from tasks.llm.backends.markers import BREAK, Break, markers, without_half_pairs
+from tasks.llm.backends.structure import BREAK, Break, markers, without_half_pairs
 from tasks.llm.request import Reply, Request
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backends.chat import as_written, messages
+from tasks.llm.backends.connections import HttpAnswer
 from tasks.llm.backends.parameters import CallParameters, ErrorBody, refusal
-from tasks.llm.backends.wire import HttpAnswer
 from tasks.llm.request import Reply, Request, Same, Token
 from tasks.llm.schema import plain
 

@@ -24,15 +24,13 @@ from tasks.contracts.errors import BackendError, InputError, StoppedError
 from tasks.contracts.settings.engine import Engine
 from tasks.llm.backend import Arriving, Passing
 from tasks.llm.backends.completions import BROKEN, BUSY, CHANGED, DOWN, FINAL, ODD, STARTING, Completions, Failure
-from tasks.llm.backends.connections import Connections
-from tasks.llm.backends.loop import Out, Running, SharedLoop, begun
-from tasks.llm.backends.pace import Pace, SharedPace
-from tasks.llm.backends.prefixes import Prefixes
-from tasks.llm.minute import MinuteLimits
+from tasks.llm.backends.connections import Connections, Out, Running, SharedLoop, begun
+from tasks.llm.backends.pace import Pace, Prefixes, SharedPace
+from tasks.llm.ledger import MinuteLimits
 from tasks.llm.opening import KeyOf
 from tasks.llm.reply_store import Replies
 from tasks.llm.request import Reply, Request, digest, overdue
-from tasks.llm.sharing import Sharing, sharing
+from tasks.llm.terms import Sharing, sharing
 
 _ASIDE_S = 10.0
 """Seconds for which a replica that failed is not asked, as long as there is another one."""

@@ -24,13 +24,13 @@ from tasks.contracts.backends import Choice, engine_of
 from tasks.contracts.errors import BackendError
 from tasks.contracts.extras import install
 from tasks.contracts.settings.engine import Engine
+from tasks.llm.backend import Turn
 from tasks.llm.backends.chat import as_written
 from tasks.llm.backends.structure import ControlTokensError, Structure
 from tasks.llm.opening import KeyOf
 from tasks.llm.reply_store import Replies
 from tasks.llm.request import Reply, Request, Token, overdue
 from tasks.llm.schema import BLANKS
-from tasks.llm.turn import Turn
 from tasks.store.digest import file_digest
 
 _HINT = f"backend 'vllm' needs vLLM: {install('vllm')}"

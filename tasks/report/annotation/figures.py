@@ -16,7 +16,7 @@ from tasks.contracts.tables.people import AGREEMENT_METRICS, PHASES, Phase
 from tasks.display import say
 from tasks.display.table import Cell, Cells, Table, count
 from tasks.stats.bootstrap import cautions
-from tasks.stats.estimate import Estimate
+from tasks.stats.verdict import Estimate
 
 ALL, FINAL = "all", "final"
 MOST = 4

@@ -18,7 +18,7 @@ from tasks.display import draw, say
 from tasks.display.axis import axis
 from tasks.display.bars import LABELS, middle, rows
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.stats.estimate import Estimate
+from tasks.stats.verdict import Estimate
 
 BY_PEOPLE = ("one_vote", "agreed_votes", "majority", "discussion")
 DIFFERED, AGREED, AUDITED = "the annotators differed", "they agreed", "they agreed, audited cases alone"

@@ -22,7 +22,7 @@ from tasks.report.bottleneck.view import needs_texts as traced_responses
 from tasks.report.bottleneck.view import page as grader_page
 from tasks.report.bottleneck.view import trace_pages
 from tasks.report.task import tell
-from tasks.store.naming import file_name
+from tasks.store.files import file_name
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run
 

@@ -18,7 +18,7 @@ from tasks.display.lines import ChartLine, ChartPoint, line_chart
 from tasks.display.page import rendered
 from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Bar, Cell, Cells, Panel, Table, count
-from tasks.report.bottleneck import figures, interventions, structure, sweeps, traces
+from tasks.report.bottleneck import figures, interventions, sweeps, traces
 from tasks.report.bottleneck.figures import (
     CONCEPTS,
     ECE,
@@ -188,18 +188,18 @@ def _asked(figure: str, drawn: list[ChartLine]) -> Drawing:
 
 
 def _structure(view: BottleneckView, graders: Graders) -> Section | None:
-    links = structure.of_first_seed(view.links, figures.main_grader(graders))
+    links = interventions.of_first_seed(view.links, figures.main_grader(graders))
     if not len(links):
         return None
     method, seed = grader_name(links["method"][0].as_py()), links["seed"][0].as_py()
     return Section(
         "structure",
         "Structure: how do concepts hang together?",
-        structure.takeaway(links),
+        interventions.takeaway(links),
         "Labels: Pearson correlation on the train split. Given all others: partial correlation from the learned "
         f"precision of {method}, seed {seed}. Neither is a cause.",
-        drawings=(Drawing("Tint: strength; dashed: negative", structure.correlation_square(links, view.names)),),
-        small=(structure.table(links, view.names),),
+        drawings=(Drawing("Tint: strength; dashed: negative", interventions.correlation_square(links, view.names)),),
+        small=(interventions.table(links, view.names),),
     )
 
 

@@ -16,9 +16,8 @@ from tasks.display.bars import bar_chart
 from tasks.display.page import rendered
 from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.edit import cases, charts, compared, faithful, figures, selection
-from tasks.report.edit.compared import Gaps
-from tasks.report.edit.figures import ABLATIONS, Arms, EditView, SeedFigure
+from tasks.report.edit import cases, charts, faithful, figures
+from tasks.report.edit.figures import ABLATIONS, Arms, EditView, Gaps, SeedFigure
 
 HOW = (
     "Mean over seeds with its 95% interval over responses, resampled within their question; ± is one standard "
@@ -52,7 +51,7 @@ def content(view: EditView) -> Page:
         kind="Edit report",
         study=say.name(view.study),
         title=figures.sentence(arms),
-        lead=f"{say.plural(len(arms.names), 'arm')}, {seeds}, policy {policy}. {compared.takeaway(gaps)}",
+        lead=f"{say.plural(len(arms.names), 'arm')}, {seeds}, policy {policy}. {figures.takeaway(gaps)}",
         keys=tuple(_keys(arms)),
         sections=tuple(section for section in sections if section is not None),
     )
@@ -103,10 +102,10 @@ def _differences(gaps: Gaps) -> Section | None:
     return Section(
         "differences",
         "Differences: which are more than chance?",
-        compared.title(gaps),
+        figures.title(gaps),
         "Paired over responses, seed by seed. Clear: the interval leaves out 0 and the difference is more than the "
         "seeds' standard deviation. No correction for the number of comparisons.",
-        tables=(*(compared.table(gaps, part) for part in TESTED), compared.orders(gaps)),
+        tables=(*(figures.table(gaps, part) for part in TESTED), figures.orders(gaps)),
     )
 
 
@@ -164,22 +163,22 @@ def _beliefs(view: EditView) -> Section | None:
 
 
 def _selection(view: EditView) -> Section | None:
-    tables = (selection.fate_table(view), selection.revision_table(view), selection.pool_table(view))
+    tables = (cases.fate_table(view), cases.revision_table(view), cases.pool_table(view))
     if not any(table.rows for table in tables):
         return None
     return Section(
         "selection",
         "Selection: what became of wrong rollouts?",
-        selection.takeaway(view),
+        cases.takeaway(view),
         "Rollouts of the base policy on the training responses; a rollout without a mark counts as wrong.",
-        drawings=(*selection.phase_drawings(view), *selection.position_drawings(view)),
+        drawings=(*cases.phase_drawings(view), *cases.position_drawings(view)),
         tables=tables,
-        notes=tuple(selection.refusal_notes(view)),
+        notes=tuple(cases.refusal_notes(view)),
     )
 
 
 def _grounding(view: EditView) -> Section | None:
-    drawn = tuple(selection.grounding_drawings(view))
+    drawn = tuple(cases.grounding_drawings(view))
     if not drawn:
         return None
     weak = say.share(view.settings.revising.weak_below)
@@ -190,7 +189,7 @@ def _grounding(view: EditView) -> Section | None:
         f"Bar: middle half, line: middle four fifths, upright: median. Dashed: the limit under which {weak} of all "
         "steps lie; a step is weak if it is under it in all three.",
         drawings=drawn,
-        tables=tuple(selection.separation_tables(view)),
+        tables=tuple(cases.separation_tables(view)),
     )
 
 

@@ -17,8 +17,8 @@ from tasks.report.grading.comparison import (
 )
 from tasks.report.grading.figures import ALL, Figures
 from tasks.report.grading.sections import NamedEstimate, listed
-from tasks.stats.estimate import Estimate
-from tasks.stats.metric import Metric
+from tasks.stats.metrics import Metric
+from tasks.stats.verdict import Estimate
 
 MOST_IN_MATRIX = 12
 PEOPLE = ("alpha_ordinal", "exact", "icc", "reliability", "ceiling_qwk")

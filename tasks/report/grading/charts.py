@@ -17,7 +17,7 @@ from tasks.display.plot import BASE, LEFT, RIGHT, TOP, Plot, percent, square
 from tasks.report.grading.comparison import Bars
 from tasks.report.grading.routing import Risk
 from tasks.report.grading.sections import Curve
-from tasks.stats.estimate import Estimate
+from tasks.stats.verdict import Estimate
 
 Shape = Literal["m", "h", "c"]
 """Machine, people, ceiling."""

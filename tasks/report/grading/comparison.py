@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from tasks.report.grading.cases import ShownCase
 from tasks.report.grading.sections import FoldedList, NamedEstimate
-from tasks.stats.estimate import Estimate
-from tasks.stats.metric import Unit
+from tasks.stats.metrics import Unit
+from tasks.stats.verdict import Estimate
 
 
 @dataclass(frozen=True)

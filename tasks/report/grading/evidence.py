@@ -10,7 +10,7 @@ from tasks.contracts.tables.judging import ACTIONS, QUOTES
 from tasks.display import say
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.sections import DecisionsSection, Grounding, NamedCount, listed
-from tasks.stats.estimate import Estimate
+from tasks.stats.verdict import Estimate
 
 Row = Mapping[str, Any]
 CriterionEstimates = tuple[str, Estimate, Estimate]

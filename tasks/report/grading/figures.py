@@ -9,9 +9,8 @@ from typing import Any
 from tasks.display import say
 from tasks.report.grading.sections import NamedEstimate
 from tasks.stats.bootstrap import cautions
-from tasks.stats.estimate import Estimate
-from tasks.stats.metric import Metric, Unit
-from tasks.stats.metrics import METRICS
+from tasks.stats.metrics import METRICS, Metric, Unit
+from tasks.stats.verdict import Estimate
 
 ALL = "all"
 STAGES = ("released", "calibrated", "human", "raw", "")

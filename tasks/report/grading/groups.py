@@ -12,7 +12,7 @@ import pandas as pd
 from tasks.display import say
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.sections import FoldedList, NamedEstimate, listed
-from tasks.stats.estimate import Estimate
+from tasks.stats.verdict import Estimate
 
 SHOWN, DECIDED, BAND = 30, 100, 0.10
 """Responses that a group needs to be shown, and to be decided on; |DSM| that is flagged."""

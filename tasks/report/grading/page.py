@@ -16,7 +16,7 @@ from tasks.report.grading import charts
 from tasks.report.grading.groups import BAND
 from tasks.report.grading.sections import Facts, Quoted
 from tasks.report.grading.view import View
-from tasks.stats.estimate import Estimate
+from tasks.stats.verdict import Estimate
 from tasks.text.highlight import Piece
 
 TEMPLATE = Path(__file__).with_name("sections.html.j2")

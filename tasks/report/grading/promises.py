@@ -9,8 +9,7 @@ from tasks.display import say
 from tasks.display.needs import too_small_words, wanted_words
 from tasks.display.reasons import against_constant
 from tasks.report.grading.figures import Figures
-from tasks.stats.promise import fewest_without_error
-from tasks.stats.sample_size import PromiseNeeds
+from tasks.stats.promise import PromiseNeeds, fewest_without_error
 
 Row = Mapping[str, Any]
 NAMED = 3

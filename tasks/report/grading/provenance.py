@@ -10,7 +10,7 @@ from tasks.contracts.bundle import Bundle
 from tasks.display import say
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.sections import Checkpoints, Failed, LimitsSection, NamedCount, listed
-from tasks.stats.target import FAIR, MEAN
+from tasks.stats.scores import FAIR, MEAN
 
 Row = Mapping[str, Any]
 TARGETS = {

@@ -10,8 +10,8 @@ from tasks.contracts.tables.evaluation import RATER_FLAGS
 from tasks.display import say
 from tasks.report.grading.comparison import Effect, Raters
 from tasks.report.grading.sections import listed
-from tasks.stats.estimate import Estimate
-from tasks.stats.metric import Unit
+from tasks.stats.metrics import Unit
+from tasks.stats.verdict import Estimate
 
 Row = Mapping[str, Any]
 

@@ -15,7 +15,7 @@ from tasks.display.reasons import against_constant
 from tasks.report.grading.figures import Figures
 from tasks.report.grading.promises import above_promise
 from tasks.report.grading.sections import FoldedList, NamedEstimate, listed
-from tasks.stats.selective import risk_coverage
+from tasks.stats.conformal import risk_coverage
 
 Row = Mapping[str, Any]
 Points = tuple[tuple[float, float], ...]

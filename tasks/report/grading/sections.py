@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from tasks.stats.estimate import Estimate
-from tasks.stats.metric import Unit
+from tasks.stats.metrics import Unit
+from tasks.stats.verdict import Estimate
 
 T = TypeVar("T")
 FIRST, MOST = 12, 60

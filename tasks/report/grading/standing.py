@@ -10,7 +10,7 @@ import pandas as pd
 
 from tasks.display import say
 from tasks.report.grading.figures import Figures
-from tasks.stats.estimate import Estimate
+from tasks.stats.verdict import Estimate
 
 MEASURE, OF_ITEMS = "standing_qwk", "standing_qwk_item_mean"
 PEOPLE_TOGETHER = "people"

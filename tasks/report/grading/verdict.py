@@ -21,9 +21,8 @@ from tasks.report.grading.sections import (
     listed,
 )
 from tasks.report.grading.tallies import reasons, total
-from tasks.stats.estimate import Estimate
-from tasks.stats.metric import Unit
-from tasks.stats.verdict import margin
+from tasks.stats.metrics import Unit
+from tasks.stats.verdict import Estimate, margin
 
 Row = Mapping[str, Any]
 ALIKE, FEWEST_ALIKE = 0.95, 5

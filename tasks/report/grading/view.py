@@ -59,10 +59,9 @@ from tasks.report.grading.sections import (
 )
 from tasks.report.grading.standing import RaterStanding, doubles, middle, sources, standing
 from tasks.report.grading.tallies import total
-from tasks.stats.metric import Metric
-from tasks.stats.metrics import METRICS
-from tasks.stats.sample_size import PromiseNeeds
-from tasks.stats.target import OF_SEVERAL
+from tasks.stats.metrics import METRICS, Metric
+from tasks.stats.promise import PromiseNeeds
+from tasks.stats.scores import OF_SEVERAL
 
 Row = Mapping[str, Any]
 Counts = Mapping[str, Sequence[Row]]

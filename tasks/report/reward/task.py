@@ -22,7 +22,7 @@ from tasks.report.reward.picture import graph_page, rows_of
 from tasks.report.reward.view import page as reward_page
 from tasks.report.task import tell
 from tasks.stats.bootstrap import cautions
-from tasks.store.naming import file_name
+from tasks.store.files import file_name
 from tasks.store.recorded import read_manifest
 from tasks.store.warehouse import Run
 

@@ -19,7 +19,7 @@ from tasks.display.bars import bar_chart
 from tasks.display.page import body, rendered
 from tasks.display.section import Drawing, Key, Page, Section
 from tasks.display.table import Cell, Cells, Table, count
-from tasks.report.reward import charts, figures, graphs
+from tasks.report.reward import figures, graphs
 from tasks.report.reward.cases import case, earned, leaked_by_rubric, loser, side_by_side, worst
 from tasks.report.reward.figures import COMPARED, DiagnosticFigures, Metric, RewardView
 from tasks.report.reward.layout import Row
@@ -160,14 +160,14 @@ def _rewards(view: RewardView, diagnostics: DiagnosticFigures, both: pd.DataFram
     rewards = {str(name): _numbers(part) for name, part in frame.groupby("aggregation")["reward"]}
     values = {words: rewards[name] for name, words in COMPARED.items() if name in rewards}
     if values:
-        histograms = charts.histograms(values)
+        histograms = graphs.histograms(values)
         drawings.append(Drawing("Rewards of the same responses; the upright is their mean", histograms))
     title = "No response has a reward both ways"
     if len(both):
         flat, gear = (_numbers(both[name]) for name in ("flat", "gear"))
-        title = charts.losses(flat, gear)
+        title = graphs.losses(flat, gear)
         title_of_scatter = f"Each response both ways, n = {say.count(len(both))}; dotted: nothing changes"
-        drawings.append(Drawing(title_of_scatter, charts.scatter(flat, gear)))
+        drawings.append(Drawing(title_of_scatter, graphs.scatter(flat, gear)))
     return Section(
         "rewards",
         "Rewards: what do the dependencies change?",

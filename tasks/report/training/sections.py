@@ -11,8 +11,14 @@ from tasks.display import say
 from tasks.display.lines import ChartLine, ChartPoint, line_chart
 from tasks.display.section import Drawing, Section
 from tasks.display.table import Cell, Cells, Table
-from tasks.report.training.criteria import CriterionTrend, UnlicensedShare, criterion_rows, unlicensed_shares
-from tasks.report.training.curves import StepPoint, curve
+from tasks.report.training.curves import (
+    CriterionTrend,
+    StepPoint,
+    UnlicensedShare,
+    criterion_rows,
+    curve,
+    unlicensed_shares,
+)
 from tasks.report.training.judging import SelfAgreement, agreement_rows, self_agreement
 from tasks.stats.reward_hacking import FEWEST_EVALUATIONS, THRESHOLD, Change, HackingAlarm
 

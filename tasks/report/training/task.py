@@ -12,7 +12,7 @@ from tasks.contracts.tables.data import Responses
 from tasks.contracts.tables.judging import Judgments
 from tasks.contracts.tables.reward import EdgeCases, Rewards
 from tasks.contracts.tables.training import HeldOutQuality, TrainedCriteria
-from tasks.report.training.criteria import criterion_shares
+from tasks.report.training.curves import criterion_shares
 from tasks.report.training.judging import judged_twice, unverified_shares
 from tasks.report.training.view import TrainingView, page
 from tasks.store.warehouse import Run

@@ -11,8 +11,7 @@ from tasks.display import say
 from tasks.display.page import rendered
 from tasks.display.section import Key, Page, Section
 from tasks.report.training import sections
-from tasks.report.training.criteria import criterion_trends
-from tasks.report.training.curves import Trend, curve, leaks, paired, suppression, trend
+from tasks.report.training.curves import Trend, criterion_trends, curve, leaks, paired, suppression, trend
 from tasks.report.training.judging import SelfAgreement, self_agreement
 from tasks.report.training.sections import drawn
 from tasks.stats.reward_hacking import HackingAlarm, hacking_alarms

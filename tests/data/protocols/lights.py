@@ -7,11 +7,10 @@ from typing import Any
 
 from tasks.contracts.bundle import Bundle
 from tasks.judge import prompt
-from tasks.judge.protocol import Answer, Opinion, Part, Shown, build
+from tasks.judge.mend import unread, verdict_in
+from tasks.judge.protocol import Answer, Opinion, Part, Question, Shown, build
 from tasks.judge.protocols.dhs import outcome, parts
-from tasks.judge.question import Question
 from tasks.judge.rows import Case, Rater
-from tasks.judge.unscored import unread, verdict_in
 from tasks.llm.ask import Attempt, Checked
 from tasks.llm.request import Reply, Request, Same
 from tasks.llm.schema import record

@@ -16,8 +16,7 @@ from sklearn.metrics import cohen_kappa_score
 from tasks.annotate.agreement import agreements, levels_of
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.people import Agreements
-from tasks.stats.agreement import exact_agreement, qwk
-from tasks.stats.alpha import krippendorff_ordinal
+from tasks.stats.agreement import exact_agreement, krippendorff_ordinal, qwk
 from tasks.stats.bootstrap import interval, resample_counts
 
 

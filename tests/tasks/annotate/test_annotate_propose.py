@@ -17,7 +17,7 @@ from tasks.contracts.bundle import Rubric, Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.engine import Call, Sampling
 from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply
 
 ITEMS = [

@@ -9,10 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, one_hot
 
-from tasks.bottleneck.c3m import NOISY, augmented, c3m, mixed_loss, pseudo_levels
 from tasks.bottleneck.data import MISSING
 from tasks.bottleneck.states import Cached, States
-from tasks.bottleneck.vanilla import Joint, Targets, joint_loss, vanilla_cbm
+from tasks.bottleneck.vanilla import (
+    NOISY,
+    Joint,
+    Targets,
+    augmented,
+    c3m,
+    joint_loss,
+    mixed_loss,
+    pseudo_levels,
+    vanilla_cbm,
+)
 from tasks.contracts.settings.bottleneck import Training
 
 PLAN = Training(epochs=3, head_learning_rate=0.02)

@@ -26,7 +26,7 @@ from tasks.contracts.settings.judge import Judge
 from tasks.judge.grade import grade_batch
 from tasks.judge.rater import rater
 from tasks.judge.rows import Case
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 
 CRITERIA = (
     Criterion(id="fact", trait="t", text="States the cause.", levels=("no", "in part", "yes", "fully")),

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.bottleneck.data import MISSING, Concepts, LabelledData
-from tasks.bottleneck.head import Head
 from tasks.bottleneck.intervene import grades_after, intervention_rows, oracle_values, random_values, wrong_values
+from tasks.bottleneck.trace import Head
 from tasks.contracts.tables.bottleneck import Interventions
 from tasks.stats.agreement import macro_f1
 

@@ -5,12 +5,12 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from tasks.bottleneck.arm import methods, sweep, train
 from tasks.bottleneck.backbone import load
-from tasks.bottleneck.methods import methods, sweep, train
 from tasks.bottleneck.states import Adapted, Cached, States
 from tasks.contracts.errors import InputError
-from tasks.contracts.settings.adapter import Adapter
 from tasks.contracts.settings.bottleneck import ABLATIONS, Method, Training
+from tasks.contracts.settings.engine import Adapter
 
 BASELINES: tuple[Method, ...] = ("plm", "vanilla_cbm", "c3m", "ct_cbm", "cb_llm")
 PLAN = Training(epochs=2, patience=1, batch_size=32, head_learning_rate=0.02)

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.bottleneck.data import MISSING, Concepts, LabelledData
-from tasks.bottleneck.head import Head
 from tasks.bottleneck.policies import (
     GAIN,
     POLICIES,
@@ -24,6 +23,7 @@ from tasks.bottleneck.policies import (
     saving_rows,
     savings,
 )
+from tasks.bottleneck.trace import Head
 from tasks.contracts.tables.bottleneck import Order, Trials
 
 TOPS = np.array([2, 1, 2])

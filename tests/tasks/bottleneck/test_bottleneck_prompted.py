@@ -12,7 +12,7 @@ from tasks.contracts.bundle import Anchor, Scale
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Answered
 from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply
 
 SCALE = Scale(min=0, max=5)

@@ -14,7 +14,7 @@ from tasks.bottleneck.backbone import Backbone, load, rebuilt
 from tasks.bottleneck.states import Adapted, TunedBackbone, adapted, load_adapter
 from tasks.contracts.errors import InputError
 from tasks.contracts.grader import Answered
-from tasks.contracts.settings.adapter import Adapter
+from tasks.contracts.settings.engine import Adapter
 
 ANSWERED = [Answered("which words", "alpha bravo charlie"), Answered("which", "echo")]
 SMALL = {"num_hidden_layers": 4, "hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}

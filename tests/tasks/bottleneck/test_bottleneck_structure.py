@@ -9,7 +9,7 @@ from sklearn.covariance import GraphicalLasso
 
 from tasks.bottleneck.arm import label_correlations, link_rows, partial_correlations
 from tasks.bottleneck.data import MISSING, Concepts, LabelledData
-from tasks.bottleneck.head import Head
+from tasks.bottleneck.trace import Head
 from tasks.contracts.tables.bottleneck import ConceptLinks
 
 K = 4

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.bottleneck.data import Concepts
-from tasks.bottleneck.head import Head
-from tasks.bottleneck.trace import BIAS, MOST, Attention, contribution_error, looked_at, traces
+from tasks.bottleneck.trace import BIAS, MOST, Attention, Head, contribution_error, looked_at, traces
 from tasks.contracts.errors import InputError
 from tasks.contracts.schema import conform, schema
 from tasks.contracts.tables.bottleneck import Traces

@@ -16,8 +16,8 @@ from tasks.calibrate.outcome import outcome
 from tasks.calibrate.split import folds
 from tasks.contracts.bundle import Scale
 from tasks.contracts.settings.study import Release
+from tasks.stats.conformal import aurc, oracle_aurc, random_aurc
 from tasks.stats.promise import promise
-from tasks.stats.selective import aurc, oracle_aurc, random_aurc
 
 LEAST = 0.005
 

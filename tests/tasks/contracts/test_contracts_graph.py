@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tasks.contracts.graph import Edge, Graph, Node
-from tasks.contracts.settings.graph import Graphs
-from tasks.contracts.settings.reward import Retention, Reward
+from tasks.contracts.settings.reward import Graphs, Retention, Reward
 
 PAPER = {"weak_prerequisite": 0.6, "strong_prerequisite": 0.2, "activation": 0.0}
 NODES = tuple(Node(criterion_id=name, role="core") for name in "abcde")

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.display.needs import needs_of, release_needs, too_small_words, wanted_words
-from tasks.stats.promise import promise
-from tasks.stats.sample_size import MarkedAnswers, promise_needs
+from tasks.stats.promise import MarkedAnswers, promise, promise_needs
 
 WORDS = 50
 """Words of an answer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tasks.contracts.schema import conform
-from tasks.contracts.tables.experiment import Numbers
+from tasks.contracts.tables.evaluation import Numbers
 from tasks.display import say
 from tasks.display.printed import markdown, show
 from tasks.display.table import Cell, Table, records

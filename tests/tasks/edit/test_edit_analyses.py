@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy, mannwhitneyu
 
-from tasks.edit.comparison import divergence
 from tasks.edit.grounding import HIGHER, Label, Separation, separations
+from tasks.edit.measures import divergence
 from tasks.stats.arrays import Floats
 
 RNG = np.random.default_rng(5)

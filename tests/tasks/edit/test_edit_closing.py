@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tasks.edit.closing import LONGEST, ClosedReply, closed, up_to_scaffold
-from tasks.edit.prompt import Prompts
+from tasks.edit.belief import LONGEST, ClosedReply, closed, up_to_scaffold
+from tasks.edit.policy import Prompts
 from tasks.edit.revise import Candidate, FailedRollout, Revising, revise
 from tasks.edit.rollout import Sample, read_mark, states_mark
 

@@ -19,10 +19,9 @@ from tasks.contracts.bundle import Bundle, Count, Criterion
 from tasks.contracts.errors import InputError
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.rules import RuleEdit, RuleFaithfulness, RuleTests
-from tasks.edit.faithfulness import faithfulness, rule_tests
-from tasks.edit.rollout import Sample
+from tasks.edit.rollout import Sample, printed
 from tasks.edit.rule_edits import EDITS, FACTORS, edits, moved, restated, totals
-from tasks.edit.scheme import printed
+from tasks.edit.testing import faithfulness, rule_tests
 from tasks.judge.score import score
 
 

@@ -18,8 +18,8 @@ from tasks.contracts.settings.edit import Arm, Edit, Revising
 from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning
 from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Steps
 from tasks.contracts.tables.judging import Gradings
-from tasks.edit.comparison import difference_rows, marks_of, metric_rows, pairs, probe_rows, spaced
 from tasks.edit.grounding import Support
+from tasks.edit.measures import difference_rows, marks_of, metric_rows, pairs, probe_rows, spaced
 from tasks.edit.phases import (
     chosen,
     demonstration_row,
@@ -36,11 +36,10 @@ from tasks.edit.phases import (
     separated,
     step_rows,
 )
-from tasks.edit.prompt import Prompts
+from tasks.edit.policy import Prompts
 from tasks.edit.revise import FailedRollout
-from tasks.edit.rollout import Sample
-from tasks.edit.samples import GradingSamples, grading_samples
-from tasks.edit.shards import TrainingProgress
+from tasks.edit.rollout import GradingSamples, Sample, grading_samples
+from tasks.edit.workspace import TrainingProgress
 
 TEXT = "P1 is met.\nP2 is not.\nSo one.\nFinal mark: 1"
 
@@ -328,7 +327,7 @@ def test_a_chunk_that_takes_long_is_told_of(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter(range(100, 1000))  # one to begin with, and one for each look
-    monkeypatch.setattr("tasks.edit.shards.time.monotonic", lambda: next(seconds))
+    monkeypatch.setattr("tasks.edit.workspace.time.monotonic", lambda: next(seconds))
     progress = TrainingProgress("seed 0: rollouts", 960, 320)
     for _ in range(91):
         progress.look()

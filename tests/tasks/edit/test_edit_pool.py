@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import InputError
-from tasks.edit.pool import Demonstration, Origin, interventions, natural, pool, repaired, summary
+from tasks.edit.phases import Demonstration, Origin, interventions, natural, pool, repaired, summary
 from tasks.edit.revise import FailedRollout, Refusal, Revision
 from tasks.edit.rollout import Sample
 

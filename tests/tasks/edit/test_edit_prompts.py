@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.edit.prompt import FOLDER, MASK, Prompts, PromptSet
+from tasks.edit.policy import FOLDER, MASK, Prompts, PromptSet
 from tasks.edit.rollout import SCAFFOLD, Sample
 from tasks.text.templates import Templates
 

@@ -15,7 +15,7 @@ from tasks.edit import checklist as checklists
 from tasks.edit.checklist import LINE, Checklist, line_ids, point_ids
 from tasks.edit.intervene import ask, intervene, read
 from tasks.edit.locality import RUN, breach, copied, mimicry, totals
-from tasks.edit.prompt import Prompts
+from tasks.edit.policy import Prompts
 from tasks.edit.revise import Candidate, FailedRollout, Refusal, Revision, diagnosis, opened, revise, write_checklists
 from tasks.edit.rollout import Sample, cut, up_to_mark
 

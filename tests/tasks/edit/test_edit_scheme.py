@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tasks.contracts.bundle import Bundle, Count, Criterion
 from tasks.contracts.errors import InputError
 from tasks.edit.checklist import point_ids
+from tasks.edit.rollout import printed
 from tasks.edit.rule_edits import edits
-from tasks.edit.scheme import printed
 
 EARNING = re.compile(r"(none|\d+)(?: (or more|or|to) ?(\d+)?)? ?of them (\S+) marks?")
 COUNTS = st.lists(st.integers(0, 3), min_size=1, max_size=6).map(

@@ -16,11 +16,10 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, Q
 from trl import GRPOTrainer, SFTTrainer
 
 from tasks.contracts.errors import BackendError, InputError
-from tasks.contracts.settings.adapter import Adapter
 from tasks.contracts.settings.edit import FineTuning, Reinforcement
+from tasks.contracts.settings.engine import Adapter
 from tasks.edit import rl
-from tasks.edit.policy import Policy
-from tasks.edit.prompt import Prompts
+from tasks.edit.policy import Policy, Prompts
 from tasks.edit.rl import Method, outcomes, reinforce, shape
 from tasks.edit.rollout import Sample, cut, read_mark
 from tasks.edit.training import fine_tune

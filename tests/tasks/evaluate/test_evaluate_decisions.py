@@ -13,7 +13,7 @@ from tasks.contracts.tables.judging import Judgments
 from tasks.evaluate.decisions import decided, decision_figures, ece_interval
 from tasks.stats.bootstrap import interval, resample_counts
 from tasks.stats.probability import bins_of, ece, top
-from tasks.stats.target import people_marks
+from tasks.stats.scores import people_marks
 
 KINDS = {("a", "P1"): "gold_point", ("a", "M1"): "misconception"}
 

@@ -25,7 +25,7 @@ from tasks.contracts.settings.experiment import (
 )
 from tasks.display.table import Cell, Table
 from tasks.evaluate.compare import compare
-from tasks.evaluate.experiment import decisions, gradeagentops, orders, rulers
+from tasks.evaluate.experiment import cases, gradeagentops, rulers, tables
 from tasks.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement
 from tasks.evaluate.experiment.cases import by_pattern
 
@@ -260,7 +260,7 @@ def test_cases_are_by_pattern_rule() -> None:
 def test_the_spread_of_scores_over_orders_is_numpys() -> None:
     arms = [make("A", 2.0, seed) for seed in range(4)]
     arms[1].scores.loc[0, "raw"] = np.nan
-    found = orders.spread_of_scores(arms)
+    found = cases.spread_of_scores(arms)
     scores = np.column_stack([arm.scores["raw"] for arm in arms])
     assert found["sd"].to_numpy() == pytest.approx(np.nanstd(scores, axis=1, ddof=1))
     assert found["range"].to_numpy() == pytest.approx(np.nanmax(scores, axis=1) - np.nanmin(scores, axis=1))
@@ -268,7 +268,7 @@ def test_the_spread_of_scores_over_orders_is_numpys() -> None:
 
 def test_orders_that_change_nothing_have_no_spread() -> None:
     arms = {name: make(name, 2.0) for name in ("C1", "C1, order 1", "C1, order 2")}
-    each, spread = orders.tables(arms, Orders(arms=("C1",), seeds=(1, 2)), PLAN)
+    each, spread = cases.tables(arms, Orders(arms=("C1",), seeds=(1, 2)), PLAN)
     assert [row[1] for row in each.rows] == ["by id", "order 1", "order 2"]
     for row, statistic in enumerate(("MAE", "QWK")):
         assert spread.rows[row][1] == statistic
@@ -335,7 +335,7 @@ def test_decisions_are_the_runs_own_figures() -> None:
         ("qwk", 0.9, 0.8, 1.0, 40, 40),
     ]
     metrics = pd.DataFrame(rows, columns=["metric", "value", "low", "high", "n", "clusters"])
-    table = decisions.table([make("A", 1.0, metrics=metrics), make("B", 1.0)])
+    table = tables.table([make("A", 1.0, metrics=metrics), make("B", 1.0)])
     assert [cell(table, row, "decisions").value for row in (0, 1)] == [300, 0]
     assert str(cell(table, 0, "ECE")) == "0.100 [0.050, 0.200]†"
     assert "(here 12 at the least)" in table.remarks[-1]

@@ -12,7 +12,7 @@ import pytest
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.evaluation import RaterEffects
 from tasks.evaluate.raters import RaterMarks, rater_effects
-from tasks.stats.facet_design import Rating
+from tasks.stats.facet_likelihood import Rating
 from tests.builders.ratings import World, marked
 
 STEPS = {("g", ""): 1.0}

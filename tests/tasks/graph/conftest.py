@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tasks.contracts.bundle import Criterion
-from tasks.contracts.settings.graph import Graphs
+from tasks.contracts.settings.reward import Graphs
 from tasks.graph.annotator import Annotator
 from tasks.graph.subject import GraphSubject
 from tasks.llm.backends.scripted import Script, Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 
 
 @pytest.fixture

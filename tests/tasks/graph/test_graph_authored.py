@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.contracts.errors import InputError
-from tasks.graph.authored import Authored, authored
+from tasks.graph.subject import Authored, authored
 
 
 def written(folder: Path, subject: Any, text: str) -> dict[str, Authored]:

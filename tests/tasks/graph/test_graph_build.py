@@ -14,11 +14,9 @@ from tasks.contracts.bundle import Criterion
 from tasks.contracts.graph import Edge, Graph, Node
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
-from tasks.graph.authored import Authored
-from tasks.graph.build import Built, build
-from tasks.graph.roles import RoleQuestion
-from tasks.graph.rows import edge_rows, graph_row, node_rows
-from tasks.graph.subject import subjects
+from tasks.graph.annotator import RoleQuestion
+from tasks.graph.build import Built, build, edge_rows, graph_row, node_rows
+from tasks.graph.subject import Authored, subjects
 from tasks.graph.votes import Vote
 from tasks.llm.request import Reply, Request
 

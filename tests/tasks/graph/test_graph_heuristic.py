@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.graph import Role
 from tasks.graph import heuristic
+from tasks.graph.annotator import ask_roles
 from tasks.graph.dependencies import PairQuestion, ask_dependencies
 from tasks.graph.heuristic import (
     answer,
@@ -27,9 +28,8 @@ from tasks.graph.heuristic import (
     specialised,
     states_condition,
 )
-from tasks.graph.roles import ask_roles
 from tasks.graph.subject import GraphSubject, Pair, candidates
-from tasks.llm.backends.offline import Offline
+from tasks.llm.backends.scripted import Offline
 from tasks.llm.encoder import minilm
 
 

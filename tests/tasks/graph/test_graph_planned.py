@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Criterion
-from tasks.contracts.settings.graph import Graphs
+from tasks.contracts.settings.reward import Graphs
 from tasks.graph.annotator import Annotator
 from tasks.graph.build import Built, build
 from tasks.graph.heuristic import rules_of_thumb
 from tasks.graph.subject import GraphSubject
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.budget import Budgeted, BudgetSpent, Purse
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply, Request
 
 RUBRICS = st.lists(st.lists(st.sampled_from([-1.0, 1.0, 2.0]), min_size=1, max_size=6), min_size=1, max_size=4)

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from tasks.contracts.bundle import Criterion
+from tasks.graph.annotator import ask_roles, fenced, instructions, lines
 from tasks.graph.dependencies import PairQuestion, ask_dependencies
-from tasks.graph.prompt import fenced, instructions, lines
-from tasks.graph.roles import ask_roles
 from tasks.graph.subject import GraphSubject
 
 FENCE = re.compile(r"^=====(\w+) ([0-9a-f]{16})=====$")

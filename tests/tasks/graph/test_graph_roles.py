@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Criterion
-from tasks.graph.roles import PER_CALL, RoleQuestion, ask_roles, check
+from tasks.graph.annotator import PER_CALL, RoleQuestion, ask_roles, check
 from tasks.graph.subject import GraphSubject
 from tasks.llm.request import Reply, Request
 

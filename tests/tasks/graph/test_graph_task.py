@@ -17,7 +17,7 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.graph import task as door
-from tasks.graph.roles import RoleQuestion
+from tasks.graph.annotator import RoleQuestion
 from tasks.graph.task import Graphed, graph
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.request import Request

@@ -26,16 +26,14 @@ from tasks.contracts.settings.study import Study
 from tasks.contracts.tables.data import Items
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.graph import task as door
-from tasks.graph.packs import GraphAssignment, RubricPack, SentGraphAssignment
+from tasks.graph.packs import GraphAssignment, RubricPack, RubricWorker, SentGraphAssignment
 from tasks.graph.task import Graphed, graph
-from tasks.graph.worker import RubricWorker
 from tasks.llm.backends.replay import UnansweredError
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.budget import BudgetSpent, Purse
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply, Request, digest
-from tasks.llm.sharing import Sharing, sharing
-from tasks.llm.terms import terms_of
+from tasks.llm.terms import Sharing, sharing, terms_of
 from tasks.store.warehouse import Run, Warehouse
 from tasks.store.workers import Desks
 
@@ -282,7 +280,7 @@ def test_a_worker_of_another_version_or_with_another_warehouse_refuses(tmp_path:
 def test_replies_that_went_elsewhere_end_the_command_and_leave_no_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.graph.worker.open_replies", lambda place: ReplyStore(":memory:"))
+    monkeypatch.setattr("tasks.graph.packs.open_replies", lambda place: ReplyStore(":memory:"))
     run = run_of(tmp_path, WEIGHTS)
     with shared(crew=Crew(1)), pytest.raises(UnansweredError, match="name a reply store that all workers write to"):
         graphed(run, study(), DASK)

@@ -22,7 +22,7 @@ from tasks.ingest.canonical import marks as marks_of
 from tasks.ingest.rows import answer_tables, mark_table, unit_table
 from tasks.ingest.sources import Stream
 from tasks.ingest.survey import Survey, survey
-from tasks.stats.target import target_scores
+from tasks.stats.scores import target_scores
 from tasks.store.cells import select
 from tasks.text.units import units
 

@@ -10,7 +10,7 @@ from tasks.contracts.schema import conform
 from tasks.judge.grade import grade_batch
 from tasks.judge.rows import Case, Rater
 from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 
 
 @pytest.fixture

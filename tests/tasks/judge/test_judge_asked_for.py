@@ -15,7 +15,7 @@ from tasks.judge.grade import first_requests
 from tasks.judge.rows import Case, Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.request import Request
-from tasks.lock.lock import lock
+from tasks.lock.bundles import lock
 from tasks.text.units import units
 
 PROMPTED = sorted(name for name, of in PROTOCOLS.items() if not of.is_trained)

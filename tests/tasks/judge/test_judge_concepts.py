@@ -23,8 +23,8 @@ from tasks.judge.rows import Rater
 from tasks.judge.simulated import HumanMarks, Simulated
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.encoder import Tokens
-from tasks.llm.replies import ReplyStore
-from tasks.lock.lock import lock
+from tasks.llm.reply_store import ReplyStore
+from tasks.lock.bundles import lock
 from tasks.lock.rubric import authored
 
 INVENTORIES = Path(__file__).parents[3] / "data" / "inventories"

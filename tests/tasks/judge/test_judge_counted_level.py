@@ -13,12 +13,12 @@ from pydantic import ValidationError
 
 from tasks.contracts.bundle import Repair
 from tasks.contracts.settings.judge import Judge
-from tasks.judge import counted_level
+from tasks.judge import itemised
 from tasks.judge.grade import grade_batch
 from tasks.judge.levels import Levelled
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply, Token
 
 TEXT = "Heat is the motion of particles. It flows."
@@ -145,13 +145,11 @@ def test_against_numpy(likely, stated, ends):
     of, likely = scale(*ends), list(np.array(likely) / np.sum(likely))
     by = {name: bundle(criterion(), level=name).protocol for name in ("stated", "likeliest", "expected")}
     grid = np.linspace(of.min, of.max, 11)
-    assert counted_level.value(by["stated"], likely, grid[stated], of) == grid[stated]
-    assert likely[int(np.argmin(abs(grid - counted_level.value(by["likeliest"], likely, grid[stated], of))))] == max(
-        likely
-    )
-    assert counted_level.value(by["expected"], likely, grid[stated], of) == pytest.approx(np.dot(grid, likely))
-    assert of.min - 1e-9 <= counted_level.value(by["expected"], likely, grid[stated], of) <= of.max + 1e-9
-    assert all(counted_level.value(one, None, grid[stated], of) == grid[stated] for one in by.values())
+    assert itemised.value(by["stated"], likely, grid[stated], of) == grid[stated]
+    assert likely[int(np.argmin(abs(grid - itemised.value(by["likeliest"], likely, grid[stated], of))))] == max(likely)
+    assert itemised.value(by["expected"], likely, grid[stated], of) == pytest.approx(np.dot(grid, likely))
+    assert of.min - 1e-9 <= itemised.value(by["expected"], likely, grid[stated], of) <= of.max + 1e-9
+    assert all(itemised.value(one, None, grid[stated], of) == grid[stated] for one in by.values())
 
 
 @pytest.mark.parametrize("level", ["likeliest", "expected"])

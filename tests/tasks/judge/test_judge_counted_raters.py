@@ -17,7 +17,7 @@ from tasks.judge.grade import grade_batch
 from tasks.judge.prove import prove_bundle
 from tasks.judge.rater import rater
 from tasks.judge.simulated import human_marks
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 
 QUESTION = "What do plants need to grow?"
 TEXTS = (

@@ -13,7 +13,7 @@ from tasks.judge.grade import grade_batch
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.extract import extract
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 
 TEXT = "Plants need light. Water helps them grow."
 NAMES = ("A", "B", "C")

@@ -18,7 +18,7 @@ from tasks.judge.protocols.gradeagentops.settlement import settle
 from tasks.judge.rows import Case, Rater
 from tasks.judge.verify import verify
 from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply
 from tasks.text.units import units
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Anchor
-from tasks.judge.echo import INSIDE, RUN, SHARE, wording
+from tasks.judge.doubted_quotes import INSIDE, RUN, SHARE, wording
 from tasks.judge.evidence import ground, subject_of
-from tasks.judge.question import Question
+from tasks.judge.protocol import Question
 from tasks.judge.verify import verify
 from tasks.llm.request import Same
 from tasks.text.units import units

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tasks.contracts.bundle import Criterion, Protocol
 from tasks.judge.embedded import CENTRE, PENALTY_CENTRE, POSED, answer, compete, level_probabilities, similarity
 from tasks.judge.evidence import Subject, proves, subject_of
-from tasks.judge.question import Question
+from tasks.judge.protocol import Question
 from tasks.judge.schema import MAX_QUOTE, checklist, holistic
 from tasks.judge.verify import verify
 from tasks.llm.encoder import MiniLM, Tokens, minilm

@@ -18,10 +18,10 @@ from tasks.judge.grade import check, first_requests, grade_batch, repair
 from tasks.judge.keep import differing
 from tasks.judge.protocol import Part
 from tasks.judge.rows import Rater
-from tasks.judge.worked import show
+from tasks.judge.teaching import show
 from tasks.llm.ask import ask
 from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.text.tokens import tokens
 
 NOBODY = Rater("nobody", "llm", Scripted([]))

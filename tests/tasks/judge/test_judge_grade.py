@@ -15,7 +15,7 @@ from tasks.judge.grade import first_requests, grade_batch
 from tasks.judge.protocol import protocol_module
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply
 
 QUOTES = {"P1": ("s1", "need light"), "P2": ("s2", "Water helps"), "M": ("s1", "Plants need")}

@@ -20,11 +20,10 @@ from tasks.judge.memory import CHARACTERS_PER_TOKEN
 from tasks.judge.protocol import Opinion, protocol_module
 from tasks.judge.rows import Rater
 from tasks.judge.score import round_half_up
-from tasks.judge.shards import whole_items
 from tasks.judge.task import judge
-from tasks.llm.backends.offline import Offline
-from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.judge.worker import whole_items
+from tasks.llm.backends.scripted import Offline, Scripted
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply
 from tasks.lock.shape import SUBSCORES, shaped
 from tasks.store.catalogue import ask as question_of

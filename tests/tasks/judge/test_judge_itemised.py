@@ -14,7 +14,7 @@ from tasks.contracts.bundle import Repair
 from tasks.judge.grade import grade_batch
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply
 
 TEXT = "Plants need light. Water helps them grow. Soil holds them."

@@ -14,7 +14,7 @@ from tasks.judge.protocol import protocol_module
 from tasks.judge.rater import rater
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply, Token
 
 TEXT = "Heat is the motion of particles."

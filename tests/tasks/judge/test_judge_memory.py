@@ -19,7 +19,7 @@ from tasks.judge.protocol import NOTHING, Answer, protocol_module
 from tasks.judge.rows import Rater
 from tasks.llm.ask import ask
 from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply
 from tasks.text.tokens import tokens
 

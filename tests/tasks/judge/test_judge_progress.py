@@ -16,10 +16,9 @@ from tasks.judge.grade import grade_batch
 from tasks.judge.progress import Progress
 from tasks.judge.rows import Rater
 from tasks.llm.ask import Wave
-from tasks.llm.backends.offline import Offline
-from tasks.llm.backends.scripted import Scripted
+from tasks.llm.backends.scripted import Offline, Scripted
 from tasks.llm.calls import EVERY_S, WAITING_S, TellingBackend, looking
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Message, Reply, Request
 
 REQUESTS = [Request(messages=(Message("user", str(n)),), role="grade", subject=str(n)) for n in range(3)]

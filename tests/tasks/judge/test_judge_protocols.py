@@ -12,7 +12,7 @@ from tasks.contracts.settings.judge import Judge
 from tasks.judge import prompt, protocols
 from tasks.judge.protocol import ProtocolModule, protocol_module
 from tasks.judge.prove import prove_bundle
-from tasks.lock.lock import lock
+from tasks.lock.bundles import lock
 
 LIGHTS = Path(__file__).parents[2] / "data/protocols"
 RUBRIC = Rubric(

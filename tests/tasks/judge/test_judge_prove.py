@@ -10,7 +10,7 @@ from tasks.contracts.protocols import PROTOCOLS
 from tasks.contracts.settings.judge import Judge
 from tasks.judge import schema as contract
 from tasks.judge.prove import prove_bundle
-from tasks.lock.lock import lock
+from tasks.lock.bundles import lock
 from tasks.lock.rubric import authored
 from tasks.text.quotes import Match, Span
 

@@ -6,7 +6,7 @@ import pytest
 from builders.bundles import bundle
 
 from tasks.contracts.bundle import Criterion
-from tasks.judge.question import Question
+from tasks.judge.protocol import Question
 from tasks.text.units import units
 
 CRITERIA = (Criterion(id="A", trait="t", text="a"), Criterion(id="B", trait="t", text="b"))

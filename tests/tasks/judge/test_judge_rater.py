@@ -16,7 +16,7 @@ from tasks.judge.rater import rater
 from tasks.judge.rows import Case
 from tasks.llm import encoder
 from tasks.llm.foreign import foreign_rows, foreign_scores, rescale
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 
 TABLE = "id,reply,model,seed,score\n1,Score: 3,a,1,3\n2,Score: 4,a,1,\n1,Score: 5,b,2,5\n"
 PLAIN = {"file": "raw.csv", "response_id": "id", "reply": "reply", "reader": {"pattern": r"Score: (\S+)"}}

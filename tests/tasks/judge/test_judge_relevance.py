@@ -10,16 +10,15 @@ from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Repair
 from tasks.contracts.settings.judge import Judge
-from tasks.judge import relevance
-from tasks.judge.evidence import Subject
+from tasks.judge import evidence
+from tasks.judge.evidence import Relevance, Subject
 from tasks.judge.grade import grade_batch
 from tasks.judge.protocols.gradeagentops.claims import everything, read
 from tasks.judge.protocols.gradeagentops.settlement import settle
-from tasks.judge.relevance import Relevance
 from tasks.judge.rows import Case, Rater
 from tasks.judge.verify import verify
 from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply
 from tasks.text.tokens import tokens
 from tasks.text.units import units
@@ -53,7 +52,7 @@ def judged(of, **said):
 
 def test_relevance_is_the_margin_over_the_other_criteria():
     of = bundle_of("count")
-    vectors = encode([LIGHT, *(relevance.looked_for(c) for c in of.criteria)])
+    vectors = encode([LIGHT, *(evidence.looked_for(c) for c in of.criteria)])
     expected = vectors[0] @ vectors[1] - vectors[0] @ vectors[2]
     own, other, neither = Relevance(of.criteria, 0, encode).relevances([("A", LIGHT), ("B", LIGHT), ("A", CARS)])
     assert (own, other) == pytest.approx((expected, -expected))
@@ -106,8 +105,8 @@ def verify_free(of, said):
 
 @pytest.mark.parametrize(("failed", "calls"), [("count", 1), ("demote", 1), ("repair", 2)])
 def test_only_repair_asks_again(failed, calls, monkeypatch):
-    monkeypatch.setattr(relevance, "minilm", lambda: encode)
-    monkeypatch.setattr(relevance, "require_encoder", lambda why: None)
+    monkeypatch.setattr(evidence, "minilm", lambda: encode)
+    monkeypatch.setattr(evidence, "require_encoder", lambda why: None)
     of = bundle_of(failed, repair=Repair(contract=0, semantic=1))
     said = iter([{"A": ("sentence 1", LIGHT), "B": ("sentence 1", LIGHT)}, {"B": ("sentence 2", WATER)}])
     backend = Scripted(lambda _: Reply(text=json.dumps({"decisions": decisions(next(said))})))

@@ -8,8 +8,7 @@ from builders.cases import case
 
 from tasks.contracts.settings.engine import ROOM, Sampling
 from tasks.judge.grade import first_requests
-from tasks.judge.protocol import Opinion, protocol_module
-from tasks.judge.reply_length import needed
+from tasks.judge.protocol import Opinion, needed, protocol_module
 from tasks.judge.rows import Rater
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.request import digest

@@ -8,10 +8,9 @@ from builders.bundles import bundle, criterion
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tasks.judge.echo import wording
-from tasks.judge.evidence import Subject, subject_of
-from tasks.judge.question import Question
-from tasks.judge.semantic import WINDOW, Matcher
+from tasks.judge.doubted_quotes import wording
+from tasks.judge.evidence import WINDOW, Matcher, Subject, subject_of
+from tasks.judge.protocol import Question
 from tasks.judge.verify import verify
 from tasks.llm.request import Same
 from tasks.text.units import units

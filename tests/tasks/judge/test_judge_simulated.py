@@ -23,7 +23,7 @@ from tasks.judge.protocol import NOTHING, Shown, protocol_module
 from tasks.judge.rater import rater
 from tasks.judge.rows import Rater
 from tasks.judge.simulated import RIGHT, HumanMarks, Simulated, answer, human_marks, level_probabilities
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.lock.shape import shaped
 from tasks.store.warehouse import Warehouse
 

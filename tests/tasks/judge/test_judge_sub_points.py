@@ -18,8 +18,8 @@ from tasks.judge.rater import rater
 from tasks.judge.rows import Case
 from tasks.judge.score import round_half_up
 from tasks.judge.simulated import human_marks
-from tasks.llm.replies import ReplyStore
-from tasks.lock.lock import lock
+from tasks.llm.reply_store import ReplyStore
+from tasks.lock.bundles import lock
 
 QUESTION = "What do plants need to grow?"
 TEXTS = (

@@ -15,12 +15,11 @@ from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.judge import task as door
-from tasks.judge.rows import Rater
-from tasks.judge.shards import shards
-from tasks.judge.tables import cases_of
+from tasks.judge.rows import Rater, cases_of
 from tasks.judge.task import judge
+from tasks.judge.worker import shards
 from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.store.warehouse import Warehouse
 
 PER_ITEM = 3

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tasks.judge.evidence import subject_of
 from tasks.judge.grade import first_requests
 from tasks.judge.prompt import response
-from tasks.judge.question import Question
+from tasks.judge.protocol import Question
 from tasks.judge.rows import Case, Rater
 from tasks.judge.schema import MOST_LISTED, checklist, citing
 from tasks.judge.unit_names import PLAIN, names_beside, names_of

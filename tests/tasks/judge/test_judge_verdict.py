@@ -18,7 +18,7 @@ from tasks.judge.rows import Rater
 from tasks.llm.ask import RequestOutcome
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.damage import WAYS, damaged
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply
 
 ANSWER = "Heat is the motion of particles."

@@ -19,19 +19,14 @@ from tasks.contracts.settings.engine import Engine
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments, ShardInputs
 from tasks.judge.assignment import Assignment, SentAssignment
-from tasks.judge.cut import Shard, cut, cut_stage
-from tasks.judge.rows import Rater
-from tasks.judge.shard_judge import ShardJudge
-from tasks.judge.shards import shards
-from tasks.judge.shared_out import sent_off
-from tasks.judge.tables import item_counts, shard_cases
-from tasks.judge.worker import ShardWorker
+from tasks.judge.rows import Rater, item_counts, shard_cases
+from tasks.judge.worker import Shard, ShardJudge, ShardWorker, cut, cut_stage, sent_off, shards
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.budget import BudgetSpent
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply, Request
 from tasks.llm.terms import at_once
-from tasks.stats.target import MEAN
+from tasks.stats.scores import MEAN
 from tasks.store.warehouse import Run, Warehouse
 from tasks.store.workers import Desks
 

@@ -15,14 +15,12 @@ from hypothesis import strategies as st
 from tasks.contracts.errors import BackendError, StoppedError
 from tasks.judge.levels import Levelled
 from tasks.llm.ask import Checked, ask
-from tasks.llm.backend import Passing
-from tasks.llm.backends.offline import Offline
+from tasks.llm.backend import Passing, Steady
 from tasks.llm.backends.replay import ForeignReplay
-from tasks.llm.backends.scripted import Scripted
+from tasks.llm.backends.scripted import Offline, Scripted
 from tasks.llm.calls import Watched
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Message, Reply, Request, digest
-from tasks.llm.steady import Steady
 
 
 def asking(text, subject=None):
@@ -250,7 +248,7 @@ from pathlib import Path
 from tasks.llm.ask import Checked, ask
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.calls import Watched
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Message, Request
 
 folder, hang_at = Path(sys.argv[1]), int(sys.argv[2])

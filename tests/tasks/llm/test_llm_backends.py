@@ -4,10 +4,9 @@ import pytest
 
 from tasks.contracts.errors import BackendError
 from tasks.llm.backend import Backend
-from tasks.llm.backends.offline import Offline
 from tasks.llm.backends.replay import AskedByWorkers, ForeignReplay, Replay, UnansweredError
-from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.backends.scripted import Offline, Scripted
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Message, Reply, Request, digest
 
 

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from tasks.contracts.settings.engine import Sampling
 from tasks.llm.ask import Checked, ask
-from tasks.llm.backends.offline import Offline
-from tasks.llm.backends.scripted import Scripted
+from tasks.llm.backends.scripted import Offline, Scripted
 from tasks.llm.budget import Budgeted, BudgetSpent, Purse, longest
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Message, Reply, Request
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tokenizers import normalizers
 
 from tasks.llm.backends.chat import as_written, messages, plain
-from tasks.llm.backends.markers import BREAK, MARKERS, OPENERS, SIGN
+from tasks.llm.backends.structure import BREAK, MARKERS, OPENERS, SIGN
 from tasks.llm.request import Message, Reply, Request, Token
 from tasks.text.quotes import find
 

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import BackendError
-from tasks.llm import claims, reply_store
+from tasks.llm import ledger, reply_store
 from tasks.llm.ask import Checked, ask
 from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Message, Reply, Request
 
 TOGETHER = multiprocessing.get_context("spawn")
@@ -98,7 +98,7 @@ def test_when_one_is_killed_the_other_asks_what_is_missing(tmp_path, moment):
 
 def test_what_a_killed_run_was_asking_is_free_at_once(tmp_path):
     text = (
-        "import os, sys; from tasks.llm.replies import ReplyStore\n"
+        "import os, sys; from tasks.llm.reply_store import ReplyStore\n"
         "with ReplyStore(sys.argv[1]).claim(['a', 'b']): os.kill(os.getpid(), 9)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
@@ -174,21 +174,21 @@ def test_a_waiting_run_says_for_whom_and_not_at_every_wave(tmp_path, monkeypatch
     ("host", "process", "age", "lives"),
     [
         (None, os.getpid(), 0, True),
-        (None, os.getpid(), claims.LEASE_S + 5, False),  # stopped, or its number is another's now
+        (None, os.getpid(), ledger.LEASE_S + 5, False),  # stopped, or its number is another's now
         (None, 2**22 + 1, 0, False),
         ("elsewhere/", 2**22 + 1, 0, True),
-        ("elsewhere/", 2**22 + 1, claims.LEASE_S + 5, False),
+        ("elsewhere/", 2**22 + 1, ledger.LEASE_S + 5, False),
     ],
     ids=["living", "silent", "dead", "elsewhere", "elsewhere and silent"],
 )
 def test_an_asker_is_believed_while_it_is_heard_of(host, process, age, lives):
     now = time.time()
-    assert claims.Asker("a", host or claims.host(), process, now, now - age).lives() == lives
+    assert ledger.Asker("a", host or ledger.host(), process, now, now - age).lives() == lives
 
 
 def test_an_asker_that_takes_long_keeps_its_claims(tmp_path, monkeypatch):
-    monkeypatch.setattr(claims, "BEAT_S", 0.02)
-    monkeypatch.setattr(claims, "LEASE_S", 0.3)
+    monkeypatch.setattr(ledger, "BEAT_S", 0.02)
+    monkeypatch.setattr(ledger, "LEASE_S", 0.3)
     with ReplyStore(tmp_path / "r") as mine, ReplyStore(tmp_path / "r") as theirs, mine.claim(["a"]):
         time.sleep(0.6)
         with theirs.claim(["a"]) as claimed:

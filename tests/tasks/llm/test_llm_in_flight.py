@@ -8,7 +8,7 @@ import pytest
 from tasks.contracts.errors import StoppedError
 from tasks.llm.ask import Checked, ask
 from tasks.llm.in_flight import PENDING, InFlight
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Message, Reply, Request, digest, overdue
 
 

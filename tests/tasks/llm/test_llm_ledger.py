@@ -18,9 +18,8 @@ from tasks.contracts.settings.engine import Sampling
 from tasks.llm.ask import Checked, ask
 from tasks.llm.backends.scripted import Scripted
 from tasks.llm.budget import Budgeted, BudgetSpent, SharedPurse
-from tasks.llm.ledger import CallLedger
-from tasks.llm.minute import MINUTE_S, MinuteLimits, seconds_until_room
-from tasks.llm.replies import ReplyStore
+from tasks.llm.ledger import MINUTE_S, CallLedger, MinuteLimits, seconds_until_room
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Message, Reply, Request
 
 BUDGET, COST, PROMPT = 4_000, 40, "x" * 60

@@ -18,7 +18,7 @@ from tasks.llm.backend import kept_open
 from tasks.llm.backends.openai import OpenAI
 from tasks.llm.backends.pace import Pace
 from tasks.llm.calls import Watched
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Message, Reply, Request
 from tasks.llm.schema import BLANKS
 

@@ -11,8 +11,8 @@ from tasks.contracts.backends import BACKENDS
 from tasks.contracts.errors import BackendError, InputError
 from tasks.contracts.settings.bottleneck import Prompting
 from tasks.contracts.settings.engine import Engine
-from tasks.contracts.settings.graph import Graphs
 from tasks.contracts.settings.judge import Judge
+from tasks.contracts.settings.reward import Graphs
 from tasks.llm.backends import vllm
 from tasks.llm.backends.openai import OpenAI
 from tasks.llm.opening import open_backend

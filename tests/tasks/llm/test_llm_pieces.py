@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.llm.pieces import PieceCounts, PieceNames, PieceProgress
+from tasks.llm.terms import PieceCounts, PieceNames, PieceProgress
 
 
 def test_the_last_line_counts_everything() -> None:

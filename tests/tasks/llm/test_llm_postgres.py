@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.contracts.errors import StoreError
-from tasks.llm import claims, stores
+from tasks.llm import ledger, stores
 from tasks.llm.places import is_database, shown_place
 from tasks.llm.request import Reply
 from tasks.llm.stores import open_replies
@@ -107,11 +107,11 @@ def test_nothing_is_asked_for_twice(url: str) -> None:
 def test_claims_of_who_is_gone_are_free(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_replies(url) as gone, open_replies(url) as store:
         with monkeypatch.context() as patch:
-            patch.setattr(claims, "host", lambda: "another machine")
+            patch.setattr(ledger, "host", lambda: "another machine")
             assert gone._claim("gone", ["a"]) == ["a"]
         with store.claim(["a"]) as mine:
             assert mine == []
-        monkeypatch.setattr(claims, "LEASE_S", 0.0)
+        monkeypatch.setattr(ledger, "LEASE_S", 0.0)
         with store.claim(["a"]) as mine:
             assert mine == ["a"]
 

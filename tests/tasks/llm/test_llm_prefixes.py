@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.contracts.settings.engine import Sampling
-from tasks.llm.backends.prefixes import Prefixes
+from tasks.llm.backends.pace import Prefixes
 from tasks.llm.request import Message, Request
 
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Reader
-from tasks.llm.readers import json_keys, pattern, read_score
+from tasks.llm.foreign import json_keys, pattern, read_score
 
 
 @pytest.mark.parametrize(

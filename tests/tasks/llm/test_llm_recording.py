@@ -16,7 +16,7 @@ from tasks.contracts.settings.judge import Judge
 from tasks.llm.backends.replay import Recorded
 from tasks.llm.opening import model_of, open_backend
 from tasks.llm.recording import Header, RecordedCall, Recording, Speaker, as_lines, read_recording, write_recording
-from tasks.llm.replies import ReplyStore
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Message, Reply, Request, Token, digest
 
 SPEAKER = Speaker(

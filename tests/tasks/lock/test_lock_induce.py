@@ -20,15 +20,13 @@ from tasks.contracts.settings.engine import Sampling
 from tasks.contracts.settings.study import Induce, RubricSettings
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.llm.backends.offline import Offline
-from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.backends.scripted import Offline, Scripted
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply
 from tasks.lock import offline
-from tasks.lock.contract import MadeRubric
-from tasks.lock.induce import check, induction, schema
-from tasks.lock.lock import lock as lock_rubric
-from tasks.lock.remake import Maker, ordered, presented, remade
+from tasks.lock.bundles import Maker, ordered, presented, remade
+from tasks.lock.bundles import lock as lock_rubric
+from tasks.lock.induce import MadeRubric, check, induction, schema
 from tasks.lock.rubric import broken
 from tasks.lock.task import lock
 from tasks.store.warehouse import Run, Warehouse

@@ -8,8 +8,8 @@ import pytest
 
 from tasks.contracts.bundle import Protocol, Rubric
 from tasks.contracts.errors import ContractError
+from tasks.lock.bundles import lock
 from tasks.lock.lint import lint
-from tasks.lock.lock import lock
 from tasks.lock.meaning import untyped
 
 TRAIT = {"id": "t", "name": "T", "min": 0, "max": 3}

@@ -16,7 +16,7 @@ from tasks.contracts.protocols import PROTOCOLS
 from tasks.judge.grade import first_requests
 from tasks.judge.rows import Case, Rater
 from tasks.llm.backends.scripted import Scripted
-from tasks.lock.lock import lock
+from tasks.lock.bundles import lock
 from tasks.lock.meaning import unexplained
 from tasks.lock.rubric import guided
 from tasks.text.units import units

@@ -18,15 +18,14 @@ from tasks.contracts.settings.engine import Sampling
 from tasks.contracts.settings.study import RubricSettings
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.llm.backends.offline import Offline
-from tasks.llm.backends.scripted import Scripted
-from tasks.llm.replies import ReplyStore
+from tasks.llm.backends.scripted import Offline, Scripted
+from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply
 from tasks.lock import offline
-from tasks.lock.bands import bands, reversed_bands
-from tasks.lock.contract import MadeRubric
+from tasks.lock.bundles import Maker, ordered, presented, remade
+from tasks.lock.induce import MadeRubric
+from tasks.lock.lint import bands, reversed_bands
 from tasks.lock.perturb import check, order_turned, paraphrase, prose_turned, schema, words
-from tasks.lock.remake import Maker, ordered, presented, remade
 from tasks.lock.task import lock
 from tasks.store.warehouse import Run, Warehouse
 

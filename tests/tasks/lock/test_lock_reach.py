@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.judge.score import score
-from tasks.lock.lint import lint
-from tasks.lock.reach import unreachable
+from tasks.lock.lint import lint, unreachable
 
 
 @settings(max_examples=60, deadline=None)

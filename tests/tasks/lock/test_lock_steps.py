@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.contracts.bundle import Scale
-from tasks.lock.steps import MOST_STEPS, Marked, between_steps, marked, off_step, too_tolerant, widest_step
+from tasks.lock.people import MOST_STEPS, Marked, between_steps, marked, off_step, too_tolerant, widest_step
 
 RUBRIC_OF = {"i": "r", "j": "r", "k": "other"}
 

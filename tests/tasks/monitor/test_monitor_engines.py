@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tasks.contracts import extras
 from tasks.contracts.errors import BackendError, UserError
 from tasks.contracts.settings.placement import Placement
-from tasks.monitor import absence, crew, engines
+from tasks.monitor import crew, engines
 from tasks.monitor.crew import Crew, PoisonError
 from tasks.monitor.engines import on_engine
 
@@ -174,7 +174,7 @@ def test_a_piece_waits_for_workers_that_come_back_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(crew, "LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(absence, "SAID_AFTER_S", 0.015)
+    monkeypatch.setattr(crew, "SAID_AFTER_S", 0.015)
     task, results = Waiting([1, 0, 0, 0, 0, 0, 0, 1, 1]), dict[str, str]()
     crew_of(1, room_now=task.room_now).each(task, {"p": ("p",)}, 1, results.__setitem__)  # type: ignore[arg-type]
     assert results == {"p": "judged"}
@@ -185,7 +185,7 @@ def test_a_piece_waits_for_workers_that_come_back_and_says_so_once(
 
 def test_a_cluster_without_workers_ends_the_run_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(absence, "STOPPED_AFTER_S", 0.05)
+    monkeypatch.setattr(crew, "STOPPED_AFTER_S", 0.05)
     task = Waiting([0] * 1000)
     with pytest.raises(BackendError, match=r"had no workers for .*\(dask worker .* the same command goes on"):
         crew_of(1, room_now=task.room_now).each(task, {"p": ("p",)}, 1, lambda *_: None)  # type: ignore[arg-type]
@@ -200,12 +200,12 @@ def test_a_timeout_of_a_piece_itself_is_no_waiting() -> None:
 @given(seconds=st.lists(st.integers(1, 200), max_size=30), rooms=st.lists(st.integers(0, 2), min_size=30, max_size=30))
 def test_an_absence_is_said_once_and_ends_by_the_clock_alone(seconds: list[int], rooms: list[int]) -> None:
     said, now, empty_since = list[str](), 0.0, None
-    watched = absence.Absence("the cluster", "start it", said.append, lambda: now)
+    watched = crew.Absence("the cluster", "start it", said.append, lambda: now)
     expected = list[str]()
     for step, room in zip(seconds, rooms, strict=False):
         now += step
         empty_since = (now if empty_since is None else empty_since) if room == 0 else None
-        if empty_since is not None and now - empty_since >= absence.STOPPED_AFTER_S:
+        if empty_since is not None and now - empty_since >= crew.STOPPED_AFTER_S:
             with pytest.raises(BackendError, match="had no workers for 5 minutes"):
                 watched.look(room)
             break
@@ -213,7 +213,7 @@ def test_an_absence_is_said_once_and_ends_by_the_clock_alone(seconds: list[int],
         is_said = bool(expected) and expected[-1] == "gone"
         if empty_since is None and is_said:
             expected.append("back")
-        elif empty_since is not None and now - empty_since >= absence.SAID_AFTER_S and not is_said:
+        elif empty_since is not None and now - empty_since >= crew.SAID_AFTER_S and not is_said:
             expected.append("gone")
     assert ["gone" if "no workers left" in line else "back" for line in said] == expected
 

@@ -19,7 +19,7 @@ from tasks.display.bars import LABELS
 from tasks.report.annotation import people
 from tasks.report.annotation.figures import HEADER, AgreementFigures, agreement_title, sentence, summary_rows
 from tasks.report.annotation.view import page
-from tasks.stats.estimate import Estimate
+from tasks.stats.verdict import Estimate
 from tasks.store.catalogue import ask
 from tasks.store.warehouse import Run, Warehouse
 

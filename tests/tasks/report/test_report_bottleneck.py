@@ -16,8 +16,8 @@ from seen import Seen
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.bottleneck import ConceptLinks, Models, Traces, Trials
 from tasks.contracts.tables.data import Items, Responses
-from tasks.report.bottleneck import structure
-from tasks.report.bottleneck.structure import Half
+from tasks.report.bottleneck import interventions
+from tasks.report.bottleneck.interventions import Half
 from tasks.report.bottleneck.view import content, needs_texts, page
 from tasks.store.catalogue import ask
 from tasks.store.warehouse import Run, Warehouse
@@ -139,7 +139,7 @@ def test_graders_are_bars_with_the_spread_of_seeds_and_people_as_a_line() -> Non
 
 
 def test_the_square_has_labels_above_and_what_is_left_of_them_below() -> None:
-    drawn = structure.square(["one", "two"], {(0, 1): Half(0.5, -0.25)})
+    drawn = interventions.square(["one", "two"], {(0, 1): Half(0.5, -0.25)})
     cells = re.findall(r'class="(plus|minus)" x="([\d.]+)%" y="([\d.]+)"[^>]*--v:([\d.]+)%', drawn)
     (above, below) = cells
     assert (above[0], below[0]) == ("plus", "minus")
@@ -152,7 +152,7 @@ def test_the_square_has_labels_above_and_what_is_left_of_them_below() -> None:
 
 
 def test_a_correlation_that_is_undefined_is_a_dash() -> None:
-    drawn = structure.square(["one", "two"], {(0, 1): Half(None, 0.0)})
+    drawn = interventions.square(["one", "two"], {(0, 1): Half(None, 0.0)})
     assert ">–<" in drawn
     assert "labels undefined" in drawn
 

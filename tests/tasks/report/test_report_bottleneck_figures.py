@@ -11,7 +11,7 @@ from bottleneck_scene import METHODS, NAMES, intervention_rows, link_rows, trial
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.bottleneck import Training
 from tasks.contracts.tables.bottleneck import ConceptLinks, Interventions, Trials
-from tasks.report.bottleneck import interventions, structure
+from tasks.report.bottleneck import interventions
 from tasks.report.bottleneck.figures import (
     ECE,
     HEADER,
@@ -206,15 +206,15 @@ def test_answers_that_gain_nothing_need_no_number_of_questions() -> None:
 
 
 def test_the_structure_is_that_of_one_seed() -> None:
-    links = structure.of_first_seed(conform(ConceptLinks, link_rows()), "rec_cbm")
+    links = interventions.of_first_seed(conform(ConceptLinks, link_rows()), "rec_cbm")
     assert len(links) == 3
-    assert structure.takeaway(links) == (
+    assert interventions.takeaway(links) == (
         "2 of 3 pairs of concepts are linked weakly or not at all (|r| < 0.3) given all others; 1 of 2 by their labels"
     )
-    found = structure.table(links, NAMES)
+    found = interventions.table(links, NAMES)
     assert [str(cell) for cell in found.rows[0][1:]] == ["–", "−0.63", "90"]
     assert found.notes == ("1 pair with |r| < 0.1 given all others",)
-    assert "corrects nothing" in structure.takeaway(structure.of_first_seed(links, "plm"))
+    assert "corrects nothing" in interventions.takeaway(interventions.of_first_seed(links, "plm"))
 
 
 def test_an_unknown_method_is_a_name() -> None:

@@ -15,7 +15,7 @@ from html_scene import Seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.bottleneck.head import Head
+from tasks.bottleneck.trace import Head
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.bottleneck import Models, Traces
 from tasks.report.bottleneck import traces

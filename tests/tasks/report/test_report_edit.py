@@ -35,9 +35,8 @@ from tasks.contracts.settings.edit import ARMS, GRID, STARTS
 from tasks.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
 from tasks.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
 from tasks.contracts.tables.rules import RuleFaithfulness
-from tasks.report.edit import cases, charts, compared, faithful, figures, selection
-from tasks.report.edit.compared import ORDERS, Gaps
-from tasks.report.edit.figures import ABLATIONS, Arms, summary_rows
+from tasks.report.edit import cases, charts, faithful, figures
+from tasks.report.edit.figures import ABLATIONS, ORDERS, Arms, Gaps, summary_rows
 from tasks.report.edit.view import page
 from tasks.store.catalogue import ask
 from tasks.store.warehouse import Run, Warehouse
@@ -193,7 +192,7 @@ def test_it_says_which_of_the_papers_orders_appear() -> None:
         difference(0.01, against="dgpo"),
         difference(-0.01, against="base"),
     ]
-    found = rows_of(compared.orders(Gaps(conform(ArmDifferences, rows))))
+    found = rows_of(figures.orders(Gaps(conform(ArmDifferences, rows))))
     assert {name: cells[1] for name, cells in found.items()} == {
         "Edit-RL over GRPO": "appears",
         "Edit-RL over Edit-SFT": "turned round",
@@ -204,7 +203,7 @@ def test_it_says_which_of_the_papers_orders_appear() -> None:
 
 
 def test_where_nothing_is_clear_it_says_so() -> None:
-    told = compared.takeaway(Gaps(conform(ArmDifferences, [difference(0.01)])))
+    told = figures.takeaway(Gaps(conform(ArmDifferences, [difference(0.01)])))
     assert told == "On unseen questions: none is larger than its interval."
 
 
@@ -256,7 +255,7 @@ def test_a_rollout_of_many_steps_is_cut_and_says_so() -> None:
 
 
 def test_the_phases_count_rollouts() -> None:
-    assert selection.phases(made()) == {
+    assert cases.phases(made()) == {
         "sampled": 6,
         "wrong": 2,
         "with a harmful step": 2,
@@ -265,26 +264,26 @@ def test_the_phases_count_rollouts() -> None:
         "a continuation is right": 1,
     }
     unmarked = [row | {"mark": None, "unmarked": "no_mark"} for row in rollout_rows()]
-    assert selection.phases(made(rollouts=conform(Rollouts, unmarked)))["wrong"] == 6
+    assert cases.phases(made(rollouts=conform(Rollouts, unmarked)))["wrong"] == 6
 
 
 def test_revisions_and_pools_are_counted_by_arm() -> None:
-    found = rows_of(selection.revision_table(made()))
+    found = rows_of(cases.revision_table(made()))
     assert found["Edit-SFT"] == ["2", "3", "2", "1", "0.33", "1"]
-    assert list(selection.refusal_notes(made())) == ["Edit-SFT, refused: states the mark (1)"]
+    assert list(cases.refusal_notes(made())) == ["Edit-SFT, refused: states the mark (1)"]
     rows = [row | {"reply": row["refused"] and f"The mark\nis 2. {'x' * 400}"} for row in revision_rows()]
-    (note,) = selection.refusal_notes(made(revisions=conform(Revisions, rows)))
+    (note,) = cases.refusal_notes(made(revisions=conform(Revisions, rows)))
     reasons, _, reply = note.partition(". A reply that was refused for the first of these: ")
     assert reasons == "Edit-SFT, refused: states the mark (1)"
     assert reply.startswith("“The mark is 2. xxx")
     assert reply.endswith("x…”")
-    assert rows_of(selection.pool_table(made()))["Edit-SFT"] == ["2", "1.0", "0.0", "0.5", "1.5"]
+    assert rows_of(cases.pool_table(made()))["Edit-SFT"] == ["2", "1.0", "0.0", "0.5", "1.5"]
 
 
 def test_positions_are_shares_of_the_tenth_that_a_step_ends_in() -> None:
     row = revision_rows()[0]
     rows = [row | {"sample": at, "step": step, "steps": 30} for at, step in enumerate((1, 3, 4, 30))]
-    drawn = next(selection.position_drawings(made(revisions=conform(Revisions, rows)))).svg
+    drawn = next(cases.position_drawings(made(revisions=conform(Revisions, rows)))).svg
     assert "Edit-SFT: 0.1 0.500, 0.2 0.250, 0.3 0.000," in drawn
     assert "1 0.250" in drawn
 
@@ -299,11 +298,11 @@ def test_rules_stand_apart_by_who_makes_the_mark() -> None:
 
 
 def test_the_audit_is_tried_against_kinds_of_steps() -> None:
-    (table,) = selection.separation_tables(made())
+    (table,) = cases.separation_tables(made())
     assert [[str(cell) for cell in row] for row in table.rows] == [
         ["answer", unit, "2", "60", "20", "0.700", "0.002"] for unit in ("rollout", "step")
     ]
-    assert not list(selection.separation_tables(made(separations=conform(Separations, []))))
+    assert not list(cases.separation_tables(made(separations=conform(Separations, []))))
 
 
 def test_a_ratio_that_is_undefined_says_why() -> None:

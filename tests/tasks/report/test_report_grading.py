@@ -22,7 +22,7 @@ from tasks.report.grading.page import page
 from tasks.report.grading.promises import above_promise_sentence
 from tasks.report.grading.verdict import headline, outcome
 from tasks.report.grading.view import Tables, View, needs_texts, view
-from tasks.stats.estimate import Estimate
+from tasks.stats.verdict import Estimate
 
 ANYWHERE = (
     "\u202e<script>alert(1)</script><img src=x onerror=alert(2)>\"'>&amp;{{ 7*7 }}{% raw %}</style>\x00\x1b[\ud800"

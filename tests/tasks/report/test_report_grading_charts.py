@@ -15,7 +15,7 @@ from tasks.report.grading.charts import Dot
 from tasks.report.grading.comparison import Bars
 from tasks.report.grading.routing import Risk
 from tasks.report.grading.sections import Curve
-from tasks.stats.estimate import Estimate
+from tasks.stats.verdict import Estimate
 
 FLOOR, TALLEST = 186, 160
 """Where bars stand, and how high the highest is, px."""

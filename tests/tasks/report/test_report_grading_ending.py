@@ -17,7 +17,7 @@ from tasks.report.grading.ending import TABLE, Ending, ending, with_table
 from tasks.report.grading.sections import NamedCount, OutcomeSection
 from tasks.report.grading.standing import RaterStanding
 from tasks.report.grading.summary import opening
-from tasks.stats.estimate import Estimate
+from tasks.stats.verdict import Estimate
 
 REASONS = ("risk above the promise", "no promise", "weak evidence", "level unseen")
 

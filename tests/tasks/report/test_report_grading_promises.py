@@ -21,7 +21,7 @@ from tasks.display.say import plain
 from tasks.report.grading.page import page
 from tasks.report.grading.promises import nothing_released, promise
 from tasks.report.grading.view import view
-from tasks.stats.sample_size import MarkedAnswers
+from tasks.stats.promise import MarkedAnswers
 
 PROMISING = ("Promised with", "A score is released at", "of released scores are")
 RISKS = st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=120)

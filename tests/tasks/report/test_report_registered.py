@@ -16,8 +16,7 @@ from tasks.report.grading.page import page
 from tasks.report.grading.view import view
 from tasks.stats.agreement import Stat
 from tasks.stats.arrays import Floats
-from tasks.stats.metric import Gate, Metric
-from tasks.stats.metrics import METRICS
+from tasks.stats.metrics import METRICS, Gate, Metric
 from tasks.stats.pair_sums import TERMS, Scale
 from tasks.stats.scores import ScoreFrame
 

@@ -15,7 +15,7 @@ from tasks.contracts.schema import Row, conform, schema
 from tasks.contracts.tables.data import Items, Responses
 from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
-from tasks.report.reward import charts, graphs
+from tasks.report.reward import graphs
 from tasks.report.reward.cases import leaked_by_rubric, loser, needs_texts, side_by_side, worst
 from tasks.report.reward.figures import HEADER, DiagnosticFigures, leakiest, sentence, summary_rows
 from tasks.report.reward.view import page
@@ -196,13 +196,13 @@ def test_dropped_edges_are_counted_by_reason() -> None:
 
 def test_losses_count_responses_that_are_paid_less_and_more() -> None:
     flat, gear = np.array([0.5, 0.5, 0.5, 0.5]), np.array([0.4, 0.5, 0.6, 0.2])
-    assert charts.losses(flat, gear) == "GEAR rewards 50% of the responses less than flat aggregation does and 25% more"
+    assert graphs.losses(flat, gear) == "GEAR rewards 50% of the responses less than flat aggregation does and 25% more"
 
 
 def test_every_response_is_in_the_scatter_and_the_histograms() -> None:
     values = np.random.default_rng(0).normal(size=5000)
-    assert "n = 5,000" in charts.scatter(values, values / 2)
-    assert charts.histograms({"flat": values, "GEAR": values[:1]}).count('class="cl"') == 2
+    assert "n = 5,000" in graphs.scatter(values, values / 2)
+    assert graphs.histograms({"flat": values, "GEAR": values[:1]}).count('class="cl"') == 2
 
 
 def test_what_people_wrote_is_text() -> None:

@@ -12,8 +12,7 @@ from scipy import stats
 
 from tasks.contracts.schema import conform
 from tasks.contracts.tables.reward import Rewards
-from tasks.report.training.criteria import criterion_shares, criterion_trends, unlicensed_shares
-from tasks.report.training.curves import curve, paired
+from tasks.report.training.curves import criterion_shares, criterion_trends, curve, paired, unlicensed_shares
 from tasks.report.training.judging import judged_twice, self_agreement, unverified_shares
 from tasks.report.training.view import TrainingView, content, page
 

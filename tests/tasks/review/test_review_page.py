@@ -17,7 +17,7 @@ import pytest
 from review_scene import HEAD, case, free_port, logits, scene
 from scipy.special import softmax
 
-from tasks.bottleneck.head import Head
+from tasks.bottleneck.trace import Head
 from tasks.review.board import Board
 from tasks.review.ledger import Ledger, Stored
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.stats.alpha import krippendorff_ordinal
+from tasks.stats.agreement import krippendorff_ordinal
 
 NAN = np.nan
 A = np.array([[0, 1, 2, 2, 3, 3, 4, 4], [0, 2, 2, 1, 3, 4, 4, 3]], dtype=float).T

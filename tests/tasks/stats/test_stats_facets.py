@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import approx_fprime
 
-from tasks.stats.facet_design import Rating, design, linked
-from tasks.stats.facet_likelihood import Likelihood
+from tasks.stats.facet_likelihood import Likelihood, Rating, design, linked
 from tasks.stats.facets import fit
 from tests.builders.ratings import World, marked, world
 

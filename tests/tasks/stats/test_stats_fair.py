@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.stats.facet_design import Rating, design
-from tasks.stats.facets import fit
-from tasks.stats.fair import fair_scores
+from tasks.stats.facet_likelihood import Rating, design
+from tasks.stats.facets import fair_scores, fit
 from tests.builders.ratings import World, marked, world
 
 

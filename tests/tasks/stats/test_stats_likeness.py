@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.stats.likeness import effective, likeness, squared_sizes
+from tasks.stats.promise import effective, likeness, squared_sizes
 
 
 def moment(flag, cluster):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.stats.facet_design import Rating, design
+from tasks.stats.facet_likelihood import Rating, design
 from tasks.stats.facets import fit
 from tasks.stats.rater_fit import discrimination, halo, infit, leniency, outfit, residuals, shift
 from tests.builders.ratings import World, marked, world

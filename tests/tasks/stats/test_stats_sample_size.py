@@ -6,8 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from tasks.stats.promise import fewest_without_error, upper_bound
-from tasks.stats.sample_size import POWER, labels_for_promise, labels_for_width, released_for_promise
+from tasks.stats.promise import (
+    POWER,
+    fewest_without_error,
+    labels_for_promise,
+    labels_for_width,
+    released_for_promise,
+    upper_bound,
+)
 
 
 class TestLabelsForWidth:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tasks.stats.target import target_scores
+from tasks.stats.scores import target_scores
 
 COLUMNS = ("response_id", "rater_id", "rater_kind", "score")
 

@@ -13,7 +13,7 @@ from builders.bundles import bundle, criterion
 from builders.rows import attempt, grading, item, locked, response, rubric
 
 from tasks.contracts.tables.catalogue import BY_NAME
-from tasks.store import index
+from tasks.store import listing
 from tasks.store.warehouse import Run, Warehouse
 
 Records = dict[str, list[dict[str, Any]]]
@@ -273,8 +273,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 
     def change(name: str) -> None:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
-        index._seen.clear()
-        index._indexed.clear()
+        listing._seen.clear()
+        listing._indexed.clear()
 
     change("first")
     return change

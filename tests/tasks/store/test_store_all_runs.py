@@ -12,8 +12,7 @@ import pytest
 from tasks.contracts.errors import StoreError
 from tasks.contracts.tables.catalogue import TABLES
 from tasks.contracts.tables.data import Items
-from tasks.store.all_runs import DATABASE, SCRIPT, follow_move, reads_elsewhere, write_database
-from tasks.store.catalogue import ask, joins
+from tasks.store.catalogue import DATABASE, SCRIPT, ask, follow_move, joins, reads_elsewhere, write_database
 from tasks.store.digest import sealed
 from tasks.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tasks.contracts.errors import StoreError
 from tasks.contracts.tables.data import Items
 from tasks.store.listing import listed_once, look_again
-from tasks.store.traffic import Requests, count_requests, requests_sent
+from tasks.store.objects import Requests, count_requests, requests_sent
 from tasks.store.warehouse import Run, Warehouse
 
 Machine = Callable[[str], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tasks.contracts.tables.rubrics import Rubrics
-from tasks.store.naming import named
+from tasks.store.files import named
 from tasks.store.warehouse import Warehouse
 
 

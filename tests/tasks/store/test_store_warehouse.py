@@ -34,7 +34,7 @@ from tasks.contracts.tables.judging import Attempts
 from tasks.store import objects
 from tasks.store.catalogue import ask
 from tasks.store.files import write_atomically
-from tasks.store.marker import MARKER
+from tasks.store.home import MARKER
 from tasks.store.warehouse import Run, Warehouse
 
 ROOT = Path(__file__).parents[3]

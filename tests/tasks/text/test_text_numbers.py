@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tasks.contracts.errors import InputError
 from tasks.contracts.settings.judge import Reader
 from tasks.llm.extract import extract
-from tasks.llm.readers import json_keys, read_score
+from tasks.llm.foreign import json_keys, read_score
 from tasks.store.cells import as_number
 from tasks.text.numbers import number_of
 

@@ -17,17 +17,16 @@ from tasks.judge.decision import Decision
 from tasks.judge.evidence import subject_of
 from tasks.judge.itemised import follow_up, mendable
 from tasks.judge.memory import CHARACTERS_PER_TOKEN
+from tasks.judge.mend import NOT_READ, incomplete, reason_of, unread, verdict_in
 from tasks.judge.numbered import numbered, numbered_names
-from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Shown, build
+from tasks.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Question, Shown, build
 from tasks.judge.protocols.gradeagentops import contract, settlement
 from tasks.judge.protocols.gradeagentops.claims import PUBLISHED, STATUSES, Claims, Demand, everything, merge, read
 from tasks.judge.protocols.gradeagentops.probabilities import confidence, likely, restated, settled
 from tasks.judge.protocols.gradeagentops.settlement import Settlement
-from tasks.judge.question import Question
 from tasks.judge.rows import Case, Grading, Judged, Rater
 from tasks.judge.schema import MAX_PROSE
 from tasks.judge.score import Scored, round_half_up, score
-from tasks.judge.unscored import NOT_READ, incomplete, reason_of, unread, verdict_in
 from tasks.llm.ask import Attempt, Checked, RequestOutcome
 from tasks.llm.extract import said
 from tasks.llm.request import Message, Reply, Request, Same

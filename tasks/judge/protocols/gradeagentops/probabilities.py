@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tasks.contracts.bundle import Bundle, Criterion
-from tasks.judge import counted_level
+from tasks.judge import itemised
 from tasks.judge.numbered import numbered
 from tasks.judge.protocols.gradeagentops.claims import STATUSES, Demand, everything
 from tasks.judge.protocols.gradeagentops.settlement import Settlement
@@ -62,7 +62,7 @@ def restated(artifact: dict[str, Any], reply: Reply, bundle: Bundle) -> dict[str
         changed["subscores"] = dict(subscores)
         for name, stated in subscores.items():
             if name in scales and name in probabilities and _is_number(stated):
-                changed["subscores"][name] = counted_level.value(by_level, probabilities[name], stated, scales[name])
+                changed["subscores"][name] = itemised.value(by_level, probabilities[name], stated, scales[name])
     return artifact | changed
 
 
@@ -76,7 +76,7 @@ def settled(verdict: Settlement, probabilities: Likely, bundle: Bundle) -> Settl
         if trait.id in verdict.traits:
             score = verdict.traits[trait.id]
             if score == stated.get(trait.id):
-                score = counted_level.value(bundle.protocol, probabilities.traits.get(trait.id), score, trait)
+                score = itemised.value(bundle.protocol, probabilities.traits.get(trait.id), score, trait)
             traits[trait.id] = score
     return replace(verdict, traits=traits)
 
@@ -91,7 +91,7 @@ def confidence(verdict: Settlement, probabilities: Likely, bundle: Bundle) -> fl
     for trait in numbered(bundle).traits:
         if trait.id in stated and trait.id in probabilities.traits:
             likely = probabilities.traits[trait.id]
-            chances.append(counted_level.confidence(bundle.protocol, likely, stated[trait.id], trait))
+            chances.append(itemised.confidence(bundle.protocol, likely, stated[trait.id], trait))
     return sum(chances) / len(chances) if chances else None
 
 
@@ -109,7 +109,7 @@ def _claim(entry: Any, likely: list[float] | None, bundle: Bundle) -> Any:
     status = entry.get("status") if isinstance(entry, dict) else None
     if status not in STATUSES:
         return entry
-    return {**entry, "status": STATUSES[counted_level.level(bundle.protocol, likely, STATUSES.index(status))]}
+    return {**entry, "status": STATUSES[itemised.level(bundle.protocol, likely, STATUSES.index(status))]}
 
 
 def _replace(latest: dict[str, list[float]], name: str, likely: list[float] | None) -> None:
