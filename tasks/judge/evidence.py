@@ -2,9 +2,9 @@
 
 A quote that cites no unit is looked for in the whole response, one that cites an unknown unit is misattributed at best.
 Where a criterion lets evidence come from the context too, a quote found there holds, whatever unit it cites. A quote
-that repeats the question or the rubric (`tasks.judge.doubted_quotes`) is an echo and does not hold, wherever it stands. Where the
-protocol lets meaning count, a quote whose words stand nowhere may hold by the span, in the unit that it cites, that an
-encoder finds (`tasks.judge.evidence`); that one must not be an echo either.
+that repeats the question or the rubric (`tasks.judge.doubted_quotes`) is an echo and does not hold, wherever it stands.
+Where the protocol lets meaning count, a quote whose words stand nowhere may hold by the span, in the unit that it
+cites, that an encoder finds; that one must not be an echo either.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Path(NamedTuple):
     worth: Floats
     allowed: Ints
 
-    def take(self, rows: Ints | Bools | slice) -> "Path":
+    def take(self, rows: Ints | Bools | slice) -> Path:
         """Some of the thresholds."""
         return Path(self.thresholds[rows], self.released[rows], self.worth[rows], self.allowed[rows])
 

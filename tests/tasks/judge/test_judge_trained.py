@@ -11,11 +11,10 @@ from tasks.contracts.errors import InputError
 from tasks.contracts.grader import GraderOutput
 from tasks.contracts.settings.judge import Judge
 from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
-from tasks.judge import rater
 from tasks.judge.grade import first_requests, grade_batch
 from tasks.judge.protocol import ALL, Part, protocol_module
 from tasks.judge.prove import prove_bundle
-from tasks.judge.rater import rater
+from tasks.judge.rater import fit, rater
 from tasks.judge.rows import Rater
 from tasks.llm.reply_store import ReplyStore
 from tasks.llm.request import Reply
@@ -128,7 +127,7 @@ def test_a_grader_of_another_rubric_is_refused(grade, grader, message):
 
 def test_all_that_differs_is_named():
     with pytest.raises(InputError) as raised:
-        rater.fit(BUNDLE, Fake({"fact": [0.5, 0.5], "depth": [1, 0]}, {9.0: 1.0}))
+        fit(BUNDLE, Fake({"fact": [0.5, 0.5], "depth": [1, 0]}, {9.0: 1.0}))
     assert str(raised.value).count("; ") == 3
 
 
