@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -96,7 +97,6 @@ class MiniLM:
         weights = load_file(folder / "model.safetensors")
         self._spellings = _unit(weights[bert.SPELLINGS])
         self._model = bert.compiled(weights, json.loads((folder / "config.json").read_text(encoding="utf-8")))
-        self._queue = openvino.AsyncInferQueue
         digest, version = file_digest(folder / "model.safetensors")[:12], openvino.__version__.split("-")[0]
         self.made = f"{NAME}@{digest} in {bert.precision(self._model)} by openvino {version}"
         vocabulary = self._tokenizer.get_vocab()
@@ -133,15 +133,14 @@ class MiniLM:
         ids = self._ids(texts)
         found: dict[int, T] = {}
 
-        def take(request: Any, batch: list[int]) -> None:
-            states = request.get_output_tensor(0).data
-            found.update((i, taken(ids[i], of_text.copy())) for i, of_text in zip(batch, states, strict=True))
+        def take(batch: list[int]) -> list[tuple[int, T]]:
+            # A request of its own: OpenVINO's queue of requests can wait for itself where it ends.
+            states = self._model.create_infer_request().infer([np.array([ids[i] for i in batch], np.int32)])[0]
+            return [(i, taken(ids[i], of_text.copy())) for i, of_text in zip(batch, states, strict=True)]
 
-        queue = self._queue(self._model)
-        queue.set_callback(take)
-        for batch in _batches([len(tokens) for tokens in ids]):
-            queue.start_async([np.array([ids[i] for i in batch], np.int32)], batch)
-        queue.wait_all()
+        with ThreadPoolExecutor(self._model.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")) as pool:
+            for read in pool.map(take, _batches([len(tokens) for tokens in ids])):
+                found |= read
         return [found[i] for i in range(len(texts))]
 
     def _tokens(self, ids: list[int], states: np.ndarray) -> Tokens:
