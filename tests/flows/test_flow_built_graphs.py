@@ -107,6 +107,7 @@ SAME: list[tuple[str, Any]] = [
     ("name", "another"),
     ("data.sources", [*STUDY["data"]["sources"], ANSWERED]),
     ("split.seed", 9),
+    ("marks", "calibrate"),
     ("run", {"engine": "dask", "workers": 3}),
     ("judge.backend", "replay"),
     ("judge", {"protocol": "rulers", "backend": "openai", "engine": ENGINE}),

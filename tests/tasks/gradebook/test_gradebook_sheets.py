@@ -125,7 +125,7 @@ def test_rows_come_in_the_order_of_the_data_or_by_name_as_the_language_sorts(tmp
     run = graded_run(tmp_path, rows)
 
     def shown(language: str | None) -> list[Any]:
-        return [row["student"] for row in records(answer_sheet(read_gradebook(run, language)))]
+        return [row["student"] for row in records(answer_sheet(read_gradebook(run, language=language)))]
 
     assert shown(None) == list(people)
     assert shown("de") == ["Ida Åberg", "Zoe ahrens", "Ada Böhm", "Böhm, Ben", "Bo Braun", "Özil", None]

@@ -208,7 +208,7 @@ def test_a_rubrics_examples_are_held_against_it_and_locked_for_concepts_alone(tm
     path = tmp_path / "rubrics.yaml"
     path.write_text(yaml.safe_dump({"rubrics": [rubric | {"examples": examples}]}))
     if problem:
-        with pytest.raises(InputError, match=f"rubrics.yaml: rubric 'x': {problem}"):
+        with pytest.raises(InputError, match=rf"rubrics.yaml, line \d+, column \d+: rubric 'x': {problem}"):
             authored(path)
         return
     known = authored(path)["x"]

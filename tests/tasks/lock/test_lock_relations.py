@@ -98,7 +98,7 @@ def read(folder: Path, *criteria: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_scored_is_named(criteria: list[dict[str, Any]], rule: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=rf"rubrics\.yaml: rubric 'r': {rule}"):
+    with pytest.raises(InputError, match=rf"rubrics\.yaml, line \d+, column \d+: rubric 'r': {rule}"):
         read(tmp_path, *criteria)
 
 
