@@ -116,7 +116,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def _columns(frame: pd.DataFrame) -> list[Column]:
-    return [Column(name, tuple(frame[name])) for name in frame.columns]
+    return [Column(name, tuple(map(str, frame[name]))) for name in frame.columns]
 
 
 def _beside(path: Path, to: Path) -> str:

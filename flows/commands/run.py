@@ -49,6 +49,7 @@ def grade(
             return
         from flows.checks import check_extras
 
+        options = _typed(option or [])
         check_extras("grade", study, engine, model, url, beside)
         from flows.grade import grade as flow
 
@@ -64,7 +65,7 @@ def grade(
             verbose,
             engine,
             address,
-            _typed(option or []),
+            options,
         )
 
 

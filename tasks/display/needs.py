@@ -50,25 +50,28 @@ def wanted_words(risk: float, confidence: float, needs: Sequence[PromiseNeeds]) 
 
 
 def too_small_words(needs: Sequence[PromiseNeeds]) -> str:
-    """That all answers together cannot suffice, and how long people take to mark them, in sentences; '' where they
-    can, of any promise."""
+    """That all answers together cannot suffice, and how long people take to mark them where some are not marked, in
+    sentences; '' where they can, of any promise."""
     small = [need for need in needs if need.answers < need.needed]
     if not small:
         return ""
     answers, needed = sum(need.answers for need in small), say.count(small[0].needed)
     minutes = say.count(max(1, round(sum(need.minutes for need in small))))
+    every = "it" if answers == 1 else f"all {say.count(answers)}"
     work = (
-        f"To read and mark {'it' if answers == 1 else f'all {say.count(answers)}'} takes a person about {minutes} min, "
-        f"at {WORDS_A_MINUTE} words a minute and {SECONDS_TO_MARK} s for each mark."
+        f" To read and mark {every} takes a person about {minutes} min, at {WORDS_A_MINUTE} words a minute and "
+        f"{SECONDS_TO_MARK} s for each mark."
+        if any(need.marked < need.answers for need in small)
+        else ""
     )
     if sum(need.answers for need in needs) < small[0].needed:
         return (
             f"This class is too small for any promise: it takes {needed} marked answers, and all answers together are "
-            f"{say.count(answers)}. {work}"
+            f"{say.count(answers)}.{work}"
         )
     some = "Every question has" if len(small) == len(needs) else f"{len(small)} of {len(needs)} questions have"
     together = "release.by: set promises for all questions together."
-    return f"{some} fewer than {needed} answers in all, too few for a promise of its own. {together} {work}"
+    return f"{some} fewer than {needed} answers in all, too few for a promise of its own. {together}{work}"
 
 
 def _set_aside(plan: Split, items: Sequence[MarkedAnswers], needs: Sequence[PromiseNeeds]) -> str:

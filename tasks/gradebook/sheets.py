@@ -90,7 +90,8 @@ def _answer_cells(book: Gradebook, answer: GradedAnswer) -> dict[str, Value]:
         "low": number(answer.low) if by_machine else None,
         "high": number(answer.high) if by_machine else None,
         "route": answer.route and ("released" if answer.route == "release" else "to a person"),
-        "route_reason": {**ROUTE_REASONS, **UNSCORED_REASONS}.get(answer.unscored_reason or answer.route_reason or ""),
+        "route_reason": answer.route
+        and {**ROUTE_REASONS, **UNSCORED_REASONS}.get(answer.unscored_reason or answer.route_reason or ""),
         "settled_by": _settled_by(answer),
         "note": answer.note,
         "criteria": "\n".join(map(_criterion, answer.levels)) or None,

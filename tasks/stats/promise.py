@@ -47,6 +47,7 @@ class PromiseNeeds(NamedTuple):
     scope: str
     """The item, or 'all'."""
     answers: int
+    marked: int
     counting: int
     """Marked answers that it may rest on."""
     needed: int
@@ -300,6 +301,7 @@ def promise_needs(
         PromiseNeeds(
             scope,
             sum(item.answers for item in members),
+            sum(item.marked for item in members),
             sum(item.counting for item in members),
             needed,
             sum(item.words / WORDS_A_MINUTE + item.answers * SECONDS_TO_MARK / 60 for item in members),

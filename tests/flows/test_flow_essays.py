@@ -24,7 +24,7 @@ from tests.builders.exports import BROKEN, ESSAYS
 
 RUBRIC = """
 rubrics:
-  - rubric_id: question
+  - rubric_id: Q1
     text: One end of soap holds on to fat and the other one to water.
     scale: {min: 0, max: 4, step: 1}
     traits: [{id: content, name: Content, min: 0, max: 4}]

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,7 +92,7 @@ def shares(questions: Sequence[Any], encoder: Any) -> list[Reply]:
 def _judge() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedded, "answer", shares)
-        patch.setattr("tasks.judge.rater.minilm", object)
+        patch.setattr("tasks.judge.rater.minilm", lambda: SimpleNamespace(made="made up"))
         yield
 
 

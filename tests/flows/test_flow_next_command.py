@@ -16,7 +16,7 @@ from flows.grade import grade
     ("options", "without_scores", "commands"),
     [
         ({}, False, ["review", "grades"]),
-        ({"limit": 25}, False, ["review", "grades"]),
+        ({"limit": 25}, False, ["grades"]),  # all of them are marked
         ({"limit": 3}, True, ["review", "grades"]),
         ({"beside": "other.yaml"}, False, []),
     ],

@@ -171,7 +171,7 @@ def view(
     nothing = verdict.nothing_scored(counts["nothing"])
     inside = verdict.inside(figures, rules, outcome.released)
     kinds = verdict.three_kinds(outcome)
-    title = " ".join(filter(None, (kinds, nothing, verdict.alike(counts["alike"]), inside, title)))
+    title = " ".join(filter(None, (nothing, kinds, verdict.alike(counts["alike"]), inside, title)))
     warned, failed, broken = (count.count for count in checks.counts[1:4])
     looks = verdict.looks(gates, outcome, warned, failed + broken, _worst_item(second_rater), figures)
     score_panels = panels(scores, scales)

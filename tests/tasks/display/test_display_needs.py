@@ -50,11 +50,12 @@ def test_without_marks_nothing_is_promised() -> None:
 
 def test_a_class_too_small_for_any_promise_is_told_so_with_the_time_that_marking_takes() -> None:
     for by in ("set", "item"):
-        *_, last = told((40, 40), answers=40, release={"by": by}, split={"cross": True})
-        assert last == (
-            "warning This class is too small for any promise: it takes 45 marked answers, and all answers together are "
-            "40. To read and mark all 40 takes a person about 23 min, at 200 words a minute and 20 s for each mark."
-        )
+        *_, last = told((20, 20), answers=40, release={"by": by}, split={"cross": True})
+        small = "warning This class is too small for any promise: it takes 45 marked answers, and all answers together "
+        small += "are 40."
+        work = " To read and mark all 40 takes a person about 23 min, at 200 words a minute and 20 s for each mark."
+        assert last == small + work
+        assert told((40, 40), answers=40, release={"by": by}, split={"cross": True})[-1] == small
 
 
 def test_questions_too_small_for_promises_of_their_own_may_do_together() -> None:

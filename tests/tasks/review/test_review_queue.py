@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tasks.contracts.bundle import Criterion
 from tasks.contracts.schema import conform
 from tasks.contracts.settings.annotation import Doubt
+from tasks.contracts.tables.calibration import ROUTE_REASONS
 from tasks.contracts.tables.people import Queue
 from tasks.review.cells import CellLabels, cells_of
 from tasks.review.queue import label_queue, score_queue
@@ -175,7 +176,7 @@ def test_scores_are_asked_about_by_risk():
         ("r2", 0.3),
     ]
     assert [row["rank"] for row in found] == [1, 2, 3, 4, 5]
-    assert found[0]["why"] == "No marked answers tell how likely the score is wrong"
+    assert found[0]["why"] == ROUTE_REASONS["uncalibrated"].capitalize()
     assert found[3]["why"] == "Points given on too few words of the answer; estimated risk 70%"
     assert {row["subject_kind"] for row in found} == {"score"}
     assert score_queue(table.slice(1, 1), rules)[0]["why"].endswith("estimated risk 20%, at most 10% may go out")
