@@ -378,3 +378,11 @@ def test_questions_beside_the_answers_are_found_by_their_wording(tmp_path: Path)
     assert points_of(tmp_path / "study.yaml") == {"Q1": 3, "Q2": 5}
     found = {row["response_id"]: (row["item_id"], row["text"]) for row in rows_of(tmp_path / "study.yaml")}
     assert (found["Ada-Q1"], found["Ada-Q2"]) == (("Q1", "no"), ("Q2", "so"))
+
+
+@pytest.mark.parametrize(("marks", "said"), [((0, 0, 3, 4), True), ((0, 2, 3, 4, 4), False)])
+def test_many_marks_of_0_are_told_since_they_are_grades(marks: tuple[int, ...], said: bool, tmp_path: Path) -> None:
+    rows = "".join(f"s{place},Because of the air in it {place}.,{mark}\n" for place, mark in enumerate(marks))
+    (tmp_path / "class.csv").write_text(f"Student No.,answer,mark\n{rows}")
+    started = init([tmp_path / "class.csv"], tmp_path / "study.yaml", lambda question, default: default)
+    assert any("marks are 0" in line for line in started.lines) == said

@@ -121,12 +121,12 @@ def canvas(folder: Path) -> Path:
     rows = [[*header, "n correct", "n incorrect", "score"]]
     for place in range(STUDENTS):
         row: list[Any] = [f"Given{place} Family{place}", 100 + place, f"0{place:03d}", "A", 1, "S1", "2026-11-02", 1]
-        marks = []
+        marks: list[Any] = []
         for number, (_, sentences) in enumerate(QUESTIONS.values(), 1):
             answer = said(sentences, place)
-            marks.append(worth(sentences, answer, 2.0 * number) if place % 2 == 0 else 0.0)
+            marks.append(worth(sentences, answer, 2.0 * number) if place % 2 == 0 else "")
             row += [answer, marks[-1]]
-        rows.append([*row, 0, 2, sum(marks)])
+        rows.append([*row, 0, 2, sum(filter(None, marks))])
     path = folder / "Quiz Student Analysis Report.csv"
     with path.open("w", newline="", encoding="utf-8-sig") as file:
         csv.writer(file).writerows(rows)
@@ -242,6 +242,8 @@ def reviewed(walk: Walk, browser: Any, address: str) -> None:
     page.goto(address)
     page.fill("#name", "Ms Teacher")
     page.keyboard.press("Enter")
+    page.locator("#take").first.wait_for()
+    before = int(page.locator("#done").inner_text().split()[0])
     for number in range(REVIEWED):
         page.locator("#take").first.wait_for()
         title = page.locator("main h2").first.inner_text()
@@ -253,16 +255,17 @@ def reviewed(walk: Walk, browser: Any, address: str) -> None:
             page.keyboard.type("1")
             page.keyboard.press("Enter")
             page.locator("#c0 [aria-checked=true]").first.wait_for()
-            walk.met["1 typed sets"] = page.locator("#c0 [aria-checked=true]").first.inner_text().split("\n")[0]
+            walk.met["«1» sets"] = page.locator("#c0 [aria-checked=true]").first.inner_text().split("\n")[0]
             page.screenshot(path=walk.folder / "review-typed.png", full_page=True)
         else:
             page.keyboard.press("t")
             page.locator("#c0 [aria-checked=true]").first.wait_for()
         page.keyboard.press("s")
-        page.locator("#done", has_text=f"{number + 1} of").wait_for()
+        page.locator("#done", has_text=f"{before + number + 1} of").wait_for()
         page.locator("#stored", has_text="Everything stored").wait_for()
         if page.locator("main h2").first.inner_text() == title:
             page.keyboard.press("n")
+        page.screenshot(path=walk.folder / f"review-{number}.png")
     walk.shown += page.locator("body").inner_text()
     page.close()
 
@@ -307,10 +310,18 @@ def before_review(walk: Walk, class_set: Class) -> None:
         walk.met["in the file's order"] = "yes" if order == list(class_set.students) else "no"
 
 
+def visible(page: Path) -> str:
+    """The words of a page, without its styles."""
+    tree = html.fromstring(page.read_text("utf-8"))
+    for hidden in tree.xpath("//style | //script"):
+        hidden.drop_tree()
+    return str(tree.text_content())
+
+
 def fed_back(walk: Walk) -> Path:
     """What students are told: pages whose score has no criteria, and the notes that reached somebody."""
     pages = sorted((walk.folder / "feedback").glob("students/*.html"))
-    texts = [html.fromstring(page.read_text("utf-8")).text_content() for page in pages]
+    texts = [visible(page) for page in pages]
     walk.shown += "".join(texts)
     walk.met["pages of feedback"] = str(len(pages))
     walk.met["scores «without criteria»"] = str(sum(text.count("without criteria") for text in texts))
@@ -361,9 +372,7 @@ def walked(name: str, program: str, folder: Path, browser: Any) -> dict[str, str
         pictures(browser, fed_back(walk).as_uri(), "feedback", folder)
         (report,) = (folder / "data" / "warehouse").glob("*/report.html")
         pictures(browser, report.as_uri(), "report", folder)
-        walk.shown += (
-            html.fromstring(report.read_text("utf-8")).text_content().split("What the scores were made with")[0]
-        )
+        walk.shown += visible(report).split("What the scores were made with")[0]
     except (RuntimeError, OSError, Error, ValueError, LookupError) as wrong:
         walk.met["FAILED"] = " ".join(str(wrong).split())[:300]
     walk.met["hashes shown"] = str(len({*DIGEST.findall(walk.shown)}))

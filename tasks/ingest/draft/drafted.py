@@ -148,7 +148,7 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
         by_row=any(ROW in columns for columns in source["labels"].values()),
         student=tuple(name for name in flat.student if name not in source["repeats"]),
         namesakes=namesakes,
-        remarks=tuple(_disagreements(roles, items, rows, scores, total)),
+        remarks=(*_disagreements(roles, items, rows, scores, total), *_zeros(_marks(rows, scores))),
         total=total,
     )
 
@@ -201,6 +201,16 @@ def _doubled(rows: pd.DataFrame, key: Sequence[str]) -> list[tuple[tuple[str, ..
 def _marks(rows: pd.DataFrame, scores: Sequence[str]) -> list[float]:
     """All marks of some columns."""
     return list(chain.from_iterable(_numbers(rows[column]) for column in scores))
+
+
+def _zeros(marks: Sequence[float]) -> Iterator[str]:
+    """That many marks are 0, as Canvas writes for an answer that nobody has graded: a mark in the file is a grade."""
+    zeros = marks.count(0.0)
+    if zeros >= max(2, len(marks) / 4):
+        yield (
+            f"{zeros:,} of {len(marks):,} marks are 0, and each counts as a grade: empty the cells in which 0 stands "
+            "for an answer that nobody has graded"
+        )
 
 
 def _step(marks: Sequence[float]) -> float:
