@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 os.environ |= {
     "PREFECT_API_URL": "",  # a server that a developer's settings name sees no run of the tests
@@ -18,8 +18,11 @@ os.environ |= {
     "OMP_NUM_THREADS": "1",  # the models are tiny: a second thread waits more than it computes, twice under xdist
 }
 
-# `make test` draws the same cases every time, plain pytest draws new ones
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+if importlib.util.find_spec("hypothesis"):  # the environment of tests/engines has none
+    from hypothesis import settings
+
+    # `make test` draws the same cases every time, plain pytest draws new ones
+    settings.register_profile("repeatable", derandomize=True, deadline=None)
 
 HOUSE = Path(__file__).resolve().parents[1]
 

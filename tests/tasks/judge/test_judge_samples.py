@@ -1,6 +1,7 @@
 """Repeated samples through the door: everything is asked anew with the next seed, and told apart in every table."""
 
 import json
+from pathlib import Path
 
 import pytest
 from builders.bundles import THREE, bundle, criterion
@@ -68,4 +69,4 @@ def test_a_rater_that_is_asked_once_is_the_rater_itself():
 )
 def test_samples_that_could_not_differ_are_refused(more, said):
     with pytest.raises(InputError, match=said):
-        parse(Judge, {"samples": 2} | more, "study.yaml")
+        parse(Judge, {"samples": 2} | more, Path("study.yaml"))
