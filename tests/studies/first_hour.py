@@ -184,7 +184,7 @@ CLASSES = {
 }
 RUBRIC = """\
 rubrics:
-- rubric_id: essay
+- rubric_id: Q1
   scale: {min: 0, max: 2}
   traits:
   - {id: content, name: Content, min: 0, max: 2, source: derived}
