@@ -74,9 +74,11 @@ def nothing_released(
     rules: rows of `release_rules`; possible: those of them that would allow more wrong scores, nearest first, with `n`
     responses that could go out then; responses: of the run; needs: what every promise wants.
     """
-    if not rules:
-        return "There are no marked answers that a promise could rest on."
     asking = [row for row in rules if row["refused"] != "asks_nothing"]
+    if not asking and not any(row["n"] for row in rules):
+        return " ".join(
+            filter(None, ("There are no marked answers that a promise could rest on.", too_small_words(needs)))
+        )
     why = _why_nothing(asking or rules, needs) if asking or len(rules) == 1 else ""
     wanted = _wanted(asking[0], needs, why) if asking else ""
     near = _how_near(rules, possible, responses)

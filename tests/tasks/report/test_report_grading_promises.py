@@ -76,7 +76,9 @@ def test_too_few_marked_answers_are_counted() -> None:
         "Too few marked answers to promise anything for 1 of 2 questions: 45 needed for each, at most 12 here; "
         "for the other 1, the marked answers do not show, even for the surest scores, that at most 5% are wrong."
     )
-    assert nothing_released([], [], 9) == "There are no marked answers that a promise could rest on."
+    none = "There are no marked answers that a promise could rest on."
+    assert nothing_released([], [], 9) == none
+    assert nothing_released([few | {"refused": "asks_nothing", "n": 0}], [], 9) == none
 
 
 def test_how_near_it_was_is_said_with_what_is_allowed() -> None:
