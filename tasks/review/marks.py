@@ -29,7 +29,7 @@ _Given = tuple[str, str]
 """A response and a rater."""
 
 
-class Step(NamedTuple):
+class HistoryEntry(NamedTuple):
     """A score on the way to an answer's last one: its place in the order of the ledger, 0 where that is not known, and
     a step as column `history` of `settled_scores` holds it."""
 
@@ -48,7 +48,7 @@ class ScoreInData:
     """Rater → the score that they gave; nothing where marks are no decisions."""
     marked_at: int = 0
     """The number in the ledger of the last of these marks; 0 where it has none."""
-    steps: list[Step] = field(default_factory=list)
+    steps: list[HistoryEntry] = field(default_factory=list)
     """What raters gave, with what they gave before it changed."""
     note: str | None = None
     noted_at: int = 0
@@ -169,7 +169,7 @@ def _settled(people: pa.Table) -> set[_Given]:
     return {(response, rater) for response, rater, kind in rows if kind == "adjudication" and rater != FAIR}
 
 
-def _steps(rater: str, kind: str, acts: Sequence[Stored], now: str | None) -> list[Step]:
+def _steps(rater: str, kind: str, acts: Sequence[Stored], now: str | None) -> list[HistoryEntry]:
     """What a rater gave, in its order. now: what the data hold; None for nothing."""
     changes: list[tuple[int, str | None, str | None]] = []
     for act in acts:
@@ -178,7 +178,7 @@ def _steps(rater: str, kind: str, acts: Sequence[Stored], now: str | None) -> li
     if now != (changes[-1][1] if changes else None):  # read where there is no ledger
         changes.append((0, now, None))
     return [
-        Step(number, {"who": rater, "kind": kind, "score": value and float(value), "at": time, "comment": None})
+        HistoryEntry(number, {"who": rater, "kind": kind, "score": value and float(value), "at": time, "comment": None})
         for number, value, time in changes
     ]
 

@@ -18,7 +18,7 @@ from tasks.contracts.tables.people import SettledScores
 from tasks.contracts.tables.rubrics import Bundles
 from tasks.review.board import score_texts
 from tasks.review.ledger import Stored, acts_of
-from tasks.review.marks import ScoreInData, Step, keep_marks, marks_of, notes_of, people_of, scores_in_data
+from tasks.review.marks import HistoryEntry, ScoreInData, keep_marks, marks_of, notes_of, people_of, scores_in_data
 from tasks.review.settle import SettledOutcome, outcomes, value_of
 from tasks.review.subject import Standing, Subject, digest, standing
 from tasks.review.tables import rubrics
@@ -92,11 +92,13 @@ def _row(answer: SpokenScore) -> dict[str, Any]:
     settled = answer.outcome or SettledOutcome(data.score, data.settled_by)
     machine = answer.prediction
     reason = None if data.marks else ROUTE_REASONS.get(machine["route_reason"])
-    first = Step(0, _step(machine["rater_id"], "machine", machine["score"], comment=reason))
+    first = HistoryEntry(0, _step(machine["rater_id"], "machine", machine["score"], comment=reason))
     steps = list(data.steps)
     for act in answer.acts:
         kind = "vote" if act.kind == "vote" else "adjudication"
-        steps.append(Step(act.number, _step(act.rater_id, kind, value_of(act), act.stored_at.isoformat(), act.comment)))
+        steps.append(
+            HistoryEntry(act.number, _step(act.rater_id, kind, value_of(act), act.stored_at.isoformat(), act.comment))
+        )
     from_page = note is not None and (data.note is None or note.number > data.noted_at)
     return {
         "response_id": answer.response_id,
