@@ -4,7 +4,8 @@
     python train_with_grpo.py Qwen/Qwen2.5-0.5B-Instruct --steps 200
     rubricflow report my-training
 
-Where this runs only TRL and peft are needed, and the one file rubricflow_client.py.
+Where this runs only TRL and peft are needed, and the one file rubricflow/client.py, copied beside this one as
+rubricflow_client.py.
 """
 
 import argparse
@@ -12,9 +13,8 @@ import argparse
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from trl import GRPOConfig, GRPOTrainer
-
 from rubricflow_client import RewardClient
+from trl import GRPOConfig, GRPOTrainer
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("model", help="a name, or a folder of weights")

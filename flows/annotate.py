@@ -5,23 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from flows.logs import without_tracebacks
-from flows.placed import placed
-from flows.plan import Plan, planned, record
-from flows.stage import staged
-from tasks.annotate.task import ComparedTables, compare, compare_settled
-from tasks.check.task import data_docs
-from tasks.contracts.errors import InputError
-from tasks.contracts.reference import TableRef
-from tasks.contracts.settings.study import Study, load_study
-from tasks.ingest.task import Ingested, ingest
-from tasks.judge.task import judge
-from tasks.lock.task import Locked, lock
-from tasks.monitor.credentials import credential
-from tasks.monitor.runs import completed, flow, introduce
-from tasks.report.annotation.task import report_annotation
-from tasks.review.ledger import Spoken, spoken
-from tasks.review.task import SettledTables, adjudicate, queue
+from rubricflow.flows.logs import without_tracebacks
+from rubricflow.flows.placed import placed
+from rubricflow.flows.plan import Plan, planned, record
+from rubricflow.flows.stage import staged
+from rubricflow.tasks.core.check.task import data_docs
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.settings.study import Study, load_study
+from rubricflow.tasks.core.monitor.credentials import credential
+from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
+from rubricflow.tasks.grading.ingest.task import Ingested, ingest
+from rubricflow.tasks.grading.judge.task import judge
+from rubricflow.tasks.grading.lock.task import Locked, lock
+from rubricflow.tasks.people.annotate.task import ComparedTables, compare, compare_settled
+from rubricflow.tasks.people.report.task import report_annotation
+from rubricflow.tasks.people.review.ledger import Spoken, spoken
+from rubricflow.tasks.people.review.task import SettledTables, adjudicate, queue
 
 without_tracebacks()
 

@@ -9,21 +9,21 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flows.compare import finished
-from tasks.calibrate.fit import fit_items
-from tasks.calibrate.predict import predict
-from tasks.calibrate.rows import GRADING, graded_items, only_rater
-from tasks.contracts.bundle import unlocked
-from tasks.contracts.errors import UserError
-from tasks.contracts.settings.study import Study
-from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.evaluation import Metrics
-from tasks.contracts.tables.judging import Attempts, Gradings
-from tasks.contracts.tables.rubrics import Bundles
-from tasks.evaluate.experiment.arm import ExperimentArm
-from tasks.stats.scores import score_frame, target_scores
-from tasks.store.catalogue import counted
-from tasks.store.warehouse import Run
+from rubricflow.flows.compare import finished
+from rubricflow.tasks.core.contracts.bundle import unlocked
+from rubricflow.tasks.core.contracts.errors import UserError
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.stats.scores import score_frame, target_scores
+from rubricflow.tasks.core.store.catalogue import counted
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.calibrate.fit import fit_items
+from rubricflow.tasks.grading.calibrate.predict import predict
+from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater
+from rubricflow.tasks.grading.evaluate.experiment.arm import ExperimentArm
 
 SPLITS = ("train", "calibration", "test")
 CALLS = [

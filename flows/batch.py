@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flows.failures import Trouble
-from flows.prepared import PreparedItem
-from tasks.judge.rows import Called, Case, Graded
-from tasks.llm.ask import Wave
-from tasks.llm.in_flight import PENDING, InFlight
-from tasks.llm.request import Reply
-from tasks.reward.local import Locals
+from rubricflow.flows.failures import Trouble
+from rubricflow.flows.prepared import PreparedItem
+from rubricflow.tasks.core.llm.ask import Wave
+from rubricflow.tasks.core.llm.in_flight import PENDING, InFlight
+from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.grading.judge.rows import Called, Case, Graded
+from rubricflow.tasks.rewards.reward.local import Locals
 
 
 @dataclass(frozen=True)

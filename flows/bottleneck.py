@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flows.annotate import labels, settling
-from flows.logs import without_tracebacks
-from flows.plan import Plan, planned, record
-from flows.stage import staged
-from tasks.bottleneck.task import train
-from tasks.check.task import data_docs
-from tasks.contracts.errors import InputError
-from tasks.contracts.reference import TableRef
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.settings.study import load_study
-from tasks.ingest.task import ingest
-from tasks.lock.task import lock
-from tasks.monitor.credentials import credential
-from tasks.monitor.runs import completed, flow, introduce
-from tasks.report.annotation.task import report_annotation
-from tasks.report.bottleneck.task import report_graders
-from tasks.review.ledger import Spoken
+from rubricflow.flows.annotate import labels, settling
+from rubricflow.flows.logs import without_tracebacks
+from rubricflow.flows.plan import Plan, planned, record
+from rubricflow.flows.stage import staged
+from rubricflow.tasks.core.check.task import data_docs
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.monitor.credentials import credential
+from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
+from rubricflow.tasks.grading.ingest.task import ingest
+from rubricflow.tasks.grading.lock.task import lock
+from rubricflow.tasks.methods.bottleneck.task import train
+from rubricflow.tasks.methods.report.bottleneck.task import report_graders
+from rubricflow.tasks.people.report.task import report_annotation
+from rubricflow.tasks.people.review.ledger import Spoken
 
 without_tracebacks()
 

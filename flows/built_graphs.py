@@ -7,29 +7,29 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flows.rollouts import StudyGraphs
-from tasks.contracts.backends import speaks
-from tasks.contracts.bundle import Bundle
-from tasks.contracts.errors import StoreError
-from tasks.contracts.graph import Graph
-from tasks.contracts.settings.reward import Graphs
-from tasks.contracts.settings.study import Study
-from tasks.contracts.tables.graph import RubricGraphs
-from tasks.graph.annotator import settings_of
-from tasks.graph.build import Sources, sources_of
-from tasks.graph.heuristic import MODEL
-from tasks.graph.subject import authored, subjects
-from tasks.graph.votes import read_votes
-from tasks.ingest.sources import streams
-from tasks.ingest.survey import survey
-from tasks.llm.backends.replay import Replay
-from tasks.llm.opening import model_of
-from tasks.lock.bundles import asks, finished
-from tasks.lock.rubric import authored as authored_rubrics
-from tasks.lock.rubric import rubrics_of
-from tasks.store.manifest import code_digest
-from tasks.store.recorded import read_manifest
-from tasks.store.warehouse import Warehouse
+from rubricflow.flows.rollouts import StudyGraphs
+from rubricflow.tasks.core.contracts.backends import speaks
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.graph import Graph
+from rubricflow.tasks.core.contracts.settings.reward import Graphs
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.graph import RubricGraphs
+from rubricflow.tasks.core.llm.backends.replay import Replay
+from rubricflow.tasks.core.llm.opening import model_of
+from rubricflow.tasks.core.store.manifest import code_digest
+from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.ingest.sources import streams
+from rubricflow.tasks.grading.ingest.survey import survey
+from rubricflow.tasks.grading.lock.bundles import asks, finished
+from rubricflow.tasks.grading.lock.rubric import authored as authored_rubrics
+from rubricflow.tasks.grading.lock.rubric import rubrics_of
+from rubricflow.tasks.rewards.graph.annotator import settings_of
+from rubricflow.tasks.rewards.graph.build import Sources, sources_of
+from rubricflow.tasks.rewards.graph.heuristic import MODEL
+from rubricflow.tasks.rewards.graph.subject import authored, subjects
+from rubricflow.tasks.rewards.graph.votes import read_votes
 
 CODE = "code"
 """What a graph is made by besides all that its row names: a run's code."""

@@ -13,7 +13,7 @@ def find_checkout() -> dict[str, str]:
     temporary folder, so that the folder in which the worker was started tells nothing. FileNotFoundError where there is
     no prefect.yaml in it: an installed wheel carries neither studies nor data.
     """
-    folder = Path(os.environ.get("RUBRICFLOW_HOME") or Path(__file__).parents[1]).resolve()
+    folder = Path(os.environ.get("RUBRICFLOW_HOME") or Path(__file__).resolve().parents[1]).resolve()
     if not (folder / "prefect.yaml").is_file():
         raise FileNotFoundError(f"{folder} is no checkout of rubricflow: name one in RUBRICFLOW_HOME for the worker")
     return {"directory": str(folder)}

@@ -9,13 +9,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from flows.failures import OnFailure
-from tasks.contracts.errors import InputError
-from tasks.contracts.extras import LIBRARIES, Work, needs, require
-from tasks.contracts.settings.reward import Aggregation
-from tasks.contracts.settings.study import load_study
-from tasks.llm.places import is_database
-from tasks.store.warehouse import Run
+from rubricflow.flows.failures import OnFailure
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.extras import LIBRARIES, Work, needs, require
+from rubricflow.tasks.core.contracts.settings.reward import Aggregation
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.llm.places import is_database
+from rubricflow.tasks.core.store.warehouse import Run
 
 _NEEDED = ("item_id", "rubric_id", "question")
 
@@ -69,7 +69,7 @@ def check_record(record: object) -> None:
     if record is None:
         return
     if not isinstance(record, Run):
-        hint = "record=Warehouse.open('data/warehouse').run('my-training'), from tasks.store.warehouse"
+        hint = "record=Warehouse.open('data/warehouse').run('my-training'), from rubricflow.tasks.core.store.warehouse"
         raise InputError(f"{record!r} is no run to write into", field="record", hint=hint)
     with record.alone():
         pass

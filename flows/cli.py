@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from flows.commands import look, people, run, start
-from flows.commands.options import with_replies
+from rubricflow.flows.commands import look, people, run, start
+from rubricflow.flows.commands.options import with_replies
 
 COMMANDS = (
     start.init,

@@ -8,14 +8,21 @@ from typing import get_args
 
 import pandas as pd
 
-from tasks.contracts.bundle import unlocked
-from tasks.contracts.errors import UserError
-from tasks.contracts.settings.study import Evaluation, Study
-from tasks.contracts.tables.calibration import Calibrations, Predictions
-from tasks.contracts.tables.data import Items, Responses, Split
-from tasks.contracts.tables.judging import Gradings
-from tasks.contracts.tables.rubrics import Bundles
-from tasks.evaluate.compare import (
+from rubricflow.tasks.core.contracts.bundle import unlocked
+from rubricflow.tasks.core.contracts.errors import UserError
+from rubricflow.tasks.core.contracts.settings.study import Evaluation, Study
+from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Predictions
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses, Split
+from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.stats.bootstrap import cautions
+from rubricflow.tasks.core.stats.scores import ScoreTables, score_frame
+from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.scores import read_scores
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.compared.page import AgreementGap
+from rubricflow.tasks.grading.compared.task import write_compared
+from rubricflow.tasks.grading.evaluate.compare import (
     agreements,
     alike,
     compare,
@@ -24,14 +31,7 @@ from tasks.evaluate.compare import (
     most_changed,
     side_by_side,
 )
-from tasks.evaluate.slices import ScaleBounds
-from tasks.report.compared.page import AgreementGap
-from tasks.report.compared.task import write_compared
-from tasks.stats.bootstrap import cautions
-from tasks.stats.scores import ScoreTables, score_frame
-from tasks.store.recorded import read_manifest
-from tasks.store.scores import read_scores
-from tasks.store.warehouse import Run
+from rubricflow.tasks.grading.evaluate.slices import ScaleBounds
 
 Scales = dict[str, ScaleBounds]
 Methods = tuple[list[str], list[str]]

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from flows.plan import plan
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.tables.rubrics import Bundles
-from tasks.judge.grade import asks_nobody, first_requests
-from tasks.judge.rater import rater
-from tasks.judge.rows import Case, Rater
-from tasks.llm.places import are_there
-from tasks.llm.recording import read_recording
-from tasks.llm.request import Request, digest
-from tasks.llm.stores import open_replies
-from tasks.store.home import MARKER
-from tasks.store.warehouse import Warehouse
+from rubricflow.flows.plan import plan
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.llm.places import are_there
+from rubricflow.tasks.core.llm.recording import read_recording
+from rubricflow.tasks.core.llm.request import Request, digest
+from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.store.home import MARKER
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.judge.grade import asks_nobody, first_requests
+from rubricflow.tasks.grading.judge.rater import rater
+from rubricflow.tasks.grading.judge.rows import Case, Rater
 
 
 def opened(warehouse: Path | None) -> Warehouse | None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flows.logs import without_tracebacks
-from flows.plan import Plan, planned, record
-from flows.stage import staged
-from tasks.check.task import data_docs
-from tasks.contracts.errors import InputError
-from tasks.contracts.reference import TableRef
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.settings.study import load_study
-from tasks.edit.task import train
-from tasks.ingest.task import ingest
-from tasks.lock.task import lock
-from tasks.monitor.credentials import credential
-from tasks.monitor.runs import completed, flow, introduce
-from tasks.report.edit.task import report_policies
+from rubricflow.flows.logs import without_tracebacks
+from rubricflow.flows.plan import Plan, planned, record
+from rubricflow.flows.stage import staged
+from rubricflow.tasks.core.check.task import data_docs
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.monitor.credentials import credential
+from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
+from rubricflow.tasks.grading.ingest.task import ingest
+from rubricflow.tasks.grading.lock.task import lock
+from rubricflow.tasks.methods.edit.task import train
+from rubricflow.tasks.methods.report.edit.task import report_policies
 
 without_tracebacks()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from tasks.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.errors import StoreError
 
 _SWEEP = Path(__file__).with_name("sweep.py")
 SUDDEN_END = (

@@ -6,25 +6,25 @@ import json
 from itertools import chain
 from pathlib import Path
 
-from flows.arms import read_arm
-from flows.grade import stages
-from flows.logs import without_tracebacks
-from flows.plan import planned, record
-from tasks.contracts.schema import conform
-from tasks.contracts.settings.experiment import Planned, load_experiment
-from tasks.contracts.tables.evaluation import Numbers
-from tasks.display.printed import markdown, show, show_ending
-from tasks.display.table import records
-from tasks.evaluate.experiment.arm import BootstrapPlan as Bootstrap
-from tasks.evaluate.experiment.contrast import main_contrast
-from tasks.evaluate.experiment.tables import tables
-from tasks.monitor.artifacts import leave_text
-from tasks.monitor.runs import completed, flow, introduce, log, task
-from tasks.report.experiment.page import page
-from tasks.report.grading.task import refuse_unscored
-from tasks.store.part import as_parquet
-from tasks.store.recorded import read_manifest
-from tasks.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse
+from rubricflow.flows.arms import read_arm
+from rubricflow.flows.grade import stages
+from rubricflow.flows.logs import without_tracebacks
+from rubricflow.flows.plan import planned, record
+from rubricflow.tasks.core.contracts.schema import conform
+from rubricflow.tasks.core.contracts.settings.experiment import Planned, load_experiment
+from rubricflow.tasks.core.contracts.tables.evaluation import Numbers
+from rubricflow.tasks.core.display.printed import markdown, show, show_ending
+from rubricflow.tasks.core.display.table import records
+from rubricflow.tasks.core.monitor.artifacts import leave_text
+from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log, task
+from rubricflow.tasks.core.store.part import as_parquet
+from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse
+from rubricflow.tasks.grading.evaluate.experiment.arm import BootstrapPlan as Bootstrap
+from rubricflow.tasks.grading.evaluate.experiment.contrast import main_contrast
+from rubricflow.tasks.grading.evaluate.experiment.tables import tables
+from rubricflow.tasks.grading.report.task import refuse_unscored
+from rubricflow.tasks.methods.report.experiment.page import page
 
 without_tracebacks()
 

@@ -8,9 +8,9 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from tasks.contracts.errors import BackendError
-from tasks.judge.mend import reason_of
-from tasks.judge.rows import Called, Graded
+from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.grading.judge.mend import reason_of
+from rubricflow.tasks.grading.judge.rows import Called, Graded
 
 OnFailure = Literal["stop", "none"]
 """What happens to rollouts for which the judge gave no answer, because it is down or out of time: the training stops,

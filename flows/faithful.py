@@ -10,30 +10,30 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from flows.logs import without_tracebacks
-from flows.plan import Plan, plan, record
-from flows.stage import staged
-from tasks.check.task import data_docs
-from tasks.contracts.backends import BACKENDS, serving
-from tasks.contracts.bundle import Bundle, unlocked
-from tasks.contracts.errors import InputError
-from tasks.contracts.reference import TableRef
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.settings.study import Study
-from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.rubrics import Bundles
-from tasks.contracts.tables.rules import Family, RuleFaithfulness, RuleTests, Totals
-from tasks.edit.rollout import family
-from tasks.edit.rule_edits import EDITS, Edited, edits, restated, totals
-from tasks.edit.testing import faithfulness
-from tasks.ingest.task import Ingested, ingest
-from tasks.judge.task import judge
-from tasks.lock.task import lock
-from tasks.monitor.artifacts import leave_table
-from tasks.monitor.credentials import credential
-from tasks.monitor.runs import flow, introduce, task
-from tasks.stats.scores import target_scores
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows.logs import without_tracebacks
+from rubricflow.flows.plan import Plan, plan, record
+from rubricflow.flows.stage import staged
+from rubricflow.tasks.core.check.task import data_docs
+from rubricflow.tasks.core.contracts.backends import BACKENDS, serving
+from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.contracts.tables.rules import Family, RuleFaithfulness, RuleTests, Totals
+from rubricflow.tasks.core.monitor.artifacts import leave_table
+from rubricflow.tasks.core.monitor.credentials import credential
+from rubricflow.tasks.core.monitor.runs import flow, introduce, task
+from rubricflow.tasks.core.stats.scores import target_scores
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.grading.ingest.task import Ingested, ingest
+from rubricflow.tasks.grading.judge.task import judge
+from rubricflow.tasks.grading.lock.task import lock
+from rubricflow.tasks.methods.edit.rollout import family
+from rubricflow.tasks.methods.edit.rule_edits import EDITS, Edited, edits, restated, totals
+from rubricflow.tasks.methods.edit.testing import faithfulness
 
 without_tracebacks()
 

@@ -10,22 +10,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from tasks.calibrate.calibration import POOLED, read_calibration
-from tasks.calibrate.predict import apply_later
-from tasks.calibrate.rows import Item
-from tasks.calibrate.run_texts import Texts
-from tasks.calibrate.samples import one_per_response
-from tasks.calibrate.texts import Blocks
-from tasks.contracts.bundle import Bundle, unlocked
-from tasks.contracts.schema import conform
-from tasks.contracts.settings.study import Study
-from tasks.contracts.tables.calibration import Calibrations, Predictions
-from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.contracts.tables.rubrics import Bundles
-from tasks.judge.regraded import regraded, score_follows
-from tasks.review.predicted import FollowingScore, predicted_score
-from tasks.store.warehouse import Run
+from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
+from rubricflow.tasks.core.contracts.schema import conform
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Predictions
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.calibrate.calibration import POOLED, read_calibration
+from rubricflow.tasks.grading.calibrate.predict import apply_later
+from rubricflow.tasks.grading.calibrate.rows import Item
+from rubricflow.tasks.grading.calibrate.run_texts import Texts
+from rubricflow.tasks.grading.calibrate.samples import one_per_response
+from rubricflow.tasks.grading.calibrate.texts import Blocks
+from rubricflow.tasks.grading.judge.regraded import regraded, score_follows
+from rubricflow.tasks.people.review.predicted import FollowingScore, predicted_score
 
 STATED = "this judge gives the score as a whole, so none follows from single criteria"
 UNFITTED = "scores of this question were not fitted to scores that people gave"

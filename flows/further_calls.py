@@ -12,17 +12,17 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tasks.contracts.backends import BACKENDS
-from tasks.contracts.bundle import Bundle
-from tasks.contracts.errors import InputError
-from tasks.contracts.settings.judge import Judge
-from tasks.judge.grade import asks_nobody
-from tasks.judge.protocol import protocol_module
-from tasks.judge.rows import Case, EarlierDecision, Graded, Judged, judgments
-from tasks.reward.local import Locals
-from tasks.reward.repeats import averaged
-from tasks.reward.wire import Batch
-from tasks.stats.arrays import Floats
+from rubricflow.tasks.core.contracts.backends import BACKENDS
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.grading.judge.grade import asks_nobody
+from rubricflow.tasks.grading.judge.protocol import protocol_module
+from rubricflow.tasks.grading.judge.rows import Case, EarlierDecision, Graded, Judged, judgments
+from rubricflow.tasks.rewards.reward.local import Locals
+from rubricflow.tasks.rewards.reward.repeats import averaged
+from rubricflow.tasks.rewards.reward.wire import Batch
 
 
 class RepeatedCase(NamedTuple):

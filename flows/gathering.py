@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from flows.rollouts import Rollout
+from rubricflow.flows.rollouts import Rollout
 
 GATHER_S = 0.005
 """How long the first of several single rollouts waits for the others."""

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from flows.command_line import arguments
-from flows.logs import without_tracebacks
-from flows.placed import placed
-from flows.plan import Plan, plan, record
-from flows.settled import settle_scores
-from flows.stage import staged
-from flows.trained import grader_of
-from tasks.calibrate.task import calibrate
-from tasks.check.task import data_docs
-from tasks.contracts.reference import TableRef
-from tasks.contracts.tables.calibration import Predictions
-from tasks.evaluate.task import evaluate
-from tasks.ingest.task import Ingested, ingest, warning_sentences
-from tasks.judge.task import judge
-from tasks.lock.task import fit, lock
-from tasks.monitor.credentials import credential
-from tasks.monitor.runs import completed, flow, introduce, log
-from tasks.report.grading.task import report, write_page
-from tasks.store.listing import listed_once
-from tasks.store.warehouse import Run
+from rubricflow.flows.command_line import arguments
+from rubricflow.flows.logs import without_tracebacks
+from rubricflow.flows.placed import placed
+from rubricflow.flows.plan import Plan, plan, record
+from rubricflow.flows.settled import settle_scores
+from rubricflow.flows.stage import staged
+from rubricflow.flows.trained import grader_of
+from rubricflow.tasks.core.check.task import data_docs
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.tables.calibration import Predictions
+from rubricflow.tasks.core.monitor.credentials import credential
+from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log
+from rubricflow.tasks.core.store.listing import listed_once
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.calibrate.task import calibrate
+from rubricflow.tasks.grading.evaluate.task import evaluate
+from rubricflow.tasks.grading.ingest.task import Ingested, ingest, warning_sentences
+from rubricflow.tasks.grading.judge.task import judge
+from rubricflow.tasks.grading.lock.task import fit, lock
+from rubricflow.tasks.grading.report.task import report, write_page
 
 without_tracebacks()
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from flows.command_line import arguments
-from flows.plan import plan
-from flows.settled import settle_scores
-from tasks.contracts.bundle import Bundle
-from tasks.contracts.errors import InputError
-from tasks.display import say
-from tasks.gradebook.book import Gradebook
-from tasks.gradebook.credit import explains, parted
-from tasks.gradebook.files import as_csv, as_workbook
-from tasks.gradebook.folder import INDEX, PAGES, write_feedback
-from tasks.gradebook.platforms import Platform, platform_sheet
-from tasks.gradebook.sheets import about_sheet, answer_sheet, student_sheet, totals
-from tasks.gradebook.tables import read_gradebook
-from tasks.judge.regraded import score_follows
-from tasks.judge.score import score
-from tasks.report.grading.task import write_page
-from tasks.store.handed_out import hand_out
-from tasks.store.warehouse import Run
+from rubricflow.flows.command_line import arguments
+from rubricflow.flows.plan import plan
+from rubricflow.flows.settled import settle_scores
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.store.handed_out import hand_out
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.gradebook.book import Gradebook
+from rubricflow.tasks.grading.gradebook.credit import explains, parted
+from rubricflow.tasks.grading.gradebook.files import as_csv, as_workbook
+from rubricflow.tasks.grading.gradebook.folder import INDEX, PAGES, write_feedback
+from rubricflow.tasks.grading.gradebook.platforms import Platform, platform_sheet
+from rubricflow.tasks.grading.gradebook.sheets import about_sheet, answer_sheet, student_sheet, totals
+from rubricflow.tasks.grading.gradebook.tables import read_gradebook
+from rubricflow.tasks.grading.judge.regraded import score_follows
+from rubricflow.tasks.grading.judge.score import score
+from rubricflow.tasks.grading.report.task import write_page
 
 FORMATS = (".csv", ".xlsx")
 

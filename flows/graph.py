@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from flows.logs import without_tracebacks
-from flows.placed import placed
-from flows.plan import Plan, plan, record
-from flows.stage import staged
-from tasks.check.task import data_docs
-from tasks.graph.task import Graphed
-from tasks.graph.task import graph as build
-from tasks.ingest.task import Ingested, ingest
-from tasks.llm.budget import Purse
-from tasks.lock.task import Locked, lock
-from tasks.monitor.credentials import credential
-from tasks.monitor.runs import completed, flow, introduce
-from tasks.report.reward.task import draw_graphs
+from rubricflow.flows.logs import without_tracebacks
+from rubricflow.flows.placed import placed
+from rubricflow.flows.plan import Plan, plan, record
+from rubricflow.flows.stage import staged
+from rubricflow.tasks.core.check.task import data_docs
+from rubricflow.tasks.core.llm.budget import Purse
+from rubricflow.tasks.core.monitor.credentials import credential
+from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
+from rubricflow.tasks.grading.ingest.task import Ingested, ingest
+from rubricflow.tasks.grading.lock.task import Locked, lock
+from rubricflow.tasks.rewards.graph.task import Graphed
+from rubricflow.tasks.rewards.graph.task import graph as build
+from rubricflow.tasks.rewards.report.reward.task import draw_graphs
 
 without_tracebacks()
 

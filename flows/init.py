@@ -11,21 +11,27 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from tasks.contracts.errors import InputError
-from tasks.ingest.draft.asking import Ask, Asking, scales, settled, students_apart, worded
-from tasks.ingest.draft.drafted import NOTHING, drafted
-from tasks.ingest.draft.guess import Column, guessed, with_people
-from tasks.ingest.draft.messages import seen, to_write
-from tasks.ingest.draft.questions import QUESTION_COLUMNS, QUESTIONS, known_questions, listed_questions, question_table
-from tasks.ingest.draft.roles import recognised
-from tasks.ingest.draft.rubric_text import rubric_text
-from tasks.ingest.draft.study_text import StudyParts, study_text
-from tasks.lock.rubric import authored
-from tasks.stats.agreement import level_count
-from tasks.store.cells import EssayCell, text_or_none
-from tasks.store.essays import is_essays
-from tasks.store.files import write_atomically
-from tasks.store.source import chunks
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.stats.agreement import level_count
+from rubricflow.tasks.core.store.cells import EssayCell, text_or_none
+from rubricflow.tasks.core.store.essays import is_essays
+from rubricflow.tasks.core.store.files import write_atomically
+from rubricflow.tasks.core.store.source import chunks
+from rubricflow.tasks.grading.ingest.draft.asking import Ask, Asking, scales, settled, students_apart, worded
+from rubricflow.tasks.grading.ingest.draft.drafted import NOTHING, drafted
+from rubricflow.tasks.grading.ingest.draft.guess import Column, guessed, with_people
+from rubricflow.tasks.grading.ingest.draft.messages import seen, to_write
+from rubricflow.tasks.grading.ingest.draft.questions import (
+    QUESTION_COLUMNS,
+    QUESTIONS,
+    known_questions,
+    listed_questions,
+    question_table,
+)
+from rubricflow.tasks.grading.ingest.draft.roles import recognised
+from rubricflow.tasks.grading.ingest.draft.rubric_text import rubric_text
+from rubricflow.tasks.grading.ingest.draft.study_text import StudyParts, study_text
+from rubricflow.tasks.grading.lock.rubric import authored
 
 
 class Started(NamedTuple):

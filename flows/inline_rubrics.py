@@ -14,22 +14,22 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from flows.prepared import PreparedItem, prepared_items
-from flows.rollouts import StudyGraphs
-from tasks.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
-from tasks.contracts.errors import InputError
-from tasks.contracts.graph import Graph
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.settings.reward import Graphs, Reward
-from tasks.graph.annotator import Annotator
-from tasks.graph.build import build
-from tasks.graph.heuristic import rules_of_thumb
-from tasks.graph.subject import subjects
-from tasks.llm.stores import open_replies
-from tasks.lock.bundles import lock
-from tasks.lock.rubric import broken
-from tasks.serve.listed import ListedItem
-from tasks.serve.sent import MOST_CRITERIA
+from rubricflow.flows.prepared import PreparedItem, prepared_items
+from rubricflow.flows.rollouts import StudyGraphs
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.graph import Graph
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.reward import Graphs, Reward
+from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.grading.lock.bundles import lock
+from rubricflow.tasks.grading.lock.rubric import broken
+from rubricflow.tasks.rewards.graph.annotator import Annotator
+from rubricflow.tasks.rewards.graph.build import build
+from rubricflow.tasks.rewards.graph.heuristic import rules_of_thumb
+from rubricflow.tasks.rewards.graph.subject import subjects
+from rubricflow.tasks.rewards.serve.listed import ListedItem
+from rubricflow.tasks.rewards.serve.sent import MOST_CRITERIA
 
 MOST_KEPT = 10_000
 """Items that came with rollouts and are kept ready; the one not asked for longest goes first."""

@@ -12,16 +12,16 @@ from typing import Any
 
 import yaml
 
-from tasks.contracts.errors import InputError
-from tasks.edit.laboratory.decoder import Size, train
-from tasks.edit.laboratory.world import WorldQuestion, answer, question
-from tasks.store.files import write_atomically
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.store.files import write_atomically
+from rubricflow.tasks.methods.edit.laboratory.decoder import Size, train
+from rubricflow.tasks.methods.edit.laboratory.world import WorldQuestion, answer, question
 
 SEEN, UNSEEN = 16, 8
 """Questions that training sees, and that it does not."""
 TRAIN, TEST, TEST_UNSEEN = 24, 16, 32
 """Answers to each seen question for training and for the test, and to each unseen one."""
-STUDY = Path(__file__).resolve().parents[1] / "tasks/edit/laboratory.yaml"
+STUDY = Path(__file__).resolve().parents[1] / "tasks/methods/edit/laboratory.yaml"
 
 
 def laboratory(folder: str | Path, seed: int = 0, steps: int | None = None) -> Path:

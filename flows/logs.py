@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from tasks.contracts.errors import UserError
+from rubricflow.tasks.core.contracts.errors import UserError
 
 
 class _NoTraceback(logging.Filter):

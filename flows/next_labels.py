@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from flows.command_line import arguments
-from flows.plan import plan
-from tasks.calibrate.next_labels import held_out, next_labels, read_items, read_predictions
-from tasks.calibrate.support import agreement, labels, promise, read_agreement, read_promises
-from tasks.contracts.errors import InputError
-from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.judging import Gradings
-from tasks.contracts.tables.people import NextLabels
-from tasks.display.needs import needs_of, too_small_words
-from tasks.store.files import write_atomically
-from tasks.store.scores import read_marked
-from tasks.store.warehouse import Run
-from tasks.text.formulas import guarded
+from rubricflow.flows.command_line import arguments
+from rubricflow.flows.plan import plan
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.core.contracts.tables.people import NextLabels
+from rubricflow.tasks.core.display.needs import needs_of, too_small_words
+from rubricflow.tasks.core.store.files import write_atomically
+from rubricflow.tasks.core.store.scores import read_marked
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.text.formulas import guarded
+from rubricflow.tasks.grading.calibrate.next_labels import held_out, next_labels, read_items, read_predictions
+from rubricflow.tasks.grading.calibrate.support import agreement, labels, promise, read_agreement, read_promises
 
 SHEET = ("rank", "item_id", "response_id", "split", "question", "response", "score")
 """The columns of the file that people write scores into."""

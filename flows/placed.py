@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from pydantic import ValidationError
 
-from flows.plan import Plan
-from tasks.contracts.errors import InputError
-from tasks.contracts.settings.placement import Placement
-from tasks.contracts.settings.study import Study
+from rubricflow.flows.plan import Plan
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.placement import Placement
+from rubricflow.tasks.core.contracts.settings.study import Study
 
 
 def placed(job: Plan, engine: str | None, address: str | None) -> Plan:

@@ -11,22 +11,22 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from tasks.calibrate.calibration import FORMAT as CALIBRATION_VERSION
-from tasks.contracts.backends import BACKENDS
-from tasks.contracts.errors import InputError
-from tasks.contracts.reference import TableRef
-from tasks.contracts.settings.engine import Engine
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.settings.study import Study, load_study
-from tasks.ingest.sources import read_as, sources
-from tasks.judge.grade import PROTOCOL_VERSION
-from tasks.llm.backends.vllm import weights
-from tasks.llm.recording import read_recording
-from tasks.store.catalogue import write_database
-from tasks.store.digest import digest_of, file_digest
-from tasks.store.essays import essay_files
-from tasks.store.manifest import code_digest, graded_by, write_manifest
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.contracts.backends import BACKENDS
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.settings.engine import Engine
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.study import Study, load_study
+from rubricflow.tasks.core.llm.backends.vllm import weights
+from rubricflow.tasks.core.llm.recording import read_recording
+from rubricflow.tasks.core.store.catalogue import write_database
+from rubricflow.tasks.core.store.digest import digest_of, file_digest
+from rubricflow.tasks.core.store.essays import essay_files
+from rubricflow.tasks.core.store.manifest import code_digest, graded_by, write_manifest
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.grading.calibrate.calibration import FORMAT as CALIBRATION_VERSION
+from rubricflow.tasks.grading.ingest.sources import read_as, sources
+from rubricflow.tasks.grading.judge.grade import PROTOCOL_VERSION
 
 _LOGPROBS = 20
 """The most that servers give: a score of many levels needs them all."""

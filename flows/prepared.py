@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from flows.checks import check_number, checked_items
-from tasks.contracts.bundle import Bundle
-from tasks.contracts.errors import InputError
-from tasks.contracts.graph import Graph
-from tasks.contracts.protocols import PROTOCOLS, protocols_where
-from tasks.contracts.settings.reward import Reward
-from tasks.reward.exact import check_widths
-from tasks.reward.factors import Factors
-from tasks.reward.wire import Wired, wire
+from rubricflow.flows.checks import check_number, checked_items
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.graph import Graph
+from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, protocols_where
+from rubricflow.tasks.core.contracts.settings.reward import Reward
+from rubricflow.tasks.rewards.reward.exact import check_widths
+from rubricflow.tasks.rewards.reward.factors import Factors
+from rubricflow.tasks.rewards.reward.wire import Wired, wire
 
 
 class PreparedItem(NamedTuple):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from flows.failures import Watch
-from flows.recorder import Recorder
-from tasks.judge.rows import Rater
-from tasks.llm.reply_store import Replies
+from rubricflow.flows.failures import Watch
+from rubricflow.flows.recorder import Recorder
+from rubricflow.tasks.core.llm.reply_store import Replies
+from rubricflow.tasks.grading.judge.rows import Rater
 
 
 class Opened(NamedTuple):

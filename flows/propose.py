@@ -6,20 +6,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tasks.annotate.inventory import constructions
-from tasks.annotate.propose import Brief, as_yaml
-from tasks.annotate.propose import propose as ask_for
-from tasks.contracts.backends import speaks
-from tasks.contracts.bundle import Scale
-from tasks.contracts.errors import InputError
-from tasks.contracts.settings.study import Study, load_study
-from tasks.ingest.task import ingest
-from tasks.llm.opening import open_backend
-from tasks.llm.stores import open_replies
-from tasks.lock.rubric import authored, guided
-from tasks.monitor.credentials import credential
-from tasks.store.files import write_atomically
-from tasks.store.warehouse import Warehouse
+from rubricflow.tasks.core.contracts.backends import speaks
+from rubricflow.tasks.core.contracts.bundle import Scale
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.study import Study, load_study
+from rubricflow.tasks.core.llm.opening import open_backend
+from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.monitor.credentials import credential
+from rubricflow.tasks.core.store.files import write_atomically
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.ingest.task import ingest
+from rubricflow.tasks.grading.lock.rubric import authored, guided
+from rubricflow.tasks.people.annotate.inventory import constructions
+from rubricflow.tasks.people.annotate.propose import Brief, as_yaml
+from rubricflow.tasks.people.annotate.propose import propose as ask_for
 
 
 def propose(study_file: Path, warehouse: Path, to: Path, concepts: int, levels: int) -> list[str]:

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tasks.contracts.errors import StoreError
-from tasks.contracts.schema import Row, conform
-from tasks.contracts.tables.catalogue import BY_NAME
-from tasks.store.files import cannot_write
-from tasks.store.part import reading
-from tasks.store.shards import Rows
-from tasks.store.warehouse import Run
+from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.schema import Row, conform
+from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.store.files import cannot_write
+from rubricflow.tasks.core.store.part import reading
+from rubricflow.tasks.core.store.shards import Rows
+from rubricflow.tasks.core.store.warehouse import Run
 
 RECENT = "_recent"
 MOST_BATCHES = 64

@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from tasks.judge.rater import repeated
-from tasks.judge.rows import Case, Graded, Judged, Rater
+from rubricflow.tasks.grading.judge.rater import repeated
+from rubricflow.tasks.grading.judge.rows import Case, Graded, Judged, Rater
 
 Judging = Callable[[Sequence[Case], Rater], Graded]
 _logger = logging.getLogger(__name__)

@@ -6,22 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tasks.contracts.backends import BACKENDS, engine_of
-from tasks.contracts.errors import StoreError
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.settings.reward import Graphs
-from tasks.contracts.settings.study import Study
-from tasks.contracts.tables.graph import RubricGraphs
-from tasks.contracts.tables.judging import Attempts
-from tasks.contracts.tables.rubrics import Rubrics
-from tasks.llm.backends.vllm import weights
-from tasks.llm.opening import model_of
-from tasks.llm.places import shown_place
-from tasks.llm.recording import Header, Speaker, as_lines, write_recording
-from tasks.llm.stores import open_replies
-from tasks.store.digest import digest_of
-from tasks.store.recorded import read_manifest
-from tasks.store.warehouse import Run
+from rubricflow.tasks.core.contracts.backends import BACKENDS, engine_of
+from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.reward import Graphs
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.graph import RubricGraphs
+from rubricflow.tasks.core.contracts.tables.judging import Attempts
+from rubricflow.tasks.core.contracts.tables.rubrics import Rubrics
+from rubricflow.tasks.core.llm.backends.vllm import weights
+from rubricflow.tasks.core.llm.opening import model_of
+from rubricflow.tasks.core.llm.places import shown_place
+from rubricflow.tasks.core.llm.recording import Header, Speaker, as_lines, write_recording
+from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.store.digest import digest_of
+from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.warehouse import Run
 
 _ASKED = ["response_id", "request_digest", "system", "prompt", "error"]
 

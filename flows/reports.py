@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flows.recorder import gather
-from flows.rollouts import CURVES
-from tasks.contracts.errors import StoreError
-from tasks.report.annotation.task import write_annotation
-from tasks.report.bottleneck.task import write_graders
-from tasks.report.edit.task import write_policies
-from tasks.report.grading.task import write_page
-from tasks.report.reward.task import write_rewards
-from tasks.report.training.task import write_training
-from tasks.store.recorded import read_manifest
-from tasks.store.warehouse import Run
+from rubricflow.flows.recorder import gather
+from rubricflow.flows.rollouts import CURVES
+from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.report.task import write_page
+from rubricflow.tasks.methods.report.bottleneck.task import write_graders
+from rubricflow.tasks.methods.report.edit.task import write_policies
+from rubricflow.tasks.people.report.task import write_annotation
+from rubricflow.tasks.rewards.report.reward.task import write_rewards
+from rubricflow.tasks.rewards.report.training.task import write_training
 
 
 def write_pages(run: Run) -> list[Path]:

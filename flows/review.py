@@ -12,31 +12,31 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from flows.annotate import annotating
-from flows.command_line import arguments
-from flows.following import Following
-from flows.plan import plan
-from flows.settled import settle_scores
-from tasks.contracts.errors import InputError
-from tasks.contracts.reference import TableRef
-from tasks.contracts.settings.study import load_study
-from tasks.contracts.tables.judging import Judgments
-from tasks.review.access import Access
-from tasks.review.app import create_app
-from tasks.review.board import Ballot, Board, QueuedCase
-from tasks.review.label_studio import config, project, read_export
-from tasks.review.ledger import Ledger, acts_of, ledger_file
-from tasks.review.questions import ReviewQuestion
-from tasks.review.reviews import with_blindness
-from tasks.review.settle import outcomes
-from tasks.review.sheet import as_csv, read_sheet
-from tasks.review.subject import standing
-from tasks.review.waiting import open_board, proposed, waiting_labels, waiting_scores
-from tasks.store.files import write_atomically
-from tasks.store.sheets import ENDINGS
-from tasks.store.warehouse import Run, Warehouse
-from tasks.text.formulas import guarded
-from tasks.web.server import serve
+from rubricflow.flows.annotate import annotating
+from rubricflow.flows.command_line import arguments
+from rubricflow.flows.following import Following
+from rubricflow.flows.plan import plan
+from rubricflow.flows.settled import settle_scores
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.contracts.tables.judging import Judgments
+from rubricflow.tasks.core.store.files import write_atomically
+from rubricflow.tasks.core.store.sheets import ENDINGS
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.text.formulas import guarded
+from rubricflow.tasks.core.web.server import serve
+from rubricflow.tasks.people.review.access import Access
+from rubricflow.tasks.people.review.app import create_app
+from rubricflow.tasks.people.review.board import Ballot, Board, QueuedCase
+from rubricflow.tasks.people.review.label_studio import config, project, read_export
+from rubricflow.tasks.people.review.ledger import Ledger, acts_of, ledger_file
+from rubricflow.tasks.people.review.questions import ReviewQuestion
+from rubricflow.tasks.people.review.reviews import with_blindness
+from rubricflow.tasks.people.review.settle import outcomes
+from rubricflow.tasks.people.review.sheet import as_csv, read_sheet
+from rubricflow.tasks.people.review.subject import standing
+from rubricflow.tasks.people.review.waiting import open_board, proposed, waiting_labels, waiting_scores
 
 
 def review(

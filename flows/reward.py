@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from flows.graph import purse_of
-from flows.graph import stages as built
-from flows.logs import without_tracebacks
-from flows.placed import placed
-from flows.plan import Plan, plan, record
-from flows.stage import staged
-from flows.trained import grader_of
-from tasks.check.task import data_docs
-from tasks.contracts.errors import InputError
-from tasks.contracts.reference import TableRef
-from tasks.judge.task import judge
-from tasks.monitor.runs import completed, flow, introduce
-from tasks.report.reward.task import report_rewards
-from tasks.reward.task import reward as pay
+from rubricflow.flows.graph import purse_of
+from rubricflow.flows.graph import stages as built
+from rubricflow.flows.logs import without_tracebacks
+from rubricflow.flows.placed import placed
+from rubricflow.flows.plan import Plan, plan, record
+from rubricflow.flows.stage import staged
+from rubricflow.flows.trained import grader_of
+from rubricflow.tasks.core.check.task import data_docs
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
+from rubricflow.tasks.grading.judge.task import judge
+from rubricflow.tasks.rewards.report.reward.task import report_rewards
+from rubricflow.tasks.rewards.reward.task import reward as pay
 
 without_tracebacks()
 

@@ -1,4 +1,4 @@
-"""Rollouts of clients, judged by a reward: what `tasks.serve` needs of who judges."""
+"""Rollouts of clients, judged by a reward: what `tasks.rewards.serve` needs of who judges."""
 
 from __future__ import annotations
 
@@ -9,26 +9,32 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from flows.batch import JudgedBatch, PosedRollout, made
-from flows.checks import meant
-from flows.failures import Trouble
-from flows.inline_rubrics import InlineRubrics
-from flows.prepared import PreparedItem
-from flows.repeated_judging import Agreement, agreements
-from flows.rollouts import RolloutReward, VariedReward
-from flows.training_record import read_record, record_criteria, record_quality
-from tasks.contracts.bundle import Criterion
-from tasks.contracts.errors import ContractError, InputError, UserError
-from tasks.judge.decision import Decision
-from tasks.judge.rows import Judged
-from tasks.llm.in_flight import InFlight
-from tasks.llm.request import Reply
-from tasks.reward.appraisal import Appraisal, CriterionShares, appraisals
-from tasks.serve.answered import DecisionAnswer, QuoteAnswer, RolloutAnswer, ShareAnswer, unscored_answer
-from tasks.serve.listed import ListedItem, item_digest
-from tasks.serve.sent import SentRollout
-from tasks.serve.training import Qualities, TrainingRecord
-from tasks.serve.waves import PromptRow, Unfinished
+from rubricflow.flows.batch import JudgedBatch, PosedRollout, made
+from rubricflow.flows.checks import meant
+from rubricflow.flows.failures import Trouble
+from rubricflow.flows.inline_rubrics import InlineRubrics
+from rubricflow.flows.prepared import PreparedItem
+from rubricflow.flows.repeated_judging import Agreement, agreements
+from rubricflow.flows.rollouts import RolloutReward, VariedReward
+from rubricflow.flows.training_record import read_record, record_criteria, record_quality
+from rubricflow.tasks.core.contracts.bundle import Criterion
+from rubricflow.tasks.core.contracts.errors import ContractError, InputError, UserError
+from rubricflow.tasks.core.llm.in_flight import InFlight
+from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.grading.judge.decision import Decision
+from rubricflow.tasks.grading.judge.rows import Judged
+from rubricflow.tasks.rewards.reward.appraisal import Appraisal, CriterionShares, appraisals
+from rubricflow.tasks.rewards.serve.answered import (
+    DecisionAnswer,
+    QuoteAnswer,
+    RolloutAnswer,
+    ShareAnswer,
+    unscored_answer,
+)
+from rubricflow.tasks.rewards.serve.listed import ListedItem, item_digest
+from rubricflow.tasks.rewards.serve.sent import SentRollout
+from rubricflow.tasks.rewards.serve.training import Qualities, TrainingRecord
+from rubricflow.tasks.rewards.serve.waves import PromptRow, Unfinished
 
 PATIENCE_S = 3.0
 """Seconds without any reply after which a joint batch is over; the calls that are open go on without it."""

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import pyarrow as pa
 
-from flows.batch import (
+from rubricflow.flows.batch import (
     Cost,
     JudgedBatch,
     PosedRollout,
@@ -28,39 +28,39 @@ from flows.batch import (
     unfinished,
     without,
 )
-from flows.checks import check_aggregation, check_number, check_on_failure, check_record, check_share, meant
-from flows.failures import UNKNOWN, OnFailure, Watch, troubles
-from flows.further_calls import judged_again, worth_repeating
-from flows.prepared import PreparedItem, prepared_items, unscored_rule
-from flows.process import Opened, Process
-from flows.recorder import Recorder
-from flows.repeated_judging import beside, chosen
-from tasks.contracts.bundle import Bundle
-from tasks.contracts.errors import BackendError, InputError, StoppedError
-from tasks.contracts.graph import Graph
-from tasks.contracts.schema import Row
-from tasks.contracts.settings.reward import Aggregation, Reward
-from tasks.contracts.tables.data import Responses
-from tasks.contracts.tables.judging import Judgments
-from tasks.contracts.tables.reward import EdgeCases, Rewards
-from tasks.judge.grade import grade_batch
-from tasks.judge.rater import repeated
-from tasks.judge.rows import Case, Graded, Rater, judgments
-from tasks.llm.ask import Wave
-from tasks.llm.backend import Backend, Steady, kept_open
-from tasks.llm.in_flight import InFlight
-from tasks.llm.reply_store import Replies
-from tasks.llm.stores import open_replies
-from tasks.reward.aggregate import Aggregated, aggregate
-from tasks.reward.factors import Factors
-from tasks.reward.leakage import edge_cases
-from tasks.reward.local import Locals, local_scores
-from tasks.reward.repeats import weights_of_doubts
-from tasks.reward.rows import cases as case_rows
-from tasks.reward.rows import rewards as reward_rows
-from tasks.store.shards import Rows
-from tasks.store.warehouse import Run
-from tasks.text.units import units
+from rubricflow.flows.checks import check_aggregation, check_number, check_on_failure, check_record, check_share, meant
+from rubricflow.flows.failures import UNKNOWN, OnFailure, Watch, troubles
+from rubricflow.flows.further_calls import judged_again, worth_repeating
+from rubricflow.flows.prepared import PreparedItem, prepared_items, unscored_rule
+from rubricflow.flows.process import Opened, Process
+from rubricflow.flows.recorder import Recorder
+from rubricflow.flows.repeated_judging import beside, chosen
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoppedError
+from rubricflow.tasks.core.contracts.graph import Graph
+from rubricflow.tasks.core.contracts.schema import Row
+from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Reward
+from rubricflow.tasks.core.contracts.tables.data import Responses
+from rubricflow.tasks.core.contracts.tables.judging import Judgments
+from rubricflow.tasks.core.contracts.tables.reward import EdgeCases, Rewards
+from rubricflow.tasks.core.llm.ask import Wave
+from rubricflow.tasks.core.llm.backend import Backend, Steady, kept_open
+from rubricflow.tasks.core.llm.in_flight import InFlight
+from rubricflow.tasks.core.llm.reply_store import Replies
+from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.store.shards import Rows
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge.grade import grade_batch
+from rubricflow.tasks.grading.judge.rater import repeated
+from rubricflow.tasks.grading.judge.rows import Case, Graded, Rater, judgments
+from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
+from rubricflow.tasks.rewards.reward.factors import Factors
+from rubricflow.tasks.rewards.reward.leakage import edge_cases
+from rubricflow.tasks.rewards.reward.local import Locals, local_scores
+from rubricflow.tasks.rewards.reward.repeats import weights_of_doubts
+from rubricflow.tasks.rewards.reward.rows import cases as case_rows
+from rubricflow.tasks.rewards.reward.rows import rewards as reward_rows
 
 CRITERIA_PER_CALL = 4
 """As many as GEAR's reward judge gets at once."""

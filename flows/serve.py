@@ -11,22 +11,22 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from flows.inline_rubrics import InlineRubrics
-from flows.reward_service import RewardService
-from flows.rollouts import CRITERIA_PER_CALL
-from flows.trainers import Options, RubricReward, study_rater
-from tasks.contracts.errors import InputError
-from tasks.contracts.settings.engine import Engine
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.settings.reward import Aggregation, Retention, Reward
-from tasks.contracts.settings.study import load_study
-from tasks.reward.exact import check_widths
-from tasks.serve.app import create_app
-from tasks.serve.listed import read_listed
-from tasks.serve.waves import PromptRow
-from tasks.store.warehouse import Warehouse
-from tasks.web.guard import TOKEN, TOKEN_FILE, TokenGate, kept_token
-from tasks.web.server import Limits, Server, listening, usual_limits
+from rubricflow.flows.inline_rubrics import InlineRubrics
+from rubricflow.flows.reward_service import RewardService
+from rubricflow.flows.rollouts import CRITERIA_PER_CALL
+from rubricflow.flows.trainers import Options, RubricReward, study_rater
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.engine import Engine
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Retention, Reward
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.core.web.guard import TOKEN, TOKEN_FILE, TokenGate, kept_token
+from rubricflow.tasks.core.web.server import Limits, Server, listening, usual_limits
+from rubricflow.tasks.rewards.reward.exact import check_widths
+from rubricflow.tasks.rewards.serve.app import create_app
+from rubricflow.tasks.rewards.serve.listed import read_listed
+from rubricflow.tasks.rewards.serve.waves import PromptRow
 
 LIST = ".jsonl"
 """How the name of a rubric list ends."""

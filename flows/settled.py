@@ -6,11 +6,11 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from tasks.contracts.errors import StoreError
-from tasks.contracts.settings.study import Study
-from tasks.review.settled_scores import keep_settled_scores
-from tasks.store.recorded import manifest_of
-from tasks.store.warehouse import Run
+from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.store.recorded import manifest_of
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.people.review.settled_scores import keep_settled_scores
 
 
 def settle_scores(run: Run, study: Study | None = None) -> None:

@@ -10,9 +10,9 @@ from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from tasks.review.access import Access
-from tasks.web.guard import is_local
-from tasks.web.server import serve
+from rubricflow.tasks.core.web.guard import is_local
+from rubricflow.tasks.core.web.server import serve
+from rubricflow.tasks.people.review.access import Access
 
 READER = "reader"
 """Who has the link, where one is needed."""

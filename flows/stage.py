@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Concatenate, ParamSpec, TypeVar
 
-from tasks.check.tally import tally
-from tasks.check.task import checked
-from tasks.contracts.errors import UserError
-from tasks.contracts.reference import TableRef
-from tasks.display import say
-from tasks.monitor.artifacts import announce
-from tasks.monitor.runs import log
-from tasks.store.listing import listed_once
-from tasks.store.objects import requests_sent
-from tasks.store.warehouse import Run
+from rubricflow.tasks.core.check.tally import tally
+from rubricflow.tasks.core.check.task import checked
+from rubricflow.tasks.core.contracts.errors import UserError
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.monitor.artifacts import announce
+from rubricflow.tasks.core.monitor.runs import log
+from rubricflow.tasks.core.store.listing import listed_once
+from rubricflow.tasks.core.store.objects import requests_sent
+from rubricflow.tasks.core.store.warehouse import Run
 
 P = ParamSpec("P")
 Written = TypeVar("Written", bound=TableRef | tuple[object, ...])

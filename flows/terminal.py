@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flows.ending import Stopped, end_by, own_temporary_folder, stoppable
-from tasks.contracts.errors import UserError
-from tasks.text.formulas import cell
+from rubricflow.flows.ending import Stopped, end_by, own_temporary_folder, stoppable
+from rubricflow.tasks.core.contracts.errors import UserError
+from rubricflow.tasks.core.text.formulas import cell
 
 
 def print_rows(header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:

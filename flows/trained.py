@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tasks.contracts.errors import BackendError
-from tasks.contracts.extras import install
-from tasks.contracts.grader import Grader
-from tasks.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.extras import install
+from rubricflow.tasks.core.contracts.grader import Grader
+from rubricflow.tasks.core.contracts.settings.judge import Judge
 
 
 def grader_of(judge: Judge, base: Path) -> Grader | None:
@@ -18,7 +18,7 @@ def grader_of(judge: Judge, base: Path) -> Grader | None:
     if judge.backend != "trained" or judge.grader is None:
         return None
     try:
-        from tasks.bottleneck.grader import load
+        from rubricflow.tasks.methods.bottleneck.grader import load
     except ImportError as error:
         raise BackendError(f"trained graders need the extra: {install('embedded')}") from error
     return load(base / judge.grader, base)

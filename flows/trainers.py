@@ -25,29 +25,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from flows.checks import check_unscored
-from flows.failures import OnFailure
-from flows.further_calls import refuse_same_replies
-from flows.gathering import Gathering
-from flows.rollouts import Rollout, RolloutReward, StudyGraphs
-from flows.trained import grader_of
-from tasks.contracts.backends import BACKENDS, serving
-from tasks.contracts.bundle import unlocked
-from tasks.contracts.errors import InputError
-from tasks.contracts.graph import Graph
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.settings.reward import Aggregation
-from tasks.contracts.settings.study import Study, load_study
-from tasks.contracts.tables.data import Items
-from tasks.contracts.tables.graph import RubricGraphs
-from tasks.contracts.tables.rubrics import Bundles
-from tasks.ingest.sources import evaluation_only
-from tasks.judge.rater import rater
-from tasks.judge.rows import Rater
-from tasks.llm.reply_store import Replies
-from tasks.llm.stores import open_replies
-from tasks.reward.factors import read_factors
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows.checks import check_unscored
+from rubricflow.flows.failures import OnFailure
+from rubricflow.flows.further_calls import refuse_same_replies
+from rubricflow.flows.gathering import Gathering
+from rubricflow.flows.rollouts import Rollout, RolloutReward, StudyGraphs
+from rubricflow.flows.trained import grader_of
+from rubricflow.tasks.core.contracts.backends import BACKENDS, serving
+from rubricflow.tasks.core.contracts.bundle import unlocked
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.graph import Graph
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.reward import Aggregation
+from rubricflow.tasks.core.contracts.settings.study import Study, load_study
+from rubricflow.tasks.core.contracts.tables.data import Items
+from rubricflow.tasks.core.contracts.tables.graph import RubricGraphs
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.llm.reply_store import Replies
+from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.grading.ingest.sources import evaluation_only
+from rubricflow.tasks.grading.judge.rater import rater
+from rubricflow.tasks.grading.judge.rows import Rater
+from rubricflow.tasks.rewards.reward.factors import read_factors
 
 
 class Options(TypedDict, total=False):
@@ -78,14 +78,14 @@ class RubricReward(RolloutReward):
 
         Errors as of `of_run`; StoreError where such a graph is not there, with the command that builds it.
         """
-        from flows.plan import plan  # with it come the libraries of calibration, which no worker needs
+        from rubricflow.flows.plan import plan  # with it come the libraries of calibration, which no worker needs
 
         path, house = Path(study), Warehouse.open(warehouse)
         settings = _for_training(path)
         run = plan(path, warehouse).run
         if run.done("graph", "all"):
             return cls._of(settings, path, house, _of_run(run), aggregation, **more)
-        from flows.built_graphs import built_graphs  # and with this those that read the data
+        from rubricflow.flows.built_graphs import built_graphs  # and with this those that read the data
 
         return cls._of(settings, path, house, built_graphs(settings, path, house), aggregation, **more)
 

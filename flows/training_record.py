@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flows.prepared import PreparedItem
-from flows.recorder import gather
-from flows.rollouts import CURVES
-from tasks.contracts.tables.data import Responses
-from tasks.contracts.tables.reward import Rewards
-from tasks.contracts.tables.training import HeldOutQuality, TrainedCriteria
-from tasks.serve.training import CreditSum, Qualities, TrainingRecord
-from tasks.store.warehouse import Run
+from rubricflow.flows.prepared import PreparedItem
+from rubricflow.flows.recorder import gather
+from rubricflow.flows.rollouts import CURVES
+from rubricflow.tasks.core.contracts.tables.data import Responses
+from rubricflow.tasks.core.contracts.tables.reward import Rewards
+from rubricflow.tasks.core.contracts.tables.training import HeldOutQuality, TrainedCriteria
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.rewards.serve.training import CreditSum, Qualities, TrainingRecord
 
 HELD_OUT = "held_out"
 """The stage of a recorded run that holds the evaluations."""

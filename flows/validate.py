@@ -8,33 +8,33 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from flows.earlier_runs import locked_before, opened, proved
-from tasks.contracts.backends import BACKENDS, Choice, speaks
-from tasks.contracts.bundle import Bundle
-from tasks.contracts.settings.engine import MOST_LOGPROBS
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.settings.study import Study, load_study
-from tasks.display import say
-from tasks.display.needs import release_needs
-from tasks.graph.subject import authored, subjects
-from tasks.graph.votes import read_votes
-from tasks.ingest.draft.drafted import UNWRITTEN
-from tasks.ingest.sources import read_as
-from tasks.ingest.task import ingest, warning_sentences
-from tasks.judge.grade import asks_nobody, first_requests
-from tasks.judge.levels import widest
-from tasks.judge.prove import prove_bundle
-from tasks.judge.rows import Case, Rater, cases_of
-from tasks.judge.teaching import People, teaching_of
-from tasks.llm.backends.scripted import Scripted
-from tasks.llm.cpu import harmful, this_machine
-from tasks.llm.foreign import foreign_rows
-from tasks.lock.bundles import asks
-from tasks.lock.meaning import unexplained
-from tasks.lock.task import fit, lock
-from tasks.stats.promise import MarkedAnswers
-from tasks.store.scores import read_marked
-from tasks.store.warehouse import Warehouse
+from rubricflow.flows.earlier_runs import locked_before, opened, proved
+from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, speaks
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.settings.engine import MOST_LOGPROBS
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.study import Study, load_study
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.needs import release_needs
+from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.cpu import harmful, this_machine
+from rubricflow.tasks.core.llm.foreign import foreign_rows
+from rubricflow.tasks.core.stats.promise import MarkedAnswers
+from rubricflow.tasks.core.store.scores import read_marked
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.ingest.draft.drafted import UNWRITTEN
+from rubricflow.tasks.grading.ingest.sources import read_as
+from rubricflow.tasks.grading.ingest.task import ingest, warning_sentences
+from rubricflow.tasks.grading.judge.grade import asks_nobody, first_requests
+from rubricflow.tasks.grading.judge.levels import widest
+from rubricflow.tasks.grading.judge.prove import prove_bundle
+from rubricflow.tasks.grading.judge.rows import Case, Rater, cases_of
+from rubricflow.tasks.grading.judge.teaching import People, teaching_of
+from rubricflow.tasks.grading.lock.bundles import asks
+from rubricflow.tasks.grading.lock.meaning import unexplained
+from rubricflow.tasks.grading.lock.task import fit, lock
+from rubricflow.tasks.rewards.graph.subject import authored, subjects
+from rubricflow.tasks.rewards.graph.votes import read_votes
 
 _CHARACTERS_PER_TOKEN = 4
 _NOBODY = Rater("nobody", "llm", Scripted([]))

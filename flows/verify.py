@@ -8,16 +8,16 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from flows.plan import inputs
-from tasks.contracts.errors import StoreError, UserError
-from tasks.contracts.settings.study import Study
-from tasks.llm.places import are_there, shown_place
-from tasks.llm.stores import open_replies
-from tasks.review.ledger import LEDGER, Ledger
-from tasks.store.catalogue import DATABASE, reads_elsewhere
-from tasks.store.recorded import MANIFEST, manifest_of
-from tasks.store.verify import AmountAndProblems, Look, look_at_run, strays, timed
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows.plan import inputs
+from rubricflow.tasks.core.contracts.errors import StoreError, UserError
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.llm.places import are_there, shown_place
+from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.store.catalogue import DATABASE, reads_elsewhere
+from rubricflow.tasks.core.store.recorded import MANIFEST, manifest_of
+from rubricflow.tasks.core.store.verify import AmountAndProblems, Look, look_at_run, strays, timed
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.people.review.ledger import LEDGER, Ledger
 
 
 def verified(folder: Path, run_id: str | None = None) -> Iterator[Look]:

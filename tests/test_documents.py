@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from flows.cli import COMMANDS, app
+from rubricflow.flows.cli import COMMANDS, app
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [Path("README.md"), *sorted(path.relative_to(ROOT) for path in (ROOT / "docs").glob("*.md"))]

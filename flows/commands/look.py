@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from flows.command_line import HOUSE
-from flows.commands.options import WarehouseFolder
-from flows.terminal import for_people, print_rows
-from tasks.contracts.errors import UserError
-from tasks.contracts.schema import columns as described
-from tasks.contracts.tables.catalogue import BY_NAME
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows.command_line import HOUSE
+from rubricflow.flows.commands.options import WarehouseFolder
+from rubricflow.flows.terminal import for_people, print_rows
+from rubricflow.tasks.core.contracts.errors import UserError
+from rubricflow.tasks.core.contracts.schema import columns as described
+from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 
 def sql(
@@ -36,8 +36,8 @@ def sql(
     All finished runs together are in the warehouse's warehouse.duckdb, for any client of DuckDB.
     """
     with for_people():
-        from flows.settled import settle_scores
-        from tasks.store.catalogue import ask, questions, raters
+        from rubricflow.flows.settled import settle_scores
+        from rubricflow.tasks.core.store.catalogue import ask, questions, raters
 
         if query is None:
             print_rows(["question", "what it asks"], questions().items())
@@ -74,15 +74,15 @@ def report(
 ) -> None:
     """Write a finished run's reports (HTML to look at) anew and say where they are, or show them."""
     with for_people():
-        from flows.reports import write_pages
-        from flows.settled import settle_scores
+        from rubricflow.flows.reports import write_pages
+        from rubricflow.flows.settled import settle_scores
 
         chosen = _run(warehouse, run)
         settle_scores(chosen)
         pages = write_pages(chosen)
         print(*pages, sep="\n")
         if serve:
-            from flows.site import serve_pages
+            from rubricflow.flows.site import serve_pages
 
             for folder in ("data_docs", "graphs", "pictures"):
                 chosen.warehouse.fetch_folder(chosen.folder / folder)
@@ -95,7 +95,7 @@ def verify(
 ) -> None:
     """Look at every byte of runs, replies and votes: is it what was written? Lists all that is wrong."""
     with for_people():
-        from flows.verify import verified
+        from rubricflow.flows.verify import verified
 
         place = Warehouse.open(warehouse).place if warehouse.is_dir() else warehouse
         problems: dict[str, None] = {}
@@ -118,7 +118,7 @@ def replies(
 ) -> None:
     """Record what models said to a finished run in one file, which `backend: replay` with `replies: FILE` reads."""
     with for_people():
-        from flows.replies import recorded
+        from rubricflow.flows.replies import recorded
 
         header = recorded(_run(warehouse, run), to, name, weights)
         size = f"{to.stat().st_size / 1024:,.0f} KiB"
@@ -131,7 +131,7 @@ def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
     Prints the paired bootstrap of the difference b - a in agreement, on the responses that both hold out.
     """
     with for_people():
-        from flows.compare import compared
+        from rubricflow.flows.compare import compared
 
         differences, sentence, page = compared(_run(warehouse, a), _run(warehouse, b))
         print(f"{sentence}.", file=sys.stderr)
@@ -144,7 +144,7 @@ def compare(a: str, b: str, warehouse: WarehouseFolder = HOUSE) -> None:
 def _run(warehouse: Path, run_id: str | None) -> Run:
     """The run of this id, also one that did not finish; without an id the last that finished and is no experiment's
     arm."""
-    from tasks.store.catalogue import follow_move
+    from rubricflow.tasks.core.store.catalogue import follow_move
 
     # Asking about runs makes no warehouse where there is none.
     house = Warehouse.open(warehouse) if warehouse.is_dir() else None

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from flows.command_line import HOUSE
-from flows.commands.options import Limit, StudyFile, WarehouseFolder
-from flows.terminal import for_people, print_rows
+from rubricflow.flows.command_line import HOUSE
+from rubricflow.flows.commands.options import Limit, StudyFile, WarehouseFolder
+from rubricflow.flows.terminal import for_people, print_rows
 
 
 def review(
@@ -28,7 +28,7 @@ def review(
 ) -> None:
     """Open the page on which people vote on what an annotated study queued, or a graded one did not release."""
     with for_people():
-        from flows.review import review as open_page
+        from rubricflow.flows.review import review as open_page
 
         open_page(study, warehouse, limit, host, port, tuple(reviewer or ()), browser)
 
@@ -45,7 +45,7 @@ def next(
     Some are chosen because they teach the mapping most, the others drawn by chance: only those count for the promise.
     """
     with for_people():
-        from flows.next_labels import propose_labels, write_sheet
+        from rubricflow.flows.next_labels import propose_labels, write_sheet
 
         proposed = propose_labels(study, warehouse, limit, count)
         for line in proposed.told:
@@ -70,7 +70,7 @@ def votes(
 ) -> None:
     """Take the queue to a spreadsheet or to Label Studio, and bring votes back; without either, list what was said."""
     with for_people():
-        from flows.review import bring, settled, take, who_said_what
+        from rubricflow.flows.review import bring, settled, take, who_said_what
 
         if to is not None:
             print(f"{take(study, warehouse, limit, to):,} cases in {to}")
@@ -112,7 +112,7 @@ def grades(
 ) -> None:
     """Write the grades of a graded study, with what people decided; what waits for a person has no grade."""
     with for_people():
-        from flows.gradebook import write_grades
+        from rubricflow.flows.gradebook import write_grades
 
         for line in write_grades(study, warehouse, limit, to, wide, form, include_waiting, overwrite, by_name):
             print(line)
@@ -127,7 +127,7 @@ def feedback(
 ) -> None:
     """Write a page of feedback for every student of a graded study, and a list of them all for the teacher."""
     with for_people():
-        from flows.gradebook import write_feedback_pages
+        from rubricflow.flows.gradebook import write_feedback_pages
 
         for line in write_feedback_pages(study, warehouse, limit, to, by_name):
             print(line)

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.command_line import HOUSE
-from flows.commands.options import Address, EngineName, Limit, StudyFile, TokenBudget, WarehouseFolder
-from flows.terminal import for_people, print_rows
-from tasks.contracts.errors import UserError
+from rubricflow.flows.command_line import HOUSE
+from rubricflow.flows.commands.options import Address, EngineName, Limit, StudyFile, TokenBudget, WarehouseFolder
+from rubricflow.flows.terminal import for_people, print_rows
+from rubricflow.tasks.core.contracts.errors import UserError
 
 
 def grade(
@@ -40,18 +40,18 @@ def grade(
     """Grade a study: ingest, lock, judge, calibrate, evaluate. A killed run continues where it stopped."""
     with for_people():
         if dry_run:
-            from flows.validate import planned_calls
+            from rubricflow.flows.validate import planned_calls
 
             print_rows(
                 ["item", "responses", "settled without a call", "calls", "prompt tokens, roughly"],
                 planned_calls(study, limit),
             )
             return
-        from flows.checks import check_extras
+        from rubricflow.flows.checks import check_extras
 
         options = _typed(option or [])
         check_extras("grade", study, engine, model, url, beside)
-        from flows.grade import grade as flow
+        from rubricflow.flows.grade import grade as flow
 
         other = str(beside) if beside else None
         flow(
@@ -93,10 +93,10 @@ def graph(
 ) -> None:
     """Build and draw the graphs of a study's rubrics: which criterion licenses which. No response is looked at."""
     with for_people():
-        from flows.checks import check_extras
+        from rubricflow.flows.checks import check_extras
 
         check_extras("graph", study, engine)
-        from flows.graph import graph as flow
+        from rubricflow.flows.graph import graph as flow
 
         flow(str(study), str(warehouse), limit, token_budget, engine, address)
 
@@ -111,10 +111,10 @@ def reward(
 ) -> None:
     """Reward a study's responses with and without the dependencies of the criteria, and say what leaks."""
     with for_people():
-        from flows.checks import check_extras
+        from rubricflow.flows.checks import check_extras
 
         check_extras("reward", study, engine)
-        from flows.reward import reward as flow
+        from rubricflow.flows.reward import reward as flow
 
         flow(str(study), str(warehouse), limit, token_budget, engine, address)
 
@@ -143,10 +143,10 @@ def serve(
     ] = False,
     warehouse: WarehouseFolder = HOUSE,
 ) -> None:
-    """Serve rewards to trainers: one judge, one reply store and one limit for all of them. See rubricflow_client."""
+    """Serve rewards to trainers: one judge, one reply store and one limit for all of them. See rubricflow.client."""
     with for_people():
-        from flows.checks import check_aggregation
-        from flows.serve import serve as answer
+        from rubricflow.flows.checks import check_aggregation
+        from rubricflow.flows.serve import serve as answer
 
         how = check_aggregation(aggregation)
         answer(source, warehouse, how, host, port, judge, url, record, judged_twice, no_token)
@@ -162,10 +162,10 @@ def annotate(
 ) -> None:
     """Label the concepts of a study's responses by two annotators, and queue what people should look at."""
     with for_people():
-        from flows.checks import check_extras
+        from rubricflow.flows.checks import check_extras
 
         check_extras("annotate", study, engine)
-        from flows.annotate import annotate as flow
+        from rubricflow.flows.annotate import annotate as flow
 
         flow(str(study), str(warehouse), limit, token_budget, engine, address)
 
@@ -180,7 +180,7 @@ def adjudicate(
 ) -> None:
     """Settle a study's labels by what people have said until now, and compare raters before and after."""
     with for_people():
-        from flows.annotate import settle as flow
+        from rubricflow.flows.annotate import settle as flow
 
         flow(str(study), str(warehouse), limit, token_budget, engine, address)
 
@@ -190,10 +190,10 @@ def train(
 ) -> None:
     """Train the bottleneck graders of a study, compare them, and export the first."""
     with for_people():
-        from flows.checks import check_extras
+        from rubricflow.flows.checks import check_extras
 
         check_extras("train", study)
-        from flows.bottleneck import bottleneck as flow
+        from rubricflow.flows.bottleneck import bottleneck as flow
 
         flow(str(study), str(warehouse), limit, token_budget)
 
@@ -201,10 +201,10 @@ def train(
 def edit(study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None) -> None:
     """Train a language model to grade by Edit, beside the arms that a study compares it with."""
     with for_people():
-        from flows.checks import check_extras
+        from rubricflow.flows.checks import check_extras
 
         check_extras("edit", study)
-        from flows.edit import edit as flow
+        from rubricflow.flows.edit import edit as flow
 
         flow(str(study), str(warehouse), limit)
 
@@ -216,7 +216,7 @@ def laboratory(
 ) -> None:
     """Make a small world to try `edit` in: questions with exact gold marks, and a decoder that marks hastily."""
     with for_people():
-        from flows.laboratory import laboratory as make
+        from rubricflow.flows.laboratory import laboratory as make
 
         print(f"rubricflow edit {make(folder, seed, steps)}")
 
@@ -224,8 +224,8 @@ def laboratory(
 def faithful(study: StudyFile, warehouse: WarehouseFolder = HOUSE, limit: Limit = None) -> None:
     """Judge a study's test responses under edits of their mark schemes: do the scores follow the rules?"""
     with for_people():
-        from flows.faithful import SHOWN, summary
-        from flows.faithful import faithful as flow
+        from rubricflow.flows.faithful import SHOWN, summary
+        from rubricflow.flows.faithful import faithful as flow
 
         print_rows(SHOWN, summary(warehouse, flow(str(study), str(warehouse), limit)))
 
@@ -239,7 +239,7 @@ def propose(
 ) -> None:
     """Have the study's first annotator propose concepts for its data, as a rubric file for people to edit."""
     with for_people():
-        from flows.propose import propose as ask_for
+        from rubricflow.flows.propose import propose as ask_for
 
         for line in ask_for(study, warehouse, to, concepts, levels):
             print(line)
@@ -252,7 +252,7 @@ def experiment(
 ) -> None:
     """Run every arm of an experiment and print its tables. Arms that finished are passed over."""
     with for_people():
-        from flows.experiment import experiment as flow
+        from rubricflow.flows.experiment import experiment as flow
 
         flow(str(file), str(warehouse), limit)
 
@@ -263,7 +263,7 @@ def validate(study: StudyFile, limit: Limit = None, warehouse: WarehouseFolder =
     What its judge takes from the warehouse is looked for there: an earlier run, recorded replies, locked rubrics.
     """
     with for_people():
-        from flows.validate import prove
+        from rubricflow.flows.validate import prove
 
         problems = 0
         for kind, label, message in prove(study, limit, warehouse):
@@ -283,8 +283,8 @@ def plan(
 ) -> None:
     """Say what judging a study takes: calls, tokens, hours, room, and what holds it up. No model is asked."""
     with for_people():
-        from flows.validate import study_cases
-        from tasks.judge.costs import Servers, costs, workload
+        from rubricflow.flows.validate import study_cases
+        from rubricflow.tasks.grading.judge.costs import Servers, costs, workload
 
         settings, cases = study_cases(study, limit)
         load = workload(cases, settings.judge.samples, replicas)

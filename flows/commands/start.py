@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from flows.terminal import for_people
-from tasks.contracts.errors import UserError
+from rubricflow.flows.terminal import for_people
+from rubricflow.tasks.core.contracts.errors import UserError
 
 
 def init(
@@ -27,8 +27,8 @@ def init(
 ) -> None:
     """Write a first study and rubric for a table of answers, and look whether they hold. At most five questions."""
     with for_people():
-        from flows.init import init as write_study
-        from flows.validate import prove
+        from rubricflow.flows.init import init as write_study
+        from rubricflow.flows.validate import prove
 
         target = to or files[0].parent
         study = target if target.suffix in (".yaml", ".yml") else target / "study.yaml"

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from attack_corpus import attack
 
-from tasks.judge.grade import first_requests
-from tasks.judge.protocol import Opinion, protocol_module
-from tasks.judge.rows import Rater
-from tasks.llm.backends.scripted import Scripted
-from tasks.text.units import units
+from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge.grade import first_requests
+from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_module
+from rubricflow.tasks.grading.judge.rows import Rater
 
 HABITS = ("nothing", "invented", "the criterion", "injected words", "the injected object")
 _NONCE = re.compile(r"=====RESPONSE ([0-9a-f]+)=====")

@@ -11,16 +11,16 @@ from builders.bundles import bundle_by
 from builders.cases import case as to_grade
 from obedient import HABITS, attacked, full_marks, obedient
 
-from tasks.contracts.bundle import Criterion, Rubric, Scale, Trait
-from tasks.contracts.settings.judge import Judge
-from tasks.judge.evidence import HOLDS
-from tasks.judge.grade import first_requests, grade_batch
-from tasks.judge.protocol import protocol_module
-from tasks.judge.rows import Rater
-from tasks.llm.backends.scripted import Scripted
-from tasks.llm.extract import extract
-from tasks.llm.reply_store import ReplyStore
-from tasks.lock.shape import shaped
+from rubricflow.tasks.core.contracts.bundle import Criterion, Rubric, Scale, Trait
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.extract import extract
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.grading.judge.evidence import HOLDS
+from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
+from rubricflow.tasks.grading.judge.protocol import protocol_module
+from rubricflow.tasks.grading.judge.rows import Rater
+from rubricflow.tasks.grading.lock.shape import shaped
 
 PROTOCOLS = ("rulers", "pointwise", "gradeagentops")
 DEMANDING = ("local_quote", "span_level", "global_diagnostic")

@@ -16,11 +16,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 import torch
 
-from tasks.bottleneck.backbone import load
-from tasks.bottleneck.loop import denoising_loss, sparsity_loss, task_loss
-from tasks.bottleneck.model import ConceptEncoder, LatentHead, expected_levels
-from tasks.bottleneck.states import Cached, States, encode
-from tasks.contracts.grader import Answered
+from rubricflow.tasks.core.contracts.grader import Answered
+from rubricflow.tasks.methods.bottleneck.backbone import load
+from rubricflow.tasks.methods.bottleneck.loop import denoising_loss, sparsity_loss, task_loss
+from rubricflow.tasks.methods.bottleneck.model import ConceptEncoder, LatentHead, expected_levels
+from rubricflow.tasks.methods.bottleneck.states import Cached, States, encode
 
 CONCEPTS, GRADES, TOP, WIDTH, BATCH = 8, 6, 2, 384, 8
 RESPONSES, EPOCHS = 400, 20

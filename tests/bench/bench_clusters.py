@@ -7,8 +7,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
-from tasks.stats.pair_sums import statistics_of_totals
+from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
+from rubricflow.tasks.core.stats.pair_sums import statistics_of_totals
 
 SCALE = (0.0, 5.0, 1.0)
 AUTHORS = (5, 10, 15, 20, 40, 100)

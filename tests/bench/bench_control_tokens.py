@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tasks/llm"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tasks/core/llm"))
 
 import chat_families as families
 
-from tasks.llm.backends.chat import plain
-from tasks.llm.backends.structure import Structure
+from rubricflow.tasks.core.llm.backends.chat import plain
+from rubricflow.tasks.core.llm.backends.structure import Structure
 
 ESSAY = ("The plant's light energy is, in fact, made of photons: a < b. " * 40)[:2_000]
 TEXTS = {

@@ -7,7 +7,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tasks" / "calibrate"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tasks" / "grading" / "calibrate"))
 
 from coverage_scene import Case, fitted
 

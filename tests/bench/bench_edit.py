@@ -15,7 +15,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tasks/edit"))
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tasks/methods/edit"))
 
 import numpy as np
 import torch
@@ -23,10 +23,10 @@ from plain_readings import beliefs_plain, supports_plain
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import DynamicCache, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from tasks.edit.belief import beliefs, pieces
-from tasks.edit.grounding import Support, supports
-from tasks.edit.policy import Policy
-from tasks.edit.rollout import Sample
+from rubricflow.tasks.methods.edit.belief import beliefs, pieces
+from rubricflow.tasks.methods.edit.grounding import Support, supports
+from rubricflow.tasks.methods.edit.policy import Policy
+from rubricflow.tasks.methods.edit.rollout import Sample
 
 TOP, VOCABULARY = 4, 8000
 QUESTION, SCHEME, ANSWER, STEP = 80, 160, 150, 25

@@ -20,9 +20,9 @@ import pandas as pd
 import torch
 from sentence_transformers import SentenceTransformer
 
-from tasks.calibrate.texts import embed
-from tasks.llm import encoder
-from tasks.llm.encoder import MiniLM
+from rubricflow.tasks.core.llm import encoder
+from rubricflow.tasks.core.llm.encoder import MiniLM
+from rubricflow.tasks.grading.calibrate.texts import embed
 
 HOUSE = Path(__file__).resolve().parents[2]
 

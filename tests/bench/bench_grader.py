@@ -18,15 +18,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 import torch
 
-from tasks.bottleneck import backbone as backbones
-from tasks.bottleneck.data import LabelledData
-from tasks.bottleneck.fit import Trained
-from tasks.bottleneck.grader import load, save
-from tasks.bottleneck.labelled import concepts_of
-from tasks.bottleneck.model import ConceptEncoder, LatentHead
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.grader import Answered
-from tasks.contracts.settings.bottleneck import Training
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from rubricflow.tasks.core.contracts.grader import Answered
+from rubricflow.tasks.core.contracts.settings.bottleneck import Training
+from rubricflow.tasks.methods.bottleneck import backbone as backbones
+from rubricflow.tasks.methods.bottleneck.data import LabelledData
+from rubricflow.tasks.methods.bottleneck.fit import Trained
+from rubricflow.tasks.methods.bottleneck.grader import load, save
+from rubricflow.tasks.methods.bottleneck.labelled import concepts_of
+from rubricflow.tasks.methods.bottleneck.model import ConceptEncoder, LatentHead
 
 CONCEPTS, LEVELS, GRADES = 8, 3, 6
 CASES = (("answers of about 60 tokens", 60, 320), ("essays of about 400 tokens", 400, 24))

@@ -12,13 +12,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.contracts.bundle import Bundle, ConsistencyMemory, Criterion, Protocol, Scale, Trait
-from tasks.judge.grade import grade_batch
-from tasks.judge.rows import Case, Graded, Rater
-from tasks.llm.reply_store import ReplyStore
-from tasks.llm.request import Reply, Request
-from tasks.stats.agreement import qwk
-from tasks.text.units import units
+from rubricflow.tasks.core.contracts.bundle import Bundle, ConsistencyMemory, Criterion, Protocol, Scale, Trait
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.stats.agreement import qwk
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge.grade import grade_batch
+from rubricflow.tasks.grading.judge.rows import Case, Graded, Rater
 
 CALL_S = 0.02
 PARALLEL = 64

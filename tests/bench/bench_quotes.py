@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from tasks.contracts.bundle import Criterion
-from tasks.judge.evidence import HOLDS, Subject, ground
-from tasks.text.units import units
+from rubricflow.tasks.core.contracts.bundle import Criterion
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, ground
 from tests.attacks.quote_kinds import FORGED, HONEST, Kind
 
 HOUSE = Path(__file__).resolve().parents[2]

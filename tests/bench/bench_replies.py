@@ -22,8 +22,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.llm.reply_store import ReplyStore
-from tasks.llm.request import Reply
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.llm.request import Reply
 
 MODEL = "example-8b"
 WORDS = [

@@ -37,8 +37,8 @@ evaluation: {target: one, draws: 200}
 GRADE = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from flows import cli
-from tasks.judge import task
+from rubricflow.flows import cli
+from rubricflow.tasks.grading.judge import task
 if sys.argv[4] == "resumed":
     def asked(*_):
         raise AssertionError("a finished run asked for its judge")

@@ -20,15 +20,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.graph import Edge, Graph, Node
-from tasks.contracts.schema import conform
-from tasks.contracts.settings.reward import Retention, Reward
-from tasks.contracts.tables.judging import Judgments
-from tasks.reward.aggregate import aggregate
-from tasks.reward.local import local_scores
-from tasks.reward.rows import rewards
-from tasks.reward.wire import batch, wire
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node
+from rubricflow.tasks.core.contracts.schema import conform
+from rubricflow.tasks.core.contracts.settings.reward import Retention, Reward
+from rubricflow.tasks.core.contracts.tables.judging import Judgments
+from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.local import local_scores
+from rubricflow.tasks.rewards.reward.rows import rewards
+from rubricflow.tasks.rewards.reward.wire import batch, wire
 
 RESPONSES, RUBRICS = 100_000, 1_000
 CRITERIA, EDGES = 11.5, 10.9
@@ -186,8 +186,8 @@ def compiling():
     code = (
         "import time, sys; sys.path.insert(0, sys.argv[1])\n"
         "import numpy as np\n"
-        "from tasks.reward.aggregate import aggregate\n"
-        "from tasks.reward.wire import Wired, batch\n"
+        "from rubricflow.tasks.rewards.reward.aggregate import aggregate\n"
+        "from rubricflow.tasks.rewards.reward.wire import Wired, batch\n"
         "none, some = np.empty(0, np.int32), np.zeros(1, np.int32)\n"
         "wired = Wired('r', 'g', ('c',), np.ones(1), some, none, none, (), np.empty(0))\n"
         "started = time.process_time()\n"

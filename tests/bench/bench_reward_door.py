@@ -22,15 +22,15 @@ import pyarrow as pa
 from builders import studies
 from builders.rows import item, locked
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.graph import Edge, Graph, Node
-from tasks.contracts.schema import Row, schema
-from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.graph import RubricGraphs
-from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.contracts.tables.rubrics import Bundles
-from tasks.reward import task as door
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node
+from rubricflow.tasks.core.contracts.schema import Row, schema
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.graph import RubricGraphs
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.rewards.reward import task as door
 
 SHARD = 50_000
 """Responses whose judgments are written together."""

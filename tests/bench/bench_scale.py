@@ -40,13 +40,13 @@ def main(responses, characters, profile, place):
             os.environ["RUBRICFLOW_REPLIES"] = place.replies
         os.environ |= {"PREFECT_API_URL": "", "GX_ANALYTICS_ENABLED": "false"}
         started = begin()
-        from flows import grade as flow
-        from flows import stage as stage_module
-        from tasks.judge import task as judge
-        from tasks.judge.rows import Rater
-        from tasks.llm.backends.scripted import Offline
-        from tasks.store.recorded import read_manifest
-        from tasks.store.warehouse import Warehouse
+        from rubricflow.flows import grade as flow
+        from rubricflow.flows import stage as stage_module
+        from rubricflow.tasks.core.llm.backends.scripted import Offline
+        from rubricflow.tasks.core.store.recorded import read_manifest
+        from rubricflow.tasks.core.store.warehouse import Warehouse
+        from rubricflow.tasks.grading.judge import task as judge
+        from rubricflow.tasks.grading.judge.rows import Rater
 
         stages = Stages()
         answer = stages.count(OWN, decide)

@@ -19,7 +19,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rubricflow_client import RewardClient
+from rubricflow.client import RewardClient
 
 CRITERIA, PER_CALL, WORDS = 12, 4, 150
 TOKEN = "a-token-for-the-bench"
@@ -61,7 +61,7 @@ def judge(latency, ports):
 
 def served(folder, port, ports, concurrency):
     """The server of a list of eight rubrics."""
-    from flows import serve
+    from rubricflow.flows import serve
 
     engine = serve.Engine(model="fixed", urls=(f"http://127.0.0.1:{port}/v1",), concurrency=concurrency)
     asking = serve.Judge(protocol="pointwise", criteria_per_call=PER_CALL, backend="openai", engine=engine)

@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 import pyarrow as pa
 
-from tasks.contracts.tables.data import Responses
-from tasks.store.ordered import in_order
-from tasks.store.source import CHARACTERS, ROWS
-from tasks.store.warehouse import Warehouse
+from rubricflow.tasks.core.contracts.tables.data import Responses
+from rubricflow.tasks.core.store.ordered import in_order
+from rubricflow.tasks.core.store.source import CHARACTERS, ROWS
+from rubricflow.tasks.core.store.warehouse import Warehouse
 
 LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz     ", dtype=np.uint8)
 COLUMNS = ("item_id", "response_id", "text")

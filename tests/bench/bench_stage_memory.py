@@ -27,10 +27,10 @@ def repeated(judge, folder, judged, items):
     repeat the ones judged in it."""
 
     def repeating(run, *arguments, **named):
-        from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
-        from tasks.judge.rows import item_counts
-        from tasks.judge.worker import shards
-        from tasks.store.warehouse import Warehouse
+        from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
+        from rubricflow.tasks.core.store.warehouse import Warehouse
+        from rubricflow.tasks.grading.judge.rows import item_counts
+        from rubricflow.tasks.grading.judge.worker import shards
 
         warehouse = Warehouse.open(folder / "warehouse")
         source = warehouse.run(warehouse.begun()[0])
@@ -85,11 +85,11 @@ def main(responses, characters, features, judged, items, folder=None):
             subprocess.run([sys.executable, __file__, str(judged), *same, "--into", str(first)], check=True)
         os.environ |= {"PREFECT_API_URL": "", "GX_ANALYTICS_ENABLED": "false"}
         started = begin()
-        from flows import grade as flow
-        from flows import stage as stage_module
-        from tasks.judge import task as judge
-        from tasks.judge.rows import Rater
-        from tasks.llm.backends.scripted import Offline
+        from rubricflow.flows import grade as flow
+        from rubricflow.flows import stage as stage_module
+        from rubricflow.tasks.core.llm.backends.scripted import Offline
+        from rubricflow.tasks.grading.judge import task as judge
+        from rubricflow.tasks.grading.judge.rows import Rater
 
         stages = Stages()
         answer = stages.count(OWN, decide)

@@ -17,20 +17,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.schema import conform
-from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.judge.evidence import subject_of
-from tasks.judge.protocol import NOTHING, Answer, Question, protocol_module
-from tasks.judge.rows import Called, Case, Graded, Judged, Rater, judgments
-from tasks.judge.schema import CHECKLIST_KEYS
-from tasks.judge.verify import verify
-from tasks.llm.ask import Attempt, RequestOutcome
-from tasks.llm.backends.scripted import Scripted
-from tasks.llm.extract import extract
-from tasks.llm.request import Reply
-from tasks.text.fold import fold
-from tasks.text.units import units
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from rubricflow.tasks.core.contracts.schema import conform
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.llm.ask import Attempt, RequestOutcome
+from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.extract import extract
+from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.core.text.fold import fold
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge.evidence import subject_of
+from rubricflow.tasks.grading.judge.protocol import NOTHING, Answer, Question, protocol_module
+from rubricflow.tasks.grading.judge.rows import Called, Case, Graded, Judged, Rater, judgments
+from rubricflow.tasks.grading.judge.schema import CHECKLIST_KEYS
+from rubricflow.tasks.grading.judge.verify import verify
 
 SIZES = (
     ("short answers", 2_000, 3, 6, False),

@@ -41,11 +41,11 @@ class Timed:
 
 def graded(cases, backend, sampling, batch_size=None):
     """(seconds, seconds in the engine, attempts) of grading cases anew, tables made."""
-    from tasks.contracts.tables.judging import Attempts
-    from tasks.judge.grade import grade_batch
-    from tasks.judge.levels import Levelled
-    from tasks.judge.rows import Rater
-    from tasks.llm.reply_store import ReplyStore
+    from rubricflow.tasks.core.contracts.tables.judging import Attempts
+    from rubricflow.tasks.core.llm.reply_store import ReplyStore
+    from rubricflow.tasks.grading.judge.grade import grade_batch
+    from rubricflow.tasks.grading.judge.levels import Levelled
+    from rubricflow.tasks.grading.judge.rows import Rater
 
     timed = Timed(backend, batch_size)
     with tempfile.TemporaryDirectory() as folder, ReplyStore(Path(folder) / "replies.sqlite") as store:
@@ -83,10 +83,10 @@ def bench(per_item, folder):
     from serving import ModelServer
     from tiny_model import OPTIONS, make
 
-    from flows.validate import _read_study
-    from tasks.contracts.settings.engine import Sampling
-    from tasks.contracts.settings.judge import Judge
-    from tasks.llm.opening import open_backend
+    from rubricflow.flows.validate import _read_study
+    from rubricflow.tasks.core.contracts.settings.engine import Sampling
+    from rubricflow.tasks.core.contracts.settings.judge import Judge
+    from rubricflow.tasks.core.llm.opening import open_backend
 
     make(folder / "tiny")
     server = ModelServer(folder / "tiny", "tiny", folder / "server.log").ready()

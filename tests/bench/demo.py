@@ -5,11 +5,11 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from tasks.contracts.bundle import Rubric
-from tasks.judge.rows import Case
-from tasks.judge.simulated import human_marks
-from tasks.lock.bundles import lock
-from tasks.text.units import units
+from rubricflow.tasks.core.contracts.bundle import Rubric
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge.rows import Case
+from rubricflow.tasks.grading.judge.simulated import human_marks
+from rubricflow.tasks.grading.lock.bundles import lock
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 

@@ -106,7 +106,7 @@ def response_id(number):
 
 def decide(questions):
     """The replies of a judge that needs no time to speak of: the sentence with the criterion's word is its quote."""
-    from tasks.llm.request import Reply
+    from rubricflow.tasks.core.llm.request import Reply
 
     replies = []
     for question in questions:

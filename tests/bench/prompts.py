@@ -22,10 +22,10 @@ import yaml
 from scipy.stats import beta, spearmanr
 from sklearn.metrics import cohen_kappa_score
 
-from flows.grade import grade
-from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
-from tasks.judge.mend import kind_of
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows.grade import grade
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.grading.judge.mend import kind_of
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 ITEMS = ("osmosis", "p_value", "phone_ban")

@@ -18,9 +18,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from flows.graph import graph
-from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows.graph import graph
+from rubricflow.tasks.core.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 EDGE = ["rubric_id", "parent", "child"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Rubric, Scale, Trait
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Rubric, Scale, Trait
 
 THREE = ("absent", "in part", "present")
 """Anchors of a criterion that may be met in part."""

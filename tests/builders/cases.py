@@ -7,13 +7,13 @@ from typing import Any
 
 from builders.rows import item, locked, response, rubric
 
-from tasks.contracts.bundle import Bundle
-from tasks.contracts.reference import TableRef
-from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.rubrics import Bundles, Rubrics
-from tasks.judge.rows import Case
-from tasks.store.warehouse import Run
-from tasks.text.units import units
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, Rubrics
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge.rows import Case
 
 TEXT = "Plants need light. Water helps them grow."
 

@@ -4,9 +4,9 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tasks.llm.backend import Backend
-from tasks.llm.damage import damaged
-from tasks.llm.request import Reply, Request, digest
+from rubricflow.tasks.core.llm.backend import Backend
+from rubricflow.tasks.core.llm.damage import damaged
+from rubricflow.tasks.core.llm.request import Reply, Request, digest
 
 
 class Damaging:

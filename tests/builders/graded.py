@@ -9,13 +9,13 @@ from typing import Any
 from builders.bundles import bundle, criterion
 from builders.rows import grading, item, judgment, locked, response, rubric
 
-from tasks.contracts.bundle import Bundle
-from tasks.contracts.tables.calibration import Predictions, ReleaseRules
-from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.contracts.tables.rubrics import Bundles, Rubrics
-from tasks.store.digest import sealed
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.tables.calibration import Predictions, ReleaseRules
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, Rubrics
+from rubricflow.tasks.core.store.digest import sealed
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 Record = dict[str, Any]
 BUNDLE = bundle(

@@ -8,10 +8,10 @@ from typing import Any
 from builders import bundles
 from builders.bundles import THREE, trait
 
-from tasks.contracts.bundle import Bundle, Count, Criterion, Rubric
-from tasks.contracts.settings.judge import Judge
-from tasks.lock.bundles import lock
-from tasks.lock.rubric import broken
+from rubricflow.tasks.core.contracts.bundle import Bundle, Count, Criterion, Rubric
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.grading.lock.bundles import lock
+from rubricflow.tasks.grading.lock.rubric import broken
 
 
 def criterion(name: str, **more: Any) -> Criterion:

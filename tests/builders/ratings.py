@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.stats.facet_likelihood import Rating
+from rubricflow.tasks.core.stats.facet_likelihood import Rating
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -8,9 +8,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from tasks.contracts.bundle import Bundle
-from tasks.contracts.schema import Row
-from tasks.store.catalogue import joined_views
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.schema import Row
+from rubricflow.tasks.core.store.catalogue import joined_views
 
 Record = dict[str, Any]
 

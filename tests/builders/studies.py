@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.settings.study import Study
 
 
 def study(**sections: Any) -> Study:

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from flows.validate import prove
-from tasks.contracts.bundle import Rubric
-from tasks.contracts.settings.study import load_study
-from tasks.judge.score import round_half_up, share_of_points
+from rubricflow.flows.validate import prove
+from rubricflow.tasks.core.contracts.bundle import Rubric
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.grading.judge.score import round_half_up, share_of_points
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 

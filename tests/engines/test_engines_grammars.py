@@ -16,11 +16,11 @@ from llguidance import LLMatcher, LLTokenizer
 from outlines_core.json_schema import build_regex_from_schema
 from xgrammar.testing import _is_grammar_accept_string
 
-from tasks.contracts.bundle import Criterion, EvidenceType, Trait
-from tasks.judge import schema as contract
-from tasks.judge.unit_names import PLAIN
-from tasks.llm.schema import compact, plain
-from tasks.text.units import units
+from rubricflow.tasks.core.contracts.bundle import Criterion, EvidenceType, Trait
+from rubricflow.tasks.core.llm.schema import compact, plain
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge import schema as contract
+from rubricflow.tasks.grading.judge.unit_names import PLAIN
 
 Takes = Callable[[Mapping[str, Any], str], bool]
 UNITS = units("Its words. And more.")

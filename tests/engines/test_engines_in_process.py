@@ -13,21 +13,21 @@ pytest.importorskip("vllm", reason="needs vLLM in an environment of its own: mak
 
 from demo import write_study
 
-from flows.validate import _read_study
-from tasks.contracts.bundle import Criterion
-from tasks.contracts.errors import BackendError
-from tasks.contracts.settings.engine import Sampling
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.settings.reward import Graphs
-from tasks.graph.annotator import Annotator
-from tasks.graph.build import build
-from tasks.graph.subject import GraphSubject
-from tasks.judge.grade import check, first_requests, grade_batch
-from tasks.judge.levels import Levelled
-from tasks.judge.rows import Rater
-from tasks.llm.opening import open_backend
-from tasks.llm.reply_store import ReplyStore
-from tasks.llm.request import Message, Request
+from rubricflow.flows.validate import _read_study
+from rubricflow.tasks.core.contracts.bundle import Criterion
+from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.settings.engine import Sampling
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.reward import Graphs
+from rubricflow.tasks.core.llm.opening import open_backend
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.llm.request import Message, Request
+from rubricflow.tasks.grading.judge.grade import check, first_requests, grade_batch
+from rubricflow.tasks.grading.judge.levels import Levelled
+from rubricflow.tasks.grading.judge.rows import Rater
+from rubricflow.tasks.rewards.graph.annotator import Annotator
+from rubricflow.tasks.rewards.graph.build import build
+from rubricflow.tasks.rewards.graph.subject import GraphSubject
 
 LONG = Sampling(temperature=0.8, seed=5, max_tokens=8000)
 SHORT = Sampling(temperature=0.9, seed=3, max_tokens=24)

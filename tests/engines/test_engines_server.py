@@ -15,22 +15,22 @@ pytest.importorskip("vllm", reason="needs vLLM in an environment of its own: mak
 
 from demo import write_study
 
-from flows.grade import grade
-from flows.validate import _read_study
-from tasks.contracts.errors import BackendError
-from tasks.contracts.settings.engine import Engine, Sampling
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
-from tasks.judge.grade import check, first_requests
-from tasks.judge.levels import Levelled
-from tasks.judge.rows import Rater
-from tasks.llm.ask import Checked, ask
-from tasks.llm.backends.openai import OpenAI
-from tasks.llm.budget import BudgetSpent
-from tasks.llm.opening import open_backend
-from tasks.llm.reply_store import ReplyStore
-from tasks.llm.request import Message, Request
-from tasks.store.warehouse import Warehouse
+from rubricflow.flows.grade import grade
+from rubricflow.flows.validate import _read_study
+from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
+from rubricflow.tasks.core.llm.ask import Checked, ask
+from rubricflow.tasks.core.llm.backends.openai import OpenAI
+from rubricflow.tasks.core.llm.budget import BudgetSpent
+from rubricflow.tasks.core.llm.opening import open_backend
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.llm.request import Message, Request
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.judge.grade import check, first_requests
+from rubricflow.tasks.grading.judge.levels import Levelled
+from rubricflow.tasks.grading.judge.rows import Rater
 
 GREEDY = Sampling(temperature=0.0, seed=5, max_tokens=8000)
 

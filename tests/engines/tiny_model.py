@@ -66,7 +66,7 @@ def _tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    texts = [HOUSE / "data/demo/responses.csv", *sorted((HOUSE / "tasks/judge/prompts").glob("*.txt"))]
+    texts = [HOUSE / "data/demo/responses.csv", *sorted((HOUSE / "tasks/grading/judge/prompts").glob("*.txt"))]
     trainer = trainers.BpeTrainer(
         vocab_size=1024,
         special_tokens=SPECIAL,

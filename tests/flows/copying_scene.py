@@ -11,14 +11,14 @@ from builders.bundles import bundle
 from builders.rows import grading
 from builders.studies import study
 
-from tasks.calibrate.fit import fit_items
-from tasks.calibrate.predict import predict
-from tasks.calibrate.rows import GRADING, graded_items
-from tasks.calibrate.texts import Readers, TextSource, text_blocks
-from tasks.contracts.protocols import WorkedExamples
-from tasks.contracts.schema import schema
-from tasks.contracts.tables.judging import Gradings
-from tasks.judge.examples import GradedItem, WorkedExample
+from rubricflow.tasks.core.contracts.protocols import WorkedExamples
+from rubricflow.tasks.core.contracts.schema import schema
+from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.grading.calibrate.fit import fit_items
+from rubricflow.tasks.grading.calibrate.predict import predict
+from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items
+from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, text_blocks
+from rubricflow.tasks.grading.judge.examples import GradedItem, WorkedExample
 
 LEVELS, LABELS, NEW = 4, 60, 300
 GRADING_SCHEMA = pa.schema([schema(Gradings).field(name) for name in GRADING])

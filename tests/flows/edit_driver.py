@@ -158,10 +158,10 @@ def watch(log: Path) -> None:
     """Write down every shard that is made and every update of RL; make shards small."""
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    import flows.edit
-    import flows.plan
-    from tasks.edit import workspace
-    from tasks.store.warehouse import Run
+    import rubricflow.flows.edit
+    import rubricflow.flows.plan
+    from rubricflow.tasks.core.store.warehouse import Run
+    from rubricflow.tasks.methods.edit import workspace
 
     def say(what: str) -> None:
         with log.open("a") as file:
@@ -181,17 +181,17 @@ def watch(log: Path) -> None:
     Run.commit = committing  # type: ignore[method-assign, assignment]
     GRPOTrainer._generate_and_score_completions = updating  # type: ignore[method-assign, assignment]
     workspace.CHUNK = SHARD
-    flows.plan.code_digest = lambda: "0" * 64  # type: ignore[assignment, attr-defined]
+    rubricflow.flows.plan.code_digest = lambda: "0" * 64  # type: ignore[assignment, attr-defined]
 
 
 def run(study: Path, house: Path, log: Path, point: Point | None = None) -> None:
     """The flow in this process, to its end or to the point."""
-    import flows.edit
+    import rubricflow.flows.edit
 
     watch(log)
     if point:
         fault(point)
-    flows.edit.edit.fn(str(study), str(house))
+    rubricflow.flows.edit.edit.fn(str(study), str(house))
 
 
 def done(house: Path) -> set[str]:
@@ -220,7 +220,7 @@ def main(folder: Path) -> dict[str, Any]:
     import great_expectations  # noqa: F401  (so that no child has to)
     from trl.trainer import grpo_trainer, sft_trainer  # noqa: F401
 
-    import flows.edit  # noqa: F401
+    import rubricflow.flows.edit  # noqa: F401
 
     study = make_study(folder / "study")
     found: dict[str, Any] = {"whole": attempt(folder, study, "whole", None)}

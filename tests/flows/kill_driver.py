@@ -59,7 +59,7 @@ NO_ROOM: dict[str, Point] = {
     "no room for the manifest": Point("disk full", r"manifest\.json"),
     "no room for the report": Point("disk full", r"report\.html"),
 }
-STORED = "tasks.llm.reply_store:ReplyStore.put_many"
+STORED = "rubricflow.tasks.core.llm.reply_store:ReplyStore.put_many"
 POINTS: dict[str, Point] = {
     "the warehouse's marker half written": Point("half written", r"\.rubricflow\.json"),
     "before the first reply is stored": Point("before call", STORED),
@@ -80,19 +80,19 @@ POINTS: dict[str, Point] = {
     "before a checkpoint's results": Point("before rename", r"checks/check-judge/.*\.parquet"),
     "between a checkpoint's files and its mark": Point("before rename", r"_done/check-judge/.*\.json"),
     "after a checkpoint's mark": Point("after rename", r"_done/check-judge/.*\.json"),
-    "in a checkpoint": Point("before call", "tasks.check.checkpoint:check_values", 7),
+    "in a checkpoint": Point("before call", "rubricflow.tasks.core.check.checkpoint:check_values", 7),
     "a checkpoint's validation half written": Point("half written", r"_validations/.*judge-.*\.json"),
     "between files of calibrate": Point("after rename", r"calibrations/calibrate/.*\.parquet"),
     "a part of the predictions half written": Point("half written", r"predictions/calibrate/.*\.parquet"),
     "before evaluate's done-mark": Point("before rename", r"_done/evaluate/all\.json"),
     "after evaluate, before the manifest": Point("after rename", r"_done/evaluate/all\.json"),
-    "before the Data Docs": Point("before call", "tasks.check.docs:_render"),
-    "in the Data Docs, half made": Point("after call", "tasks.check.docs:_render"),
-    "in the catalogue": Point("after call", "tasks.store.manifest:catalogue"),
+    "before the Data Docs": Point("before call", "rubricflow.tasks.core.check.docs:_render"),
+    "in the Data Docs, half made": Point("after call", "rubricflow.tasks.core.check.docs:_render"),
+    "in the catalogue": Point("after call", "rubricflow.tasks.core.store.manifest:catalogue"),
     "the manifest half written": Point("half written", r"manifest\.json"),
     "before the manifest's rename": Point("before rename", r"manifest\.json"),
     "after the manifest": Point("after rename", r"manifest\.json"),
-    "in the report": Point("before call", "tasks.report.grading.task:write_page"),
+    "in the report": Point("before call", "rubricflow.tasks.grading.report.task:write_page"),
     "report.html half written": Point("half written", r"report\.html"),
     "after report.html": Point("after rename", r"report\.html"),
 }
@@ -185,7 +185,7 @@ def _wrap_call(point: Point, here: Callable[[str], bool]) -> None:
 
 
 def _wrap_commit(here: Callable[[str], bool]) -> None:
-    from tasks.store import sqlite_file
+    from rubricflow.tasks.core.store import sqlite_file
 
     real = sqlite_file.transaction
 
@@ -209,7 +209,7 @@ class Counting:
 
     def answer(self, requests: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yields in order."""
-        from tasks.llm.request import digest
+        from rubricflow.tasks.core.llm.request import digest
 
         for index, request in enumerate(requests):
             with self._calls.open("a") as file:
@@ -221,10 +221,10 @@ class Counting:
 
 def watch(calls: Path) -> None:
     """Write down what the judge's backend is asked; make shards small; keep the run's id where others edit the code."""
-    import flows.plan
-    from tasks.calibrate import task as calibrate
-    from tasks.judge import task as judge
-    from tasks.store import source
+    import rubricflow.flows.plan
+    from rubricflow.tasks.core.store import source
+    from rubricflow.tasks.grading.calibrate import task as calibrate
+    from rubricflow.tasks.grading.judge import task as judge
 
     def rater(real: Callable[..., Any], *arguments: Any) -> Any:
         who = real(*arguments)
@@ -233,7 +233,7 @@ def watch(calls: Path) -> None:
     judge.rater = partial(rater, judge.rater)  # type: ignore[assignment]
     judge.shards = partial(judge.shards, size=SHARD)  # type: ignore[assignment]
     source.ROWS = calibrate.SHARD_ROWS = SHARD
-    flows.plan.code_digest = lambda: "0" * 64  # type: ignore[assignment]
+    rubricflow.flows.plan.code_digest = lambda: "0" * 64  # type: ignore[assignment]
 
 
 def child(act: Callable[[], object], log: Path) -> int:
@@ -264,7 +264,7 @@ def ended(number: int) -> int:
 
 def run(study: Path, house: Path, calls: Path, point: Point | None = None) -> None:
     """The command in this process, to its end or to the point."""
-    from flows import cli
+    from rubricflow.flows import cli
 
     watch(calls)
     if point:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
-GRADE = [sys.executable, "-m", "flows.cli", "grade"]
+GRADE = [sys.executable, "-m", "rubricflow.flows.cli", "grade"]
 GONE_S = 10.0
 """After how long nothing may be left."""
 

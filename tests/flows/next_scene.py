@@ -8,7 +8,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from flows.cli import app
+from rubricflow.flows.cli import app
 
 
 def run_next(printed: str, folder: Path) -> list[str]:

@@ -25,13 +25,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tiny_study import RUBRICS, make_study
 
-from flows import cli
-from tasks.contracts.errors import BackendError
-from tasks.contracts.tables.calibration import Predictions
-from tasks.contracts.tables.data import Responses, Units
-from tasks.contracts.tables.judging import Attempts, Gradings
-from tasks.contracts.tables.rubrics import Bundles
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows import cli
+from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.tables.calibration import Predictions
+from rubricflow.tasks.core.contracts.tables.data import Responses, Units
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 Spoil = Callable[[Path], None]
 """Spoils one file of the study in this folder."""
@@ -300,7 +300,7 @@ def test_a_bundle_that_was_changed_after_locking_stops_the_judge(
         raise BackendError("the judge is down")
 
     with monkeypatch.context() as broken:
-        broken.setattr("tasks.judge.task.rater", down)
+        broken.setattr("rubricflow.tasks.grading.judge.task.rater", down)
         assert CliRunner().invoke(cli.app, command).exit_code == 2
     (path,) = (tmp_path / "house").glob("*/bundles/lock/all.parquet")
     table = pq.read_table(path)
@@ -389,9 +389,9 @@ def test_hostile_text_is_scored_or_unscored_with_a_reason(hostile: Run) -> None:
 
 def test_the_bundle_of_a_hostile_run_is_that_of_any_other(hostile: Run, tmp_path: Path) -> None:
     other = Warehouse.open(tmp_path / "house").run("clean")
-    from flows.plan import load_study
-    from tasks.ingest.task import ingest
-    from tasks.lock.task import lock
+    from rubricflow.flows.plan import load_study
+    from rubricflow.tasks.grading.ingest.task import ingest
+    from rubricflow.tasks.grading.lock.task import lock
 
     study = load_study(make_study(tmp_path / "in"))
     data = ingest.fn(other, study, tmp_path / "in")

@@ -20,12 +20,12 @@ import yaml
 from prefect.flows import load_flow_from_entrypoint
 from tiny_study import make_study
 
-from flows.checkout import find_checkout
-from flows.plan import plan
-from tasks.contracts.tables.catalogue import BY_NAME
-from tasks.contracts.tables.data import Items
-from tasks.ingest.task import ingest
-from tasks.store.warehouse import Warehouse
+from rubricflow.flows.checkout import find_checkout
+from rubricflow.flows.plan import plan
+from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.contracts.tables.data import Items
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.ingest.task import ingest
 
 HOUSE = Path(__file__).resolve().parents[2]
 GUIDE = HOUSE / "docs" / "scheduled-runs.md"

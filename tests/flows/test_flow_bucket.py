@@ -12,11 +12,11 @@ from next_scene import run_next
 from tiny_study import make_study
 from typer.testing import CliRunner
 
-from flows.cli import app
-from flows.grade import grade
-from tasks.store.listing import _seen
-from tasks.store.recorded import read_manifest
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows.cli import app
+from rubricflow.flows.grade import grade
+from rubricflow.tasks.core.store.listing import _seen
+from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 VOLATILE = {"written", "study_folder", "git", "versions", "seal"}
 

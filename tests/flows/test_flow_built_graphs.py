@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.plan import plan, record
-from flows.trainers import RubricReward
-from tasks.contracts.errors import StoreError
-from tasks.contracts.settings.reward import Graphs, Reward
-from tasks.contracts.settings.study import Study
-from tasks.graph.task import graph
-from tasks.ingest.task import ingest
-from tasks.lock.task import lock
+from rubricflow.flows.plan import plan, record
+from rubricflow.flows.trainers import RubricReward
+from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.settings.reward import Graphs, Reward
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.grading.ingest.task import ingest
+from rubricflow.tasks.grading.lock.task import lock
+from rubricflow.tasks.rewards.graph.task import graph
 
 HOUSE = Path(__file__).resolve().parents[2]
 CRITERIA = [
@@ -207,7 +207,7 @@ def test_what_the_files_say_counts_as_far_as_it_makes_the_graph(
 
 
 def test_graphs_of_other_code_are_not_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.built_graphs.code_digest", lambda: "newer")
+    monkeypatch.setattr("rubricflow.flows.built_graphs.code_digest", lambda: "newer")
     with pytest.raises(StoreError, match="differs in code; build it"):
         RubricReward.of_study(write(folder, changed("reward.eta", 2.0)), folder / "house")
 
@@ -222,6 +222,6 @@ def test_every_setting_is_tried() -> None:
 
 
 def test_prefect_is_not_needed_to_find_them() -> None:
-    code = "import sys, flows.built_graphs; print([n for n in sys.modules if n.split('.')[0] == 'prefect'])"
+    code = "import sys, rubricflow.flows.built_graphs; print([n for n in sys.modules if n.split('.')[0] == 'prefect'])"
     said = subprocess.run([sys.executable, "-c", code], cwd=HOUSE, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"

@@ -37,8 +37,8 @@ def found(folder: Path) -> dict[str, Any]:
 
 def read(folder: Path, name: str, table: str) -> list[dict[str, Any]]:
     """The rows of a table of the run in a warehouse."""
-    from tasks.contracts.tables.catalogue import BY_NAME
-    from tasks.store.warehouse import Warehouse
+    from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+    from rubricflow.tasks.core.store.warehouse import Warehouse
 
     house = Warehouse.open(folder / name)
     run = house.run(house.runs()[-1])
@@ -98,7 +98,7 @@ def test_every_phase_leaves_its_rows(found: dict[str, Any], folder: Path) -> Non
 
 
 def test_an_adapter_is_named_by_its_digest(found: dict[str, Any], folder: Path) -> None:
-    from tasks.store.digest import file_digest
+    from rubricflow.tasks.core.store.digest import file_digest
 
     policies = {row["arm"]: row for row in read(folder, "whole", "policies")}
     assert policies["base"]["path"] is None
@@ -121,9 +121,9 @@ def test_an_arm_with_an_empty_pool_is_passed_over_with_its_reason(found: dict[st
 def test_a_finished_run_is_found_again_and_its_report_written(
     found: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.edit import edit
+    from rubricflow.flows.edit import edit
 
-    monkeypatch.setattr("flows.plan.code_digest", lambda: "0" * 64)
+    monkeypatch.setattr("rubricflow.flows.plan.code_digest", lambda: "0" * 64)
     (page,) = (folder / "whole").glob("*/edit.html")
     page.unlink()
     assert edit(str(folder / "study" / "study.yaml"), str(folder / "whole")) == page.parent.name
@@ -131,8 +131,8 @@ def test_a_finished_run_is_found_again_and_its_report_written(
 
 
 def test_a_study_without_the_section_is_refused(tmp_path: Path) -> None:
-    from flows.edit import training
-    from tasks.contracts.errors import InputError
+    from rubricflow.flows.edit import training
+    from rubricflow.tasks.core.contracts.errors import InputError
 
     study = tmp_path / "study.yaml"
     study.write_text("name: plain\ndata: {sources: [{file: none.csv}]}\nrubrics: {file: none.yaml}\n")
@@ -141,7 +141,7 @@ def test_a_study_without_the_section_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_weights_of_the_policy_are_another_run(tmp_path: Path) -> None:
-    from flows.edit import training
+    from rubricflow.flows.edit import training
 
     study, weights = tmp_path / "study.yaml", tmp_path / "policy" / "model.bin"
     study.write_text(

@@ -11,11 +11,11 @@ from builders import loopback
 from tiny_study import make_study
 from typer.testing import CliRunner
 
-from flows import cli
-from tasks.contracts.errors import BackendError
-from tasks.contracts.tables.judging import Gradings
-from tasks.monitor.credentials import credential
-from tasks.store.warehouse import Warehouse
+from rubricflow.flows import cli
+from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.core.monitor.credentials import credential
+from rubricflow.tasks.core.store.warehouse import Warehouse
 
 KEY = "sk-secret-of-the-test-71"
 

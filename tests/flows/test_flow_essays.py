@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from flows import cli
-from flows.init import init
-from flows.plan import plan
-from flows.validate import prove
-from tasks.contracts.errors import InputError
-from tasks.contracts.settings.study import load_study
-from tasks.contracts.tables.data import UNREAD, InputWarnings, Responses
-from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
-from tasks.store.catalogue import catalogue
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows import cli
+from rubricflow.flows.init import init
+from rubricflow.flows.plan import plan
+from rubricflow.flows.validate import prove
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.contracts.tables.data import UNREAD, InputWarnings, Responses
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
+from rubricflow.tasks.core.store.catalogue import catalogue
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from tests.builders import exports
 from tests.builders.documents import archive
 from tests.builders.exports import BROKEN, ESSAYS

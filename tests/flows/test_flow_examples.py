@@ -11,18 +11,18 @@ from builders.bundles import bundle, criterion, trait
 from builders.rows import grading, item, judgment, locked, response, rubric
 from copying_scene import JUDGES, PLAN, fared
 
-from tasks.contracts.errors import InputError
-from tasks.contracts.protocols import WorkedExamples
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.contracts.tables.rubrics import Bundles, Rubrics
-from tasks.judge import task as door
-from tasks.judge.rows import Rater, shard_cases
-from tasks.judge.task import judge
-from tasks.judge.teaching import People, teaching_of
-from tasks.llm.backends.scripted import Scripted
-from tasks.store.warehouse import Warehouse
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.protocols import WorkedExamples
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, Rubrics
+from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.judge import task as door
+from rubricflow.tasks.grading.judge.rows import Rater, shard_cases
+from rubricflow.tasks.grading.judge.task import judge
+from rubricflow.tasks.grading.judge.teaching import People, teaching_of
 
 ENGINE = {"backend": "openai", "engine": {"model": "m", "urls": ["http://127.0.0.1:1/v1"]}}
 ANSWERS = 12

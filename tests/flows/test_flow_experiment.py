@@ -10,11 +10,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from flows import cli
-from flows.arms import read_arm, resized
-from tasks.contracts.settings.study import Study
-from tasks.store.recorded import read_manifest
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows import cli
+from rubricflow.flows.arms import read_arm, resized
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo" / "baseline.yaml"
 EXPERIMENT = {

@@ -22,20 +22,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 import topics
 from builders.loopback import DROP, HANG, Server, body_of, http
 
-from flows.failures import FEW, WINDOW, Trouble, Watch
-from flows.rollouts import Rollout
-from flows.trainers import RubricReward
-from tasks.contracts.errors import BackendError, InputError, StoppedError, StoreError
-from tasks.contracts.graph import Edge, Graph, Node
-from tasks.contracts.settings.engine import Engine
-from tasks.contracts.tables.reward import Rewards
-from tasks.judge.levels import Levelled
-from tasks.judge.rows import Rater
-from tasks.llm.backends.openai import OpenAI
-from tasks.llm.backends.scripted import Offline, Scripted
-from tasks.llm.reply_store import ReplyStore
-from tasks.llm.request import Reply, Request
-from tasks.store.warehouse import Warehouse
+from rubricflow.flows.failures import FEW, WINDOW, Trouble, Watch
+from rubricflow.flows.rollouts import Rollout
+from rubricflow.flows.trainers import RubricReward
+from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoppedError, StoreError
+from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node
+from rubricflow.tasks.core.contracts.settings.engine import Engine
+from rubricflow.tasks.core.contracts.tables.reward import Rewards
+from rubricflow.tasks.core.llm.backends.openai import OpenAI
+from rubricflow.tasks.core.llm.backends.scripted import Offline, Scripted
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.judge.levels import Levelled
+from rubricflow.tasks.grading.judge.rows import Rater
 
 Play = Callable[[int, Mapping[str, Any]], Any]
 PAID = 9 / 11
@@ -399,11 +399,11 @@ class LOG(logging.Handler):
         return cls()
 
     def __enter__(self) -> LOG:
-        logging.getLogger("flows.failures").addHandler(self)
+        logging.getLogger("rubricflow.flows.failures").addHandler(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        logging.getLogger("flows.failures").removeHandler(self)
+        logging.getLogger("rubricflow.flows.failures").removeHandler(self)
 
 
 def test_a_failure_stops_at_once_however_small_its_share() -> None:
@@ -459,7 +459,7 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_judged(tmp_
 
 
 def test_a_graph_too_wide_is_refused_before_anything_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.reward.elimination.MOST", 1)
+    monkeypatch.setattr("rubricflow.tasks.rewards.reward.elimination.MOST", 1)
     exact = topics.SETTINGS.model_copy(update={"inference": "exact"})
     with pytest.raises(Exception, match="exact inference would hold 2"):
         reward_by(lambda store: pytest.fail("opened"), "gear", settings=exact, graph=WIDE)

@@ -13,13 +13,13 @@ import pytest
 from builders.files import write_csv
 from typer.testing import CliRunner
 
-from flows import cli
-from tasks.contracts.errors import UserError
-from tasks.contracts.tables.judging import Attempts, Gradings
-from tasks.contracts.tables.rules import RuleFaithfulness, RuleTests
-from tasks.judge import embedded
-from tasks.llm.request import Reply
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows import cli
+from rubricflow.tasks.core.contracts.errors import UserError
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
+from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness, RuleTests
+from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.grading.judge import embedded
 
 STUDY = """
 name: rules
@@ -92,7 +92,7 @@ def shares(questions: Sequence[Any], encoder: Any) -> list[Reply]:
 def _judge() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedded, "answer", shares)
-        patch.setattr("tasks.judge.rater.minilm", lambda: SimpleNamespace(made="made up"))
+        patch.setattr("rubricflow.tasks.grading.judge.rater.minilm", lambda: SimpleNamespace(made="made up"))
         yield
 
 

@@ -14,21 +14,21 @@ from builders.studies import study
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flows.following import STATED, Following
-from tasks.calibrate.calibration import read_calibration
-from tasks.calibrate.predict import predict
-from tasks.calibrate.rows import Item
-from tasks.calibrate.task import calibrate
-from tasks.calibrate.texts import Readers, TextSource, text_blocks
-from tasks.contracts.bundle import Bundle
-from tasks.contracts.schema import conform
-from tasks.contracts.settings.study import Study
-from tasks.contracts.tables.calibration import Calibrations, Predictions
-from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.contracts.tables.rubrics import Bundles
-from tasks.review.predicted import predicted_score
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows.following import STATED, Following
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.schema import conform
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Predictions
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.grading.calibrate.calibration import read_calibration
+from rubricflow.tasks.grading.calibrate.predict import predict
+from rubricflow.tasks.grading.calibrate.rows import Item
+from rubricflow.tasks.grading.calibrate.task import calibrate
+from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, text_blocks
+from rubricflow.tasks.people.review.predicted import predicted_score
 
 WORDS = ("water", "salt", "osmosis", "leaves", "membrane", "cell", "because", "short")
 NAMES = ("c1", "c2", "c3")

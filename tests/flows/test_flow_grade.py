@@ -10,11 +10,11 @@ import pytest
 from tiny_study import make_study
 from typer.testing import CliRunner
 
-from flows import cli
-from tasks.contracts.tables.calibration import Predictions
-from tasks.contracts.tables.data import Responses
-from tasks.contracts.tables.judging import Attempts, Gradings
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows import cli
+from rubricflow.tasks.core.contracts.tables.calibration import Predictions
+from rubricflow.tasks.core.contracts.tables.data import Responses
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_the_same_study_resumes_itself_without_the_judge(
     def forbidden(*_: object) -> None:
         raise AssertionError("a finished run asked for its judge")
 
-    monkeypatch.setattr("tasks.judge.task.rater", forbidden)
+    monkeypatch.setattr("rubricflow.tasks.grading.judge.task.rater", forbidden)
     house = str(run.warehouse.root)
     result = CliRunner().invoke(cli.app, ["grade", str(study), "--warehouse", house], catch_exceptions=False)
     assert result.exit_code == 0

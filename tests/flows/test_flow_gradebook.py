@@ -10,8 +10,8 @@ import pytest
 from builders.graded import answer, graded_run
 from typer.testing import CliRunner, Result
 
-from flows import gradebook
-from flows.cli import app
+from rubricflow.flows import gradebook
+from rubricflow.flows.cli import app
 
 ANSWERS = (answer("a1", "q1", "ann"), answer("b1", "q1", "ben", route="review"))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 HOUSE = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(HOUSE / "tests" / "studies"), str(HOUSE / "tests" / "tasks" / "serve")]
+sys.path[:0] = [str(HOUSE / "tests" / "studies"), str(HOUSE / "tests" / "tasks" / "rewards" / "serve")]
 
 
 def test_the_script_of_the_guide_trains_beside_a_folder_named_tasks(tmp_path):
@@ -24,8 +24,8 @@ def test_the_script_of_the_guide_trains_beside_a_folder_named_tasks(tmp_path):
     for name in ("tasks", "flows"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("")
-    for source in ("docs/train_with_grpo.py", "rubricflow_client.py"):
-        (tmp_path / Path(source).name).write_text((HOUSE / source).read_text())
+    for source, name in (("docs/train_with_grpo.py",) * 2, ("rubricflow/client.py", "rubricflow_client.py")):
+        (tmp_path / Path(name).name).write_text((HOUSE / source).read_text())
     service = Scripted()
     service.prompts = lambda: [{"item_id": topic, "prompt": topics.prompt(topic)} for topic in topics.TOPICS]
     with serving(service) as server:

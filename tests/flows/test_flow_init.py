@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flows.init import init
-from flows.validate import prove
-from tasks.contracts.errors import InputError
-from tasks.contracts.settings.study import load_study
-from tasks.ingest.draft.asking import MOST_QUESTIONS
-from tasks.ingest.task import ingest
-from tasks.lock.rubric import authored
-from tasks.store.warehouse import Warehouse
+from rubricflow.flows.init import init
+from rubricflow.flows.validate import prove
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.ingest.draft.asking import MOST_QUESTIONS
+from rubricflow.tasks.grading.ingest.task import ingest
+from rubricflow.tasks.grading.lock.rubric import authored
 from tests.builders import exports
 from tests.builders.exports import FLOATS, HOW, SOAP, WHY
 from tests.builders.files import write_csv

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.laboratory import SEEN, TEST, TEST_UNSEEN, TRAIN, UNSEEN, laboratory
-from tasks.contracts.errors import InputError
-from tasks.contracts.settings.study import load_study
-from tasks.edit.policy import Policy
-from tasks.lock.rubric import authored
+from rubricflow.flows.laboratory import SEEN, TEST, TEST_UNSEEN, TRAIN, UNSEEN, laboratory
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.grading.lock.rubric import authored
+from rubricflow.tasks.methods.edit.policy import Policy
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,14 @@ import pytest
 from builders.files import write_csv
 from tiny_study import make_study
 
-from flows.grade import grade
-from flows.gradebook import write_feedback_pages, write_grades
-from flows.review import board_of, take
-from tasks.contracts.errors import InputError
-from tasks.review.board import Board
-from tasks.review.ledger import Act, Ledger, ledger_file
-from tasks.review.reviews import Reviews
-from tasks.review.view import listed, opened
+from rubricflow.flows.grade import grade
+from rubricflow.flows.gradebook import write_feedback_pages, write_grades
+from rubricflow.flows.review import board_of, take
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.people.review.board import Board
+from rubricflow.tasks.people.review.ledger import Act, Ledger, ledger_file
+from rubricflow.tasks.people.review.reviews import Reviews
+from rubricflow.tasks.people.review.view import listed, opened
 
 COUNT = 16
 NOTE = "Die Wärme hast du gut erklärt."

@@ -9,7 +9,7 @@ import pytest
 from next_scene import run_next
 from tiny_study import make_study
 
-from flows.grade import grade
+from rubricflow.flows.grade import grade
 
 
 @pytest.mark.parametrize(

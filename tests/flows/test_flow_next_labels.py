@@ -11,25 +11,25 @@ import pytest
 from tiny_study import make_study
 from typer.testing import CliRunner
 
-from flows.cli import app
-from flows.next_labels import propose_labels
-from flows.plan import plan, record
-from flows.review import board_of, settled
-from flows.validate import prove
-from tasks.calibrate.task import calibrate
-from tasks.contracts.errors import InputError
-from tasks.contracts.settings.study import load_study
-from tasks.contracts.tables.calibration import ReleaseRules
-from tasks.contracts.tables.data import Responses
-from tasks.contracts.tables.evaluation import Metrics
-from tasks.contracts.tables.people import NextLabels
-from tasks.evaluate.task import evaluate
-from tasks.ingest.task import ingest
-from tasks.judge.task import judge
-from tasks.lock.task import lock
-from tasks.report.grading.task import viewed
-from tasks.review.ledger import LEDGER, Act, Ledger
-from tasks.store.warehouse import Warehouse
+from rubricflow.flows.cli import app
+from rubricflow.flows.next_labels import propose_labels
+from rubricflow.flows.plan import plan, record
+from rubricflow.flows.review import board_of, settled
+from rubricflow.flows.validate import prove
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.contracts.tables.calibration import ReleaseRules
+from rubricflow.tasks.core.contracts.tables.data import Responses
+from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
+from rubricflow.tasks.core.contracts.tables.people import NextLabels
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.calibrate.task import calibrate
+from rubricflow.tasks.grading.evaluate.task import evaluate
+from rubricflow.tasks.grading.ingest.task import ingest
+from rubricflow.tasks.grading.judge.task import judge
+from rubricflow.tasks.grading.lock.task import lock
+from rubricflow.tasks.grading.report.task import viewed
+from rubricflow.tasks.people.review.ledger import LEDGER, Act, Ledger
 
 SETTLED = """
     - {file: next.csv, scored: response_id, split: split, scores: [{rater: three, score: score}]}

@@ -15,18 +15,18 @@ import yaml
 from safetensors import safe_open
 from typer.testing import CliRunner
 
-from flows import cli
-from flows.annotate import annotate, settle
-from flows.bottleneck import bottleneck
-from flows.grade import grade
-from flows.review import asked_of, board_of
-from tasks.contracts.tables.bottleneck import Models, Traces, Trials
-from tasks.contracts.tables.data import Responses
-from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.contracts.tables.people import Agreements, Labels, Queue, Votes
-from tasks.llm.request import Reply, Request
-from tasks.review.ledger import LEDGER, acts_of
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows import cli
+from rubricflow.flows.annotate import annotate, settle
+from rubricflow.flows.bottleneck import bottleneck
+from rubricflow.flows.grade import grade
+from rubricflow.flows.review import asked_of, board_of
+from rubricflow.tasks.core.contracts.tables.bottleneck import Models, Traces, Trials
+from rubricflow.tasks.core.contracts.tables.data import Responses
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.contracts.tables.people import Agreements, Labels, Queue, Votes
+from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.people.review.ledger import LEDGER, acts_of
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 LIMIT = 8
@@ -214,7 +214,7 @@ def test_a_prompted_model_stands_in_the_same_table(tmp_path: Path, monkeypatch: 
     prompted = {"backend": "openai", "engine": {"model": "generous"}, "shots": [0, 2]}
     content["bottleneck"] |= {"methods": ["plm"], "labels": "key", "prompted": prompted}
     study.write_text(yaml.safe_dump(content))
-    monkeypatch.setattr("tasks.bottleneck.task.open_backend", lambda *_: model)
+    monkeypatch.setattr("rubricflow.tasks.methods.bottleneck.task.open_backend", lambda *_: model)
     run = Warehouse.open(tmp_path / "house").run(bottleneck(str(study), str(tmp_path / "house"), LIMIT))
     found = {(row["method"], row["metric"]): row for row in rows(run, Trials, "bottleneck") if row["split"] == "test"}
     zero, few = (found[f"prompted_{shots}_shot", "task_accuracy"] for shots in (0, 2))

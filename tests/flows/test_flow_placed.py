@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.placed import placed
-from flows.plan import plan
-from tasks.contracts import errors
-from tasks.contracts.errors import InputError, InputErrors, StoppedError, UserError
-from tasks.contracts.settings.placement import HERE, Placement
-from tasks.contracts.settings.study import load_study
+from rubricflow.flows.placed import placed
+from rubricflow.flows.plan import plan
+from rubricflow.tasks.core.contracts import errors
+from rubricflow.tasks.core.contracts.errors import InputError, InputErrors, StoppedError, UserError
+from rubricflow.tasks.core.contracts.settings.placement import HERE, Placement
+from rubricflow.tasks.core.contracts.settings.study import load_study
 
 STUDY = """
 name: placed

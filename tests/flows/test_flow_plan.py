@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.plan import inputs, plan
-from tasks.contracts.errors import BackendError
-from tasks.contracts.settings.study import load_study
+from rubricflow.flows.plan import inputs, plan
+from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.settings.study import load_study
 
 STUDY = """
 name: local

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from flows import cli
-from flows import propose as flow
-from tasks.llm.backends.scripted import Scripted
-from tasks.llm.request import Reply
-from tasks.lock.rubric import authored
+from rubricflow.flows import cli
+from rubricflow.flows import propose as flow
+from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.grading.lock.rubric import authored
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from tasks.calibrate.task import calibrate
-from tasks.contracts.settings.study import Study
-from tasks.contracts.tables.calibration import Predictions
-from tasks.contracts.tables.data import Responses
-from tasks.contracts.tables.evaluation import Metrics
-from tasks.contracts.tables.judging import Gradings, Judgments
-from tasks.evaluate.task import evaluate
-from tasks.ingest.task import ingest
-from tasks.judge.task import judge
-from tasks.lock.task import lock
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.calibration import Predictions
+from rubricflow.tasks.core.contracts.tables.data import Responses
+from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.grading.calibrate.task import calibrate
+from rubricflow.tasks.grading.evaluate.task import evaluate
+from rubricflow.tasks.grading.ingest.task import ingest
+from rubricflow.tasks.grading.judge.task import judge
+from rubricflow.tasks.grading.lock.task import lock
 
 CRITERIA = [
     {"id": "A", "text": "Names what plants take in", "weight": 3},

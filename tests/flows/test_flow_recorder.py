@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows import recorder
-from flows.recorder import MOST_BATCHES, Recorder, gather
-from tasks.contracts.errors import StoreError
-from tasks.contracts.tables.data import Responses
-from tasks.contracts.tables.training import HeldOutQuality
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows import recorder
+from rubricflow.flows.recorder import MOST_BATCHES, Recorder, gather
+from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.tables.data import Responses
+from rubricflow.tasks.core.contracts.tables.training import HeldOutQuality
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 ROLLOUTS = 3
 

@@ -12,10 +12,10 @@ from click.testing import Result
 from tiny_study import make_study
 from typer.testing import CliRunner
 
-from flows import cli
-from tasks.contracts.tables.judging import Attempts, Gradings, Judgments
-from tasks.llm.recording import read_recording
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows import cli
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
+from rubricflow.tasks.core.llm.recording import read_recording
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 JUDGE = {"protocol": "rulers", "repair": {}, "sampling": {"max_tokens": 300}}
 

@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from flows import review
-from flows.terminal import print_rows
-from tasks.contracts.bundle import Scale
-from tasks.contracts.settings.study import ScoreColumns, Source
-from tasks.ingest.canonical import scored
-from tasks.review.board import Board, QueuedCase
-from tasks.review.ledger import LEDGER, Act, Ledger
+from rubricflow.flows import review
+from rubricflow.flows.terminal import print_rows
+from rubricflow.tasks.core.contracts.bundle import Scale
+from rubricflow.tasks.core.contracts.settings.study import ScoreColumns, Source
+from rubricflow.tasks.grading.ingest.canonical import scored
+from rubricflow.tasks.people.review.board import Board, QueuedCase
+from rubricflow.tasks.people.review.ledger import LEDGER, Act, Ledger
 
 
 def board() -> Board:

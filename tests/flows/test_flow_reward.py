@@ -10,13 +10,13 @@ import pytest
 from builders.files import write_csv
 from typer.testing import CliRunner
 
-from flows import cli
-from flows.trainers import RubricReward
-from tasks.contracts.errors import BackendError
-from tasks.contracts.settings.placement import Placement
-from tasks.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
-from tasks.contracts.tables.reward import Diagnostics, EdgeCases, Rewards
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows import cli
+from rubricflow.flows.trainers import RubricReward
+from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.settings.placement import Placement
+from rubricflow.tasks.core.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
+from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases, Rewards
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 STUDY = """
@@ -263,8 +263,8 @@ def test_graphs_are_asked_for_on_the_engine_that_the_command_names(
         engines.append(placement)
         raise BackendError("nobody is there")
 
-    monkeypatch.setattr("tasks.graph.task.on_engine", on_engine)
-    monkeypatch.setattr("tasks.graph.task.PACK", 1)
+    monkeypatch.setattr("rubricflow.tasks.rewards.graph.task.on_engine", on_engine)
+    monkeypatch.setattr("rubricflow.tasks.rewards.graph.task.PACK", 1)
     study = make_study(tmp_path)
     study.write_text(STUDY.replace("{file: graphs.yaml}", "{backend: openai, engine: {model: m}}"))
     items = [{"id": name, "question": f"Why {name}?", "criteria": CRITERIA} for name in "ab"]

@@ -16,23 +16,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 
 import topics
 
-from flows.cli import app
-from flows.inline_rubrics import InlineRubrics
-from flows.reports import write_pages
-from flows.reward_service import RewardService
-from flows.serve import absent, list_judge, serve, service_of
-from flows.trainers import RubricReward
-from tasks.contracts.errors import InputError, StoreError
-from tasks.contracts.settings.judge import Judge
-from tasks.judge.rows import Rater
-from tasks.llm.backends.scripted import Offline
-from tasks.llm.request import Reply
-from tasks.serve.answered import summary_of
-from tasks.serve.sent import reward_request
-from tasks.serve.waves import Unfinished
-from tasks.store.warehouse import Warehouse
-from tasks.web.guard import TOKEN, TOKEN_FILE, kept_token
-from tasks.web.server import Server
+from rubricflow.flows.cli import app
+from rubricflow.flows.inline_rubrics import InlineRubrics
+from rubricflow.flows.reports import write_pages
+from rubricflow.flows.reward_service import RewardService
+from rubricflow.flows.serve import absent, list_judge, serve, service_of
+from rubricflow.flows.trainers import RubricReward
+from rubricflow.tasks.core.contracts.errors import InputError, StoreError
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.llm.backends.scripted import Offline
+from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.core.web.guard import TOKEN, TOKEN_FILE, kept_token
+from rubricflow.tasks.core.web.server import Server
+from rubricflow.tasks.grading.judge.rows import Rater
+from rubricflow.tasks.rewards.serve.answered import summary_of
+from rubricflow.tasks.rewards.serve.sent import reward_request
+from rubricflow.tasks.rewards.serve.waves import Unfinished
 
 BARE = "atoms explain . studies confirm . examples follow . in short ."
 ALL = f"{topics.fact('copper')} atoms explain . in short ."
@@ -409,7 +409,7 @@ def test_the_start_tells_what_is_missing_and_leaves_nothing_frozen(tmp_path, mon
         def run(self, sockets=None):
             ready.append(self.config.app.state.desk.trouble)
 
-    monkeypatch.setattr("flows.serve.Server", Stopped)
+    monkeypatch.setattr("rubricflow.flows.serve.Server", Stopped)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv(TOKEN, raising=False)
     with socket.create_server(("127.0.0.1", 0)) as there:

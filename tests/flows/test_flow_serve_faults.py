@@ -10,21 +10,21 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "builders"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tasks" / "serve"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tasks" / "rewards" / "serve"))
 
 import topics
 from loopback import HANG, Server, body_of, http
 from serve_scene import serving
 
-from flows.inline_rubrics import InlineRubrics
-from flows.reward_service import RewardService
-from flows.trainers import RubricReward
-from rubricflow_client import RewardClient, RewardError
-from tasks.contracts.errors import StoreError
-from tasks.contracts.settings.engine import Engine, Sampling
-from tasks.contracts.settings.judge import Judge
-from tasks.judge.rater import rater
-from tasks.llm.reply_store import ReplyStore
+from rubricflow.client import RewardClient, RewardError
+from rubricflow.flows.inline_rubrics import InlineRubrics
+from rubricflow.flows.reward_service import RewardService
+from rubricflow.flows.trainers import RubricReward
+from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.grading.judge.rater import rater
 
 ROLLOUTS = [{"item_id": "copper", "completion": f"atoms explain . take {number}"} for number in range(3)]
 
@@ -129,7 +129,7 @@ def hangs_for(*words):
 
 
 def test_a_hanging_call_costs_its_own_rollout_alone(world, monkeypatch):
-    monkeypatch.setattr("flows.reward_service.PATIENCE_S", 0.2)
+    monkeypatch.setattr("rubricflow.flows.reward_service.PATIENCE_S", 0.2)
     judge, _, running = world
     judge.play = hangs_for("dragon", "unicorn")
     texts = ["one", "dragon", "two", "unicorn", "three"]
@@ -146,7 +146,7 @@ def test_a_hanging_call_costs_its_own_rollout_alone(world, monkeypatch):
 
 
 def test_a_slow_judge_is_paid_once_however_many_batches_wait_for_it(world, monkeypatch):
-    monkeypatch.setattr("flows.reward_service.PATIENCE_S", 0.05)
+    monkeypatch.setattr("rubricflow.flows.reward_service.PATIENCE_S", 0.05)
     judge, server, running = world
     free = threading.Event()
 
@@ -162,7 +162,7 @@ def test_a_slow_judge_is_paid_once_however_many_batches_wait_for_it(world, monke
 
 
 def test_a_second_judging_that_hangs_costs_no_reward(world, monkeypatch):
-    monkeypatch.setattr("flows.reward_service.PATIENCE_S", 0.1)
+    monkeypatch.setattr("rubricflow.flows.reward_service.PATIENCE_S", 0.1)
     judge, _, running = world
     running.service._reward._judged_twice = 1.0
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from flows.site import READER, create_site
-from tasks.review.access import Access
+from rubricflow.flows.site import READER, create_site
+from rubricflow.tasks.people.review.access import Access
 
 SECRET = "a student's mark"
 PARTS = [

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows import stage
-from flows.stage import references, rows_of, staged
-from tasks.contracts.errors import ContractError
-from tasks.contracts.reference import TableRef
-from tasks.contracts.tables.data import Items
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows import stage
+from rubricflow.flows.stage import references, rows_of, staged
+from rubricflow.tasks.core.contracts.errors import ContractError
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.tables.data import Items
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 ITEM = {"item_id": "i", "question": "Why?", "key_elements": [], "type": "t", "rubric_id": "r"}
 REFS = st.builds(

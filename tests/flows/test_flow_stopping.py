@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from flows import ending
-from tasks.contracts.errors import StoreError
+from rubricflow.flows import ending
+from rubricflow.tasks.core.contracts.errors import StoreError
 
 FLOWS = Path(ending.__file__).parent
 PARENT = """

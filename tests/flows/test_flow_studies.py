@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.validate import prove
+from rubricflow.flows.validate import prove
 
 ROOT = Path(__file__).parents[2]
 STUDIES, SHARED = ROOT / "data" / "studies", ROOT.parent / "shared" / "data"

@@ -24,31 +24,31 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 
 import topics
 
-from flows.further_calls import refuse_same_replies
-from flows.plan import plan
-from flows.rollouts import Rollout
-from flows.trainers import RubricReward, text_of
-from tasks.contracts.bundle import Bundle
-from tasks.contracts.errors import BackendError, InputError, StoreError
-from tasks.contracts.grader import Answered, GraderOutput
-from tasks.contracts.graph import Graph
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.graph import RubricGraphs
-from tasks.contracts.tables.judging import Judgments
-from tasks.contracts.tables.reward import Rewards
-from tasks.contracts.tables.rubrics import Bundles
-from tasks.judge.grade import grade_batch
-from tasks.judge.protocol import Question
-from tasks.judge.rows import Case, Rater, judgments
-from tasks.llm.backends.scripted import Offline
-from tasks.llm.reply_store import ReplyStore
-from tasks.llm.request import Reply, Request
-from tasks.reward.aggregate import aggregate
-from tasks.reward.local import local_scores
-from tasks.reward.wire import wire
-from tasks.store.warehouse import Run, Warehouse
-from tasks.text.units import units
+from rubricflow.flows.further_calls import refuse_same_replies
+from rubricflow.flows.plan import plan
+from rubricflow.flows.rollouts import Rollout
+from rubricflow.flows.trainers import RubricReward, text_of
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoreError
+from rubricflow.tasks.core.contracts.grader import Answered, GraderOutput
+from rubricflow.tasks.core.contracts.graph import Graph
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.graph import RubricGraphs
+from rubricflow.tasks.core.contracts.tables.judging import Judgments
+from rubricflow.tasks.core.contracts.tables.reward import Rewards
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.llm.backends.scripted import Offline
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge.grade import grade_batch
+from rubricflow.tasks.grading.judge.protocol import Question
+from rubricflow.tasks.grading.judge.rows import Case, Rater, judgments
+from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.local import local_scores
+from rubricflow.tasks.rewards.reward.wire import wire
 
 HOUSE = Path(__file__).resolve().parents[2]
 COPPER = topics.fact("copper")
@@ -100,7 +100,7 @@ def rollouts(*names: str) -> list[Rollout]:
 
 def test_prefect_is_not_imported_with_the_trainers() -> None:
     loaded = "print([name for name in sys.modules if name.split('.')[0] == 'prefect'])"
-    code = f"import sys, flows.trainers, tasks.reward.recipes; {loaded}"
+    code = f"import sys, rubricflow.flows.trainers, rubricflow.tasks.rewards.reward.recipes; {loaded}"
     found = subprocess.run([sys.executable, "-c", code], cwd=HOUSE, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 
@@ -609,7 +609,7 @@ def test_a_trained_grader_judges_rollouts_as_it_judges_responses(
     (study.parent / "mine.safetensors").touch()
     made_of(plan(study, tmp_path / "warehouse").run, bundles, topics.graph(), reference_answer="It is red.")
     opened = {study.parent / "mine.safetensors": grader}
-    monkeypatch.setattr("tasks.bottleneck.grader.load", lambda path, base: opened[path])
+    monkeypatch.setattr("rubricflow.tasks.methods.bottleneck.grader.load", lambda path, base: opened[path])
     with RubricReward.of_study(study, tmp_path / "warehouse", "flat") as reward:
         assert reward.score(rollouts("bare", "all", "none")) == pytest.approx([6 / 11, 5 / 11, 0.0])
     assert grader.references == ["It is red."] * 3

@@ -9,16 +9,16 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from flows import cli, terminal
-from flows.plan import plan
-from flows.validate import _read_study
-from tasks.contracts.settings.study import load_study
-from tasks.contracts.tables.rubrics import Bundles, Rubrics
-from tasks.judge.grade import first_requests
-from tasks.judge.rater import rater
-from tasks.llm.reply_store import ReplyStore
-from tasks.llm.request import Reply, digest
-from tasks.store.warehouse import Warehouse
+from rubricflow.flows import cli, terminal
+from rubricflow.flows.plan import plan
+from rubricflow.flows.validate import _read_study
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, Rubrics
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.llm.request import Reply, digest
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.judge.grade import first_requests
+from rubricflow.tasks.grading.judge.rater import rater
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo" / "baseline.yaml"
 OWN = next(line for line in DEMO.read_text().splitlines() if line.startswith("judge:"))
@@ -113,7 +113,7 @@ def test_a_broken_graph_is_named_without_asking_anybody(tmp_path: Path) -> None:
 
 
 def test_annotators_are_proven_beside_the_judge() -> None:
-    from flows.validate import prove
+    from rubricflow.flows.validate import prove
 
     found = list(prove(DEMO.with_name("concepts.yaml"), 1))
     assert {kind for kind, _, _ in found} <= {"ok", "warning"}
@@ -182,7 +182,9 @@ def test_rubrics_that_the_study_s_run_has_locked_are_proven_in_place_of_guesses(
     rows = [{"rubric_id": n, "bundle_id": of.bundle_id, "content": of.canonical()} for n, of in made.items()]
     plan(study, house, 1).run.commit("lock", "all", {Rubrics: [], Bundles: rows})
     proven: list[str] = []
-    monkeypatch.setattr("flows.validate.prove_bundle", lambda bundle, *_: proven.append(bundle.bundle_id) or [])
+    monkeypatch.setattr(
+        "rubricflow.flows.validate.prove_bundle", lambda bundle, *_: proven.append(bundle.bundle_id) or []
+    )
     result = validated(study, house)
     assert result.exit_code == 0, result.output
     assert "made by rules of thumb" not in result.output

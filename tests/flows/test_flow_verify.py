@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli import app
-from flows.plan import planned, record
-from tasks.contracts.settings.study import load_study
-from tasks.contracts.tables.data import Items
-from tasks.llm.reply_store import ReplyStore
-from tasks.llm.request import Reply
-from tasks.review.ledger import Act, Ledger
-from tasks.store.catalogue import write_database
-from tasks.store.warehouse import Warehouse
+from rubricflow.flows.cli import app
+from rubricflow.flows.plan import planned, record
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.contracts.tables.data import Items
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.core.store.catalogue import write_database
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.people.review.ledger import Act, Ledger
 
 STUDY = """
 name: small

@@ -18,27 +18,27 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, LogFi
 from prefect.events.schemas.automations import AutomationCore
 from tiny_study import make_study
 
-from flows.grade import grade
-from flows.plan import plan
-from tasks.calibrate import task as calibration
-from tasks.calibrate.task import calibrate
-from tasks.contracts.errors import BackendError
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.settings.placement import HERE, Placement
-from tasks.contracts.tables.catalogue import BY_NAME
-from tasks.contracts.tables.checks import Checks
-from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.judging import Gradings
-from tasks.contracts.tables.rubrics import Bundles
-from tasks.judge import task as door
-from tasks.judge.rows import Rater
-from tasks.judge.task import judge
-from tasks.judge.worker import shards
-from tasks.llm.backends.scripted import Scripted
-from tasks.llm.request import Reply, Request
-from tasks.monitor import artifacts
-from tasks.monitor.credentials import credential
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows.grade import grade
+from rubricflow.flows.plan import plan
+from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.placement import HERE, Placement
+from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.contracts.tables.checks import Checks
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.monitor import artifacts
+from rubricflow.tasks.core.monitor.credentials import credential
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.grading.calibrate import task as calibration
+from rubricflow.tasks.grading.calibrate.task import calibrate
+from rubricflow.tasks.grading.judge import task as door
+from rubricflow.tasks.grading.judge.rows import Rater
+from rubricflow.tasks.grading.judge.task import judge
+from rubricflow.tasks.grading.judge.worker import shards
 
 HOUSE = Path(__file__).resolve().parents[2]
 

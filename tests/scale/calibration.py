@@ -62,9 +62,9 @@ class Command:
 
 def grade_demo(folder: Path, address: str) -> None:
     """Grade the demo; prints the digests of all its tables."""
-    from flows.grade import grade
-    from tasks.calibrate import task as door
-    from tasks.store.warehouse import Warehouse
+    from rubricflow.flows.grade import grade
+    from rubricflow.tasks.core.store.warehouse import Warehouse
+    from rubricflow.tasks.grading.calibrate import task as door
 
     door.SHARD_ROWS = PACK_OF_DEMO
     shutil.copytree(HOUSE / "data" / "demo", folder / "demo", dirs_exist_ok=True)
@@ -78,11 +78,11 @@ def grade_demo(folder: Path, address: str) -> None:
 
 def calibrate_run(folder: Path, address: str) -> None:
     """Calibrate as many answers as ANSWERS says; prints the digests of what it writes."""
-    sys.path.append(str(HOUSE / "tests" / "tasks" / "calibrate"))
+    sys.path.append(str(HOUSE / "tests" / "tasks" / "grading" / "calibrate"))
     import texts_scene
 
-    from tasks.calibrate import task as door
-    from tasks.contracts.settings.placement import Placement
+    from rubricflow.tasks.core.contracts.settings.placement import Placement
+    from rubricflow.tasks.grading.calibrate import task as door
 
     answers = int(os.environ["ANSWERS"])
     door.SHARD_ROWS = PACK

@@ -258,7 +258,7 @@ class Driver:
     def marks(self) -> int:
         """Shards that are judged."""
         if bucket := os.environ.get("RUBRICFLOW_WAREHOUSE"):
-            from tasks.store.objects import Bucket
+            from rubricflow.tasks.core.store.objects import Bucket
 
             return len(Bucket(bucket).names("run/_done/judge"))
         return len(list(self.folder.glob("house/run/_done/judge/*.json")))
@@ -274,13 +274,13 @@ def judge_study(folder: str, server: str, engine: Any = None, address: str | Non
     from builders.bundles import bundle, criterion
     from builders.cases import to_judge
 
-    from tasks.contracts.errors import UserError
-    from tasks.contracts.settings.engine import Engine
-    from tasks.contracts.settings.judge import Judge
-    from tasks.contracts.settings.placement import HERE, Placement
-    from tasks.judge import task as door
-    from tasks.judge.worker import shards
-    from tasks.store.warehouse import Warehouse
+    from rubricflow.tasks.core.contracts.errors import UserError
+    from rubricflow.tasks.core.contracts.settings.engine import Engine
+    from rubricflow.tasks.core.contracts.settings.judge import Judge
+    from rubricflow.tasks.core.contracts.settings.placement import HERE, Placement
+    from rubricflow.tasks.core.store.warehouse import Warehouse
+    from rubricflow.tasks.grading.judge import task as door
+    from rubricflow.tasks.grading.judge.worker import shards
 
     door.shards = lambda counts: shards(counts, SHARD)  # type: ignore[assignment]
     run = Warehouse.open(os.environ.get("RUBRICFLOW_WAREHOUSE") or Path(folder) / "house").run("run")

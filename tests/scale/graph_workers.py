@@ -70,13 +70,13 @@ def build_graphs(folder: str, server: str, concurrency: str, address: str) -> No
     from builders.bundles import bundle
     from builders.rows import item, locked
 
-    from tasks.contracts.bundle import Criterion
-    from tasks.contracts.errors import UserError
-    from tasks.contracts.settings.placement import HERE, Placement
-    from tasks.contracts.tables.data import Items
-    from tasks.contracts.tables.rubrics import Bundles
-    from tasks.graph.task import graph
-    from tasks.store.warehouse import Warehouse
+    from rubricflow.tasks.core.contracts.bundle import Criterion
+    from rubricflow.tasks.core.contracts.errors import UserError
+    from rubricflow.tasks.core.contracts.settings.placement import HERE, Placement
+    from rubricflow.tasks.core.contracts.tables.data import Items
+    from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+    from rubricflow.tasks.core.store.warehouse import Warehouse
+    from rubricflow.tasks.rewards.graph.task import graph
 
     run = Warehouse.open(Path(folder) / "house").run("run")
     names = [f"r{number:03d}" for number in range(RUBRICS)]

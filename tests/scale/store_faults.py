@@ -28,10 +28,10 @@ STORE, DATABASE = 18333, 15432
 NETWORK = "10.231.77"
 WORKER = f"""
 import random, sys, time
-from tasks.contracts.tables.data import Items
-from tasks.llm.request import Reply
-from tasks.llm.stores import open_replies
-from tasks.store.warehouse import Warehouse
+from rubricflow.tasks.core.contracts.tables.data import Items
+from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.store.warehouse import Warehouse
 place, log = sys.argv[1:]
 house = Warehouse.open(place)
 run, order = house.run("one"), list(range({SHARDS}))
@@ -218,10 +218,10 @@ def judged(folder: Path) -> dict[str, object]:
     """What is there afterwards."""
     os.environ |= environment(folder)
     sys.path.insert(0, str(ROOT))
-    from tasks.contracts.tables.data import Items
-    from tasks.llm.stores import open_replies
-    from tasks.store.objects import requests_sent
-    from tasks.store.warehouse import Warehouse
+    from rubricflow.tasks.core.contracts.tables.data import Items
+    from rubricflow.tasks.core.llm.stores import open_replies
+    from rubricflow.tasks.core.store.objects import requests_sent
+    from rubricflow.tasks.core.store.warehouse import Warehouse
 
     house = Warehouse.open("s3://faults/house")
     run = house.run("one")

@@ -21,23 +21,23 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import KFold, cross_val_predict
 
-from tasks.calibrate.alignment import knots
-from tasks.calibrate.choose import decide
-from tasks.calibrate.curve import Refusal
-from tasks.calibrate.labels import LabelledRows, collect
-from tasks.calibrate.methods import apply_to_labels, fit_method
-from tasks.calibrate.rows import GRADING, Item, graded_items
-from tasks.calibrate.texts import Readers, TextSource, text_blocks
-from tasks.contracts.bundle import unlocked
-from tasks.contracts.settings.study import Calibration, Study
-from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.judging import Gradings
-from tasks.contracts.tables.rubrics import Bundles
-from tasks.llm.encoder import minilm
-from tasks.stats.bootstrap import cluster_codes, draw_totals, pair_sums
-from tasks.stats.pair_sums import statistics_of_totals
-from tasks.store.recorded import read_manifest
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.contracts.bundle import unlocked
+from rubricflow.tasks.core.contracts.settings.study import Calibration, Study
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.llm.encoder import minilm
+from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, pair_sums
+from rubricflow.tasks.core.stats.pair_sums import statistics_of_totals
+from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.grading.calibrate.alignment import knots
+from rubricflow.tasks.grading.calibrate.choose import decide
+from rubricflow.tasks.grading.calibrate.curve import Refusal
+from rubricflow.tasks.grading.calibrate.labels import LabelledRows, collect
+from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, fit_method
+from rubricflow.tasks.grading.calibrate.rows import GRADING, Item, graded_items
+from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, text_blocks
 
 DRAWS = 400
 FEWEST = 5

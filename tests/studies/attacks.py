@@ -17,11 +17,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "attacks"))
 from attack_corpus import FAMILIES
 from obedient import HABITS, attacked, obedient
 
-from tasks.contracts.settings.judge import Judge, Truth
-from tasks.judge.grade import grade_batch
-from tasks.judge.rows import Rater
-from tasks.judge.simulated import Simulated
-from tasks.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.contracts.settings.judge import Judge, Truth
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.grading.judge.grade import grade_batch
+from rubricflow.tasks.grading.judge.rows import Rater
+from rubricflow.tasks.grading.judge.simulated import Simulated
 from tests.bench.demo import cases_of_demo
 
 PROTOCOLS = (("rulers", None), ("pointwise", None), ("gradeagentops", None), ("gradeagentops", "weighted_points"))

@@ -16,14 +16,14 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import cross_val_predict
 
-from flows.compare import finished
-from tasks.calibrate.alignment import knots
-from tasks.contracts.tables.calibration import Calibrations
-from tasks.contracts.tables.data import Responses
-from tasks.evaluate.agree import statistics
-from tasks.llm.encoder import minilm
-from tasks.stats.scores import score_frame
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows.compare import finished
+from rubricflow.tasks.core.contracts.tables.calibration import Calibrations
+from rubricflow.tasks.core.contracts.tables.data import Responses
+from rubricflow.tasks.core.llm.encoder import minilm
+from rubricflow.tasks.core.stats.scores import score_frame
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.grading.calibrate.alignment import knots
+from rubricflow.tasks.grading.evaluate.agree import statistics
 
 SHOWN = ("qwk", "icc", "mae", "within_1")
 

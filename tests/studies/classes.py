@@ -19,17 +19,17 @@ import pyarrow as pa
 from scipy.stats import binom
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "tasks" / "calibrate")]
+sys.path[:0] = [str(TESTS), str(TESTS / "tasks" / "grading" / "calibrate")]
 
 from builders.studies import study  # noqa: E402
 from coverage_scene import Case, marked  # noqa: E402
 
-from tasks.calibrate import choose  # noqa: E402
-from tasks.calibrate.fit import fit_items  # noqa: E402
-from tasks.calibrate.predict import predict  # noqa: E402
-from tasks.calibrate.rows import Item  # noqa: E402
-from tasks.contracts.settings.study import Study  # noqa: E402
-from tasks.evaluate.released import binomial  # noqa: E402
+from rubricflow.tasks.core.contracts.settings.study import Study  # noqa: E402
+from rubricflow.tasks.grading.calibrate import choose  # noqa: E402
+from rubricflow.tasks.grading.calibrate.fit import fit_items  # noqa: E402
+from rubricflow.tasks.grading.calibrate.predict import predict  # noqa: E402
+from rubricflow.tasks.grading.calibrate.rows import Item  # noqa: E402
+from rubricflow.tasks.grading.evaluate.released import binomial  # noqa: E402
 
 SIZES = (20, 40, 60, 120, 300)
 NEW = 1000

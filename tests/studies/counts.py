@@ -23,19 +23,19 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.contracts.bundle import Bundle
-from tasks.contracts.settings.judge import Judge
-from tasks.ingest.layouts.asap_sas import prepare
-from tasks.judge.grade import grade_batch
-from tasks.judge.rater import rater
-from tasks.judge.rows import Case, Judged
-from tasks.judge.score import score
-from tasks.llm.reply_store import ReplyStore
-from tasks.lock.bundles import lock
-from tasks.lock.rubric import authored
-from tasks.stats.agreement import qwk
-from tasks.stats.arrays import Floats
-from tasks.text.units import units
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.stats.agreement import qwk
+from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.ingest.layouts.asap_sas import prepare
+from rubricflow.tasks.grading.judge.grade import grade_batch
+from rubricflow.tasks.grading.judge.rater import rater
+from rubricflow.tasks.grading.judge.rows import Case, Judged
+from rubricflow.tasks.grading.judge.score import score
+from rubricflow.tasks.grading.lock.bundles import lock
+from rubricflow.tasks.grading.lock.rubric import authored
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data" / "asap_sas"

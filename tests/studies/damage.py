@@ -22,14 +22,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from builders.damaging import Damaging
 
-from tasks.contracts.bundle import Repair
-from tasks.contracts.settings.judge import Judge, Truth
-from tasks.judge.grade import grade_batch
-from tasks.judge.rows import Rater
-from tasks.judge.simulated import Simulated
-from tasks.llm.damage import WAYS
-from tasks.llm.extract import extract
-from tasks.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.contracts.bundle import Repair
+from rubricflow.tasks.core.contracts.settings.judge import Judge, Truth
+from rubricflow.tasks.core.llm.damage import WAYS
+from rubricflow.tasks.core.llm.extract import extract
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.grading.judge.grade import grade_batch
+from rubricflow.tasks.grading.judge.rows import Rater
+from rubricflow.tasks.grading.judge.simulated import Simulated
 from tests.bench.demo import cases_of_demo
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

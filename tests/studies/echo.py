@@ -17,13 +17,13 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Rubric, Scale, Trait
-from tasks.judge import doubted_quotes
-from tasks.llm.request import Same
-from tasks.text.edges import counts
-from tasks.text.fold import Folded, folded
-from tasks.text.quotes import find_folded, unquoted
-from tasks.text.units import units
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Rubric, Scale, Trait
+from rubricflow.tasks.core.llm.request import Same
+from rubricflow.tasks.core.text.edges import counts
+from rubricflow.tasks.core.text.fold import Folded, folded
+from rubricflow.tasks.core.text.quotes import find_folded, unquoted
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge import doubted_quotes
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"

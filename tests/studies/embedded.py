@@ -21,18 +21,18 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
-from tasks.contracts.settings.judge import Judge
-from tasks.ingest.layouts import asap_sas
-from tasks.judge import embedded
-from tasks.judge.grade import grade_batch
-from tasks.judge.rows import Case, Rater
-from tasks.llm.backends.scripted import Offline
-from tasks.llm.encoder import Tokens, minilm
-from tasks.llm.reply_store import ReplyStore
-from tasks.lock.bundles import lock
-from tasks.stats.agreement import qwk, spearman
-from tasks.text.units import units
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.llm.backends.scripted import Offline
+from rubricflow.tasks.core.llm.encoder import Tokens, minilm
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.stats.agreement import qwk, spearman
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.ingest.layouts import asap_sas
+from rubricflow.tasks.grading.judge import embedded
+from rubricflow.tasks.grading.judge.grade import grade_batch
+from rubricflow.tasks.grading.judge.rows import Case, Rater
+from rubricflow.tasks.grading.lock.bundles import lock
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"

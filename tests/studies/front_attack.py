@@ -23,20 +23,20 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 HOUSE = Path(os.environ.get("HOUSE", Path(__file__).resolve().parents[2]))
-sys.path[:0] = [str(HOUSE), str(HOUSE / "tests" / "builders"), str(HOUSE / "tests" / "tasks" / "review")]
+sys.path[:0] = [str(HOUSE), str(HOUSE / "tests" / "builders"), str(HOUSE / "tests" / "tasks" / "people" / "review")]
 
 from loopback import HANG, Server, body_of  # noqa: E402
 from loopback import http as replied  # noqa: E402
 
-from rubricflow_client import RewardClient, RewardError  # noqa: E402
+from rubricflow.client import RewardClient, RewardError  # noqa: E402
 
 DEADLINE_S = 8.0
 RUBRIC = [{"text": f"Names thing {number} and says why it matters", "weight": 1} for number in range(4)]
 REVIEW = (
     "import sys; from pathlib import Path\n"
-    "from review_scene import scene; from tasks.review.access import Access; from tasks.review.app import create_app\n"
-    "try: from tasks.web.server import serve\n"
-    "except ImportError: from tasks.review.server import serve\n"
+    "from review_scene import scene; from rubricflow.tasks.people.review.access import Access; from rubricflow.tasks.people.review.app import create_app\n"  # noqa: E501
+    "try: from rubricflow.tasks.core.web.server import serve\n"
+    "except ImportError: from rubricflow.tasks.people.review.server import serve\n"
     "port = int(sys.argv[1]); app = create_app(scene(), Path(sys.argv[2]), Access('127.0.0.1', port))\n"
     "serve(app, '127.0.0.1', port, open_browser=False)\n"
 )
@@ -93,7 +93,7 @@ def rewards_server(folder, judge, *more):
     return [
         sys.executable,
         "-m",
-        "flows.cli",
+        "rubricflow.flows.cli",
         "serve",
         *source,
         "--port",
@@ -223,7 +223,7 @@ def main():
     arguments.add_argument("--descriptors", type=int, default=256)
     arguments.add_argument("--show", action="store_true", help="the log of the servers that are stopped")
     given = arguments.parse_args()
-    given.open = ["--no-token"] if (HOUSE / "tasks" / "web").is_dir() else []
+    given.open = ["--no-token"] if (HOUSE / "tasks" / "core" / "web").is_dir() else []
     print("| server | attack | what is answered | bytes of log |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as home:
         os.environ["HOME"] = home

@@ -21,7 +21,7 @@ from typing import Any
 
 def start(study: Path, house: Path) -> subprocess.Popen[bytes]:
     """The command in a process of its own."""
-    words = [sys.executable, "-m", "flows.cli", "edit", str(study), "--warehouse", str(house)]
+    words = [sys.executable, "-m", "rubricflow.flows.cli", "edit", str(study), "--warehouse", str(house)]
     return subprocess.Popen(words, cwd=Path(__file__).resolve().parents[2])
 
 

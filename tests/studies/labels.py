@@ -32,14 +32,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from baselines import baseline
 from recorded_sets import need
 
-from flows.compare import finished
-from flows.plan import plan
-from tasks.contracts.tables.data import Responses
-from tasks.contracts.tables.judging import Attempts
-from tasks.ingest.layouts.asap_sas import prepare
-from tasks.stats.agreement import qwk
-from tasks.stats.scores import score_frame
-from tasks.store.warehouse import Run
+from rubricflow.flows.compare import finished
+from rubricflow.flows.plan import plan
+from rubricflow.tasks.core.contracts.tables.data import Responses
+from rubricflow.tasks.core.contracts.tables.judging import Attempts
+from rubricflow.tasks.core.stats.agreement import qwk
+from rubricflow.tasks.core.stats.scores import score_frame
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.ingest.layouts.asap_sas import prepare
 
 RUBRICS = Path(__file__).resolve().parents[2] / "data/studies/asap_sas_rubrics.yaml"
 DRAWS = 2000

@@ -28,12 +28,12 @@ from recorded_sets import asap_aes, need, sas_sampled
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from tasks.calibrate.planner import RidgeDesign, _Variance, design, proposals
-from tasks.calibrate.spread import risks
-from tasks.contracts.bundle import Scale
-from tasks.evaluate.released import binomial
-from tasks.stats.agreement import qwk, to_levels
-from tasks.stats.promise import promise
+from rubricflow.tasks.core.contracts.bundle import Scale
+from rubricflow.tasks.core.stats.agreement import qwk, to_levels
+from rubricflow.tasks.core.stats.promise import promise
+from rubricflow.tasks.grading.calibrate.planner import RidgeDesign, _Variance, design, proposals
+from rubricflow.tasks.grading.calibrate.spread import risks
+from rubricflow.tasks.grading.evaluate.released import binomial
 
 START, BATCH, LABELS = 20, 20, 200
 SHOWN = (20, 40, 60, 80, 100, 140, 200)

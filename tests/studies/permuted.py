@@ -25,15 +25,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from builders.files import write_csv
 
-from flows.cli import app
-from tasks.calibrate.task import calibrate
-from tasks.contracts.settings.study import Study
-from tasks.contracts.tables.calibration import Predictions, ReleaseRules
-from tasks.ingest.task import ingest
-from tasks.judge.task import judge
-from tasks.lock.task import lock
-from tasks.stats.arrays import Ints
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows.cli import app
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.calibration import Predictions, ReleaseRules
+from rubricflow.tasks.core.stats.arrays import Ints
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.grading.calibrate.task import calibrate
+from rubricflow.tasks.grading.ingest.task import ingest
+from rubricflow.tasks.grading.judge.task import judge
+from rubricflow.tasks.grading.lock.task import lock
 
 Outcome = tuple[int, list[dict[str, Any]]]
 """How many scores go out, and the rows of `release_rules`."""

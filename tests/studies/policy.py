@@ -34,11 +34,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from flows.trainers import RubricReward
-from tasks.contracts.settings.reward import Aggregation
-from tasks.contracts.tables.data import Responses
-from tasks.contracts.tables.reward import Rewards
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.flows.trainers import RubricReward
+from rubricflow.tasks.core.contracts.settings.reward import Aggregation
+from rubricflow.tasks.core.contracts.tables.data import Responses
+from rubricflow.tasks.core.contracts.tables.reward import Rewards
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 ARMS: tuple[Aggregation, ...] = get_args(Aggregation)
 BATCH, GROUP = 64, 8

@@ -24,21 +24,21 @@ import recorded_calibration
 from promise_world import TOLERANCE, World, drawn, wrongness
 from scipy.stats import binom
 
-from tasks.calibrate.choose import decide
-from tasks.calibrate.errors import Placed, error_risk
-from tasks.calibrate.features import LONE
-from tasks.calibrate.folds import CrossFitted, cross_fit
-from tasks.calibrate.labels import LabelledRows
-from tasks.calibrate.methods import apply_to_labels
-from tasks.calibrate.outcome import outcome
-from tasks.calibrate.release import Scope, Vouching, seen_levels, vouching
-from tasks.calibrate.split import folds
-from tasks.calibrate.spread import Spread, risks, sigmas
-from tasks.contracts.settings.study import Calibration, Release
-from tasks.evaluate.released import binomial
-from tasks.stats.arrays import Bools, Floats
-from tasks.stats.conformal import aurc, oracle_aurc, random_aurc
-from tasks.stats.promise import Promise, fewest_without_error, promise
+from rubricflow.tasks.core.contracts.settings.study import Calibration, Release
+from rubricflow.tasks.core.stats.arrays import Bools, Floats
+from rubricflow.tasks.core.stats.conformal import aurc, oracle_aurc, random_aurc
+from rubricflow.tasks.core.stats.promise import Promise, fewest_without_error, promise
+from rubricflow.tasks.grading.calibrate.choose import decide
+from rubricflow.tasks.grading.calibrate.errors import Placed, error_risk
+from rubricflow.tasks.grading.calibrate.features import LONE
+from rubricflow.tasks.grading.calibrate.folds import CrossFitted, cross_fit
+from rubricflow.tasks.grading.calibrate.labels import LabelledRows
+from rubricflow.tasks.grading.calibrate.methods import apply_to_labels
+from rubricflow.tasks.grading.calibrate.outcome import outcome
+from rubricflow.tasks.grading.calibrate.release import Scope, Vouching, seen_levels, vouching
+from rubricflow.tasks.grading.calibrate.split import folds
+from rubricflow.tasks.grading.calibrate.spread import Spread, risks, sigmas
+from rubricflow.tasks.grading.evaluate.released import binomial
 
 STUDIES = 250
 SIZES = (50, 100, 200)
@@ -203,12 +203,12 @@ def _summary(rows: list[dict[str, object]]) -> None:
 def real(target: float) -> None:
     """One cell through the real fit of items: features, choice of the mapping, promise, prediction and route."""
     tests = Path(__file__).resolve().parents[1]
-    sys.path[:0] = [str(tests), str(tests / "tasks" / "calibrate")]
+    sys.path[:0] = [str(tests), str(tests / "tasks" / "grading" / "calibrate")]
     from builders.studies import study
     from coverage_scene import Case, marked
 
-    from tasks.calibrate.fit import fit_items
-    from tasks.calibrate.predict import predict
+    from rubricflow.tasks.grading.calibrate.fit import fit_items
+    from rubricflow.tasks.grading.calibrate.predict import predict
 
     for raters in (1, 2):
         coverage, broken = [], []

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import norm
 
-from tasks.calibrate.labels import LabelledRows
-from tasks.contracts.bundle import Scale
-from tasks.stats.arrays import Floats
+from rubricflow.tasks.core.contracts.bundle import Scale
+from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.grading.calibrate.labels import LabelledRows
 
 SCALE = Scale(min=0, max=5)
 TOP = SCALE.levels - 1

@@ -22,10 +22,10 @@ from scipy.stats import norm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.contracts.bundle import Criterion
-from tasks.contracts.settings.annotation import Doubt
-from tasks.review.cells import NO_LEVEL, CellLabels, cells_of
-from tasks.review.queue import label_queue
+from rubricflow.tasks.core.contracts.bundle import Criterion
+from rubricflow.tasks.core.contracts.settings.annotation import Doubt
+from rubricflow.tasks.people.review.cells import NO_LEVEL, CellLabels, cells_of
+from rubricflow.tasks.people.review.queue import label_queue
 
 CONCEPTS = 8
 NOISE = (0.15, 0.3)

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 
-from tasks.bottleneck.rater_noise import consensus, rater_noise
+from rubricflow.tasks.methods.bottleneck.rater_noise import consensus, rater_noise
 
 NOISE = {
     "3 equal": (0.2, 0.2, 0.2),

@@ -16,12 +16,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tasks.stats.agreement import qwk_continuous
-from tasks.stats.bootstrap import bootstrap
-from tasks.stats.facet_likelihood import design
-from tasks.stats.facets import fair_scores, fit
-from tasks.stats.rater_fit import infit, leniency, residuals
-from tasks.stats.true_score import true_score_intervals
+from rubricflow.tasks.core.stats.agreement import qwk_continuous
+from rubricflow.tasks.core.stats.bootstrap import bootstrap
+from rubricflow.tasks.core.stats.facet_likelihood import design
+from rubricflow.tasks.core.stats.facets import fair_scores, fit
+from rubricflow.tasks.core.stats.rater_fit import infit, leniency, residuals
+from rubricflow.tasks.core.stats.true_score import true_score_intervals
 from tests.builders.ratings import marked, world
 
 CELLS = {

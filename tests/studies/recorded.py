@@ -18,11 +18,11 @@ import pandas as pd
 import recorded_calibration
 import recorded_samples
 
-from tasks.contracts.bundle import Criterion
-from tasks.judge.evidence import HOLDS, Subject, ground
-from tasks.text.fold import fold, folded
-from tasks.text.quotes import find_folded, unquoted
-from tasks.text.units import units
+from rubricflow.tasks.core.contracts.bundle import Criterion
+from rubricflow.tasks.core.text.fold import fold, folded
+from rubricflow.tasks.core.text.quotes import find_folded, unquoted
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, ground
 
 STRICT = {"asap_aes": "gpt-3.5 98.9%, llama-2 about 10%", "healthbench": "70B 26%, 8B 51%, 3.3-70B 0%"}
 """Rates that the notes on the data give over all rows; this is a portion of about 70% of them."""

@@ -10,16 +10,16 @@ import numpy as np
 import pandas as pd
 from recorded_sets import Recorded
 
-from tasks.calibrate.choose import decide
-from tasks.calibrate.curve import Refusal
-from tasks.calibrate.labels import LabelledRows
-from tasks.calibrate.methods import apply_to_labels, fit_method
-from tasks.contracts.bundle import Scale
-from tasks.contracts.settings.study import Calibration
-from tasks.contracts.tables.calibration import CalibrationMethod
-from tasks.stats.agreement import qwk
-from tasks.stats.bootstrap import cluster_codes, draw_totals, pair_sums
-from tasks.stats.pair_sums import statistics_of_totals
+from rubricflow.tasks.core.contracts.bundle import Scale
+from rubricflow.tasks.core.contracts.settings.study import Calibration
+from rubricflow.tasks.core.contracts.tables.calibration import CalibrationMethod
+from rubricflow.tasks.core.stats.agreement import qwk
+from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, pair_sums
+from rubricflow.tasks.core.stats.pair_sums import statistics_of_totals
+from rubricflow.tasks.grading.calibrate.choose import decide
+from rubricflow.tasks.grading.calibrate.curve import Refusal
+from rubricflow.tasks.grading.calibrate.labels import LabelledRows
+from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, fit_method
 
 Table = Callable[[str, list[dict[str, object]]], None]
 RESOLVED = {1: (2, 12), 2: (1, 6), 3: (0, 3), 4: (0, 3), 6: (0, 4), 7: (0, 24)}

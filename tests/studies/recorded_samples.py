@@ -10,11 +10,11 @@ import pandas as pd
 from recorded_sets import Recorded, need
 from sklearn.metrics import roc_auc_score
 
-from tasks.evaluate.decisions import ece_interval
-from tasks.stats.agreement import level_count, qwk, to_levels
-from tasks.stats.bootstrap import cluster_codes, draw_totals, pair_sums
-from tasks.stats.pair_sums import statistics_of_totals
-from tasks.stats.probability import brier, ece, ece_by_chance, log_loss, ranked, reliability, top
+from rubricflow.tasks.core.stats.agreement import level_count, qwk, to_levels
+from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, pair_sums
+from rubricflow.tasks.core.stats.pair_sums import statistics_of_totals
+from rubricflow.tasks.core.stats.probability import brier, ece, ece_by_chance, log_loss, ranked, reliability, top
+from rubricflow.tasks.grading.evaluate.decisions import ece_interval
 
 Table = Callable[[str, list[dict[str, object]]], None]
 SIZES = (1, 3, 5, 10)

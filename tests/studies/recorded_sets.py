@@ -22,9 +22,9 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.contracts.settings.judge import Reader
-from tasks.llm.extract import extract
-from tasks.llm.foreign import read_score
+from rubricflow.tasks.core.contracts.settings.judge import Reader
+from rubricflow.tasks.core.llm.extract import extract
+from rubricflow.tasks.core.llm.foreign import read_score
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 ONE_TO_FIVE = r"(?<![\d.])([1-5](?:\.\d+)?|one|two|three|four|five)(?![\d%]|\.\d)"

@@ -13,18 +13,18 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from tasks.calibrate.fit import fit_items
-from tasks.calibrate.predict import predict
-from tasks.calibrate.rows import GRADING, graded_items, only_rater
-from tasks.contracts.bundle import unlocked
-from tasks.contracts.settings.study import Release, Study
-from tasks.contracts.tables.data import Items, Responses
-from tasks.contracts.tables.judging import Gradings
-from tasks.contracts.tables.rubrics import Bundles
-from tasks.evaluate.released import binomial
-from tasks.stats.conformal import aurc, oracle_aurc, random_aurc
-from tasks.store.recorded import read_manifest
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.contracts.bundle import unlocked
+from rubricflow.tasks.core.contracts.settings.study import Release, Study
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.stats.conformal import aurc, oracle_aurc, random_aurc
+from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.grading.calibrate.fit import fit_items
+from rubricflow.tasks.grading.calibrate.predict import predict
+from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater
+from rubricflow.tasks.grading.evaluate.released import binomial
 
 TARGETS = (0.05, 0.1, 0.2)
 

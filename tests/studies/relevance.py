@@ -22,9 +22,9 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.llm.encoder import minilm
-from tasks.text.tokens import tokens
-from tasks.text.units import units
+from rubricflow.tasks.core.llm.encoder import minilm
+from rubricflow.tasks.core.text.tokens import tokens
+from rubricflow.tasks.core.text.units import units
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 DRAWS = 2_000

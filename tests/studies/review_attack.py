@@ -22,11 +22,11 @@ from pathlib import Path
 import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests/tasks/review")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/tasks/people/review")]
 
 from review_scene import case, free_port, scene  # noqa: E402
 
-from tasks.review.ledger import Ledger  # noqa: E402
+from rubricflow.tasks.people.review.ledger import Ledger  # noqa: E402
 
 NAMES = ("Ada", "Bo", "Cyd")
 CASES = 40
@@ -39,16 +39,16 @@ def board():
 
 def served(port, ledger):
     """In the server's process: the page, until it is stopped."""
-    from tasks.review.access import Access
-    from tasks.review.app import create_app
-    from tasks.web.server import serve
+    from rubricflow.tasks.core.web.server import serve
+    from rubricflow.tasks.people.review.access import Access
+    from rubricflow.tasks.people.review.app import create_app
 
     access = Access("127.0.0.1", port, reviewers=NAMES, secret=b"bench")
     serve(create_app(board(), ledger, access), access.host, port, open_browser=False)
 
 
 def passes(port):
-    from tasks.review.access import Access
+    from rubricflow.tasks.people.review.access import Access
 
     access = Access("127.0.0.1", port, reviewers=NAMES, secret=b"bench")
     return {name: {access.cookie: access.pass_for(name)} for name in NAMES}

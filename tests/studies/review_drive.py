@@ -19,13 +19,13 @@ import httpx
 import yaml
 from playwright.sync_api import sync_playwright
 
-from flows.annotate import annotate
-from flows.bottleneck import bottleneck
-from flows.review import board_of
-from tasks.contracts.tables.bottleneck import Trials
-from tasks.contracts.tables.people import Agreements, Labels
-from tasks.review.ledger import acts_of
-from tasks.store.warehouse import Warehouse
+from rubricflow.flows.annotate import annotate
+from rubricflow.flows.bottleneck import bottleneck
+from rubricflow.flows.review import board_of
+from rubricflow.tasks.core.contracts.tables.bottleneck import Trials
+from rubricflow.tasks.core.contracts.tables.people import Agreements, Labels
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.people.review.ledger import acts_of
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 PORT = 8791
@@ -43,7 +43,17 @@ def marks():
 
 def served(study, house):
     """The server as the command starts it, once it answers."""
-    command = [sys.executable, "-m", "flows.cli", "review", str(study), "--warehouse", str(house), "--port", str(PORT)]
+    command = [
+        sys.executable,
+        "-m",
+        "rubricflow.flows.cli",
+        "review",
+        str(study),
+        "--warehouse",
+        str(house),
+        "--port",
+        str(PORT),
+    ]
     server = subprocess.Popen([*command, "--no-browser"], stdout=subprocess.DEVNULL)
     for _ in range(300):
         try:

@@ -17,22 +17,22 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.graph import Edge, Graph, Node
-from tasks.contracts.settings.reward import Aggregation, Graphs, Retention, Reward
-from tasks.graph.annotator import Annotator
-from tasks.graph.build import build, graph_row
-from tasks.graph.heuristic import MODEL, answer
-from tasks.graph.subject import GraphSubject
-from tasks.llm.backends.scripted import Offline
-from tasks.llm.reply_store import ReplyStore
-from tasks.report.reward.graphs import statistics
-from tasks.reward.aggregate import Aggregated, aggregate
-from tasks.reward.figures import Record, agreement, reward_figures
-from tasks.reward.gain import random_graph, untyped
-from tasks.reward.leakage import RELATIONS, diagnose, edge_cases
-from tasks.reward.local import Locals, local_scores
-from tasks.reward.wire import Wired, batch, wire
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node
+from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Graphs, Retention, Reward
+from rubricflow.tasks.core.llm.backends.scripted import Offline
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.rewards.graph.annotator import Annotator
+from rubricflow.tasks.rewards.graph.build import build, graph_row
+from rubricflow.tasks.rewards.graph.heuristic import MODEL, answer
+from rubricflow.tasks.rewards.graph.subject import GraphSubject
+from rubricflow.tasks.rewards.report.reward.graphs import statistics
+from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
+from rubricflow.tasks.rewards.reward.figures import Record, agreement, reward_figures
+from rubricflow.tasks.rewards.reward.gain import random_graph, untyped
+from rubricflow.tasks.rewards.reward.leakage import RELATIONS, diagnose, edge_cases
+from rubricflow.tasks.rewards.reward.local import Locals, local_scores
+from rubricflow.tasks.rewards.reward.wire import Wired, batch, wire
 
 PAPER = Retention(weak_prerequisite=0.6, strong_prerequisite=0.2, activation=0.0)
 SETTINGS = Reward(retention=PAPER, local="decision")

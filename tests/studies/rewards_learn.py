@@ -18,12 +18,12 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.graph import Edge, Graph, Node, Relation
-from tasks.contracts.settings.reward import Retention
-from tasks.reward.gain import METHODS, GainFigure, Method, gains, predict
-from tasks.reward.learn import Learned, folds_of, learn
-from tasks.reward.wire import Wired, batch, wire
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node, Relation
+from rubricflow.tasks.core.contracts.settings.reward import Retention
+from rubricflow.tasks.rewards.reward.gain import METHODS, GainFigure, Method, gains, predict
+from rubricflow.tasks.rewards.reward.learn import Learned, folds_of, learn
+from rubricflow.tasks.rewards.reward.wire import Wired, batch, wire
 
 PAPER = Retention(weak_prerequisite=0.6, strong_prerequisite=0.2, activation=0.0)
 NOTHING = Retention(weak_prerequisite=1.0, strong_prerequisite=1.0, activation=1.0)

@@ -1,5 +1,5 @@
-"""Ways to learn retention factors beside `tasks.reward.learn`, and what exact inference changes, on the human scores of
-rewards_learn.py: one part of rewards.py.
+"""Ways to learn retention factors beside `tasks.rewards.reward.learn`, and what exact inference changes, on the
+human scores of rewards_learn.py: one part of rewards.py.
 
 Every prediction is of a response whose cluster the fit has not seen, five folds, twice over, on our graphs with the
 paper's factors. The beta prior has the paper's factor as its mean; its strength is averaged over by the evidence.
@@ -15,12 +15,12 @@ import pandas as pd
 from rewards_learn import DIALOGUE, FOLDS, PAPER, Human, asap, chat, dialogues, enem, wired_up
 from scipy.stats import spearmanr
 
-from tasks.reward.aggregate import aggregate
-from tasks.reward.exact import exact_marginals
-from tasks.reward.learn import _fit, folds_of, learn, line, rewards_and_slopes
-from tasks.reward.rows import reward_variances
-from tasks.reward.wire import Wired, batch
-from tasks.stats.bootstrap import paired_bootstrap
+from rubricflow.tasks.core.stats.bootstrap import paired_bootstrap
+from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.exact import exact_marginals
+from rubricflow.tasks.rewards.reward.learn import _fit, folds_of, learn, line, rewards_and_slopes
+from rubricflow.tasks.rewards.reward.rows import reward_variances
+from rubricflow.tasks.rewards.reward.wire import Wired, batch
 
 REPEATS, DRAWS = 2, 1000
 WEAKEST_PULL = 1e-7

@@ -17,11 +17,11 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.judge.evidence import Matcher
-from tasks.llm.encoder import minilm
-from tasks.text.edges import counts
-from tasks.text.quotes import find
-from tasks.text.units import units
+from rubricflow.tasks.core.llm.encoder import minilm
+from rubricflow.tasks.core.text.edges import counts
+from rubricflow.tasks.core.text.quotes import find
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge.evidence import Matcher
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 COUNT = 400

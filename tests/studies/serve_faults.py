@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "builders"))
 
 from loopback import HANG, Server, body_of, http
 
-from rubricflow_client import RewardClient, RewardError
+from rubricflow.client import RewardClient, RewardError
 
 HOUSE = Path(__file__).resolve().parents[2]
 BATCH, STEPS, DEADLINE_S, PATIENCE_S = 8, 3, 4.0, 8.0
@@ -54,7 +54,7 @@ def started(folder, judge):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     source = [str(folder / "list.jsonl"), "--judge", "m", "--url", judge.url, "--record", "training"]
-    command = [sys.executable, "-m", "flows.cli", "serve", *source]
+    command = [sys.executable, "-m", "rubricflow.flows.cli", "serve", *source]
     where = ["--port", str(port), "--warehouse", str(folder / "house")]
     process = subprocess.Popen([*command, *where], cwd=HOUSE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return process, f"http://127.0.0.1:{port}"

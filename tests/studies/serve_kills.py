@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "builders"))
 
 from loopback import Server, body_of, http
 
-from rubricflow_client import RewardClient
+from rubricflow.client import RewardClient
 
 HOUSE = Path(__file__).resolve().parents[2]
 BATCH, CRITERIA = 8, 12
@@ -40,7 +40,7 @@ def judged(number, body):
 def started(folder, port, judge):
     """The server as a process of its own."""
     source = [str(folder / "list.jsonl"), "--judge", "m", "--url", judge.url]
-    command = [sys.executable, "-m", "flows.cli", "serve", *source]
+    command = [sys.executable, "-m", "rubricflow.flows.cli", "serve", *source]
     where = ["--port", str(port), "--warehouse", str(folder / "house")]
     return subprocess.Popen([*command, *where], cwd=HOUSE, stdout=subprocess.DEVNULL)
 

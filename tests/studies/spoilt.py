@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "flows"))
 
 from tiny_study import make_study
 
-from flows.init import init
-from flows.validate import prove
-from tasks.contracts.errors import UserError
+from rubricflow.flows.init import init
+from rubricflow.flows.validate import prove
+from rubricflow.tasks.core.contracts.errors import UserError
 
 Spoil = Callable[[Path], None]
 

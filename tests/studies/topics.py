@@ -15,14 +15,14 @@ import random
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 
-from tasks.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
-from tasks.contracts.graph import Edge, Graph, Node, Relation, Role
-from tasks.contracts.settings.reward import Retention, Reward
-from tasks.judge.protocol import Opinion, Question, protocol_module
-from tasks.judge.rows import Rater
-from tasks.llm.backends.scripted import Offline
-from tasks.llm.reply_store import ReplyStore
-from tasks.llm.request import Reply
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node, Relation, Role
+from rubricflow.tasks.core.contracts.settings.reward import Retention, Reward
+from rubricflow.tasks.core.llm.backends.scripted import Offline
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_module
+from rubricflow.tasks.grading.judge.rows import Rater
 
 LENGTH = 16
 TOPICS = ("copper", "sulfur", "helium", "quartz", "cobalt", "iodine", "carbon", "silver")

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import fmean
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tasks" / "serve"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tasks" / "rewards" / "serve"))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import policy
@@ -32,13 +32,13 @@ import torch
 from serve_scene import serving
 from transformers import GenerationConfig, LlamaForCausalLM, PreTrainedTokenizerFast, TrainerCallback
 
-from flows.inline_rubrics import InlineRubrics
-from flows.reports import write_pages
-from flows.reward_service import RewardService
-from rubricflow_client import RewardClient
-from tasks.contracts.settings.judge import Judge
-from tasks.contracts.settings.reward import Aggregation
-from tasks.store.warehouse import Run, Warehouse
+from rubricflow.client import RewardClient
+from rubricflow.flows.inline_rubrics import InlineRubrics
+from rubricflow.flows.reports import write_pages
+from rubricflow.flows.reward_service import RewardService
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.reward import Aggregation
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 TAUGHT_STEPS = 600
 EVERY = 4

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tasks.contracts.bundle import Bundle
-from tasks.judge import prompt
-from tasks.judge.mend import unread, verdict_in
-from tasks.judge.protocol import Answer, Opinion, Part, Question, Shown, build
-from tasks.judge.protocols.dhs import outcome, parts
-from tasks.judge.rows import Case, Rater
-from tasks.llm.ask import Attempt, Checked
-from tasks.llm.request import Reply, Request, Same
-from tasks.llm.schema import record
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.llm.ask import Attempt, Checked
+from rubricflow.tasks.core.llm.request import Reply, Request, Same
+from rubricflow.tasks.core.llm.schema import record
+from rubricflow.tasks.grading.judge import prompt
+from rubricflow.tasks.grading.judge.mend import unread, verdict_in
+from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Part, Question, Shown, build
+from rubricflow.tasks.grading.judge.protocols.dhs import outcome, parts
+from rubricflow.tasks.grading.judge.rows import Case, Rater
 
 __all__ = ["artifact", "check", "outcome", "parts", "repair", "request", "schema"]
 LIGHTS = ("red", "amber", "green")

@@ -1,0 +1,1 @@
+"""What everything stands on: tables and settings, text, statistics, the store, checkpoints, asking a model, pages."""

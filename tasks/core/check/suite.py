@@ -1,0 +1,242 @@
+"""Contract → Great Expectations suite, and the suite run over batches of reduced rows.
+
+Only what a rule needs goes in: the values of columns with a set or bounds; of a text that should not be empty its first
+character that is no white space; of every other column, nested ones among them, a mark of presence that Arrow computes.
+Keys stay outside and are looked up by position.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rubricflow.tasks.core.check.finding import KEYS, REFUSED, Finding, key_text
+from rubricflow.tasks.core.contracts.schema import Expectation, Row, expectations
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from great_expectations import ExpectationSuite
+    from great_expectations.core import ExpectationValidationResult
+    from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
+
+BATCH = 200_000
+"""Rows of one validation at most: some 20 MB as they go in; a validation's fixed cost is that of 100,000 rows."""
+SUITE = {
+    "not_null": "expect_column_values_to_not_be_null",
+    "in_set": "expect_column_values_to_be_in_set",
+    "between": "expect_column_values_to_be_between",
+    "mostly_not_null": "expect_column_values_to_not_be_null",
+    "mostly_null": "expect_column_values_to_be_null",
+    "mostly_filled": "expect_column_value_lengths_to_be_between",
+    "mostly_in_set": "expect_column_values_to_be_in_set",
+}
+"""Rules that can be seen in one row → what Great Expectations calls them."""
+Validate = Callable[["pd.DataFrame"], Iterable["ExpectationValidationResult"]]
+RuleKey = tuple[str, str]
+"""Rule and column."""
+
+
+def rules(row: type[Row]) -> list[Expectation]:
+    """The rules of a table that can be seen in one row, and so belong in its suite."""
+    return [rule for rule in expectations(row) if rule.rule in SUITE]
+
+
+def columns(row: type[Row]) -> list[str]:
+    """The columns to read: those with a rule, and the key."""
+    return list(dict.fromkeys([*row.key, *(rule.columns[0] for rule in rules(row))]))
+
+
+def suite(row: type[Row]) -> ExpectationSuite:
+    """The Great Expectations suite of a table."""
+    import great_expectations as gx
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+    configured = [ExpectationConfiguration(**configuration(rule)).to_domain_obj() for rule in rules(row)]
+    return gx.ExpectationSuite(name=row.table, expectations=configured)
+
+
+def configuration(rule: Expectation) -> dict[str, Any]:
+    """A rule of a suite in Great Expectations' own form; its `meta` names the rule, as the results give it back."""
+    arguments: dict[str, Any] = {"column": rule.columns[0]}
+    match rule.rule:
+        case "in_set" | "mostly_in_set":
+            arguments["value_set"] = list(rule.value)
+        case "between":
+            arguments["min_value"], arguments["max_value"] = rule.value
+        case "mostly_filled":
+            arguments["min_value"] = 1
+    if rule.mostly is not None:
+        arguments["mostly"] = rule.mostly
+    if rule.unless is not None:
+        column, value = rule.unless
+        arguments["row_condition"] = {
+            "type": "comparison",
+            "column": {"name": column},
+            "operator": "!=",
+            "parameter": value,
+        }
+    return {"type": SUITE[rule.rule], "kwargs": arguments, "meta": {"rule": rule.rule}, "severity": rule.severity}
+
+
+def check_values(row: type[Row], batches: Iterable[pa.RecordBatch]) -> list[Finding]:
+    """Every rule of the suite over all batches; Great Expectations is imported with the first row."""
+    tallies: dict[RuleKey, RuleTally] = {(rule.rule, rule.columns[0]): RuleTally(rule) for rule in rules(row)}
+    rows, validate = 0, None
+    for frame, keys in _frames(row, batches):
+        start, rows = rows, rows + keys.num_rows
+        try:
+            validate = validate or _validator(row)
+            results = list(validate(frame.to_pandas()))
+        except Exception as error:  # whatever it is, the check did not run and the data may be fine
+            for tally in tallies.values():
+                tally.error = tally.error or f"{type(error).__name__}: {error}"
+            continue
+        _add(tallies, results, keys, start)
+    return [tally.finding(row, rows) for tally in tallies.values()]
+
+
+@dataclass
+class RuleTally:
+    """One rule's results added up over batches."""
+
+    rule: Expectation
+    counted: int = 0
+    """Values that a rule of most values is a share of."""
+    unexpected: int = 0
+    first: list[str] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    error: str | None = None
+
+    def add(self, result: ExpectationValidationResult, keys: pa.Table, start: int) -> None:
+        """Add the result of one batch, whose first row is row `start` of the table; without a count there was no
+        check."""
+        count = result.result.get("unexpected_count")
+        self.error = self.error or exception(result.exception_info)
+        if self.error is None and (count is None or (self.rule.mostly is None and bool(count) == result.success)):
+            self.error = f"no usable result: success={result.success}, unexpected={count}"
+        self.counted += result.result.get("element_count", 0) - result.result.get("missing_count", 0)
+        if count:
+            self.unexpected += count
+            places = result.result.get("partial_unexpected_index_list", [])[: REFUSED - len(self.places)]
+            named = keys.take(pa.array(places[: KEYS - len(self.first)], pa.int64())).to_pylist()
+            self.first += [key_text(list(key.values())) for key in named]
+            self.places += [start + place for place in places]
+
+    def finding(self, row: type[Row], rows: int) -> Finding:
+        """The sum."""
+        return Finding(
+            row,
+            self.rule,
+            rows=rows if self.rule.mostly is None else self.counted,
+            unexpected=self.unexpected,
+            first=tuple(self.first),
+            places=tuple(self.places),
+            error=self.error,
+        )
+
+
+def exception(info: Mapping[str, Any] | None) -> str | None:
+    """What was raised inside an expectation, flat or by metric; None if nothing was."""
+    if not info:
+        return None
+    if "raised_exception" in info:
+        return str(info.get("exception_message") or "unknown exception") if info["raised_exception"] else None
+    return next((text for part in info.values() if (text := exception(part)) is not None), None)
+
+
+def _add(
+    tallies: Mapping[RuleKey, RuleTally], results: Iterable[ExpectationValidationResult], keys: pa.Table, start: int
+) -> None:
+    missing = dict(tallies)
+    for result in results:
+        config = result.expectation_config
+        if config is not None:
+            key = (config.meta["rule"], config.kwargs["column"])
+            missing.pop(key, None)
+            tallies[key].add(result, keys, start)
+    for tally in missing.values():
+        tally.error = tally.error or "Great Expectations returned no result"
+
+
+def _validator(row: type[Row]) -> Validate:
+    """A function that holds a frame against the table's suite, in a context of its own that is kept nowhere."""
+    context = quiet_context()
+    asset = context.data_sources.add_pandas(row.table).add_dataframe_asset(row.table)
+    batch_definition = asset.add_batch_definition_whole_dataframe(row.table)
+    expected = suite(row)
+    form = {"result_format": "SUMMARY", "partial_unexpected_count": REFUSED, "exclude_unexpected_values": True}
+
+    def validate(frame: pd.DataFrame) -> Iterable[ExpectationValidationResult]:
+        return batch_definition.get_batch({"dataframe": frame}).validate(expected, result_format=form).results
+
+    return validate
+
+
+def quiet_context() -> EphemeralDataContext:
+    """A context of Great Expectations that is kept nowhere, and neither prints nor reports."""
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read at import
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import ProgressBarsConfig
+
+    _silence("great_expectations")
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
+    return context
+
+
+def _silence(name: str) -> None:
+    """What it has to say comes back in the results; its log would only repeat it on the terminal."""
+    logger = logging.getLogger(name)
+    logger.propagate = False
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+
+
+def _frames(row: type[Row], batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Reduced rows and their keys, small batches gathered up to BATCH rows."""
+    parts: list[tuple[pa.RecordBatch, pa.RecordBatch]] = []
+    rows = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, BATCH):
+            part = batch.slice(start, BATCH)
+            if parts and rows + part.num_rows > BATCH:
+                yield _joined(parts)
+                parts, rows = [], 0
+            parts.append((_reduced(row, part), part.select(list(row.key))))
+            rows += part.num_rows
+    if parts:
+        yield _joined(parts)
+
+
+def _joined(parts: list[tuple[pa.RecordBatch, pa.RecordBatch]]) -> tuple[pa.Table, pa.Table]:
+    reduced, keys = zip(*parts, strict=True)
+    return pa.Table.from_batches(reduced), pa.Table.from_batches(keys)
+
+
+def _reduced(row: type[Row], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Each column with a rule, as little of it as its rules need."""
+    by_column: dict[str, list[Expectation]] = {}
+    for rule in rules(row):
+        by_column.setdefault(rule.columns[0], []).append(rule)
+    return pa.RecordBatch.from_pydict(
+        {name: _values(batch[name], column_rules) for name, column_rules in by_column.items()}
+    )
+
+
+def _values(column: pa.Array, column_rules: list[Expectation]) -> pa.Array:
+    if all(rule.rule in ("not_null", "mostly_not_null", "mostly_null") for rule in column_rules):
+        return pc.if_else(pc.is_valid(column), pa.scalar(1, pa.int8()), pa.scalar(None, pa.int8()))
+    if any(rule.rule == "mostly_filled" for rule in column_rules):
+        return pc.utf8_slice_codeunits(pc.utf8_ltrim_whitespace(column), 0, 1)
+    bounds = next((rule.value for rule in column_rules if rule.rule == "between"), None)
+    if bounds is not None and pa.types.is_floating(column.type):
+        # pandas takes NaN for null, which no bounds apply to; the infinity beyond a bound is what it is to a range
+        beyond = float("-inf") if bounds[0] is not None else float("inf")
+        return pc.if_else(pc.is_nan(column), pa.scalar(beyond, column.type), column)
+    return column

@@ -1,0 +1,155 @@
+"""The composite rule: what a criterion with sub-points is worth follows from theirs, for the judge's scores and for
+rewards alike. Where the bundle says that criteria cannot hold together, not both count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from itertools import pairwise, product
+from operator import add, mul
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rubricflow.tasks.core.contracts.bundle import Bundle, Count, Criterion
+from rubricflow.tasks.core.contracts.errors import ContractError
+from rubricflow.tasks.core.contracts.exclusion import Alternatives, Exclusion, alternatives, exclusions
+
+Share = TypeVar("Share", float, NDArray[np.float64])
+
+
+class Composite(NamedTuple):
+    """A criterion that is made of others."""
+
+    criterion: Criterion
+    sub_points: tuple[Criterion, ...]
+    """Those directly below it."""
+    alternatives: tuple[Alternatives, ...]
+    """Those among these that cannot hold together."""
+
+
+class Composition(NamedTuple):
+    """What makes the shares of whole criteria of those of decided ones."""
+
+    composites: tuple[Composite, ...]
+    """Each after the composites among its sub-points."""
+    exclusions: tuple[Exclusion, ...]
+    """All criteria that cannot hold together."""
+    alternatives: tuple[Alternatives, ...]
+    """Those among the whole criteria that cannot hold together."""
+
+
+def composition(bundle: Bundle) -> Composition:
+    """The composition of a bundle; ContractError for a composite without weight, of which no share can be made."""
+    by_id = {composite.id: composite for composite in bundle.composites}
+
+    def depth(criterion: Criterion) -> int:
+        return 1 + depth(by_id[criterion.parent]) if criterion.parent is not None else 0
+
+    if weightless := [name for name, composite in by_id.items() if not composite.weight]:
+        raise ContractError(f"criterion '{weightless[0]}' is made of its sub-points and has weight 0")
+    deepest_first = sorted(bundle.composites, key=depth, reverse=True)
+    parts = {composite.id: bundle.sub_points(composite.id) for composite in deepest_first}
+    composites = []
+    for criterion in deepest_first:
+        sub_points = parts[criterion.id]
+        choices = alternatives(sub_points, criterion.count is not None)
+        composites.append(Composite(criterion, sub_points, choices))
+    return Composition(
+        composites=tuple(composites),
+        exclusions=exclusions((*bundle.criteria, *bundle.composites), parts),
+        alternatives=alternatives(bundle.whole),
+    )
+
+
+def levels_counted(bundle: Bundle) -> dict[str, tuple[int, ...]]:
+    """Decided criterion → the level that each of its levels counts as: itself or, where its parent counts, its highest
+    if the criterion is met there and else 0."""
+    count_of = {composite.id: composite.count for composite in bundle.composites}
+    return {c.id: _counted(c, count_of.get(c.parent or "")) for c in bundle.criteria}
+
+
+def _counted(criterion: Criterion, count: Count | None) -> tuple[int, ...]:
+    levels = range(criterion.top + 1)
+    if count is None:
+        return tuple(levels)
+    least = count.least or criterion.top
+    return tuple(criterion.top * (level >= least) for level in levels)
+
+
+def composed(
+    composition: Composition, shares: Mapping[str, Share], clipped: Callable[[Share], Share]
+) -> dict[str, Share]:
+    """The shares that count, with those of the composites, as far as all of their sub-points have one.
+
+    A composite's share is Σ w·share of its sub-points over its own weight, clipped to [0, 1], or what its count makes
+    of them. shares: of decided criteria at the levels that count, numbers or arrays over responses, in which NaN is no
+    share; clipped: what keeps such a value in [0, 1]. A criterion that falls because another holds has the share 0, and
+    one that another may yet deny has none.
+    """
+    reached = dict(shares)
+    for exclusion in composition.exclusions:
+        if exclusion.opposed:
+            _part(reached, shares, exclusion)
+    for composite, sub_points, choices in composition.composites:
+        if all(point.id in reached for point in sub_points):
+            _choose(reached, choices)
+            reached[composite.id] = _share(composite, sub_points, reached, clipped)
+    _choose(reached, composition.alternatives)
+    return reached
+
+
+def _share(
+    composite: Criterion,
+    sub_points: Sequence[Criterion],
+    reached: Mapping[str, Share],
+    clipped: Callable[[Share], Share],
+) -> Share:
+    if composite.count:
+        return clipped(_counted_points(composite.count, {c.id: reached[c.id] for c in sub_points}))
+    earned: Share = reduce(add, (point.weight * reached[point.id] for point in sub_points))
+    return clipped(earned / composite.weight)
+
+
+def _counted_points(count: Count, met: Mapping[str, Share]) -> Share:
+    """The points of a count as a share of the most. met: sub-point → whether it is met, or how probably: then it is the
+    expected share, as if sub-points were independent."""
+    needed = [met[name] for name in count.needs]
+    last = len(count.points) - 1
+    enough = max(0, last - len(needed))
+    spread: list[Any] = [1.0]  # the probability of each number of the others that are met, the last: or of more
+    for share in (share for name, share in met.items() if name not in count.needs):
+        spread = [more * (1 - share) + fewer * share for fewer, more in pairwise([0.0, *spread, 0.0])]
+        spread[enough:] = [reduce(add, spread[enough:])] if len(spread) > enough else []
+    points = [count.points[min(others + len(needed), last)] for others in range(len(spread))]
+    earned = reduce(add, (chance * point for chance, point in zip(spread, points, strict=True)))
+    return cast(Share, reduce(mul, needed, earned) / count.points[last])
+
+
+def _part(reached: dict[str, Share], shares: Mapping[str, Share], exclusion: Exclusion) -> None:
+    """What earns falls where what costs is at its level or above, which else falls; neither has a share where the other
+    has none."""
+    for credit, cost in product(exclusion.first, exclusion.second):
+        if credit not in shares or cost not in shares:
+            reached.pop(credit, None)
+            reached.pop(cost, None)
+            continue
+        earns, costs = shares[credit], shares[cost]
+        unknown = 0 * earns * costs  # NaN where one of them is
+        for name, stands in ((credit, 1 - (costs >= earns)), (cost, 1 - (earns > costs))):
+            if name in reached:
+                reached[name] = reached[name] * stands + unknown
+
+
+def _choose(reached: dict[str, Share], groups: Sequence[Alternatives]) -> None:
+    """Of alternatives those fall that are not in the choice that moves the score most, the first by id of several."""
+    for group in groups:
+        present = [place for place, name in enumerate(group.names) if name in reached]
+        names = [group.names[place] for place in present]
+        shares = np.array([np.nan_to_num(reached[name]) for name in names])
+        moved = np.tensordot(group.choices[:, present] * group.sizes[present], shares, axes=1)
+        best = group.choices[moved.argmax(axis=0)][..., present]
+        for place, name in enumerate(names):
+            counts = best[..., place]
+            reached[name] = reached[name] * (counts if counts.ndim else counts.item())

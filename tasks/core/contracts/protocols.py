@@ -1,0 +1,207 @@
+"""The judging protocols: what the pipeline must know of each without loading its module in
+tasks/grading/judge/protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from rubricflow.tasks.core.contracts.schema import Frozen
+
+FinalScore = Literal["weighted_points", "trait_mean", "trait_sum", "judged"]
+Signal = Literal[
+    "trait_scores",
+    "trait_means",
+    "criteria",
+    "score",
+    "length",
+    "confidence",
+    "uncertainty",
+    "tie",
+    "invalid_evidence",
+]
+Level = Literal["stated", "likeliest", "expected"]
+Option = Literal["criteria_per_call", "consistency_memory", "rubric_memory"]
+Taught = Literal["score", "traits", "criteria"]
+"""What of people's grading a worked example can show."""
+
+
+class RegisteredProtocol(Frozen):
+    """A protocol as it is known outside its module."""
+
+    final_score: FinalScore
+    """The raw score's formula where a study names none; with 'judged' the judge states the score, and it alone."""
+    signals: tuple[Signal, ...]
+    """What calibration uses where a study names nothing else."""
+    min_tokens: int = 1
+    """The gate for short responses where a study names none, see `Protocol.min_tokens`."""
+    decides: tuple[Literal["criteria", "traits"], ...] = ()
+    """What the judge decides one by one; nothing where it only states a score."""
+    quotes: Literal["criteria", "traits"] | None = None
+    """What a quote must support; None where nobody is asked for evidence."""
+    shape: Literal["as_written", "judged_traits", "yes_no", "points"] = "as_written"
+    """What a rubric is made into before it is locked, see tasks/grading/lock/shape.py."""
+    keeps_decisions: bool = False
+    """Whether decisions depend on nothing but their criterion and its evidence, so that single ones of an earlier run
+    can stand."""
+    shows_examples: bool = False
+    """Whether the judge is shown the rubric's labelled examples."""
+    teaches: tuple[Taught, ...] = ()
+    """What `judge.examples` shows of how people graded: what the judge itself states. With 'score' among it the others
+    are shown where people gave them; without, only responses that have all of it are examples. Empty: none are."""
+    reads_foreign: bool = False
+    """Whether replies of judges that know nothing of our contracts can be read: they hold one score."""
+    is_trained: bool = False
+    """Whether a trained grader answers, which reads the question's plain data and decides everything at once."""
+    options: tuple[Option, ...] = ()
+    """The settings of `judge` that belong to this protocol."""
+
+
+_FEATURES: tuple[Signal, ...] = ("trait_scores", "length", "confidence", "uncertainty", "tie")
+
+PROTOCOLS: dict[str, RegisteredProtocol] = {
+    # One call with the whole checklist.
+    "rulers": RegisteredProtocol(
+        final_score="trait_mean",
+        signals=_FEATURES,
+        decides=("criteria",),
+        quotes="criteria",
+        keeps_decisions=True,
+        teaches=("score", "criteria"),
+    ),
+    # Traits by the raw rubric, with quotes: rulers without phase I.
+    "unlocked": RegisteredProtocol(
+        final_score="trait_mean",
+        signals=_FEATURES,
+        decides=("traits",),
+        quotes="traits",
+        shape="judged_traits",
+        teaches=("traits",),
+    ),
+    # A call per criterion, or per few of them.
+    "pointwise": RegisteredProtocol(
+        final_score="weighted_points",
+        signals=("criteria", "trait_means", "length", "confidence"),
+        decides=("criteria",),
+        quotes="criteria",
+        keeps_decisions=True,
+        options=("criteria_per_call",),
+        teaches=("criteria",),
+    ),
+    # One holistic score.
+    "dhs": RegisteredProtocol(
+        final_score="judged", signals=("score", "length"), reads_foreign=True, teaches=("score",)
+    ),
+    # Components are extracted, then scored.
+    "autoscore": RegisteredProtocol(final_score="judged", signals=("score",), teaches=("score",)),
+    # Yes or no to every criterion.
+    "checkeval": RegisteredProtocol(
+        final_score="weighted_points", signals=("score",), decides=("criteria",), shape="yes_no", keeps_decisions=True
+    ),
+    # A call per trait.
+    "mts": RegisteredProtocol(
+        final_score="trait_mean", signals=("score",), decides=("traits",), shape="judged_traits", teaches=("traits",)
+    ),
+    # One call with judged subscores and covered points.
+    "gradeagentops": RegisteredProtocol(
+        final_score="trait_mean",
+        signals=("score", "trait_scores"),
+        min_tokens=3,
+        decides=("criteria", "traits"),
+        quotes="criteria",
+        shape="points",
+        options=("consistency_memory", "rubric_memory"),
+        teaches=("score", "traits", "criteria"),
+    ),
+    # One ordinal label per concept, the lower where torn, as annotators give them.
+    "concepts": RegisteredProtocol(
+        final_score="weighted_points", signals=_FEATURES, decides=("criteria",), quotes="criteria", shows_examples=True
+    ),
+    # Levels and the score that a trained grader makes of them, without evidence.
+    "bottleneck": RegisteredProtocol(
+        final_score="judged",
+        signals=("score", "criteria", "length", "confidence"),
+        decides=("criteria",),
+        is_trained=True,
+    ),
+}
+"""Name → what is known of the protocol. Its functions are the module tasks/grading/judge/protocols/<name>, its prompt
+tasks/grading/judge/prompts/<name>.txt."""
+
+
+def protocols_where(rule: Callable[[RegisteredProtocol], bool]) -> str:
+    """Names of the protocols that a rule holds for, for an error to name."""
+    return ", ".join(sorted(name for name, protocol in PROTOCOLS.items() if rule(protocol)))
+
+
+def _registered(name: str) -> str:
+    if name not in PROTOCOLS:
+        raise ValueError(f"'{name}' is no protocol; there are {', '.join(PROTOCOLS)}")
+    return name
+
+
+ProtocolName = Annotated[str, AfterValidator(_registered)]
+
+
+class Repair(Frozen):
+    """Calls that may mend one reply, by what is wrong with it (GradeAgentOps, section 2.4)."""
+
+    contract: int = Field(default=2, ge=0)
+    """Calls to mend what breaks the contract: no artifact, a missing or malformed field, a value off its range."""
+    semantic: int = Field(default=2, ge=0)
+    """Calls to mend evidence that does not hold."""
+
+
+class RelevanceRule(Frozen):
+    """What becomes of a quote that stands in the response and says nothing of its criterion."""
+
+    least: float = Field(default=-0.37, ge=-2, le=2)
+    """The relevance below which it is irrelevant, see tasks/grading/judge/evidence.py. On the demo's answers -0.37
+    refuses 5 %
+    of the quotes that belong to their criterion and 22 % of those that belong to another one, -0.51 1 % and 6 %
+    (tests/studies/relevance.py)."""
+    failed: Literal["count", "demote", "repair"] = "count"
+    """count: a signal tells of it; demote: it fails as a quote that does not stand; repair: so, and another call may
+    mend it."""
+
+
+class RubricMemory(Frozen):
+    """Which cards of the rubric are pointed out beside a response (GradeAgentOps, section 2.5)."""
+
+    points: int = Field(default=3, ge=0)
+    """Most gold points shown."""
+    misconceptions: int = Field(default=2, ge=0)
+    """Most misconceptions shown."""
+
+
+class WorkedExamples(Frozen):
+    """Responses to the same item as people graded them, shown to the judge: never of the test split, never one that is
+    itself judged, of the same author or of the same words."""
+
+    count: int = Field(default=4, ge=1, le=16)
+    """Most examples shown."""
+    by: Literal["level", "similarity"] = "level"
+    """level: spread over the scores that people gave, of each the most typical, the same for the whole item;
+    similarity: for each response those that are most like it."""
+
+
+class ConsistencyMemory(Frozen):
+    """Which earlier gradings of the same item are shown as anchors (GradeAgentOps, section 2.5): only what the model
+    made, never a human score."""
+
+    exemplars: int = Field(default=3, ge=1)
+    """Most exemplars shown."""
+    min_tokens: int = Field(default=8, ge=0)
+    """A response with fewer tokens is not kept."""
+    excerpt: int = Field(default=600, ge=1)
+    """Characters of a response that are kept."""
+    capacity: int = Field(default=50, ge=1)
+    """Exemplars kept per item; the oldest goes first."""
+    similarity: float = Field(default=0.15, ge=0, le=1)
+    """Smallest IDF-weighted Jaccard similarity that is shown."""
+    round_size: int = Field(default=1, ge=1)
+    """Responses of an item judged before the store is looked at again; 1 is the published, strictly sequential one."""
+    order_seed: int | None = None
+    """Responses are judged in the order of their ids, or in one shuffled by this seed."""

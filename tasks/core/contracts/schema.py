@@ -1,0 +1,267 @@
+"""One model per table. The Arrow schema, the expectations and the documented column list all derive from it.
+
+A table is a frozen pydantic model that is read as a schema: rows stay in Arrow and are never instantiated one by one.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+
+import annotated_types
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict
+from pydantic.fields import FieldInfo
+
+from rubricflow.tasks.core.contracts.errors import ContractError
+
+
+class Frozen(BaseModel):
+    """A value object: immutable, and an unknown field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Row(Frozen):
+    """A table: its fields are the columns, their docstrings the documentation, their types and bounds the rules."""
+
+    table: ClassVar[str]
+    key: ClassVar[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class References:
+    """Marks a column whose non-null values must occur in `column` of `table`."""
+
+    table: str
+    column: str
+
+
+@dataclass(frozen=True)
+class VolatileMark:
+    """Marks a column that may differ between two runs with the same result (times); digests leave it out."""
+
+
+MostlyRule = Literal["mostly_not_null", "mostly_null", "mostly_filled", "mostly_in_set"]
+
+
+@dataclass(frozen=True)
+class Usually:
+    """Marks a column most of whose values ought to keep a rule: where fewer do, that is a warning and stops nothing.
+
+    mostly: the least share of values, above 0 and below 1. rule: `mostly_not_null`, `mostly_null`, `mostly_filled` (a
+    text with more than white space in it) or `mostly_in_set` (value: tuple). unless: (column, value), the rows left
+    out; the column is one with a closed set of values.
+    """
+
+    mostly: float
+    rule: MostlyRule
+    value: Any = None
+    unless: tuple[str, str] | None = None
+
+
+VOLATILE = VolatileMark()
+_MARKS = (References, VolatileMark, Usually, Mapping, annotated_types.Ge, annotated_types.Le)
+"""A mapping marks a column of closed words: each word with what it says to people."""
+Share = Annotated[float, annotated_types.Ge(0.0), annotated_types.Le(1.0)]
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One rule of a table, in a form that any engine can run.
+
+    rule: `type` (value: Arrow type as text), `not_null`, `in_set` (value: tuple), `between` (value: (low, high), either
+    may be None), `unique` (columns of the key), `references` (value: (table, column)), or one that `Usually` names.
+    """
+
+    rule: Literal["type", "not_null", "in_set", "between", "unique", "references"] | MostlyRule
+    columns: tuple[str, ...]
+    value: Any = None
+    mostly: float | None = None
+    """The least share of values that keep it; None: all of them."""
+    unless: tuple[str, str] | None = None
+    """(column, value): the rows it does not hold for."""
+
+    @property
+    def severity(self) -> Literal["critical", "warning"]:
+        """A rule of every value stops a run, a rule of most values does not."""
+        return "critical" if self.mostly is None else "warning"
+
+
+_SCALARS: dict[Any, pa.DataType] = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    datetime: pa.timestamp("us", tz="UTC"),
+}
+
+
+def _plain(annotation: Any) -> tuple[Any, bool]:
+    """The annotation without `| None` and `Annotated`, and whether None is allowed."""
+    if get_origin(annotation) is Annotated:
+        return _plain(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        kinds = [arg for arg in get_args(annotation) if arg is not type(None)]
+        if len(kinds) != 1:
+            raise TypeError(f"a column holds one type or None, not {annotation}")
+        return _plain(kinds[0])[0], True
+    return annotation, False
+
+
+def arrow_type(annotation: Any) -> pa.DataType:
+    """The Arrow type of a column annotation; TypeError for one that has none."""
+    kind, _ = _plain(annotation)
+    if kind in _SCALARS:
+        return _SCALARS[kind]
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return pa.string()
+    if origin is list:
+        return pa.list_(arrow_type(args[0]))
+    if origin is dict:
+        return pa.map_(arrow_type(args[0]), arrow_type(args[1]))
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return pa.struct([pa.field(n, arrow_type(f.annotation)) for n, f in kind.model_fields.items()])
+    raise TypeError(f"no Arrow type for {annotation}")
+
+
+def _metadata(field: FieldInfo) -> list[Any]:
+    """All marks of a field, also those inside an optional or an alias such as `Share | None`."""
+    marks = list(field.metadata)
+    todo: list[Any] = [field.annotation]
+    while todo:
+        part = todo.pop()
+        if get_origin(part) is Annotated:
+            marks.extend(get_args(part)[1:])
+            todo.append(get_args(part)[0])
+        elif get_origin(part) in (Union, types.UnionType):
+            todo.extend(get_args(part))
+    return marks
+
+
+def schema(row: type[Row]) -> pa.Schema:
+    """Arrow schema of a table: names, types, nullability, and each column's documentation as field metadata."""
+    return pa.schema([_field(name, f) for name, f in row.model_fields.items()])
+
+
+def _field(name: str, field: FieldInfo) -> pa.Field:
+    doc = " ".join([field.description or "", *map(_sentence, closed_words(field))])
+    return pa.field(name, arrow_type(field.annotation), _plain(field.annotation)[1], {"doc": doc})
+
+
+def closed_words(field: FieldInfo) -> list[Mapping[str, str]]:
+    """The words of a column of closed ones, each with what it says to people; empty for a column of other values."""
+    return [mark for mark in _metadata(field) if isinstance(mark, Mapping)]
+
+
+def _sentence(words: Mapping[str, str]) -> str:
+    return "; ".join(f"{word}: {says}" for word, says in words.items()) + "."
+
+
+def volatile(row: type[Row]) -> list[str]:
+    """Columns that digests leave out."""
+    return [name for name, f in row.model_fields.items() if VOLATILE in _metadata(f)]
+
+
+def expectations(row: type[Row]) -> list[Expectation]:
+    """Every rule the model states, in column order, the key's uniqueness last; TypeError for a bound that no rule can
+    express."""
+    rules: list[Expectation] = []
+    for name, field in row.model_fields.items():
+        kind, nullable = _plain(field.annotation)
+        rules.append(Expectation("type", (name,), str(arrow_type(field.annotation))))
+        if not nullable:
+            rules.append(Expectation("not_null", (name,)))
+        if get_origin(kind) is Literal:
+            rules.append(Expectation("in_set", (name,), get_args(kind)))
+        marks = _metadata(field)
+        unknown = [m for m in marks if not isinstance(m, _MARKS)]
+        if unknown:
+            raise TypeError(f"table '{row.table}', column '{name}': no rule for {unknown[0]}")
+        low = next((m.ge for m in marks if isinstance(m, annotated_types.Ge)), None)
+        high = next((m.le for m in marks if isinstance(m, annotated_types.Le)), None)
+        if low is not None or high is not None:
+            rules.append(Expectation("between", (name,), (low, high)))
+        targets = [(m.table, m.column) for m in marks if isinstance(m, References)]
+        rules.extend(Expectation("references", (name,), target) for target in targets)
+        soft = [m for m in marks if isinstance(m, Usually)]
+        rules.extend(Expectation(m.rule, (name,), m.value, m.mostly, m.unless) for m in soft)
+    return [*rules, Expectation("unique", row.key)]
+
+
+def columns(row: type[Row]) -> list[tuple[str, str, bool, str]]:
+    """The documented column list: name, Arrow type, nullable, what it holds."""
+    return [(f.name, str(f.type), f.nullable, (f.metadata or {}).get(b"doc", b"").decode()) for f in schema(row)]
+
+
+def conform(row: type[Row], rows: Iterable[Mapping[str, Any]] | pa.Table) -> pa.Table:
+    """Records or an Arrow table as a table of the contract's exact schema.
+
+    A record may leave out a column that allows null; an Arrow table has every column. ContractError names the table,
+    the column and the first offending key for a missing or unknown column, a value of another type, or a null where
+    none is allowed.
+    """
+    want = schema(row)
+    table = rows if isinstance(rows, pa.Table) else _from_records(row, list(rows))
+    odd = sorted(set(table.column_names) ^ set(want.names))
+    if odd or len(table.column_names) != len(want.names):
+        raise ContractError(f"table '{row.table}': columns {odd or table.column_names} do not match the contract")
+    for field in want:
+        if not field.nullable and table[field.name].null_count:
+            place = pc.index(table[field.name].combine_chunks().is_null(), True).as_py()
+            raise _broken(row, field.name, "null is not allowed", [table[name][place].as_py() for name in row.key])
+    try:
+        return table.select(want.names).cast(want)
+    except (pa.ArrowException, ValueError) as error:
+        column = next(f.name for f in want if not _casts(table[f.name], f.type))
+        raise _broken(row, column, f"is not {want.field(column).type}: {error}") from error
+
+
+def _from_records(row: type[Row], records: list[Mapping[str, Any]]) -> pa.Table:
+    want = schema(row)
+    unknown = set(chain.from_iterable(records)) - set(want.names)
+    if unknown:
+        raise ContractError(f"table '{row.table}': columns {sorted(unknown)} do not match the contract")
+    columns = []
+    for field in want:
+        values = [record.get(field.name) for record in records]
+        try:
+            columns.append(_array(values, field.type))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            broken = next(record for record in records if not _fits(record.get(field.name), field.type))
+            key = [broken.get(name) for name in row.key]
+            raise _broken(row, field.name, f"is not {field.type}: {error}", key) from error
+    return pa.Table.from_arrays(columns, schema=pa.schema([field.with_nullable(True) for field in want]))
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_list(kind) and any(isinstance(value, str) for value in values):
+        raise TypeError("a text is no list")  # Arrow would take it for the list of its characters
+    return pa.array(values, kind)
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        _array([value], kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _casts(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    try:
+        column.cast(kind)
+    except (pa.ArrowException, ValueError):
+        return False
+    return True
+
+
+def _broken(row: type[Row], column: str, rule: str, key: list[Any] | None = None) -> ContractError:
+    first = f"; first at {dict(zip(row.key, key, strict=True))}" if key is not None else ""
+    return ContractError(f"table '{row.table}', column '{column}': {rule}{first}")

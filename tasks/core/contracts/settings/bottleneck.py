@@ -1,0 +1,178 @@
+"""How a bottleneck grader is trained (REC-CBM, section 4 and appendix D), and which graders it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from rubricflow.tasks.core.contracts.backends import BACKENDS, lack, serves
+from rubricflow.tasks.core.contracts.schema import Frozen
+from rubricflow.tasks.core.contracts.settings.engine import Adapter, Engine, Sampling
+
+Method = Literal[
+    "rec_cbm",
+    "no_race",
+    "no_opcc",
+    "no_lcec",
+    "no_race_opcc",
+    "no_race_lcec",
+    "no_opcc_lcec",
+    "no_race_opcc_lcec",
+    "plm",
+    "vanilla_cbm",
+    "c3m",
+    "ct_cbm",
+    "cb_llm",
+]
+METHODS: Mapping[str, str] = {
+    "rec_cbm": "REC-CBM",
+    "no_race": "REC-CBM − RACE",
+    "no_opcc": "REC-CBM − OPCC",
+    "no_lcec": "REC-CBM − LCEC",
+    "no_race_opcc": "REC-CBM − RACE, OPCC",
+    "no_race_lcec": "REC-CBM − RACE, LCEC",
+    "no_opcc_lcec": "REC-CBM − OPCC, LCEC",
+    "no_race_opcc_lcec": "REC-CBM − all three",
+    "plm": "encoder alone (PLM)",
+    "vanilla_cbm": "vanilla CBM",
+    "c3m": "C³M",
+    "ct_cbm": "CT-CBM",
+    "cb_llm": "CB-LLM",
+}
+"""rec_cbm: the full method; no_…: without the rubric-aware encoder (race), the ordinal pairwise calibration (opcc), the
+latent error correction (lcec); plm: a grade head on the encoder, no concepts; vanilla_cbm: concepts from one shared
+representation, trained jointly with the grade; c3m: the same with augmented labels and concept-level mixup; ct_cbm:
+concepts found in the text beside the given ones; cb_llm: concepts scored by similarity, a sparse linear head."""
+Learning = Literal["frozen", "tuned", "lora"]
+"""What of a text encoder is trained: nothing, all of it, or an adapter on it."""
+ABLATIONS: tuple[Method, ...] = (
+    "no_race",
+    "no_opcc",
+    "no_lcec",
+    "no_race_opcc",
+    "no_race_lcec",
+    "no_opcc_lcec",
+    "no_race_opcc_lcec",
+)
+
+
+class Training(Frozen):
+    """What Table 7 fixes and Table 8 searches; the defaults are the paper's, or lie among its optima."""
+
+    learning_rate: float = Field(default=2e-5, gt=0)
+    """Stage I, of the text encoder, where it is tuned."""
+    head_learning_rate: float = Field(default=5e-3, gt=0)
+    """Stage I, of queries and classifiers on a frozen encoder, whose states do not move, or on one with an adapter."""
+    adapter_learning_rate: float = Field(default=2e-4, gt=0)
+    """Stage I, of an adapter on the text encoder."""
+    head_learning_rate_2: float = Field(default=0.05, gt=0)
+    """Stage II."""
+    temperature: float = Field(default=1.0, gt=0)
+    """τ, of the attention over tokens (Eq. 9)."""
+    concept_weight: float = Field(default=1.0, ge=0)
+    """λ_c (Eq. 27)."""
+    ranking_weight: float = Field(default=0.4, ge=0)
+    """λ_r (Eq. 27)."""
+    task_weight: float = Field(default=1.0, ge=0)
+    """λ_t (Eq. 28)."""
+    denoising_weight: float = Field(default=0.1, ge=0)
+    """λ_d (Eq. 28)."""
+    sparsity_weight: float = Field(default=0.005, ge=0)
+    """λ_s (Eq. 28)."""
+    epsilon: float = Field(default=1e-4, gt=0)
+    """ε, which keeps the precision positive definite (Eq. 21)."""
+    batch_size: int = Field(default=8, ge=2)
+    """Responses per step; the pairs that are ranked lie within it."""
+    epochs: int = Field(default=50, ge=1)
+    """At most, of each stage."""
+    patience: int = Field(default=3, ge=1)
+    """Epochs with neither a higher validation macro-F1 nor a lower validation loss before a stage ends."""
+    warmup: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the steps in which the learning rate rises."""
+    weight_decay: float = Field(default=0.01, ge=0)
+    """AdamW's."""
+    width: int | None = Field(default=None, ge=1)
+    """d: token states are projected to this width; null for the encoder's own. For sweeps."""
+    concepts: int | None = Field(default=None, ge=1)
+    """K: only the first so many concepts; null for all. For sweeps."""
+
+
+class Prompting(Frozen):
+    """A language model that is asked for the grade itself, to compare with."""
+
+    backend: Annotated[str, serves("prompt")]
+    """Who answers; replay: what `model` said earlier."""
+    engine: Engine | None = None
+    """With vllm or openai: the model."""
+    model: str | None = None
+    """With replay: whose replies of the reply store to use."""
+    shots: tuple[int, ...] = (0, 3)
+    """How many examples of the train split are shown; each number is a grader of its own."""
+    sampling: Sampling = Sampling(max_tokens=256)
+    """How replies are drawn."""
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Prompting:
+        if problem := lack(self):
+            raise ValueError(problem)
+        for name in ("engine", "model"):
+            if getattr(self, name) is not None and BACKENDS[self.backend].needs != name:
+                raise ValueError(f"backend '{self.backend}' takes no {name}")
+        return self
+
+    @property
+    def replies(self) -> None:
+        """No file records what was asked here."""
+
+
+class Bottleneck(Frozen):
+    """The graders that a study trains. The first method with the first seed is the one that is exported."""
+
+    backbone: str = "minilm"
+    """minilm, the encoder that comes with the package, or name or folder of any Hugging Face encoder,
+    encoder-decoder or decoder."""
+    layer: int | None = Field(default=None, ge=1)
+    """Whose states are read, counted from 1; null for the last. The last layers of a decoder are about the next word,
+    those in the middle about the text; what lies above is not computed."""
+    encoder: Learning = "frozen"
+    """frozen: token states are computed once and kept; tuned: Stage I trains the encoder too; lora: it trains an
+    adapter on it, which is for decoders of a billion weights, and alone goes into the exported file."""
+    adapter: Adapter = Adapter(rank=8, alpha=16)
+    """Of encoder `lora`."""
+    match: bool = False
+    """Whether each token also says how closely response and reference answer meet there: ours, not the paper's, and for
+    short answers that have a reference."""
+    arithmetic: Literal["float32", "bfloat16"] = "float32"
+    """In which token states are computed, in training and after; bfloat16 takes a half to a third of the time and
+    rounds."""
+    max_tokens: int = Field(default=512, ge=16)
+    """Longest input; the auxiliary context is cut first, then the question, the response last."""
+    labels: str = "mean"
+    """Whose concept labels are learned: 'final', what annotators and reviewers of the study settled on; a rater of the
+    data; or 'mean', the rounded mean of the persons who marked."""
+    bands: int | None = Field(default=None, ge=2)
+    """The grades learned are so many equal bands of the scale, each standing for its middle; null for every score of
+    the scale."""
+    rater_noise: bool = False
+    """Whether labels weigh by what their raters' own noise leaves of them, where several persons marked."""
+    training: Training = Training()
+    """The settings of all methods."""
+    methods: tuple[Method, ...] = ("rec_cbm", "no_race_opcc_lcec", "vanilla_cbm", "plm")
+    """What is trained, in order."""
+    seeds: tuple[int, ...] = Field(default=(0, 1, 2), min_length=1)
+    """Seeds of initialisation and batches; each trains every method."""
+    sweep: dict[str, tuple[float, ...]] = {}
+    """Field of `training` → values tried one at a time with the first method."""
+    prompted: Prompting | None = None
+    """A prompted language model in the comparison; null for none."""
+    grader: str | None = None
+    """Where the exported grader goes, beside the study file; `<warehouse>/graders/<study>.safetensors` where not
+    given."""
+
+    @model_validator(mode="after")
+    def _keeps_all_concepts(self) -> Bottleneck:
+        if self.training.concepts is not None:
+            raise ValueError("training.concepts belongs to a sweep: an exported grader keeps all concepts")
+        return self

@@ -1,0 +1,166 @@
+"""How an LLM grader is trained by Edit (Edit, section 2 and appendix B), and which arms it is compared with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from rubricflow.tasks.core.contracts.schema import Frozen, Share
+from rubricflow.tasks.core.contracts.settings.engine import Adapter
+
+Arm = Literal[
+    "base",
+    "grpo",
+    "dgpo",
+    "int_sft",
+    "int_rl",
+    "edit_sft",
+    "edit_rl",
+    "edit_rl_on_base",
+    "grpo_on_edit_sft",
+    "no_signals",
+    "no_checklist",
+    "no_locality",
+]
+ARMS: Mapping[str, str] = {
+    "base": "Base",
+    "grpo": "GRPO",
+    "dgpo": "DGPO",
+    "int_sft": "InT-SFT",
+    "int_rl": "InT-RL",
+    "edit_sft": "Edit-SFT",
+    "edit_rl": "Edit-RL",
+    "edit_rl_on_base": "Edit-RL on Base",
+    "grpo_on_edit_sft": "GRPO on Edit-SFT",
+    "no_signals": "Edit-SFT − signals",
+    "no_checklist": "Edit-SFT − checklist",
+    "no_locality": "Edit-SFT − locality",
+}
+"""base: the policy as it came; grpo, dgpo: RL on base with the distance-aware outcome reward, the latter with
+token-level advantages; int_sft, int_rl: self-proposed interventions, then GRPO; edit_sft, edit_rl: the two phases;
+edit_rl_on_base, grpo_on_edit_sft: the other cells of Table 3; no_signals, no_checklist, no_locality: Edit-SFT without
+one of its designs (Table 4)."""
+STARTS: dict[Arm, Arm] = {
+    "grpo": "base",
+    "dgpo": "base",
+    "edit_rl_on_base": "base",
+    "int_rl": "int_sft",
+    "edit_rl": "edit_sft",
+    "grpo_on_edit_sft": "edit_sft",
+}
+"""Arms of RL → the arm that they are initialised from."""
+TUNED: tuple[Arm, ...] = ("int_sft", "edit_sft", "no_signals", "no_checklist", "no_locality")
+"""Arms of supervised fine-tuning, all on base."""
+GRID: tuple[Arm, ...] = ("base", "grpo", "edit_rl_on_base", "edit_sft", "grpo_on_edit_sft", "edit_rl")
+"""Table 3."""
+
+
+class FineTuning(Frozen):
+    """Supervised fine-tuning (appendix B)."""
+
+    epochs: int = Field(default=2, ge=1)
+    """Passes over the pool."""
+    learning_rate: float = Field(default=2e-4, gt=0)
+    """Peak; cosine schedule."""
+    warmup: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the steps in which the rate rises."""
+    batch_size: int = Field(default=32, ge=1)
+    """Rollouts per step; 8 for a small set."""
+
+
+class Reinforcement(Frozen):
+    """Group-relative RL. The paper gives the rate, schedule and batch of `FineTuning`; the rest is ours."""
+
+    steps: int = Field(default=200, ge=1)
+    """Policy updates."""
+    learning_rate: float = Field(default=2e-4, gt=0)
+    """Peak; cosine schedule."""
+    warmup: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the steps in which the rate rises."""
+    group: int = Field(default=8, ge=2)
+    """Rollouts of one response that are compared."""
+    responses: int = Field(default=4, ge=1)
+    """Responses per update; with `group` the batch is their product."""
+    divergence: float = Field(default=0.02, ge=0)
+    """Weight of the KL divergence from the policy that the arm began with."""
+    tolerance: float = Field(default=0.5, ge=0)
+    """β_drift (Eq. 6), in marks."""
+    shaping: float = Field(default=0.5, ge=0)
+    """γ_Φ (Eq. 7)."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Of the rollouts."""
+    save_every: int = Field(default=20, ge=1)
+    """Updates between checkpoints; a killed run goes on from the last one."""
+    look_every: int = Field(default=50, ge=1)
+    """Updates between looks at the test split, for the learning curve; nothing is chosen by it."""
+
+
+class Revising(Frozen):
+    """How Edit-SFT finds and mends steps (section 2.2)."""
+
+    rollouts: int = Field(default=4, ge=1)
+    """Rollouts of the base policy for each training response."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Of rollouts, revisions and continuations."""
+    candidates: int = Field(default=3, ge=1)
+    """k: steps taken of a rollout, the most negative change of belief first."""
+    near_tie: float = Field(default=0.01, ge=0)
+    """A change of belief above −near_tie (in marks) counts as a tie, and is left out."""
+    weak_below: Share = 0.25
+    """Quantile of all steps under which a grounding value counts as weak."""
+    sub_steps: int = Field(default=3, ge=1)
+    """Most sub-steps of a revision."""
+    continuations: int = Field(default=4, ge=1)
+    """N: continuations sampled of a revision; one that reaches the gold mark keeps it."""
+    natural: Share = 0.5
+    """Most of the pool that naturally correct rollouts make up."""
+
+
+class Edit(Frozen):
+    """The arms that a study trains and compares."""
+
+    policy: str
+    """Name or folder of a causal language model."""
+    prompts: Literal["full", "compact"] = "full"
+    """full: for language models; compact: for the laboratory's small decoder."""
+    max_tokens: int = Field(default=512, ge=8)
+    """Longest reply."""
+    arithmetic: Literal["float32", "bfloat16"] = "float32"
+    """In which a policy on a processor multiplies; bfloat16 takes about a third of the time and rounds, which moves a
+    belief by hundredths. A GPU trains in bfloat16 whatever stands here."""
+    arms: tuple[Arm, ...] = ("base", "grpo", "int_sft", "int_rl", "edit_sft", "edit_rl")
+    """What is trained; what an arm is initialised from is trained with it."""
+    seeds: tuple[int, ...] = Field(default=(0, 1, 2), min_length=1)
+    """Seeds of rollouts, batches and adapters; each trains every arm."""
+    adapter: Adapter = Adapter()
+    """The LoRA recipe that all arms share (appendix B)."""
+    revising: Revising = Revising()
+    fine_tuning: FineTuning = FineTuning()
+    reinforcement: Reinforcement = Reinforcement()
+    synthesis: str | None = None
+    """Pattern of the steps that put earlier ones together, found at a step's beginning; all other steps judge the
+    answer against the scheme. With it the grounding audit is tried against the two kinds (appendix D); null where no
+    pattern tells them apart."""
+    faithfulness: bool = True
+    """Whether every arm is also tested under the edited mark schemes (section 3.4)."""
+
+    @field_validator("synthesis")
+    @classmethod
+    def _is_a_pattern(cls, pattern: str | None) -> str | None:
+        if pattern is not None:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"is no regular expression: {error}") from error
+        return pattern
+
+    def arms_in_order(self) -> tuple[Arm, ...]:
+        """The arms with what they are initialised from, each after its own start."""
+        ordered: list[Arm] = []
+        for arm in self.arms:
+            start = STARTS.get(arm)
+            ordered += [name for name in (start, arm) if name is not None and name not in ordered]
+        return tuple(ordered)

@@ -1,0 +1,113 @@
+"""A language model: how it is reached, how its replies are drawn, and one call to it as a table keeps it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, model_validator
+
+from rubricflow.tasks.core.contracts.schema import Frozen
+
+# A low-rank adapter (LoRA) on a language model.
+
+
+class Adapter(Frozen):
+    """Its shape; the defaults are those of Edit's appendix B."""
+
+    rank: int = Field(default=64, ge=1)
+    """r."""
+    alpha: int = Field(default=128, ge=1)
+    """α."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Of the adapter's input."""
+
+
+MOST_LOGPROBS = 20
+"""Alternatives of a token that servers report at most."""
+ROOM = 1024
+"""Tokens that a reply may have where nothing else is said."""
+
+
+class Sampling(Frozen):
+    """How a model draws its reply."""
+
+    temperature: float = Field(default=0.0, ge=0.0)
+    """0 is greedy."""
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Mass of the nucleus."""
+    top_k: int | None = Field(default=None, ge=1)
+    """Candidates per token; null for all."""
+    seed: int = 42
+    """Another seed is another request: repeated samples differ in it."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Longest reply; null for 1,024, or more where a judge is asked for more than that holds."""
+
+    @property
+    def longest(self) -> int:
+        """`max_tokens` as a number."""
+        return self.max_tokens or ROOM
+
+
+class Engine(Frozen):
+    """A language model and how it is reached. The same settings serve `vllm` and `openai`; each takes what concerns
+    it. Credentials never stand here: see `key`."""
+
+    model: str
+    """The name or folder of the weights (vllm), or the name under which a server serves them (openai)."""
+    urls: tuple[str, ...] = ("http://127.0.0.1:8000/v1",)
+    """openai: base URLs of one or more replicas of the same model."""
+    key: str = "RUBRICFLOW_API_KEY"
+    """openai: the environment variable that holds the key, or `block:NAME` for a Prefect secret block. Without that
+    variable no key is sent."""
+    concurrency: int = Field(default=64, ge=1)
+    """openai: requests in flight, over all replicas."""
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    """openai: most requests begun within a minute."""
+    tokens_per_minute: int | None = Field(default=None, ge=1)
+    """openai: most tokens (of prompts and longest replies) asked for within a minute."""
+    timeout_s: float = Field(default=120.0, gt=0)
+    """openai: seconds after which a request without an answer is given up."""
+    retries: int = Field(default=5, ge=0)
+    """openai: further tries of a request that met a full or broken server, with growing pauses."""
+    patience_s: float = Field(default=300.0, ge=0)
+    """openai: seconds for which a server that cannot be reached, or is not ready (503), is waited for: it may be
+    loading its model."""
+    structured: bool = True
+    """Whether the model is held to the contract's JSON Schema; otherwise the artifact is looked for in free text."""
+    logprobs: int = Field(default=0, ge=0, le=MOST_LOGPROBS)
+    """Likeliest alternatives reported for each token, from which the levels' probabilities come; 0 for none. As many as
+    the longest scale has values, 20 at most: what is not among them counts as 0."""
+    options: dict[str, JsonValue] = {}
+    """vllm: further engine arguments, such as `dtype` or `max_model_len`. openai: further fields of every body."""
+
+    @model_validator(mode="after")
+    def _true_or_false(self) -> Engine:
+        for name, value in self.options.items():
+            if str(value).casefold() in ("yes", "no", "on", "off"):
+                raise ValueError(f"options.{name}: {value} is a text here; write true or false")
+        return self
+
+
+CALLS = {
+    "induce": "to induce criteria",
+    "paraphrase": "to reword criteria",
+    "role": "to tell the roles of criteria",
+    "dependency": "to tell what depends on what",
+    "contract_repair": "to repair the form",
+}
+"""What a call about a rubric was for."""
+
+
+class Call(Frozen):
+    """One model call about a rubric."""
+
+    role: Annotated[Literal["induce", "paraphrase", "role", "dependency", "contract_repair"], CALLS]
+    """What it was for."""
+    model: str
+    """The model asked."""
+    request_digest: str
+    """SHA-256 of the request; the key in the reply store."""
+    reply: str | None
+    """The reply as it came; null where there was none."""
+    violations: list[str]
+    """What was wrong with it."""

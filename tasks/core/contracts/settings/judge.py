@@ -1,0 +1,232 @@
+"""The judge of a study: who judges, under which protocol, and how recorded replies are read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, model_validator
+
+from rubricflow.tasks.core.contracts.backends import BACKENDS, lack, serves
+from rubricflow.tasks.core.contracts.bundle import Protocol, Scale
+from rubricflow.tasks.core.contracts.protocols import (
+    PROTOCOLS,
+    ConsistencyMemory,
+    FinalScore,
+    Level,
+    Option,
+    ProtocolName,
+    RelevanceRule,
+    Repair,
+    RubricMemory,
+    Signal,
+    WorkedExamples,
+    protocols_where,
+)
+from rubricflow.tasks.core.contracts.schema import Frozen
+from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
+
+
+class Reader(Frozen):
+    """How to read the score in a foreign raw reply: the sum of JSON keys, or of the groups of a pattern."""
+
+    json_keys: tuple[str | tuple[str, ...], ...] = ()
+    """JSON keys whose numbers are added. In place of a key, a list of alternatives, of which the first that is there
+    counts, as in [[score, total_score, Total]]. 'a.b' is a key of that name, or else b in the object under a."""
+    pattern: str | None = None
+    """A regular expression."""
+    otherwise: tuple[str, ...] = ()
+    """Further ones, each tried where those before it read nothing: judges word a score in many ways."""
+    take: Literal["first", "last"] = "first"
+    """Which match counts."""
+    values: dict[str, float] = {}
+    """What the pattern may find in place of a number, and the number that it stands for: 'four', 'a', '****'."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Reader:
+        if bool(self.json_keys) == bool(self.pattern):
+            raise ValueError("give either json_keys or a pattern")
+        if (self.otherwise or self.values) and not self.pattern:
+            raise ValueError("'otherwise' and 'values' belong to a pattern")
+        if not all(key and all(key) for key in self.json_keys):
+            raise ValueError("json_keys holds an empty key, or a list without one")
+        return self
+
+
+class ForeignItem(Frozen):
+    """How one item's foreign replies are read."""
+
+    reader: Reader | None = None
+    """In place of the general reader."""
+    scale: Scale | None = None
+    """In place of the general scale."""
+
+
+class Foreign(Frozen):
+    """A table of raw replies that another system recorded."""
+
+    file: str
+    """Parquet, CSV, TSV or JSONL."""
+    response_id: str | tuple[str, ...]
+    """Column of the response's id, or several whose values make it, joined by colons."""
+    reply: str | tuple[str, ...]
+    """Column of the raw reply, or several whose values are taken as a JSON object under their names."""
+    recorded: str | None = None
+    """Column of the score that the other system read from it, to compare with ours."""
+    where: dict[str, str | int | float | bool] = {}
+    """Only rows in which each of these columns has this value."""
+    reader: Reader
+    """How the score is read."""
+    scale: Scale | None = None
+    """The scale that the judge used; the bundle's where not given. Scores are rescaled linearly."""
+    items: dict[str, ForeignItem] = {}
+    """Exceptions per item."""
+
+
+class Truth(Frozen):
+    """The simulated rater: for method studies over data whose truth is known. All it produces is labelled simulated."""
+
+    rater: str
+    """Whose marks and scores it knows: a human rater of the study."""
+    severity: float = 0.0
+    """Shift of its opinion, in shares of the scale; negative is stricter."""
+    noise: float = Field(default=0.1, ge=0)
+    """Standard deviation of its opinion, in shares of the scale."""
+    anchoring: float = Field(default=0.5, ge=0, le=1)
+    """How far it moves towards the exemplars it is shown."""
+    invented: float = Field(default=0.05, ge=0, le=1)
+    """Share of its quotes that stand nowhere in the response."""
+    broken: float = Field(default=0.01, ge=0, le=1)
+    """Share of its replies that break the contract."""
+    seed: int = 0
+    """Another seed is another rater."""
+
+
+class Judge(Frozen):
+    """Who judges and how."""
+
+    protocol: ProtocolName = "rulers"
+    """See `Protocol.name`."""
+    backend: Annotated[str, serves("judge")] = "embedded"
+    """embedded: the small sentence encoder; replay: recorded replies; vllm: a language model in this process; openai:
+    one behind an OpenAI-compatible server; simulated: a made-up rater that knows the truth; trained: a bottleneck
+    grader."""
+    engine: Engine | None = None
+    """With vllm or openai: the model."""
+    repair_engine: Engine | None = None
+    """With vllm or openai: the model that mends replies; the same one where not given."""
+    truth: Truth | None = None
+    """With simulated: what it knows and how it errs."""
+    grader: str | None = None
+    """With trained: the file that `rubricflow train` wrote, relative to the study file."""
+    sampling: Sampling = Sampling()
+    """How replies are drawn."""
+    samples: int = Field(default=1, ge=1)
+    """How often everything is asked: repetition s with the seed + s. Calibration uses the mean of the repetitions."""
+    model: str | None = None
+    """With replay and no foreign table: whose replies of the reply store to use, or whose of `replies`, where that
+    holds replies of several."""
+    replies: str | None = None
+    """With replay: the file of recorded replies that `rubricflow replies` wrote, relative to the study file."""
+    foreign: Foreign | None = None
+    """With replay: a foreign table of raw replies."""
+    signals: tuple[Signal, ...] | None = None
+    """In place of the protocol's own list."""
+    final_score: FinalScore | None = None
+    """In place of the protocol's own formula."""
+    failed_quote: Literal["demote", "count", "drop"] = "demote"
+    """What a failed quote does."""
+    unscored: Literal["null", "bounds", "zero"] = "null"
+    """What an unscored criterion does to the score."""
+    min_tokens: int | None = Field(default=None, ge=0)
+    """In place of the protocol's own gate for short responses."""
+    evidence: Literal["typed", "off"] = "typed"
+    """off: no criterion demands evidence (rulers without phase II)."""
+    evidence_match: Literal["lexical", "semantic"] = "lexical"
+    """See `Protocol.evidence_match`."""
+    shared_quotes: int | None = Field(default=None, ge=1)
+    """See `Protocol.shared_quotes`."""
+    relevance: RelevanceRule | None = None
+    """See `Protocol.relevance`; needs the sentence encoder."""
+    echo: Literal["refused", "allowed"] | None = None
+    """See `Protocol.echo`; where not given, allowed for rubrics made of a model answer and refused for the others."""
+    level: Level = "stated"
+    """See `Protocol.level`; likeliest and expected need `engine.logprobs`."""
+    repair: Repair | None = None
+    """Budgets of repair; null for none."""
+    rubric_memory: RubricMemory | None = None
+    """See `RubricMemory`; null for none."""
+    consistency_memory: ConsistencyMemory | None = None
+    """See `ConsistencyMemory`; null for none."""
+    examples: WorkedExamples | None = None
+    """See `WorkedExamples`; null for none."""
+    context_tokens: int | None = Field(default=None, ge=256)
+    """See `Protocol.context_tokens`."""
+    criteria_per_call: int = Field(default=1, ge=1)
+    """Under a protocol that asks for a few criteria at a time: how many; GEAR's reward judge takes at most 4."""
+    keep: str | None = None
+    """An earlier run by the same judge: its decisions on criteria, questions and responses that have not changed since
+    stand, and only the others are asked for."""
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Judge:
+        registered = PROTOCOLS[self.protocol]
+        if self.foreign and not (self.backend == "replay" and registered.reads_foreign):
+            able = protocols_where(lambda protocol: protocol.reads_foreign)
+            raise ValueError(f"a foreign table of replies needs backend: replay and protocol: {able}")
+        if self.replies and (self.backend != "replay" or self.foreign):
+            raise ValueError("a file of recorded replies needs backend: replay, and no foreign table beside it")
+        if len({self.backend == "trained", registered.is_trained, self.grader is not None}) > 1:
+            able = protocols_where(lambda protocol: protocol.is_trained)
+            raise ValueError(f"a trained grader needs backend: trained, protocol: {able} and the grader's file")
+        if (problem := lack(self)) and BACKENDS[self.backend].needs != "model":  # a foreign table has its own name
+            raise ValueError(problem)
+        if self.samples > 1 and self.keep:
+            raise ValueError("'samples' asks everything anew, so that 'keep' has no place beside it")
+        if self.samples > 1 and BACKENDS[self.backend].needs == "engine" and self.sampling.temperature == 0:
+            raise ValueError("with temperature 0 every sample is the same reply; set judge.sampling.temperature")
+        if self.level != "stated" and not (self.engine and self.engine.logprobs):
+            raise ValueError(f"level: {self.level} needs the model's log-probabilities; set judge.engine.logprobs")
+        if self.examples and (problem := self._idle_examples()):
+            raise ValueError(problem)
+        for option in sorted({*get_args(Option)} - {*registered.options}):
+            if getattr(self, option) != type(self).model_fields[option].default:
+                raise ValueError(f"{option} belongs to protocol: {_taking(option)}")
+        return self
+
+    def _idle_examples(self) -> str | None:
+        """Why worked examples would be idle, or would tell a response its own label."""
+        if not PROTOCOLS[self.protocol].teaches:
+            return f"examples belong to protocol: {protocols_where(lambda protocol: bool(protocol.teaches))}"
+        if self.foreign or not BACKENDS[self.backend].reads_prose:
+            readers = ", ".join(name for name, backend in BACKENDS.items() if backend.reads_prose)
+            return f"examples are for a judge that reads prose, backend: {readers}, without a foreign table"
+        if self.consistency_memory:
+            return "with examples, consistency_memory would show a response what others got who were shown its label"
+        if self.keep:
+            return "decisions that 'keep' lets stand were taken beside other examples, or none"
+        return None
+
+    def as_protocol(self) -> Protocol:
+        """The protocol as the bundle carries it."""
+        registered = PROTOCOLS[self.protocol]
+        return Protocol(
+            name=self.protocol,
+            final_score=self.final_score or registered.final_score,
+            failed_quote=self.failed_quote,
+            unscored=self.unscored,
+            signals=self.signals or registered.signals,
+            min_tokens=registered.min_tokens if self.min_tokens is None else self.min_tokens,
+            repair=self.repair,
+            rubric_memory=self.rubric_memory,
+            consistency_memory=self.consistency_memory,
+            context_tokens=self.context_tokens,
+            evidence_match=self.evidence_match,
+            shared_quotes=self.shared_quotes,
+            relevance=self.relevance,
+            criteria_per_call=self.criteria_per_call,
+            level=self.level,
+        )
+
+
+def _taking(option: Option) -> str:
+    return protocols_where(lambda protocol: option in protocol.options)

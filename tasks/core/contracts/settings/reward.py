@@ -1,0 +1,117 @@
+"""How a study's judgments become rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from rubricflow.tasks.core.contracts.backends import lack, serves
+from rubricflow.tasks.core.contracts.schema import Frozen, Share
+from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
+
+# Where a study's rubric graphs come from.
+
+
+class Graphs(Frozen):
+    """Where the rubric graphs come from."""
+
+    file: str | None = None
+    """YAML file with authored graphs under `graphs:`, each with its `rubric_id`, `nodes` and `edges`; rubrics that it
+    does not name are annotated."""
+    backend: Annotated[str, serves("graph")] = "embedded"
+    """Who annotates the others. embedded: rules of thumb over the criteria's wording and the small sentence encoder,
+    a heuristic; the others: a language model."""
+    engine: Engine | None = None
+    """With vllm or openai: the model."""
+    model: str | None = None
+    """With replay: whose replies of the reply store to use."""
+    replies: str | None = None
+    """With replay: a file of recorded replies, as `Judge.replies`; `model: graph` where a judge's are in it too."""
+    sampling: Sampling = Sampling(top_p=0.9, top_k=20, max_tokens=2048)
+    """How replies are drawn."""
+    profile: Literal["general", "health", "writing", "law"] = "general"
+    """What the annotator is told to look for (appendix A.6)."""
+    pairs_per_call: int = Field(default=8, ge=1)
+    """Candidate pairs in one call; a call that fails is halved until what fails stands alone."""
+    votes: str | None = None
+    """Table of human votes on roles and edges (CSV, TSV, JSONL or Parquet), which win over the annotator."""
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Graphs:
+        if problem := lack(self):
+            raise ValueError(f"graph {problem}")
+        return self
+
+
+class Retention(Frozen):
+    """How much of a child's event probability is left where its parent is unsupported, by relation (GEAR, Eq. 6). The
+    paper's values are 0.6, 0.2 and 0; none is taken silently."""
+
+    weak_prerequisite: Share
+    """λ of a weak prerequisite, in [0, 1]."""
+    strong_prerequisite: Share
+    """λ of a strong one."""
+    activation: Share
+    """λ of an activation."""
+
+    def at(self, eta: float) -> Retention:
+        """λ^η with 0⁰ = 1: η = 0 suppresses nothing, 1 is as given, more suppresses more (Eq. 17)."""
+        return Retention(**{name: value**eta for name, value in self.model_dump().items()})
+
+
+Inference = Literal["topological", "exact"]
+"""topological: the published linear-time update (Eq. 12), which takes the parents of a criterion for independent;
+exact: exact marginals (Eq. 10), refused where a graph is too wide for them."""
+Aggregation = Literal["flat", "hard_verdict", "hard_local", "hard_propagated", "gear"]
+AGGREGATIONS: Mapping[str, str] = {
+    "flat": "flat",
+    "hard_verdict": "hard, by verdict",
+    "hard_local": "hard, local",
+    "hard_propagated": "hard, propagated",
+    "gear": "GEAR",
+}
+"""flat: every criterion for itself (Eq. 2); hard_verdict: a child counts if the judge decided that every parent holds,
+whatever probability it gave (the published baseline, appendix E); hard_local: if every parent's own score reaches the
+threshold; hard_propagated: if every parent itself still counts and reaches it; gear: dependency-adjusted marginals
+(Eqs. 7-14)."""
+
+
+class Learn(Frozen):
+    """Edge-specific retention factors, fitted to human scores on the calibration split and measured on the test
+    split."""
+
+    target: str = "mean"
+    """The human score fitted to: a rater id, or 'mean'."""
+    folds: int = Field(default=5, ge=2)
+    """Folds inside the calibration split that choose the strength of the penalty."""
+    seed: int = 0
+    """Seed of the folds."""
+
+
+class Reward(Frozen):
+    """How judgments become a reward."""
+
+    retention: Retention
+    """The retention factors; there is no default."""
+    eta: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Suppression strength η, see `Retention.at`."""
+    inference: Inference = "topological"
+    """How marginals are computed."""
+    local: Literal["probability", "decision"] = "probability"
+    """A criterion's own score: the expected share of its levels where the rater gave probabilities and its share of the
+    levels reached where not; or always the latter."""
+    threshold: float = Field(default=0.5, gt=0, le=1)
+    """From this score on a criterion counts as supported: for hard gating, and to tell violated from satisfied
+    dependencies."""
+    rater: str | None = None
+    """Whose judgments are rewarded: a rater of the data; the study's judge where not given."""
+    edge_retention: str | None = None
+    """Table with rubric_id, parent, child and retention, in place of the relation's factor: what `learn` wrote."""
+    learn: Learn | None = None
+    """Whether edge-specific factors are fitted."""
+    draws: int = Field(default=1000, ge=0)
+    """Bootstrap draws of the diagnostics."""
+    seed: int = 42
+    """Seed of the bootstrap and of the random graph."""

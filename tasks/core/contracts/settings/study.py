@@ -1,0 +1,336 @@
+"""The study file: what to grade, with which rubrics, by which judge, calibrated and compared with whom.
+
+Paths are relative to the study file. An unknown key is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, Field, FiniteFloat, NonNegativeInt, model_validator
+
+from rubricflow.tasks.core.contracts.bundle import CriterionKind, EvidenceType, Scale
+from rubricflow.tasks.core.contracts.schema import Frozen, Share
+from rubricflow.tasks.core.contracts.settings.annotation import Annotation
+from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
+from rubricflow.tasks.core.contracts.settings.edit import Edit
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.placement import Placement
+from rubricflow.tasks.core.contracts.settings.reshaping import Reshaping
+from rubricflow.tasks.core.contracts.settings.reward import Graphs, Reward
+from rubricflow.tasks.core.contracts.settings.written import parse, read_yaml
+from rubricflow.tasks.core.contracts.tables.calibration import CalibrationMethod
+
+Column = str | dict[Literal["const"], Any]
+"""A column of the source by name, or `{const: value}` for every row."""
+
+
+Number = TypeVar("Number")
+
+
+def _distinct(words: dict[str, Number]) -> dict[str, Number]:
+    """Words that a cell can be told to be one of; ValueError for a blank one, or two that differ in case alone."""
+    by_folded: dict[str, str] = {}
+    for word in words:
+        folded = word.strip().casefold()
+        if not folded:
+            raise ValueError("a word is blank; an empty cell is no score")
+        if folded in by_folded:
+            raise ValueError(f"the words '{by_folded[folded]}' and '{word}' read the same")
+        by_folded[folded] = word
+    return words
+
+
+Words = Annotated[dict[str, Number], AfterValidator(_distinct)]
+
+
+class ScoreColumns(Frozen):
+    """The columns of one human rater's grading."""
+
+    rater: str
+    """Rater id."""
+    kind: Literal["human", "adjudication", "replayed"] = "human"
+    """A person; a score resolved from those of persons, which is no second opinion beside them; or what a machine
+    recorded, on a scale of its own."""
+    score: str | None = None
+    """Column of the score; empty cells are no grading. A rater may have marked traits only."""
+    averaged: bool = False
+    """Whether the score is a mean of several persons', and so may lie between the steps of the scale."""
+    traits: dict[str, str] = {}
+    """Trait → column."""
+    notes: str | None = None
+    """Column of what the rater says to the student, who reads it beside the score."""
+    words: Words[FiniteFloat | None] = {}
+    """What these columns may say in place of a number, and the number that it stands for: {correct: 2, incorrect: 0},
+    {A: 5, B: 4}; null for none, as in {absent: null}. Case and blanks around a word do not count."""
+
+
+class Source(Reshaping):
+    """One file and how its columns map to the canonical tables. One file may feed several tables."""
+
+    file: str
+    """CSV, TSV, Excel (.xlsx), JSONL, JSON (a list of objects) or Parquet, by its ending; or a folder of essays, or a
+    .zip of one, with the columns student, name, text, files and folder."""
+    encoding: str | None = None
+    """Of a CSV file that has no byte order mark and is no UTF-8, such as cp1252; otherwise it is guessed, and that is
+    said."""
+    sheet: str | None = None
+    """Of an Excel file; null for the first one that is not hidden."""
+    where: dict[str, str | int | float | bool] = {}
+    """Only rows in which each of these columns has this value."""
+    items: dict[str, Column] = {}
+    """Canonical column of `items` → column. Repeated rows must agree. key_elements, key_weights, misconceptions and
+    criteria are lists, of JSON in a CSV cell; reference_answer may be one, of several answers each as good;
+    rubric_text is the scoring guide that people had, which follows on the rubric's own prose."""
+    responses: dict[str, Column] = {}
+    """Canonical column of `responses` (response_id, item_id, author_id, author_name, text, split) → column."""
+    groups: dict[str, str] = {}
+    """Group variable → column."""
+    scores: tuple[ScoreColumns, ...] = ()
+    """Human raters' gradings beside the responses."""
+    scored: Column | None = None
+    """In a file of scores without the responses: the column of the response's id."""
+    split: Column | None = None
+    """In such a file: the column that says 'chosen' where a response was labelled because it teaches a mapping most, as
+    `next` has it, and nothing where it was drawn by chance."""
+    marks: dict[str, Column] = {}
+    """Decisions per criterion: response_id, rater_id, criterion_id, level and, for what a machine recorded rather than
+    a person, rater_kind ('replayed') → column."""
+    words: Words[NonNegativeInt] = {}
+    """What the level's column of `marks` may say in place of a number, and the level that it stands for."""
+
+    @model_validator(mode="after")
+    def _is_sound(self) -> Source:
+        raters = [columns.rater for columns in self.scores]
+        if len(set(raters)) < len(raters):
+            raise ValueError(f"a rater is given twice: {', '.join(raters)}")
+        if self.scored and (self.responses or not self.scores):
+            raise ValueError("'scored' is for a file that has scores and no responses")
+        if self.split and not self.scored:
+            raise ValueError("'split' is for a file of scores that names 'scored'; responses have a split of their own")
+        columns = (*self.items.values(), *self.responses.values(), *self.marks.values(), self.scored)
+        constants = [column["const"] for column in columns if isinstance(column, dict)]
+        odd = [constant for constant in constants if isinstance(constant, bool | float)]
+        if odd:
+            raise ValueError(f"the const {odd[0]} is no text; quote it as it is meant")
+        if self.words and not self.marks:
+            raise ValueError("'words' beside the columns are for 'marks'; those of scores stand with their rater")
+        return self
+
+
+class Data(Frozen):
+    """Where the data is."""
+
+    layout: str | None = None
+    """A layout shipped in tasks/grading/ingest/layouts."""
+    folder: str = "."
+    """The folder that the sources' files are in."""
+    sources: tuple[Source, ...] = ()
+    """The files; beside a layout further ones, such as responses to its items."""
+
+    @model_validator(mode="after")
+    def _at_least_one(self) -> Data:
+        if not (self.layout or self.sources):
+            raise ValueError("give a layout, sources, or both")
+        return self
+
+
+class Derived(Frozen):
+    """Rubrics made from what the items carry, for items that no authored rubric names."""
+
+    origin: Literal["reference_answer", "key_elements", "criteria"]
+    """The sentences of the reference answer, or the listed elements, become gold points (of several reference answers
+    one point: that the response says what any of them says); or the item lists its criteria itself."""
+    scale: Scale | None = None
+    """The score scale of these items; where not given, each item's own: 0 to the marks that its criteria or weighted
+    elements add up to."""
+    step: float = Field(default=1.0, gt=0)
+    """Distance between neighbouring scores where each item has a scale of its own: 0.5 where half marks are given."""
+    kind: CriterionKind = "gold_point"
+    """Kind of the criteria made."""
+    evidence: EvidenceType = "local_quote"
+    """Their evidence type."""
+    levels: tuple[str, ...] = ("absent", "in part", "present")
+    """Their levels, where the item says none."""
+
+    @model_validator(mode="after")
+    def _bears_marks(self) -> Derived:
+        if self.scale is None and self.origin == "reference_answer":
+            raise ValueError("the sentences of a reference answer bear no marks; give the scale")
+        return self
+
+
+class Induce(Frozen):
+    """How a language model makes criteria of a rubric's prose (Rulers, phase I). It is asked once; the reply store and
+    the locked bundle keep what it said."""
+
+    criteria: int = Field(default=20, ge=1, le=60)
+    """About how many checklist items it shall make."""
+    seed: int = 42
+    """Another seed is another induction."""
+    temperature: float = Field(default=0.7, ge=0.0)
+    """Above 0, so that another seed can bring another reply."""
+
+
+class RubricSettings(Frozen):
+    """Where the rubrics come from."""
+
+    file: str | None = None
+    """YAML file with authored rubrics under `rubrics:`."""
+    derive: Derived | None = None
+    """How to make the others."""
+    induce: Induce | None = None
+    """The criteria of the authored rubrics are made anew from their prose by the study's judge."""
+    variant: Literal["standard", "criteria_reversed", "levels_reversed", "paraphrased"] = "standard"
+    """How the rubrics are presented: as written, with the criteria in reverse, with the levels printed in reverse, or
+    in other words by the study's judge. The intent stays the same."""
+
+    @model_validator(mode="after")
+    def _at_least_one(self) -> RubricSettings:
+        if not (self.file or self.derive):
+            raise ValueError("give a file of rubrics, or say how to derive them")
+        if self.induce and not self.file:
+            raise ValueError("to induce criteria needs a file of rubrics with their prose")
+        return self
+
+
+class Split(Frozen):
+    """Which responses calibrate and which test. A split column in the source wins over this."""
+
+    by: Literal["response", "author", "item"] = "response"
+    """What is kept whole, so that nothing of it is on both sides."""
+    per: Literal["item", "set"] = "item"
+    """Whether `calibration` counts labelled responses of each item or of the whole set."""
+    calibration: int = Field(default=200, ge=0)
+    """Labelled responses to calibrate on; never more than half of the labelled ones."""
+    shares: tuple[Share, Share, Share] | None = None
+    """In place of `calibration`: shares of the whole set, labelled or not, for train, calibration and test, such as
+    [0.7, 0.2, 0.1]; they add up to 1."""
+    cross: bool = False
+    """In place of both: every marked answer calibrates and is measured on, its own score by fits that have not seen its
+    author. So no mark of a small class is spent on measuring alone."""
+    seed: int = 0
+    """Another seed is another split."""
+
+    @model_validator(mode="after")
+    def _add_up(self) -> Split:
+        if self.cross and (self.shares or self.calibration != Split.model_fields["calibration"].default):
+            raise ValueError("'cross' calibrates on every marked answer; leave 'calibration' and 'shares' out")
+        if self.cross and self.by == "item":
+            raise ValueError("'cross' leaves out authors, not items; split by response or author")
+        if self.shares and abs(sum(self.shares) - 1) > 1e-9:
+            raise ValueError(f"the shares add up to {sum(self.shares):g}, not to 1")
+        return self
+
+
+Feature = Literal["judge", "characters", "embedding", "hidden"]
+FEATURES: Mapping[str, str] = {
+    "judge": "what the protocol's signals give",
+    "characters": "n-grams of characters of the response",
+    "embedding": "the response as a sentence encoder sees it, and how it meets the reference answer",
+    "hidden": "the states of a language model that has read question, rubric and response",
+}
+
+
+class Calibration(Frozen):
+    """How raw scores become human-scale scores."""
+
+    method: Literal["choose"] | CalibrationMethod = "choose"
+    """A method by name (ridge: rulers without its map of distributions), or `stacked` unless another one does better
+    inside folds of the calibration split by more than three standard errors."""
+    features: tuple[Annotated[Feature, FEATURES], ...] = ("judge", "characters", "embedding")
+    """What `stacked` may go by, the judge always among it. The text moves the number, never the evidence."""
+    language_model: str | None = None
+    """Folder of the model whose states `hidden` takes."""
+    choose_by: Literal["qwk", "rmse"] = "qwk"
+    """What it has to do best in: agreement of the rounded scores, which keeps their spread, or error, which shrinks
+    it."""
+    minimum: int = Field(default=50, ge=2)
+    """Labels an item needs for a mapping of its own; otherwise items are pooled."""
+    alpha: float = Field(default=2.5, gt=0)
+    """Strength of the ridge of `rulers`."""
+
+    @model_validator(mode="after")
+    def _features_fit(self) -> Calibration:
+        if "judge" not in self.features:
+            raise ValueError("the judge belongs to calibration.features; a score without it is method: text_only")
+        if ("hidden" in self.features) != (self.language_model is not None):
+            raise ValueError("calibration.features: hidden and calibration.language_model belong together")
+        return self
+
+    @property
+    def texts(self) -> tuple[Feature, ...]:
+        """What of the text the mappings may take; nothing where the method named takes none."""
+        if self.method not in ("choose", "stacked", "text_only"):
+            return ()
+        return tuple(name for name in self.features if name != "judge")
+
+
+class Release(Frozen):
+    """Which scores go out without a person looking first."""
+
+    tolerance: float = Field(default=1.0, ge=0)
+    """Steps of the scale that a released score may differ from the human score."""
+    risk: float = Field(default=0.05, gt=0, lt=1)
+    """Share of released scores that may differ by more."""
+    confidence: float = Field(default=0.9, gt=0.5, lt=1)
+    """Confidence with which that is promised."""
+    by: Literal["item", "set"] = "item"
+    """Whether the promise is made for every item by its own labels, or for the set as a whole."""
+    coverage: float = Field(default=0.9, gt=0, lt=1)
+    """Share of human scores that the intervals shall hold."""
+
+
+class Evaluation(Frozen):
+    """What the scores are compared with."""
+
+    target: str = "mean"
+    """The human score that counts: a rater id, 'mean' for the mean of the available persons, or 'fair' for what an
+    average rater would have given, by a model of who is how severe."""
+    random_assignment: bool = False
+    """Responses were given to persons by chance, so that severities also compare where two share no response."""
+    draws: int = Field(default=2000, ge=0)
+    """Bootstrap draws."""
+    seed: int = 0
+    """Seed of the bootstrap."""
+    beside: tuple[str, ...] = ()
+    """Study files, relative to this one, that score the same responses: baselines. They are graded first, and their
+    agreement stands beside this one's."""
+
+
+class Study(Frozen):
+    """A study file."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+    """Short name; the run's id begins with it."""
+    data: Data
+    rubrics: RubricSettings
+    split: Split = Split()
+    judge: Judge = Judge()
+    graph: Graphs = Graphs()
+    reward: Reward | None = None
+    annotation: Annotation | None = None
+    bottleneck: Bottleneck | None = None
+    edit: Edit | None = None
+    calibration: Calibration = Calibration()
+    release: Release = Release()
+    marks: Literal["grade", "calibrate"] = "grade"
+    """What scores that people gave in the data are. grade: decisions, which stand as the answers' scores and are not
+    asked for again; where several people marked an answer, its score is what `evaluation.target` says. calibrate: they
+    fit and test the machine's scores, and each answer goes by its machine score or to a person, as if unmarked."""
+    evaluation: Evaluation = Evaluation()
+    run: Placement = Field(default=Placement(), exclude=True)
+    """Where it is worked. It is left out wherever the study is written down, and so of the run's identity."""
+
+    @property
+    def releases(self) -> bool:
+        """Whether its scores are to be released: it says how, or is for nothing but grading."""
+        others = (self.reward, self.annotation, self.bottleneck, self.edit)
+        return "release" in self.model_fields_set or not any(others)
+
+
+def load_study(path: Path) -> Study:
+    """Read a study file; InputError names the file, the key and the rule."""
+    return parse(Study, read_yaml(path), path)

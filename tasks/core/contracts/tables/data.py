@@ -1,0 +1,161 @@
+"""The tables of what is scored: questions, responses and their units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge
+
+from rubricflow.tasks.core.contracts.schema import Frozen, References, Row, Usually
+
+Split = Literal["train", "calibration", "test", "crossed", "chosen"]
+SPLITS: Mapping[str, str] = {
+    "train": "what graders and calibrations may learn from",
+    "calibration": "what scores are fitted to the human scale on",
+    "test": "held out, to measure on",
+    "crossed": "fitted to and measured on: its own score comes from fits without its author",
+    "chosen": "labelled because it teaches a mapping most: nothing is measured or promised on it",
+}
+CALIBRATES = ("calibration", "crossed")
+"""The splits whose labels promises rest on."""
+MEASURED = ("test", "crossed")
+"""The splits whose labels scores are held against."""
+
+
+Unread = Literal["file_without_text", "file_empty", "file_type", "file_locked", "file_damaged", "file_too_large"]
+UNREAD: Mapping[str, str] = {
+    "file_without_text": "what a file handed in holds, or a part of it, is no text (a scan, pictures, formulas)",
+    "file_empty": "a file handed in is empty",
+    "file_type": "a file handed in is of a kind that is not read",
+    "file_locked": "a file handed in asks for a password",
+    "file_damaged": "a file handed in is damaged",
+    "file_too_large": "a file handed in is too large, or takes too long to read",
+}
+"""Why an answer waits for a person without having been judged."""
+MADE_FROM: Mapping[str, str] = {
+    "html": "HTML: the text is what a browser shows of it",
+    "file": "documents: the text is what a reader sees of them",
+    **UNREAD,
+}
+
+
+class Listed(Frozen):
+    """A criterion that a source lists with its item."""
+
+    id: str
+    """Its id, unique in the item."""
+    text: str
+    """What is looked for."""
+    weight: float
+    """Signed."""
+    levels: list[str]
+    """Ordered anchors, worst first for credit; empty where the study says them."""
+    parent: str | None
+    """The criterion that it is a sub-point of."""
+
+
+class Items(Row):
+    """A question or prompt."""
+
+    table: ClassVar[str] = "items"
+    key: ClassVar[tuple[str, ...]] = ("item_id",)
+
+    item_id: str
+    """Stable id of the item."""
+    question: str
+    """The question as the author of the response saw it."""
+    context: str | None
+    """Source text, data table or passage that belongs to the question."""
+    reference_answer: str | None
+    """A model answer; several as one text, each but the first after 'or:'."""
+    key_elements: list[str]
+    """Ideas that a full answer names, where the source lists them; empty otherwise."""
+    type: str
+    """Kind of item, for slices of the evaluation; 'item' where the source has none."""
+    rubric_id: str
+    """The rubric it is scored with."""
+    key_weights: list[float] | None
+    """Weights of the key elements in their order, where the source gives them."""
+    misconceptions: list[str] | None
+    """Mistakes that cost marks, where the source lists them."""
+    criteria: list[Listed] | None
+    """Criteria of the rubric, where the source lists them with the item."""
+    reference_answers: list[str] | None
+    """The model answers one by one, each as good as the others, where the source gives several."""
+    rubric_text: str | None
+    """The scoring guide that people had, where the source carries it: the prose of the item's rubric."""
+
+
+InputWarning = Literal[
+    "unread", "joined", "replaced", "same_student", "same_text", "long", "markup", "garbled", "cut", "empty"
+]
+INPUT_WARNINGS: Mapping[str, str] = {
+    "unread": "what was handed in cannot be read, whole or in part: no judge is asked, a person has to look at it",
+    "joined": "several files of one student are joined to one answer",
+    "replaced": "files are left out which a later attempt replaced",
+    "same_student": "a student answers the same question more than once",
+    "same_text": "different students hand in the same text",
+    "long": "an answer is at least ten times as long as usual for its question",
+    "markup": "HTML is left in the text (`html: true` in the source takes it out)",
+    "garbled": "letters look as if the file was read in a wrong encoding",
+    "cut": "the text ends where a spreadsheet's cell is full, at 32,767 characters",
+    "empty": "there is no text",
+}
+
+
+class InputWarnings(Row):
+    """Something about the responses that a person should look at; it stops nothing."""
+
+    table: ClassVar[str] = "input_warnings"
+    key: ClassVar[tuple[str, ...]] = ("kind",)
+
+    kind: Annotated[InputWarning, INPUT_WARNINGS]
+    """What it is."""
+    responses: Annotated[int, Ge(1)]
+    """How many responses it is about."""
+    examples: list[str]
+    """The first of them, by their ids; two that belong together as 'x1 and x7'."""
+
+
+class Responses(Row):
+    """One text to score."""
+
+    table: ClassVar[str] = "responses"
+    key: ClassVar[tuple[str, ...]] = ("response_id",)
+
+    response_id: str
+    """Stable id of the response."""
+    item_id: Annotated[str, References("items", "item_id")]
+    """The item it answers."""
+    author_id: Annotated[str | None, Usually(0.9, "mostly_not_null")]
+    """Who wrote it; the cluster of the bootstrap where known."""
+    text: Annotated[str, Usually(0.95, "mostly_filled")]
+    """The response as stored; all spans count its characters."""
+    split: Annotated[Split, SPLITS]
+    """The part of the data it belongs to."""
+    groups: dict[str, str]
+    """Subgroup memberships: group variable → group."""
+    author_name: str | None
+    """What its author is called in a gradebook; it is shown to no judge."""
+    made_from: Annotated[Literal["html", "file", Unread] | None, MADE_FROM]
+    """What the text was made from, where the source held no plain text; or why it lacks, whole or in part, so that no
+    judge is asked and a person has to look at what was handed in."""
+
+
+class Units(Row):
+    """A sentence or paragraph of a response."""
+
+    table: ClassVar[str] = "units"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "unit_id")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    unit_id: str
+    """s1, s2, … for sentences; p1, p2, … for paragraphs."""
+    kind: Annotated[Literal["sentence", "paragraph"], {"sentence": "a sentence", "paragraph": "a paragraph"}]
+    """What it is."""
+    start: Annotated[int, Ge(0)]
+    """First character (code point) in the response's text."""
+    end: Annotated[int, Ge(0)]
+    """One past the last character."""

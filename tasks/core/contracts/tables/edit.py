@@ -1,0 +1,214 @@
+"""The tables of Edit: arms are named as in `tasks.core.contracts.settings.edit.Arm`.
+
+A step's number counts from 1, and boundary k lies behind step k, boundary 0 before the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge
+
+from rubricflow.tasks.core.contracts.schema import VOLATILE, References, Row, Share
+from rubricflow.tasks.core.contracts.settings.edit import ARMS, Arm
+
+Fate = Literal["helped", "near_tie", "not_top_k", "grounded", "chosen"]
+FATES: Mapping[str, str] = {
+    "helped": "helped",
+    "near_tie": "hardly moved it",
+    "not_top_k": "others did more harm",
+    "grounded": "harmful but grounded",
+    "chosen": "chosen",
+}
+"""What candidate selection did with a step of a wrong rollout that moved the belief, and which way."""
+Tested = Literal["seen", "unseen"]
+TESTED: Mapping[Tested, str] = {"seen": "questions seen in training", "unseen": "unseen questions"}
+"""Parts of the test split (in the paper: in-distribution and out-of-distribution)."""
+Part = Literal["train", "seen", "unseen"]
+PARTS: Mapping[str, str] = {"train": "the train split", "seen": TESTED["seen"], "unseen": TESTED["unseen"]}
+Unmarked = Literal["no_mark", "off_scale", "closed"]
+UNMARKED: Mapping[str, str] = {
+    "no_mark": "no line states one, not even where it was asked for",
+    "off_scale": "it lies outside 0…M_q",
+    "closed": "no line stated one, until it was asked for behind the last whole step",
+}
+"""Why a rollout states no mark by itself."""
+Signal = Literal["answer", "scheme", "prefix", "prefix_residual"]
+SIGNALS: Mapping[str, str] = {
+    "answer": "G^a of Eq. 3",
+    "scheme": "G^ρ of Eq. 3",
+    "prefix": "G^p of Eq. 3",
+    "prefix_residual": "G^p without what its position explains (Eq. 4)",
+}
+Unit = Literal["step", "rollout"]
+UNITS: Mapping[str, str] = {"step": "steps", "rollout": "each rollout's mean over its steps of a kind"}
+Origin = Literal["repaired", "natural", "intervention"]
+ORIGINS: Mapping[str, str] = {
+    "repaired": "a wrong rollout mended",
+    "natural": "one that stated the gold mark by itself",
+    "intervention": "a wrong one up to the step put in place of the first wrong one (InT)",
+}
+
+
+class Rollouts(Row):
+    """One piece of grading by a policy. On the train split: sampled from the base policy, of every seed, for the pools.
+    On the test split: one greedy rollout of every arm."""
+
+    table: ClassVar[str] = "rollouts"
+    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample")
+
+    arm: Annotated[Arm, ARMS]
+    """Whose it is."""
+    seed: int
+    """The arm's seed; the greedy ones of base are the same for all seeds and stand under the first."""
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response graded."""
+    item_id: Annotated[str, References("items", "item_id")]
+    """Its item."""
+    sample: Annotated[int, Ge(0)]
+    """Number of the rollout, from 0."""
+    part: Annotated[Part, PARTS]
+    """Where the response stands."""
+    text: str
+    """What the policy wrote."""
+    steps: Annotated[int, Ge(0)]
+    """T, the steps that it is cut into."""
+    mark: Annotated[int, Ge(0)] | None
+    """m, the mark stated, by itself or where it was asked for; null with a reason."""
+    unmarked: Annotated[Unmarked | None, UNMARKED]
+    """Why it states no mark by itself."""
+    gold: Annotated[int, Ge(0)] | None
+    """m*, the target score; null where a test response has none."""
+    top: Annotated[int, Ge(1)]
+    """M_q, the highest mark."""
+    seconds: Annotated[float, Ge(0), VOLATILE]
+    """Wall time: its share of the batch that it was written in."""
+
+
+class Steps(Row):
+    """A step boundary of a rollout of the train split as the base policy sees it, and the step before it (section 2.1).
+
+    Under arm base: all sampled rollouts. Under an arm with a pool of its own: the repaired rollouts in that pool,
+    probed in the same way; of these the belief alone is known.
+    """
+
+    table: ClassVar[str] = "steps"
+    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample", "step")
+
+    arm: Annotated[Arm, ARMS]
+    """base, or the arm whose pool the repaired rollout is in."""
+    seed: int
+    """The seed of the rollouts."""
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    sample: Annotated[int, Ge(0)]
+    """The rollout; of a repaired one, the rollout that it was made from."""
+    step: Annotated[int, Ge(0)]
+    """k, 0…T; 0 is the boundary before any step, which has no step of its own."""
+    start: Annotated[int, Ge(0)] | None
+    """First character of the step in the rollout's text; null for boundary 0."""
+    end: Annotated[int, Ge(0)] | None
+    """One past its last."""
+    belief: list[float]
+    """p̂_k, the probability of each mark 0…M_q at the boundary (Eq. 1)."""
+    expected: Annotated[float, Ge(0)]
+    """m̂_k, the mean of the belief."""
+    error: Annotated[float, Ge(0)]
+    """ε_k, the expected distance from the gold mark, in marks."""
+    change: float | None
+    """Δε_k = ε_{k−1} − ε_k (Eq. 2): positive where the step helped; null for boundary 0."""
+    grounding_scheme: float | None
+    """G^ρ_k: by how many nats the step is less likely without the mark scheme (Eq. 3)."""
+    grounding_answer: float | None
+    """G^a_k: the same without the answer."""
+    grounding_prefix: float | None
+    """G^p_k: the same without the steps before."""
+    prefix_residual: float | None
+    """G̃^p_k: G^p less its mean at the same relative position in all rollouts of the seed (Eq. 4)."""
+    fate: Annotated[Fate | None, FATES]
+    """What selection by these signals did with it; null for boundary 0 and in rollouts that state the gold mark."""
+
+
+class Separations(Row):
+    """How one grounding value tells steps that judge the answer from steps that put others together (appendix D)."""
+
+    table: ClassVar[str] = "separations"
+    key: ClassVar[tuple[str, ...]] = ("seed", "signal", "unit")
+
+    seed: int
+    """The seed of the rollouts."""
+    signal: Annotated[Signal, SIGNALS]
+    """Which grounding value."""
+    unit: Annotated[Unit, UNITS]
+    """What is compared."""
+    effect: float | None
+    """Rank-biserial r in the expected direction (answer and scheme: higher where the answer is judged; prefix: where
+    steps are put together), −1…1; null where a kind has no steps."""
+    p: Share | None
+    """One-sided Mann-Whitney U."""
+    grounding: Annotated[int, Ge(0)]
+    """Steps or means of the kind that judges the answer."""
+    synthesis: Annotated[int, Ge(0)]
+    """Steps or means of the other kind."""
+
+
+class Revisions(Row):
+    """One attempt to mend a wrong rollout: a chosen step replaced, and what came of it (section 2.2)."""
+
+    table: ClassVar[str] = "revisions"
+    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample", "rank")
+
+    arm: Annotated[Arm, ARMS]
+    """The arm whose pool it is for."""
+    seed: int
+    """The seed of the rollouts."""
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    sample: Annotated[int, Ge(0)]
+    """The rollout mended."""
+    rank: Annotated[int, Ge(0)]
+    """Place of the step among the rollout's candidates, the best first from 0."""
+    step: Annotated[int, Ge(1)] | None
+    """k, the step replaced; null where the policy was to name one and named none."""
+    steps: Annotated[int, Ge(0)]
+    """T of the rollout, so that step/steps is the relative position."""
+    checklist: str | None
+    """The rubric checklist that the policy wrote with the gold mark at hand; null where the arm has none."""
+    sub_steps: list[str]
+    """What replaces the step; empty where the reply was refused."""
+    refused: str | None
+    """Why nothing was continued: what was wrong with the reply or the checklist, as tasks/methods/edit names it;
+    null where it was."""
+    reply: str | None
+    """What the policy wrote where that was refused: the checklist's reply, else the reviser's; null where none was."""
+    begun: str | None
+    """The rollout up to the step with the sub-steps after it, which was continued; null where refused."""
+    marks: list[int | None]
+    """Marks of the continuations, in order, null for one without a mark; empty where none was sampled."""
+    kept: bool
+    """Whether a continuation reached the gold mark."""
+    repaired: str | None
+    """The rollout as mended, with its mark; null where it was not kept."""
+
+
+class Demonstrations(Row):
+    """One text that an arm is fine-tuned on; the prompt is the grading prompt of the response."""
+
+    table: ClassVar[str] = "demonstrations"
+    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample")
+
+    arm: Annotated[Arm, ARMS]
+    """The arm of supervised fine-tuning."""
+    seed: int
+    """Its seed."""
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    sample: Annotated[int, Ge(0)]
+    """The rollout that it is or was made from."""
+    origin: Annotated[Origin, ORIGINS]
+    """What it is."""
+    completion: str
+    """The text trained on."""
+    ends: bool
+    """Whether the policy also learns to stop after it."""

@@ -1,0 +1,196 @@
+"""The tables of numbers about scores, and of the gates that they pass or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge
+
+from rubricflow.tasks.core.contracts.schema import Row
+
+# The table of an experiment's numbers.
+
+
+class Numbers(Row):
+    """One number of an experiment's tables."""
+
+    table: ClassVar[str] = "numbers"
+    key: ClassVar[tuple[str, ...]] = ("table_id", "row", "column")
+
+    table_id: str
+    """The table: gao_5, rulers_2 and others, by paper and number there."""
+    title: str
+    """Its title; it says so where a rater is simulated."""
+    row: Annotated[int, Ge(0)]
+    """Number of the row, from 0."""
+    label: str
+    """What the row is about: its first cells."""
+    column: str
+    """Heading of the column."""
+    value: float | None
+    """The number; null where it is undefined, or where the cell is a text."""
+    text: str | None
+    """The text of a cell that is none; null otherwise."""
+    low: float | None
+    """Lower end of the 95% interval."""
+    high: float | None
+    """Upper end."""
+    se: float | None
+    """Bootstrap standard error."""
+
+
+Stage = Literal["human", "raw", "calibrated", "released"]
+STAGES: Mapping[str, str] = {
+    "human": "people with people",
+    "raw": "the machine before calibration",
+    "calibrated": "the machine after it",
+    "released": "of that, what was released",
+}
+Outcome = Literal["pass", "fail", "undecided", "unknown"]
+OUTCOMES: Mapping[str, str] = {"pass": "met", "fail": "missed", "undecided": "undecided", "unknown": "not known"}
+RATER_FLAGS: Mapping[str, str] = {
+    "strict": "gives less than an average rater",
+    "lenient": "gives more than an average rater",
+    "erratic": "marks further from the others' than chance explains",
+    "central": "crowds marks in the middle",
+    "drift": "is stricter or more lenient in some period than otherwise",
+    "halo": "lets one impression colour several traits, more than the others do",
+}
+
+
+class Metrics(Row):
+    """One number of the evaluation."""
+
+    table: ClassVar[str] = "metrics"
+    key: ClassVar[tuple[str, ...]] = ("metric", "rater_a", "rater_b", "stage", "slice", "value_of")
+
+    metric: str
+    """qwk, exact, within_1, mae, … as `tasks.core.stats.metrics` names them."""
+    rater_a: str
+    """The reference (a human, or 'target')."""
+    rater_b: str
+    """The rater compared with it."""
+    stage: Annotated[Stage, STAGES]
+    """Who is compared."""
+    slice: str
+    """What the slice is by: 'all', 'item', 'type', 'level', 'rater', 'criterion', 'kind' (of criteria), 'confidence'
+    (bins of decisions, least confident first), or a group variable."""
+    value_of: str
+    """Its value: the item, type or group; 'all'."""
+    value: float | None
+    """The number; null with a note."""
+    low: float | None
+    """Lower end of the 95% interval."""
+    high: float | None
+    """Upper end."""
+    n: Annotated[int, Ge(0)]
+    """Responses compared."""
+    unscored: Annotated[int, Ge(0)]
+    """Responses of the slice left out because one of the two has no score."""
+    resampled: str
+    """What the bootstrap resamples: 'author' or 'response'; 'none: exact binomial' for a share of errors, 'none:
+    counted' for a count; '' without an interval."""
+    clusters: Annotated[int, Ge(0)] | None
+    """How many of them; null where nothing was resampled. With fewer than 20 the interval may be too narrow."""
+    undefined_draws: Annotated[int, Ge(0)]
+    """Bootstrap draws in which the metric was undefined."""
+    note: str | None
+    """Why the value is null, or what to know about it."""
+
+
+class Verdicts(Row):
+    """One gate: a flag for a person, decided only where the whole interval lies on one side of it; that a score is more
+    than length has to be shown, and is missed wherever the estimate is."""
+
+    table: ClassVar[str] = "verdicts"
+    key: ClassVar[tuple[str, ...]] = ("gate", "slice", "value_of")
+
+    gate: str
+    """What is asked: human_qwk, machine_qwk, degradation_qwk and others, as `tasks.core.stats.metrics` names them."""
+    slice: str
+    """What the slice is by: 'all', 'item', or a group variable."""
+    value_of: str
+    """Its value; 'all', or 'mean over items' of what is over all items and pools none."""
+    metric: str
+    """The metric it rests on."""
+    estimate: float | None
+    """The number; null where it is undefined."""
+    low: float | None
+    """Lower end of the 95% interval."""
+    high: float | None
+    """Upper end."""
+    clusters: Annotated[int, Ge(0)] | None
+    """How many the bootstrap resamples, as in `metrics`."""
+    n: Annotated[int, Ge(0)]
+    """Responses it rests on."""
+    least: float | None
+    """The number must not be below this; null without such a bound."""
+    most: float | None
+    """The number must not be above this; null without such a bound."""
+    outcome: Annotated[Outcome, OUTCOMES]
+    """unknown: the data do not allow the number or its interval."""
+    labels_needed: Annotated[int, Ge(0)] | None
+    """About how many further labelled responses would decide it, if the estimate stays; null where decided or not to be
+    told."""
+    source: str
+    """Whose flag it is."""
+    if_missed: str
+    """What to do where it is missed."""
+
+
+class RaterEffects(Row):
+    """What sets a person's scores apart from the other persons', by a many-facet model of all human scores."""
+
+    table: ClassVar[str] = "rater_effects"
+    key: ClassVar[tuple[str, ...]] = ("rater_id", "trait", "slice", "value_of")
+
+    rater_id: str
+    """The person."""
+    trait: str
+    """The trait whose marks are compared; '' for the score itself."""
+    slice: str
+    """'all', 'item', or 'period' where the study names a group variable so."""
+    value_of: str
+    """The item or the period; 'all'."""
+    severity: float | None
+    """Of 'all': strictness beside an average rater, in standard deviations of the responses' ability; null with a
+    note."""
+    severity_se: float | None
+    """Its standard error."""
+    leniency: float | None
+    """Steps of the scale: of 'all', given above an average rater (negative: strict), responses being equal; of an item
+    or a period, what is left of that once the rater's own severity is taken out."""
+    low: float | None
+    """Lower end of its 95% interval; of periods and items, of all those of the rater together."""
+    high: float | None
+    """Upper end."""
+    infit: float | None
+    """Squared residuals over what the model lets expect, weighted by information: 1 as expected, above erratic."""
+    infit_low: float | None
+    """Lower end of its 95% interval."""
+    infit_high: float | None
+    """Upper end."""
+    outfit: float | None
+    """The same unweighted, which single surprising marks move."""
+    discrimination: float | None
+    """Slope of the marks on what the others' let expect: 1 as expected, 0 where they tell nothing of the responses."""
+    discrimination_low: float | None
+    """Lower end of its 95% interval."""
+    discrimination_high: float | None
+    """Upper end."""
+    halo: float | None
+    """Of the score itself: how much more the rater's traits go together than with other persons' marks of the other
+    traits, a difference of correlations."""
+    halo_low: float | None
+    """Lower end of its 95% interval."""
+    halo_high: float | None
+    """Upper end."""
+    ratings: Annotated[int, Ge(0)]
+    """Responses that the rater marked."""
+    shared: Annotated[int, Ge(0)]
+    """Of those, marked by another person too; fit and shifts rest on them."""
+    flags: Annotated[list[str], RATER_FLAGS]
+    """What training ought to look at, decided only where the whole interval lies beyond the limit."""
+    note: str | None
+    """Why a figure is null, or what to know about it."""

@@ -1,0 +1,250 @@
+"""The tables of what raters, people and machines, decide, and of the calls that it took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge
+
+from rubricflow.tasks.core.contracts.schema import VOLATILE, Frozen, References, Row, Share, Usually
+from rubricflow.tasks.core.contracts.tables.data import MADE_FROM, UNREAD, Unread
+
+RaterKind = Literal["human", "llm", "encoder", "replayed", "simulated", "trained", "adjudication"]
+RATER_KINDS: Mapping[str, str] = {
+    "human": "a person",
+    "llm": "a language model",
+    "encoder": "a sentence encoder",
+    "replayed": "a machine whose work was recorded elsewhere",
+    "simulated": "a made-up rater, for studies of methods",
+    "trained": "a trained grader",
+    "adjudication": "what people settled on",
+}
+UnscoredReason = Literal[
+    "no_reply",
+    "unreadable_reply",
+    "ambiguous_reply",
+    "quoted_verdict",
+    "truncated",
+    "invalid_reply",
+    "off_scale",
+    "criterion_missing",
+    "criterion_unscored",
+    "trait_unscored",
+    "traits_only",
+    Unread,
+]
+UNSCORED_REASONS: Mapping[str, str] = {
+    "no_reply": "the model gave no reply",
+    "unreadable_reply": "the reply could not be read",
+    "ambiguous_reply": "the reply holds several verdicts that differ",
+    "quoted_verdict": "the verdict in the reply stands in the response",
+    "truncated": "the reply was cut off before it",
+    "invalid_reply": "the reply breaks the contract",
+    "off_scale": "a score outside the judge's scale",
+    "criterion_missing": "no verdict on a criterion",
+    "criterion_unscored": "needs a criterion that is unscored",
+    "trait_unscored": "needs a trait that is unscored",
+    "traits_only": "only traits were scored",
+    **UNREAD,
+}
+"""Why there is no number."""
+QuoteStatus = Literal[
+    "verified",
+    "misattributed",
+    "fabricated",
+    "duplicate",
+    "too_short",
+    "context",
+    "echo",
+    "semantic",
+    "shared",
+    "irrelevant",
+]
+QUOTES: Mapping[str, str] = {
+    "verified": "stands where it was cited",
+    "misattributed": "stands elsewhere in the text than cited, which does not count",
+    "fabricated": "not in the text",
+    "duplicate": "given twice for one criterion, which counts once",
+    "too_short": "too short to count",
+    "context": "stands in the question's material, which counts where the criterion allows it",
+    "echo": "repeats the question or the rubric, which does not count",
+    "semantic": "not in these words, but an encoder finds that the text says it",
+    "shared": "stands where it was cited, where too many criteria lean on the same words, which does not count",
+    "irrelevant": "stands where it was cited and says nothing of its criterion, which does not count",
+}
+STANDING: tuple[QuoteStatus, ...] = ("verified", "semantic")
+"""Quotes with a place in the response."""
+Action = Literal["none", "demoted", "counted", "dropped"]
+ACTIONS: Mapping[str, str] = {
+    "none": "no quote failed, or none was asked for",
+    "demoted": "the credit was withdrawn",
+    "counted": "the credit was kept and counted",
+    "dropped": "the detection was dropped",
+}
+CallRole = Literal["grade", "extract", "contract_repair", "semantic_repair"]
+CALL_ROLES: Mapping[str, str] = {
+    "grade": "to grade",
+    "extract": "to extract components",
+    "contract_repair": "to repair the form",
+    "semantic_repair": "to repair the evidence",
+}
+STATES = {"scored": "by the judge", "precheck": "settled without a model call", "unscored": "no score"}
+"""How a grading came about."""
+
+
+class Evidence(Frozen):
+    """A quote offered for a decision and what the verifier found."""
+
+    unit_id: str | None
+    """The unit that the rater cited."""
+    quote: str
+    """The quote as given (cut at 2,000 characters)."""
+    start: int | None
+    """First character of the quote in the stored text; null unless found."""
+    end: int | None
+    """One past its last character."""
+    status: Annotated[QuoteStatus, QUOTES]
+    """What became of it."""
+
+
+class Judgments(Row):
+    """One rater's decision on one criterion of one response."""
+
+    table: ClassVar[str] = "judgments"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "criterion_id", "rater_id", "sample")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    criterion_id: str
+    """The criterion."""
+    rater_id: str
+    """The rater and, for a machine, its configuration."""
+    rater_kind: Annotated[RaterKind, RATER_KINDS]
+    """What the rater is."""
+    sample: Annotated[int, Ge(0)]
+    """Number of the repetition, from 0."""
+    bundle_id: str | None
+    """The bundle judged under; null for people who marked outside this pipeline."""
+    decision: Annotated[Annotated[int, Ge(0)] | None, Usually(0.95, "mostly_not_null")]
+    """The level after verification; null with a reason."""
+    stated: Annotated[int, Ge(0)] | None
+    """The level that the rater stated."""
+    unscored_reason: Annotated[UnscoredReason | None, UNSCORED_REASONS]
+    """Why there is no decision."""
+    level_probabilities: list[float] | None
+    """Probability of each level, where the rater gives them."""
+    evidence: list[Evidence]
+    """Quotes and what became of them."""
+    verified: bool | None
+    """Whether the evidence rule of the criterion is met; null where it demands nothing."""
+    action: Annotated[Action, ACTIONS]
+    """What a failed quote did."""
+
+
+class Gradings(Row):
+    """One rater's grading of one response. Human scores are gradings too."""
+
+    table: ClassVar[str] = "gradings"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id", "sample")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    item_id: Annotated[str, References("items", "item_id")]
+    """Its item."""
+    rater_id: str
+    """The rater and, for a machine, its configuration."""
+    rater_kind: Annotated[RaterKind, RATER_KINDS]
+    """What the rater is."""
+    sample: Annotated[int, Ge(0)]
+    """Number of the repetition, from 0."""
+    bundle_id: str | None
+    """The bundle graded under."""
+    score: Annotated[float | None, Usually(0.95, "mostly_not_null", unless=("rater_kind", "human"))]
+    """On the bundle's scale, before calibration; null with a reason."""
+    low: float | None
+    """Lowest score the unscored criteria allow, where the bundle says bounds."""
+    high: float | None
+    """Highest such score."""
+    trait_scores: dict[str, float]
+    """Trait → score in its range; traits without a usable verdict are absent."""
+    signals: dict[str, float]
+    """Calibration features and the verifier's counts, by name; `averaged` for a recorded mean of several persons."""
+    confidence: Share | None
+    """Mean probability of the decided levels; null where the rater gives no probabilities."""
+    status: Annotated[Literal["scored", "precheck", "unscored"], STATES]
+    """How it came about."""
+    unscored_reason: Annotated[UnscoredReason | None, UNSCORED_REASONS]
+    """Why there is no score."""
+
+
+class Attempts(Row):
+    """One model call."""
+
+    table: ClassVar[str] = "attempts"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id", "sample", "part", "attempt")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response it was about."""
+    rater_id: str
+    """The rater that asked."""
+    sample: Annotated[int, Ge(0)]
+    """Number of the repetition."""
+    part: str
+    """What was asked for: the criterion in a pointwise protocol, 'all' otherwise."""
+    attempt: Annotated[int, Ge(0)]
+    """0 for the first call, then one more for each repair."""
+    role: Annotated[CallRole, CALL_ROLES]
+    """What the call was for."""
+    request_digest: str
+    """SHA-256 of the request; the key in the reply store."""
+    model: str
+    """The model asked."""
+    seed: int
+    """The sampling seed."""
+    reply: str | None
+    """The reply as it came; null where there was none."""
+    error: Annotated[str | None, Usually(0.95, "mostly_null")]
+    """The backend's error, where it gave no reply."""
+    changed: str | None
+    """Parameters of the call that the server refused, so that they were renamed or left out; null where it took all."""
+    violations: list[str]
+    """What the verifier found wrong with the reply."""
+    mends: list[str]
+    """What a repair was asked to mend: fields or criteria; empty for a first call."""
+    memory: list[str]
+    """What worked examples and memory put into the prompt: 'example:<response>', 'card:<criterion>' and
+    'exemplar:<response>', in the order shown."""
+    system: str | None
+    """The system message; null where the answerer reads no prose."""
+    prompt: str | None
+    """The user's message: memory, response and, in a repair, what is to be mended; null where the answerer reads no
+    prose."""
+    characters: dict[str, int]
+    """Characters of the prompt by part: bundle, memory (with worked examples), response, repair."""
+    prompt_tokens: Annotated[int, Ge(0)] | None
+    """Tokens of the request, as the backend counts them."""
+    completion_tokens: Annotated[int, Ge(0)] | None
+    """Tokens of the reply."""
+    cached_tokens: Annotated[Annotated[int, Ge(0)] | None, VOLATILE]
+    """Tokens of the request that the engine's prefix cache held, where it says so."""
+    stored: Annotated[bool, VOLATILE]
+    """Whether the reply came from the reply store."""
+    latency_s: Annotated[float | None, VOLATILE]
+    """Seconds the call took."""
+
+
+class ShardInputs(Row):
+    """One response as a shard of judging takes it, where workers of a cluster judge: each reads its own shard alone."""
+
+    table: ClassVar[str] = "shard_inputs"
+    key: ClassVar[tuple[str, ...]] = ("response_id",)
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    item_id: Annotated[str, References("items", "item_id")]
+    """What it answers."""
+    text: str
+    """Its text, as it came."""
+    made_from: Annotated[Literal["html", "file", Unread] | None, MADE_FROM]
+    """What that was made from, or why it lacks."""

@@ -1,0 +1,295 @@
+"""The tables of people: what they are asked, what they say, and what is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge
+
+from rubricflow.tasks.core.contracts.schema import Frozen, References, Row, Share
+
+Doubtful = Literal[
+    "annotators_disagree", "ungrounded", "unscored", "low_probability", "against_human", "routed_to_review", "audit"
+]
+DOUBTS: Mapping[str, str] = {
+    "annotators_disagree": "the annotators' levels differ",
+    "ungrounded": "a level's evidence does not hold",
+    "unscored": "an annotator gave no level",
+    "low_probability": "an annotator gave its level little probability",
+    "against_human": "the annotators are far from the human score",
+    "routed_to_review": "the score was not released",
+    "audit": "drawn though nothing speaks against it",
+}
+"""Why people are asked."""
+Settled = Literal["annotators", "one_vote", "agreed_votes", "majority", "discussion", "open", "cannot_be_judged"]
+SETTLED: Mapping[str, str] = {
+    "annotators": "both annotators, nobody was asked",
+    "one_vote": "one person's vote",
+    "agreed_votes": "all of several votes",
+    "majority": "more than half of the votes",
+    "discussion": "an adjudicator, with a record of the discussion",
+    "open": "nothing yet: open",
+    "cannot_be_judged": "people say that it cannot be judged",
+}
+"""What settled a label."""
+ScoreSettled = Literal[
+    "one_vote", "agreed_votes", "majority", "discussion", "open", "cannot_be_judged", "in_data", "marked", "data_differ"
+]
+SCORE_SETTLED: Mapping[str, str] = {
+    **{name: words for name, words in SETTLED.items() if name != "annotators"},
+    "in_data": "a score in the data that people had settled on",
+    "marked": "marked by a person",
+    "data_differ": "nothing yet: the data hold several such scores, which differ",
+}
+"""What settled a score."""
+SubjectKind = Literal["graph_role", "graph_edge", "label", "score"]
+SUBJECT_KINDS: Mapping[str, str] = {
+    "graph_role": "a criterion's role",
+    "graph_edge": "a dependency",
+    "label": "the levels of a response's concepts",
+    "score": "a response's score",
+}
+SpokenAs = Literal["annotator", "vote", "adjudication"]
+SPOKEN_AS: Mapping[str, str] = {
+    "annotator": "what an annotator said",
+    "vote": "a vote",
+    "adjudication": "it settles what others disagreed on, with the discussion in the comment",
+}
+ScoredAs = Literal["machine", "data", "mark", "vote", "adjudication"]
+SCORED_AS: Mapping[str, str] = {
+    "machine": "the machine's calibrated score",
+    "data": "a score in the data that people had settled on",
+    "mark": "a mark in the data, at the time when it was first read",
+    "vote": "a person's vote",
+    "adjudication": "it settles what others disagreed on, with the discussion in the comment",
+}
+Phase = Literal["before", "after"]
+PHASES: Mapping[str, str] = {"before": "before people were asked", "after": "after people were asked"}
+AgreementMetric = Literal["krippendorff_alpha", "kappa_quadratic", "kappa", "exact"]
+AGREEMENT_METRICS: Mapping[str, str] = {
+    "krippendorff_alpha": "alpha",
+    "kappa_quadratic": "kappa, quadratic",
+    "kappa": "kappa",
+    "exact": "equal levels",
+}
+ConstructionRule = Literal["coverage", "non_redundancy", "ordinal_anchors"]
+SAMPLED: Mapping[str, str] = {
+    "chosen": "because its label teaches the mapping most",
+    "drawn": "by chance, so that its label stands for the rest",
+}
+CONSTRUCTION_RULES: Mapping[str, str] = {
+    "coverage": "covers what decides the grade",
+    "non_redundancy": "no two concepts say the same",
+    "ordinal_anchors": "levels are in order",
+}
+
+
+class Votes(Row):
+    """One person's vote on a case. Rows are only ever added; what was taken back is not in this table."""
+
+    table: ClassVar[str] = "votes"
+    key: ClassVar[tuple[str, ...]] = ("subject_kind", "subject", "rater_id", "voted_at")
+
+    subject_kind: Annotated[SubjectKind, SUBJECT_KINDS]
+    """What is voted on."""
+    subject: str
+    """Which one: `<rubric_id>:<criterion_id>` for a role, `<rubric_id>:<parent>→<child>` for an edge,
+    `<response_id>:<criterion_id>` for a label, `<response_id>` for a score."""
+    value: str
+    """The role or relation voted for, 'none' for no edge; the level or the score; 'x' for one that cannot be judged."""
+    rater_id: str
+    """Who voted."""
+    voted_at: str
+    """When, as ISO 8601 with the time zone."""
+    comment: str | None
+    """Why."""
+    role: Annotated[Literal["vote", "adjudication"] | None, SPOKEN_AS]
+    """As what they spoke; null for graphs."""
+    blind: bool | None
+    """Whether the voter saw neither machine nor other votes; null where that is not known."""
+
+
+class Queue(Row):
+    """A case that waits for people: one response."""
+
+    table: ClassVar[str] = "queue"
+    key: ClassVar[tuple[str, ...]] = ("subject_kind", "response_id")
+
+    subject_kind: Annotated[Literal["label", "score"], SUBJECT_KINDS]
+    """What is asked."""
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    rank: Annotated[int, Ge(1)]
+    """1 is asked first."""
+    priority: Annotated[float, Ge(0)]
+    """How much an answer is expected to tell, see tasks/people/review/queue.py."""
+    criteria: list[str]
+    """The concepts in doubt, most doubtful first; all of them are voted on."""
+    reasons: Annotated[list[str], DOUBTS]
+    """Why, weightiest first."""
+    why: str
+    """The weightiest in words."""
+
+
+class NextLabels(Row):
+    """A response that people should score next."""
+
+    table: ClassVar[str] = "next_labels"
+    key: ClassVar[tuple[str, ...]] = ("response_id",)
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    item_id: Annotated[str, References("items", "item_id")]
+    """Its item."""
+    rank: Annotated[int, Ge(1)]
+    """1 is asked first."""
+    sampled: Annotated[Literal["chosen", "drawn"], SAMPLED]
+    """How it came to be asked about: only what was drawn stands for other responses."""
+    gain: Share
+    """Share of the mapping's mean variance that its label removes, see tasks/grading/calibrate/planner.py."""
+    why: str
+    """Why it is asked about, in words; may tell what the machine said."""
+
+
+class HistoryStep(Frozen):
+    """Something that was said of a label."""
+
+    who: str
+    """Rater id."""
+    kind: Annotated[SpokenAs, SPOKEN_AS]
+    """What the rater is here."""
+    level: int | None
+    """The level; null for none, or one that cannot be judged."""
+    at: str | None
+    """When, for people."""
+    comment: str | None
+    """Why, where it was said."""
+
+
+class Labels(Row):
+    """The final label of one concept of one response, and how it came about."""
+
+    table: ClassVar[str] = "labels"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "criterion_id")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The response."""
+    criterion_id: str
+    """The concept."""
+    level: Annotated[int, Ge(0)] | None
+    """The level; null where it is open or cannot be judged."""
+    settled_by: Annotated[Settled, SETTLED]
+    """What settled it."""
+    history: list[HistoryStep]
+    """Annotators, votes and adjudication in their order."""
+
+
+class ScoreStep(Frozen):
+    """A score that an answer was given on the way to its last one."""
+
+    who: str
+    """Rater id."""
+    kind: Annotated[ScoredAs, SCORED_AS]
+    """As what it was given."""
+    score: float | None
+    """On the rubric's scale; null for none, or for one that cannot be judged."""
+    at: str | None
+    """When, for people, as ISO 8601 with the time zone."""
+    comment: str | None
+    """Why, where it was said."""
+
+
+class SettledScores(Row):
+    """What people have said of one answer's score, and what that comes to. Written anew whenever it is asked for; the
+    view `final_scores` says what follows for the score that goes out."""
+
+    table: ClassVar[str] = "settled_scores"
+    key: ClassVar[tuple[str, ...]] = ("response_id",)
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The answer."""
+    score: float | None
+    """What people settled on, on the rubric's scale; null where it is open, cannot be judged, or nothing but a note is
+    there."""
+    settled_by: Annotated[ScoreSettled | None, SCORE_SETTLED]
+    """What settled it; null where nobody spoke of the score and only a note is there."""
+    levels: dict[str, int]
+    """Criterion → the level that people settled on, where they spoke of single criteria."""
+    note: str | None
+    """What a teacher says to the student."""
+    history: list[ScoreStep]
+    """The machine first, then scores in the data, votes and adjudications in their order; those, too, in whose place
+    a later one stands."""
+    marks: dict[str, float] | None
+    """Rater → the score that they gave in the data, where that is a decision; null where there is none, and where the
+    study's marks only calibrate."""
+
+
+class Notes(Row):
+    """What a person says to a student in the data."""
+
+    table: ClassVar[str] = "notes"
+    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id")
+
+    response_id: Annotated[str, References("responses", "response_id")]
+    """The answer that it is about."""
+    rater_id: str
+    """Who says it."""
+    note: str
+    """The words."""
+
+
+class Agreements(Row):
+    """How far two or more raters of concepts agree."""
+
+    table: ClassVar[str] = "agreements"
+    key: ClassVar[tuple[str, ...]] = ("phase", "raters", "criterion_id", "metric")
+
+    phase: Annotated[Phase, PHASES]
+    """Before people were asked, or after."""
+    raters: str
+    """Who, joined by ' and '; 'final' stands for the final labels that people settled."""
+    criterion_id: str
+    """The concept; 'all' for all of them together."""
+    metric: Annotated[AgreementMetric, AGREEMENT_METRICS]
+    """Krippendorff's alpha for ordered levels; Cohen's kappa with quadratic and with no weights; share of equal
+    levels."""
+    value: float | None
+    """The number; null where it is undefined."""
+    low: float | None
+    """Lower end of the 95% interval over responses."""
+    high: float | None
+    """Upper end."""
+    n: Annotated[int, Ge(0)]
+    """Labels compared."""
+    note: str | None
+    """Why the value is null."""
+
+
+class Constructions(Row):
+    """How an inventory of concepts keeps one construction criterion (REC-CBM, appendix C.3)."""
+
+    table: ClassVar[str] = "constructions"
+    key: ClassVar[tuple[str, ...]] = ("phase", "rubric_id", "rule", "subject")
+
+    phase: Annotated[Phase, PHASES]
+    """By the labels that both annotators give, or by the final ones."""
+    rubric_id: Annotated[str, References("rubrics", "rubric_id")]
+    """The inventory."""
+    rule: Annotated[ConstructionRule, CONSTRUCTION_RULES]
+    """The concepts cover what decides the grade; each tells something that no other one tells; every level has an
+    anchor of its own, and higher levels go with higher grades."""
+    subject: str
+    """'all', a concept, or two joined by ' and '."""
+    value: float | None
+    """The number that it is judged by."""
+    limit: float | None
+    """What it is held against."""
+    outcome: Annotated[
+        Literal["kept", "broken", "unknown"],
+        {"kept": "it is kept", "broken": "it is not", "unknown": "the data do not tell"},
+    ]
+    """Whether it is kept."""
+    detail: str
+    """In words."""

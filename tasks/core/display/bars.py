@@ -1,0 +1,99 @@
+"""Figures as SVG: bars on one axis, each with its value and interval; shares of responses at each level of a scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from markupsafe import Markup
+
+from rubricflow.tasks.core.display import draw, say
+from rubricflow.tasks.core.display.axis import Axis, axis
+from rubricflow.tasks.core.display.table import LevelShares, Panel
+
+ROW, HEAD = 26, 20
+LABELS, VALUES = 34.0, 86.0
+"""Per cent of the width before the axis and up to its end: labels stand left of it, values right."""
+STYLES = ("ml", "al", "cl", "gl", "ml dash", "al dash", "cl dash", "gl dash")
+
+
+def rows(on: Axis, figures: Sequence[tuple[str, str]], head: float = HEAD) -> tuple[float, list[Markup]]:
+    """The height of as many rows, and their marks: the axis above them, and each row's label and figure.
+
+    figures: label and figure of each. head: px above the first row.
+    """
+    height, marks = head + ROW * len(figures), list[Markup]()
+    for tick in on.ticks:
+        marks.append(draw.line(on.x(tick), head - 4, on.x(tick), height, "grid zero" if tick == 0 else "grid"))
+        marks.append(draw.text(on.x(tick), 11, on.written(tick), ""))
+    for index, (label, figure) in enumerate(figures):
+        y = middle(index, head) + 4
+        marks.append(draw.text(on.left - 1.5, y, say.cut(label, 34), "it", "end"))
+        marks.append(draw.text(100, y, figure, "", "end"))
+    return height, marks
+
+
+def middle(index: int, head: float = HEAD) -> float:
+    """Px of the middle of a row."""
+    return head + ROW * (index + 0.5)
+
+
+def bar_chart(panel: Panel) -> Markup:
+    """Horizontal bars from 0, the interval as a line through the end of each; what people reach as a dashed upright."""
+    people = [] if panel.people is None else [panel.people]
+    ends: list[float] = []
+    for bar in panel.bars:
+        ends += [end for end in (bar.value, bar.low, bar.high) if end is not None]
+    on = axis([0.0, *ends, *people], most=4, left=LABELS, right=VALUES)
+    head = HEAD + 18 * len(people)
+    figures = [(bar.label, bar.shown or say.number(bar.value, 3)) for bar in panel.bars]
+    height, marks = rows(on, figures, head)
+    for index, bar in enumerate(panel.bars):
+        start, end = sorted((on.x(0.0), on.x(bar.value)))
+        marks.append(draw.box(start, middle(index, head) - 5, end - start, 10, "bf"))
+        if bar.low is not None and bar.high is not None:
+            marks.append(draw.line(on.x(bar.low), middle(index, head), on.x(bar.high), middle(index, head), "cl"))
+    words = [f"{label} {figure}" for label, figure in figures]
+    for level in people:
+        words.append(f"people {say.number(level)}")
+        marks.append(draw.line(on.x(level), head - 4, on.x(level), height, "hl"))
+        marks.append(draw.text(on.x(level), head - 8, words[-1], "ht halo"))
+    return draw.svg(height, marks, f"{panel.title}: {'; '.join(words)}")
+
+
+def share_chart(panel: LevelShares) -> Markup:
+    """People's shares as hollow bars, one line for each arm."""
+    height, base = 240, 200
+    most = max((*panel.people, *chain.from_iterable(panel.arms.values()), 0.01))
+    slot = 94.0 / len(panel.levels)
+
+    def x(index: int) -> float:
+        return 4.0 + slot * (index + 0.5)
+
+    def y(share: float) -> float:
+        return base - share / most * (base - 24)
+
+    marks = [draw.line(4, base, 98, base, "grid"), draw.text(4, 14, f"at most {say.share(most)}", "", "start")]
+    for index, (level, share) in enumerate(zip(panel.levels, panel.people, strict=True)):
+        marks.append(draw.box(x(index) - 0.35 * slot, y(share), 0.7 * slot, base - y(share), "hf"))
+        marks.append(draw.text(x(index), base + 18, level, "it"))
+    for index, shares in enumerate(panel.arms.values()):
+        marks += draw.polyline(
+            [(x(level), y(share)) for level, share in enumerate(shares)], STYLES[index % len(STYLES)]
+        )
+    words = f"{panel.title}, share of responses at each level; people: {_listed(panel.people)}"
+    words += "".join(f"; {name}: {_listed(shares)}" for name, shares in panel.arms.items())
+    return draw.svg(height, marks, words)
+
+
+def _listed(shares: Sequence[float]) -> str:
+    return ", ".join(map(say.share, shares))
+
+
+def legend(panel: LevelShares) -> Markup:
+    """Whose shares they are: people's, and each arm's with a piece of its line."""
+    line = '<svg class="shape" style="width:28px" viewBox="0 0 28 14" aria-hidden="true">{}</svg>{}'
+    stroke = '<line class="{}" x1="0" y1="7" x2="28" y2="7"/>'
+    strokes = (Markup(stroke).format(STYLES[index % len(STYLES)]) for index in range(len(panel.arms)))
+    arms = (Markup(line).format(*arm) for arm in zip(strokes, panel.arms, strict=True))
+    return Markup(" · ").join((Markup('<span class="h key">people</span>'), *arms))

@@ -1,0 +1,48 @@
+"""A report as one static HTML page: no script, nothing fetched; what people, rubrics and responses say is text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.section import Page
+
+HERE = Path(__file__).parent
+
+
+def rendered(page: Page, style: str = "") -> str:
+    """The whole document, which needs no other file. style: CSS for what only this report draws."""
+    lines = [*(HERE / "page.css").read_text(encoding="utf-8").splitlines(), *style.splitlines()]
+    sheet = Markup("\n".join(line.strip() for line in lines))
+    return _environment(HERE).get_template("page.html.j2").render(page=page, style=sheet)
+
+
+def body(template: Path, macro: str, value: object, names: Mapping[str, object]) -> Markup:
+    """What one macro of a report's own template makes of a value. names: what it knows beside `say`."""
+    module = _environment(template.parent).get_template(template.name).make_module(dict(names))
+    return Markup(getattr(module, macro)(value))
+
+
+def filled(template: Path, **names: object) -> Markup:
+    """What a report's own template makes of these names; it knows `say`, too."""
+    return Markup(_environment(template.parent).get_template(template.name).render(names))
+
+
+@cache
+def _environment(folder: Path) -> Environment:
+    loader = FileSystemLoader(folder)
+    jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    jinja.filters |= {
+        "count": say.count,
+        "share": say.share,
+        "figure": say.figure,
+        "plural": say.plural,
+        "more_labels": say.more_labels,
+    }
+    jinja.globals |= {"say": say}
+    return jinja

@@ -1,0 +1,81 @@
+"""Tables as people read them in a terminal and as Markdown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as PrintedTable
+
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.table import Cell, Table
+
+PIPED = 100
+"""Columns of a small table where there is no terminal."""
+
+
+def show_ending(sentences: Sequence[str], title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print sentences, and a small table without lines or colours: the first column words, the others numbers.
+
+    A terminal breaks sentences between words; elsewhere each stays on one line, and the table is at most 100 wide.
+    """
+    is_terminal = sys.stdout.isatty()
+    console = Console(width=None if is_terminal else PIPED, highlight=False)
+    for sentence in sentences:
+        console.print(_line(sentence), soft_wrap=not is_terminal)
+    if rows:
+        console.print()
+        console.print(_line(title), soft_wrap=not is_terminal)
+        printed = PrintedTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
+        for place, name in enumerate(header):
+            printed.add_column(_line(name), justify="right" if place else "left", no_wrap=place > 0)
+        for row in rows:
+            printed.add_row(*map(_line, row))
+        # Where a name has to be broken, rich forgets the two blanks behind the last column.
+        console.print(printed, width=console.width - 2)
+
+
+def show(tables: Sequence[Table]) -> None:
+    """Print the tables."""
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    for table in tables:
+        printed = PrintedTable(
+            title=_line(table.title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+        )
+        for index, name in enumerate(table.header):
+            is_number = bool(table.rows) and isinstance(table.rows[0][index], Cell)
+            printed.add_column(_line(name), justify="right" if is_number else "left")
+        for row in table.rows:
+            printed.add_row(*(_line(str(cell)) for cell in row))
+        console.print(printed)
+        for note in table.remarks:
+            console.print(_line(note), style="dim", highlight=False)
+        console.print()
+
+
+def markdown(name: str, opening: str, tables: Sequence[Table], runs: Mapping[str, str]) -> str:
+    """The tables as a Markdown document, under the sentence that it opens with, where there is one."""
+    lines = [f"# Experiment {name}", "", *([_text(opening), ""] if opening else [])]
+    for table in tables:
+        lines += [f"## {table.title}", "", _row(table.header), "|" + "---|" * len(table.header)]
+        lines += [_row(tuple(map(str, row))) for row in table.rows]
+        lines += ["", *(f"- {note}" for note in table.remarks), ""]
+    return "\n".join([*lines, "## Runs", "", *(f"- {arm}: `{run}`" for arm, run in runs.items()), ""])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_text(cell) for cell in cells) + " |"
+
+
+def _text(cell: str) -> str:
+    """A cell on one line; what would be markup is text."""
+    line = say.visible(cell).replace("\n", " ").replace("\\", "\\\\").replace("|", "\\|")
+    return line.replace("<", "&lt;").replace("`", "\\`")
+
+
+def _line(text: str) -> str:
+    """A text as a terminal may show it."""
+    return escape(say.visible(text))

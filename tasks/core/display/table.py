@@ -1,0 +1,143 @@
+"""What an experiment shows: tables of cells and panels of bars, and their numbers as rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from rubricflow.tasks.core.stats.bootstrap import MARK, cautions, is_few
+from rubricflow.tasks.core.stats.verdict import Estimate
+
+SIMULATED = " (simulated rater)"
+Ends = Literal["none", "interval", "se"]
+
+
+class Cell(NamedTuple):
+    """A number as it is shown: with `digits` decimals, and its interval or standard error behind it."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    se: float | None = None
+    digits: int = 3
+    ends: Ends = "none"
+    clusters: int | None = None
+    """How many the interval resamples: it is marked where these are few."""
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return "–"
+        text = _number(self.value, self.digits)
+        if self.ends == "se" and self.se is not None:
+            return f"{text} ± {_number(self.se, self.digits)}{self.mark}"
+        if self.ends == "interval" and self.low is not None and self.high is not None:
+            return f"{text} [{_number(self.low, self.digits)}, {_number(self.high, self.digits)}]{self.mark}"
+        return text
+
+    @property
+    def mark(self) -> str:
+        """What points to the caution about few clusters; empty where there is none."""
+        return MARK if is_few(self.clusters) and self.ends != "none" and self.low is not None else ""
+
+
+Cells: TypeAlias = tuple[Cell | str, ...]
+
+
+class Bar(NamedTuple):
+    """One bar of a panel, with the ends of its interval."""
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    shown: str = ""
+    """The figure in words, where it is not the value alone."""
+
+
+class Panel(NamedTuple):
+    """Bars on one axis from 0, and what people reach."""
+
+    title: str
+    bars: tuple[Bar, ...]
+    people: float | None = None
+
+
+class LevelShares(NamedTuple):
+    """Share of responses at each level of the scale: people's, and those of each arm."""
+
+    title: str
+    levels: tuple[str, ...]
+    people: tuple[float, ...]
+    arms: dict[str, tuple[float, ...]]
+
+
+class Table(NamedTuple):
+    """A table of an experiment: id, title, headings, rows as wide as the headings, what to know about it, figures."""
+
+    id: str
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[Cells, ...]
+    notes: tuple[str, ...] = ()
+    figures: tuple[Panel | LevelShares, ...] = ()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What to know about the table: its notes, and a caution where intervals are marked."""
+        cells = chain.from_iterable(self.rows)
+        marked = (cell.clusters for cell in cells if isinstance(cell, Cell) and cell.mark)
+        return (*self.notes, *cautions(marked))
+
+
+def number(estimate: Estimate | float | int | None, digits: int = 3, ends: Ends = "none") -> Cell:
+    """A cell of an estimate or a plain number."""
+    if isinstance(estimate, Estimate):
+        return Cell(*estimate[:4], digits=digits, ends=ends, clusters=estimate.clusters)
+    is_finite = estimate is not None and math.isfinite(estimate)
+    return Cell(float(estimate) if is_finite and estimate is not None else None, digits=digits)
+
+
+def count(value: int) -> Cell:
+    """A cell of a count."""
+    return Cell(float(value), digits=0)
+
+
+def bar(label: str, estimate: Estimate) -> Iterator[Bar]:
+    """The bar of an estimate; none where it is undefined."""
+    if estimate.value is not None:
+        yield Bar(label, estimate.value, estimate.low, estimate.high)
+
+
+def labelled(table: Table) -> Table:
+    """The table of an experiment with a simulated rater: it and its figures say so in their titles."""
+    figures = tuple(figure._replace(title=figure.title + SIMULATED) for figure in table.figures)
+    return table._replace(title=table.title + SIMULATED, figures=figures)
+
+
+def as_records(table: Table) -> list[dict[str, str]]:
+    """The rows of a table as Prefect's artifacts take them."""
+    return [dict(zip(table.header, map(str, row), strict=True)) for row in table.rows]
+
+
+def records(table: Table) -> Iterator[dict[str, Any]]:
+    """The cells of a table as rows of `numbers`; those that are its rows' names are their labels."""
+    for index, row in enumerate(table.rows):
+        names = [cell for cell in row if isinstance(cell, str)]
+        for column, cell in zip(table.header, row, strict=True):
+            is_number = isinstance(cell, Cell)
+            yield {
+                "table_id": table.id,
+                "title": table.title,
+                "row": index,
+                "label": " / ".join(names),
+                "column": column,
+                "text": None if is_number else cell,
+                **{name: getattr(cell, name) if is_number else None for name in ("value", "low", "high", "se")},
+            }
+
+
+def _number(value: float, digits: int) -> str:
+    text = f"{value:,.{digits}f}"
+    return text.lstrip("-") if not any(digit in text for digit in "123456789") else text.replace("-", "−")

@@ -1,0 +1,1 @@
+"""Who answers: one module per backend, all behind `tasks.core.llm.backend.Backend`."""

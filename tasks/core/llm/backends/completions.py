@@ -1,0 +1,249 @@
+"""One call to /chat/completions: the body that asks, and what the server's answer means."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import Any
+
+from rubricflow.tasks.core.contracts.settings.engine import Engine
+from rubricflow.tasks.core.llm.backends.chat import as_written, messages
+from rubricflow.tasks.core.llm.backends.connections import HttpAnswer
+from rubricflow.tasks.core.llm.backends.parameters import CallParameters, ErrorBody, refusal
+from rubricflow.tasks.core.llm.request import Reply, Request, Same, Token
+from rubricflow.tasks.core.llm.schema import plain
+
+BUSY, DOWN, BROKEN, UNFIT, ODD, FINAL = "busy", "unreachable", "broken", "too_long", "refused", "final"
+STARTING, CHANGED = "starting", "changed"
+"""Kinds of failure."""
+_SHOWN = 300
+_HEAVY = frozenset({"messages", "response_format"})
+"""What is most of a body, and mostly as it was in the one before."""
+_WINDOW = ("max_model_len", "context_length", "max_context_length", "context_window")
+"""What lists of models call it: vLLM and SGLang, and others."""
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_SCHEMA = re.compile(r"response_format|json_?schema|invalid schema|grammar|anyOf", re.IGNORECASE)
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a call gave no reply. `kind`: busy, unreachable, starting or broken, which may pass; too_long or refused,
+    which concern one request; changed, to be asked once more, see `CallParameters`; or final, which ends the run."""
+
+    kind: str
+    message: str
+    wait: float | None = None
+    """Seconds that the server asks to wait."""
+    answered: bool = False
+    """Whether the server gave an answer, which it may give again to who sends the same key."""
+
+
+class Completions:
+    """How requests are put to a server of a model, and how its answers are read."""
+
+    def __init__(self, engine: Engine, key: str) -> None:
+        """key: never said again in a message."""
+        self._engine, self._key, self._parameters = engine, key, CallParameters(engine.options)
+        self._is_plain = False  # whether schemas go out as the strictest servers take them
+
+    def body(self, request: Request) -> dict[str, Any]:
+        """The JSON that asks, as far as it is known what the server takes."""
+        return self._parameters.applied(self._wanted(request))
+
+    def _wanted(self, request: Request) -> dict[str, Any]:
+        """The JSON that asks for all that the study says."""
+        how = request.sampling
+        body: dict[str, Any] = {
+            "model": self._engine.model,
+            "messages": messages(request),
+            "temperature": how.temperature,
+            "top_p": how.top_p,
+            "seed": how.seed,
+            **self._parameters.pins(),
+        }
+        if "max_completion_tokens" not in self._engine.options:  # what newer servers call it; they refuse both
+            body["max_tokens"] = how.longest
+        if how.top_k is not None:
+            body["top_k"] = how.top_k
+        if request.want_logprobs and self._engine.logprobs:
+            body |= {"logprobs": True, "top_logprobs": self._engine.logprobs}
+        if request.schema is not None:
+            body["response_format"] = _contract(Same(request.schema), self._is_plain)
+        return body | self._engine.options
+
+    def content(self, body: Mapping[str, Any]) -> bytes:
+        """A body as it is sent. What many bodies share, the rubric and the contract above all, is written once."""
+        heavy = _HEAVY & body.keys() - self._engine.options.keys()
+        light = _ENCODER.encode({name: value for name, value in body.items() if name not in heavy})
+        members = [light[1:-1]]
+        if "messages" in heavy:
+            members.append(f'"messages":[{",".join(map(_message, body["messages"]))}]')
+        if "response_format" in heavy:
+            members.append(f'"response_format":{_written(Same(body["response_format"]))}')
+        return f"{{{','.join(filter(None, members))}}}".encode()
+
+    def read(
+        self, url: str, request: Request, body: Mapping[str, Any], response: HttpAnswer, seconds: float
+    ) -> Reply | Failure:
+        """What an answer to `body` that took so many seconds means; a failure that may pass where a 200 holds no
+        reply."""
+        if response.status_code == 200:
+            return self._reply(url, request, body, response, seconds)
+        said = refusal(response.content, body["messages"])
+        failure = self._refused(url, response.status_code, said, _retry_after(response))
+        may_name_parameters = failure.kind == ODD or response.status_code in (500, 501)
+        if may_name_parameters and (
+            self._is_schema_refused(url, request, body, failure)
+            or self._parameters.gives_up(url, body, said, failure.message)
+        ):
+            return Failure(CHANGED, failure.message, answered=True)
+        return failure
+
+    def _is_schema_refused(self, url: str, request: Request, body: Mapping[str, Any], failure: Failure) -> bool:
+        """Whether a server refused the whole schema, so that it is worth while to ask once more with a plain one. What
+        that does not say, such as that a level above 0 has evidence, is found in the reply. Said once in the log."""
+        sent = body.get("response_format", {}).get("json_schema", {}).get("schema")
+        is_whole = sent is not None and sent is request.schema and plain(sent) != sent
+        if not is_whole or not _SCHEMA.search(failure.message):
+            return False
+        if not self._is_plain:
+            _logger.warning("%s does not take the whole contract, and is held to less: %s", url, failure.message)
+        self._is_plain = True
+        return True
+
+    def window(self, response: HttpAnswer) -> int | None:
+        """Tokens that prompt and reply may have together, as a list of the server's models says; None where it does
+        not."""
+        try:
+            rows = response.json()["data"]
+            mine = next((row for row in rows if row["id"] == self._engine.model), rows[0] if len(rows) == 1 else {})
+            return next(filter(None, (_count(mine.get(name)) for name in _WINDOW)), None)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            return None
+
+    def _refused(self, url: str, code: int, said: ErrorBody, wait: float | None) -> Failure:
+        """What an answer other than 200 means."""
+        message = f"{url} answers {code}: {self.safe('; '.join(said.words))}"
+        if code in (401, 403):
+            name = self._engine.key
+            reason = f"the key in {name} is refused" if self._key else f"there is no key in {name}"
+            return Failure(FINAL, f"{message} ({reason})")
+        if code == 404:
+            return Failure(FINAL, f"{message} (does it serve the model under the name '{self._engine.model}'?)")
+        if code == 413 or (code in (400, 422, 500) and said.is_too_long):
+            return Failure(UNFIT, message)
+        if code == 429:
+            return Failure(BUSY, message, wait, answered=True)
+        if code in (408, 409, 425) or code >= 500:
+            return Failure(STARTING if code == 503 else BROKEN, message, wait, answered=True)
+        return Failure(ODD, message)
+
+    def _reply(
+        self, url: str, request: Request, sent: Mapping[str, Any], response: HttpAnswer, seconds: float
+    ) -> Reply | Failure:
+        """The reply in a body; a failure that may pass where it is none."""
+        try:
+            body = response.json()
+            choice = body["choices"][0]
+            text = choice["message"]["content"]
+            if isinstance(text, list):  # thinking and text, as parts
+                text = "".join(part["text"] for part in text if part["type"] == "text") or None
+            if text is not None and not isinstance(text, str):
+                raise TypeError
+        except (ValueError, TypeError, LookupError, RecursionError):
+            return Failure(BROKEN, f"{url} answers 200 without a reply: {self.safe(response.text)}", answered=True)
+        if text is None:
+            refusal = choice["message"].get("refusal") or choice.get("finish_reason") or "no text"
+            return Reply(error=f"empty: the model gave no text: {self.safe(str(refusal))}")
+        usage = _mapping(body.get("usage"))
+        logprobs = _mapping(choice.get("logprobs")).get("content") if request.want_logprobs else None
+        reply = Reply(
+            text=text,
+            prompt_tokens=_count(usage.get("prompt_tokens")),
+            completion_tokens=_count(usage.get("completion_tokens")),
+            cached_tokens=_count(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens")),
+            latency_s=seconds,
+            token_logprobs=_tokens(logprobs) if logprobs else None,
+            changed=self._parameters.changed(self._wanted(request), sent),
+        )
+        return as_written(reply)
+
+    def safe(self, text: str) -> str:
+        """What somebody else said, on one line, without the key and cut short."""
+        plain = " ".join((text.replace(self._key, "***") if self._key else text).split())
+        return "".join(c if c.isprintable() else "?" for c in plain)[:_SHOWN]
+
+
+@lru_cache(maxsize=256)
+def _contract(schema: Same[Mapping[str, Any]], is_plain: bool) -> dict[str, Any]:
+    """What asks for output that keeps a schema."""
+    contract = {"name": "artifact", "strict": True, "schema": plain(schema.value) if is_plain else schema.value}
+    return {"type": "json_schema", "json_schema": contract}
+
+
+@lru_cache(maxsize=256)
+def _written(value: Same[Mapping[str, Any]]) -> str:
+    return _ENCODER.encode(value.value)
+
+
+def _message(message: Mapping[str, str]) -> str:
+    return f'{{"role":"{message["role"]}","content":{_quoted(message["content"])}}}'
+
+
+@lru_cache(maxsize=512)
+def _quoted(text: str) -> str:
+    return _ENCODER.encode(text)
+
+
+def _retry_after(response: HttpAnswer) -> float | None:
+    """Seconds of the header Retry-After, which is a number or a date."""
+    value = response.headers.get("retry-after", "").strip()
+    if not value:
+        return None
+    try:
+        return max(0.0, float(value)) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) else _until(value)
+    except ValueError:
+        return None
+
+
+def _until(date: str) -> float:
+    return max(0.0, parsedate_to_datetime(date).timestamp() - time.time())
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _tokens(rows: Sequence[Mapping[str, Any]]) -> list[Token] | None:
+    """The reply's tokens; None where the server gives them in another form."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    try:
+        return [_token(row, decoder) for row in rows]
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _token(row: Mapping[str, Any], decoder: codecs.IncrementalDecoder) -> Token:
+    text, logprob = _piece(row, decoder), float(row["logprob"])
+    others = [(_piece(other), float(other["logprob"])) for other in row.get("top_logprobs") or ()]
+    return Token(text, logprob, tuple(others))
+
+
+def _piece(row: Mapping[str, Any], decoder: codecs.IncrementalDecoder | None = None) -> str:
+    """A token's text. A character that several tokens make up comes with the last of them, if a decoder goes along."""
+    if row.get("bytes") is None:
+        return str(row["token"])
+    spelled = bytes(row["bytes"])
+    return decoder.decode(spelled) if decoder else spelled.decode("utf-8", "replace")

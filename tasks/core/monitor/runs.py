@@ -1,0 +1,113 @@
+"""Flows and tasks: Prefect's where a server is there to watch them, and plain calls where none is.
+
+Without `PREFECT_API_URL` Prefect would start a server of its own for every command, which costs more than most runs and
+which nobody looks into. Nothing that a run is made of needs one: shards and replies on disk are what it resumes from.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar, cast
+
+from prefect import Flow, State, Task
+from prefect.client.orchestration import get_client
+from prefect.context import FlowRunContext, TaskRunContext
+from prefect.logging import get_run_logger
+from prefect.settings import PREFECT_API_URL
+from prefect.states import Completed
+
+from rubricflow.tasks.core.contracts.errors import BackendError, StoppedError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def is_watched() -> bool:
+    """Whether Prefect runs this: its settings or its profile name a server, or one of its runs is under way."""
+    return bool(PREFECT_API_URL.value()) or in_run()
+
+
+def in_run() -> bool:
+    """Whether this is inside a flow run or task run of Prefect's."""
+    return FlowRunContext.get() is not None or TaskRunContext.get() is not None
+
+
+class WatchedTask(Task[P, R]):
+    """A task of Prefect's; without a server calling it calls its function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]  # no options of Prefect's
+        if is_watched():
+            return super().__call__(*args, **kwargs)
+        return self.fn(*args, **kwargs)
+
+
+class WatchedFlow(Flow[P, R]):
+    """A flow of Prefect's; without a server calling it calls its function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]  # no options of Prefect's
+        if not is_watched():
+            return self.fn(*args, **kwargs)
+        try:
+            return super().__call__(*args, **kwargs)
+        except RuntimeError as error:
+            if "Failed to reach API" not in str(error):
+                raise
+            raise BackendError(
+                f"Prefect's server {PREFECT_API_URL.value()} does not answer: start it, or unset PREFECT_API_URL to "
+                "run without one"
+            ) from error
+
+
+def task(task_run_name: Any, pauses_s: Sequence[float] = ()) -> Callable[[Callable[P, R]], WatchedTask[P, R]]:
+    """Makes a function a task. task_run_name: a text, or a function of the task's parameters.
+
+    pauses_s: seconds after which Prefect tries it again, once each, where what stopped it may pass by itself: nobody
+    sits beside a nightly run. Without a server the error is the person's who started it.
+    """
+    retries = {"retries": len(pauses_s), "retry_delay_seconds": list(pauses_s), "retry_condition_fn": may_pass}
+    options: dict[str, Any] = retries if pauses_s else {}
+    return lambda function: WatchedTask(function, task_run_name=task_run_name, **options)
+
+
+def may_pass(task: object, task_run: object, state: State[Any]) -> bool:
+    """Whether what stopped a task may pass by itself, as a full or restarting model server may."""
+    try:
+        state.result()
+    except StoppedError as error:
+        return error.passing
+    except Exception:  # whatever it is, it will be the same the next time
+        return False
+    return False
+
+
+def flow(name: str, flow_run_name: str = "{study}") -> Callable[[Callable[P, R]], WatchedFlow[P, R]]:
+    """Makes a function a flow. flow_run_name: what a run is called until `introduce` knows better; with parameters in
+    braces."""
+    return lambda function: WatchedFlow(function, name=name, flow_run_name=flow_run_name)
+
+
+def introduce(study: str, **tags: str) -> None:
+    """Calls the flow run after its study, and tags it `study:<study>` and `<name>:<value>` for all that is given."""
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return
+    labels = {f"{name}:{value}" for name, value in {"study": study, **tags}.items()}
+    with get_client(sync_client=True) as client:
+        client.update_flow_run(context.flow_run.id, name=study, tags=sorted(labels | set(context.flow_run.tags)))
+
+
+def completed(run_id: str, message: str) -> str:
+    """What a flow returns: the run's id; in Prefect's UI the flow run's state says the message."""
+    if FlowRunContext.get() is None:
+        return run_id
+    return cast(str, Completed(message=message, data=run_id))
+
+
+def log(line: str, level: int = logging.INFO) -> None:
+    """A line of the run's log in Prefect, and of standard error where Prefect does not run it."""
+    if in_run():
+        get_run_logger().log(level, line)
+    else:
+        print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,28 @@
+"""What every report's door does last: says where things are, and leaves the same in the Prefect UI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rubricflow.tasks.core.display.printed import show
+from rubricflow.tasks.core.display.table import Table, as_records
+from rubricflow.tasks.core.monitor.artifacts import leave_table, leave_text
+from rubricflow.tasks.core.store.warehouse import Run
+
+
+def tell(run: Run, kind: str, sentence: str, table: Table, where: Mapping[str, object], page: Path | None) -> str:
+    """Print a sentence, a table and where the page is; leave them as artifacts of the study; returns the sentence.
+
+    kind: what the keys of the artifacts begin with; where: further places and facts, for the artifact alone.
+    """
+    facts = {"run": run.run_id, **where, **({"report": page} if page else {})}
+    facts = {name: run.warehouse.shown(value) for name, value in facts.items()}
+    lines = [f"# {sentence}", "", *(f"- {name}: `{value}`" for name, value in facts.items())]
+    leave_table(run.run_id, f"{kind}-{table.id}", as_records(table))
+    leave_text(run.run_id, f"{kind}-summary", "\n".join(lines))
+    print(f"{sentence}.")
+    show([table])
+    places = {name: facts[name] for name in ("run", "report")} if page else facts
+    print("\n".join(f"{name}: {value}" for name, value in places.items()))
+    return sentence

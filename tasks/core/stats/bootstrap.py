@@ -1,0 +1,256 @@
+"""Cluster bootstrap of the agreement statistics: whole authors (or items) are resampled, not single rows.
+
+A draw takes as many clusters as there are, with replacement (Field and Welsh 2007). What a draw needs are sums over
+its pairs, so sums per cluster are taken once and every draw is a row of cluster counts times that table.
+Spearman's correlation is left out: ranks belong to the whole sample and are not sums over pairs.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import norm, t
+
+from rubricflow.tasks.core.stats.agreement import checked_pair
+from rubricflow.tasks.core.stats.arrays import Floats, Ints
+from rubricflow.tasks.core.stats.pair_sums import Scale, pair_terms, statistics_of_totals
+
+CHUNK_BYTES = 4 * 2**20
+# Picks, their flat addresses, integer counts and float counts: four eight-byte numbers a cell.
+CELL_BYTES = 32
+MOST_CLUSTERS = 2_000
+# Terms of so many pairs are held at a time.
+CHUNK_PAIRS = 10_000
+TIE = 1e-12
+FEWEST_CLUSTERS = 20
+MARK = "†"
+"""Behind an interval of few clusters."""
+CAUTION = (
+    f"{MARK} rests on fewer than {FEWEST_CLUSTERS} authors, responses or items (here {{}} at the least): such an "
+    "interval is often too narrow; with 10 of them it holds the true figure 90 to 95 times in 100 instead of 95"
+)
+
+
+class Interval(NamedTuple):
+    """Percentile interval of one statistic.
+
+    low, high: bounds in the statistic's unit; None where no draw was defined or there are fewer than two clusters.
+    undefined: draws without a value, left out of the percentiles. clusters: how many were resampled, None where none.
+    """
+
+    low: float | None
+    high: float | None
+    undefined: int
+    clusters: int | None = None
+
+
+class Difference(NamedTuple):
+    """Difference b - a of one statistic, both machines against the same human scores.
+
+    estimate: on the whole sample; None where either machine's statistic is undefined.
+    low, high: percentile interval; p: two-sided p-value of the same percentiles, 0 < p <= 1. None as in Interval.
+    undefined: draws in which either statistic has no value; clusters: how many were resampled.
+    """
+
+    estimate: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    undefined: int
+    clusters: int
+
+
+def bootstrap(
+    human: npt.ArrayLike,
+    machine: npt.ArrayLike,
+    clusters: npt.ArrayLike,
+    scale: Scale,
+    draws: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+    more: Mapping[str, Callable[[Floats], Floats]] = MappingProxyType({}),
+) -> dict[str, Interval]:
+    """Percentile intervals from one cluster bootstrap (Efron and Tibshirani 1993).
+
+    human, machine: (n,) finite scores; clusters: (n,) ids of one sortable kind; scale: (low, high, step).
+    Keys: qwk, qwk_continuous, exact, within_1, within_2, mae, rmse, bias, smd, pearson, icc, and macro_f1 on
+    scales of up to 15 levels, and those of `more`: name -> function of totals, as `statistics_of_totals` takes them, to
+    (samples,). ValueError on bad scores, a malformed scale, missing cluster ids, draws < 1 or a
+    level outside 0 .. 1.
+    """
+    _check_plan(draws, level)
+    codes, size = cluster_codes(clusters)
+    (totals,) = draw_totals([pair_sums(human, machine, codes, size, scale)], draws, seed)
+    drawn = statistics_of_totals(totals) | {name: statistic(totals) for name, statistic in more.items()}
+    return {name: interval(values, size, level) for name, values in drawn.items()}
+
+
+def paired_bootstrap(
+    human: npt.ArrayLike,
+    machine_a: npt.ArrayLike,
+    machine_b: npt.ArrayLike,
+    clusters: npt.ArrayLike,
+    scale: Scale,
+    draws: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> dict[str, Difference]:
+    """Differences b - a, both machines judged on the same resampled clusters in every draw.
+
+    Arguments, keys and errors as in `bootstrap`. p = 2 min(share of draws <= 0, share >= 0), at most 1, each share
+    counting one draw more than was made, so that p is never 0 (Davison and Hinkley 1997), and brought to the tail of
+    Student's t that the intervals widen it to.
+    """
+    _check_plan(draws, level)
+    codes, size = cluster_codes(clusters)
+    blocks = [pair_sums(human, machine, codes, size, scale) for machine in (machine_a, machine_b)]
+    whole_a, whole_b = (statistics_of_totals(block.sum(axis=0, keepdims=True)) for block in blocks)
+    drawn_a, drawn_b = map(statistics_of_totals, draw_totals(blocks, draws, seed))
+    differences = {}
+    for name in drawn_a:
+        estimate = float(gap(whole_a[name], whole_b[name])[0])
+        differences[name] = difference(estimate, gap(drawn_a[name], drawn_b[name]), size, level)
+    return differences
+
+
+def cluster_sums(terms: Floats, clusters: npt.ArrayLike) -> Floats:
+    """Sums of the rows of each cluster, shape (clusters, columns), clusters in sorted order.
+
+    terms: (n, columns); clusters: (n,) ids. ValueError on another length or on None or NaN among the ids.
+    """
+    codes, size = cluster_codes(clusters, most=None)
+    return sums_by_code(terms, codes, size)
+
+
+def cluster_codes(clusters: npt.ArrayLike, most: int | None = MOST_CLUSTERS) -> tuple[Ints, int]:
+    """(code 0 .. size - 1 of every row, size), clusters in sorted order. ValueError on None or NaN among the ids.
+
+    More than `most` clusters are merged at random into that many groups, to be resampled in their place: sums over
+    groups of independent clusters vary from draw to draw as sums over the clusters do.
+    """
+    ids: npt.NDArray[Any] = np.asarray(clusters)
+    # NaN would pass as one big cluster of all rows whose author is not known.
+    if ids.dtype.kind in "fO" and any(cluster is None or cluster != cluster for cluster in ids):
+        raise ValueError("every row needs a cluster id")
+    names, codes = np.unique(ids, return_inverse=True)
+    if most is None or len(names) <= most:
+        return codes, len(names)
+    return np.random.default_rng(len(names)).permutation(len(names))[codes] % most, most
+
+
+def pair_sums(human: npt.ArrayLike, machine: npt.ArrayLike, codes: Ints, size: int, scale: Scale) -> Floats:
+    """Sums of `pair_terms` of each code, shape (size, columns); arguments as there and in `sums_by_code`."""
+    human, machine = checked_pair(human, machine)
+    if codes.shape != human.shape:
+        raise ValueError(f"clusters must have shape {human.shape}, got {codes.shape}")
+    parts = [slice(start, start + CHUNK_PAIRS) for start in range(0, max(len(human), 1), CHUNK_PAIRS)]
+    sums = []
+    for part in parts:
+        terms = pair_terms(human[part], machine[part], scale)
+        sums.append(sums_by_code(terms, codes[part], size))
+    return np.asarray(np.sum(sums, axis=0), dtype=np.float64)
+
+
+def sums_by_code(terms: Floats, codes: Ints, size: int) -> Floats:
+    """Sums of the rows of each code, shape (size, columns).
+
+    terms: (n, columns); codes: (n,) in 0 .. size - 1. ValueError on another length.
+    """
+    if codes.shape != terms.shape[:1]:
+        raise ValueError(f"clusters must have shape {terms.shape[:1]}, got {codes.shape}")
+    return np.stack([np.bincount(codes, weights=column, minlength=size) for column in terms.T], axis=1)
+
+
+def resample_counts(rng: np.random.Generator, clusters: int, draws: int) -> Floats:
+    """Multinomial counts, shape (draws, clusters): each row sums to `clusters`, every cluster equally likely."""
+    # Counting uniform picks gives the same distribution as rng.multinomial, several times faster.
+    cells = rng.integers(0, clusters, size=(draws, clusters))
+    cells += np.arange(0, draws * clusters, clusters)[:, None]
+    counts = np.bincount(cells.ravel(), minlength=draws * clusters)
+    return counts.reshape(draws, clusters).astype(np.float64)
+
+
+def draw_totals(blocks: Sequence[Floats], draws: int, seed: int) -> list[Floats]:
+    """Totals of every draw for each block, shape (draws, columns); all NaN with fewer than two clusters.
+
+    blocks: tables of one sum per cluster, (clusters, columns), the same clusters in the same order; they share the
+    draws.
+    """
+    size = len(blocks[0])
+    if size < 2:
+        return [np.full((draws, block.shape[1]), np.nan) for block in blocks]
+    counts = _counts(size, draws, seed)
+    rows = max(1, CHUNK_BYTES // (CELL_BYTES * size))
+    totals = [np.empty((draws, block.shape[1])) for block in blocks]
+    for start in range(0, draws, rows):
+        part = counts[start : start + rows].astype(np.float64)
+        for block, total in zip(blocks, totals, strict=True):
+            total[start : start + rows] = part @ block
+    return totals
+
+
+@lru_cache(maxsize=4)
+def _counts(size: int, draws: int, seed: int) -> npt.NDArray[np.uint8]:
+    """How often each draw holds each cluster, (draws, size); kept, since many figures share their draws."""
+    rng = np.random.default_rng(seed)
+    rows = max(1, CHUNK_BYTES // (CELL_BYTES * size))
+    parts = [resample_counts(rng, size, min(rows, draws - start)) for start in range(0, draws, rows)]
+    return np.concatenate([part.astype(np.uint8) for part in parts])
+
+
+def interval(drawn: Floats, clusters: int, level: float = 0.95) -> Interval:
+    """Percentile interval of the values of a statistic in all draws, NaN where undefined; shape (draws,).
+
+    clusters: how many were resampled; fewer than two have no interval. Draws of few vary less than samples do, by
+    sqrt((k - 1) / k), and their spread is itself uncertain: the percentiles are those that Student's t asks for, the
+    expanded percentile interval (Hesterberg 2015). That of 100 clusters is 2% wider for it, that of 10 a fifth.
+    """
+    defined = drawn[~np.isnan(drawn)]
+    undefined = len(drawn) - len(defined)
+    if not len(defined) or clusters < 2:
+        return Interval(None, None, undefined, clusters)
+    tail = norm.cdf(t.ppf((1 - level) / 2, clusters - 1) * np.sqrt(clusters / (clusters - 1)))
+    low, high = np.quantile(defined, [tail, 1 - tail])
+    return Interval(float(low), float(high), undefined, clusters)
+
+
+def is_few(clusters: float | None) -> bool:
+    """Whether so few were resampled that an interval is marked; not where nothing was, None or NaN."""
+    return clusters is not None and clusters < FEWEST_CLUSTERS
+
+
+def cautions(clusters: Iterable[float | None]) -> Iterator[str]:
+    """What to say once beside intervals, of which those of few clusters are marked; nothing where none is.
+
+    clusters: how many each interval resamples.
+    """
+    marked = [count for count in clusters if count is not None and is_few(count)]
+    if marked:
+        yield CAUTION.format(int(min(marked)))
+
+
+def _check_plan(draws: int, level: float) -> None:
+    if draws < 1 or not 0 < level < 1:
+        raise ValueError(f"needs draws >= 1 and 0 < level < 1, got {draws} and {level}")
+
+
+def gap(a: Floats, b: Floats) -> Floats:
+    """Differences b - a, element by element."""
+    # Two machines equal in a statistic may differ in its last digit, which would count as a win in the p-value.
+    apart = b - a
+    return np.where(np.abs(apart) < TIE, 0.0, apart)
+
+
+def difference(estimate: float, drawn: Floats, clusters: int, level: float = 0.95) -> Difference:
+    """A difference with the percentile interval and the p-value of its draws, shape (draws,); NaN where undefined."""
+    point = None if np.isnan(estimate) else estimate
+    low, high, undefined, _ = interval(drawn, clusters, level)
+    if low is None:
+        return Difference(point, None, None, None, undefined, clusters)
+    tail = min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0)) + 1
+    share = min(0.5, tail / (len(drawn) - undefined + 1))
+    p = 2 * t.cdf(norm.ppf(share) * np.sqrt((clusters - 1) / clusters), clusters - 1)
+    return Difference(point, low, high, float(p), undefined, clusters)

@@ -1,0 +1,134 @@
+"""Intervals for another human's score. They rest on exchangeable rows: labelled responses drawn as the new ones."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rubricflow.tasks.core.stats.agreement import SLACK, checked_pair, level_count, to_levels
+from rubricflow.tasks.core.stats.arrays import Floats
+
+
+class RiskCoverage(NamedTuple):
+    """R(k) for k = 1 .. n, (n,) each.
+
+    coverage: k over all rows, rising to 1, or to less where rows are unscored; risk: R(k), in the unit of the loss.
+    """
+
+    coverage: Floats
+    risk: Floats
+
+
+TIDY = 1e9
+"""Ends are written in units of 1 / TIDY; in floats, 3 steps of 0.1 are off by NOISE of a unit or less."""
+NOISE = 1e-3
+
+
+def quantile_rank(n: int, alpha: float) -> int:
+    """Rank, from 1, of the residual that bounds the interval: ceil((n + 1) (1 - alpha)) (Vovk et al. 2005).
+
+    n: residuals; alpha: share of new scores that may be missed. Above n the whole scale is needed. alpha is taken as it
+    is written (0.1 is a tenth): in floats, 10 times 0.9 and its like land one rank too high or too low. ValueError for
+    n < 0 or an alpha outside 0 .. 1, the ends excluded.
+    """
+    if n < 0 or not 0 < alpha < 1:
+        raise ValueError(f"needs n >= 0 and 0 < alpha < 1, got {n} and {alpha}")
+    return ceil((n + 1) * (1 - Fraction(str(float(alpha)))))
+
+
+def conformal_quantile(residuals: npt.ArrayLike, alpha: float) -> float:
+    """The absolute residual of rank `quantile_rank`, infinite where the rank exceeds their number.
+
+    residuals: (n,) finite, of rows that the score was not fitted on. The interval covers a new score with probability
+    1 - alpha or more, on average over exchangeable rows, not for each level or group (Lei et al. 2018). ValueError on
+    another shape, NaN or infinity.
+    """
+    values = np.abs(np.asarray(residuals, dtype=np.float64))
+    if values.ndim != 1 or not np.isfinite(values).all():
+        raise ValueError("residuals must be 1-D and finite")
+    rank = quantile_rank(len(values), alpha)
+    return float(np.partition(values, rank - 1)[rank - 1]) if rank <= len(values) else float("inf")
+
+
+def interval(
+    score: npt.ArrayLike, q: npt.ArrayLike, scale: tuple[float, float, float], grain: float
+) -> tuple[Floats, Floats]:
+    """(lowest, highest) of the human scores within q of the score and of the score's nearest level.
+
+    score: any shape, score units, unrounded; q: of a shape that goes with it, score units, >= 0, may be infinite;
+    scale: (low, high, step); grain: steps between neighbouring human scores, a whole part of 1, or 0 where they lie
+    anywhere. A human score on that grid is held where score ± q holds it, so that the ends cost no coverage; a wider
+    grid than that of the human scores would. Ends lie on the scale and are rounded outward to nine digits. ValueError
+    on NaN, a negative q, another grain or a malformed scale.
+    """
+    low, high, step = scale
+    top = level_count(low, high, step) - 1
+    values, reach = np.broadcast_arrays(np.asarray(score, dtype=np.float64), np.asarray(q, dtype=np.float64))
+    if not (reach >= 0).all():
+        raise ValueError("q must be >= 0")
+    nearest = to_levels(values, low, high, step)
+    first, last = _on_grid((values - reach - low) / step, (values + reach - low) / step, grain)
+    ends = np.where(first > last, nearest, [np.minimum(first, nearest), np.maximum(last, nearest)])
+    lowest, highest = low + step * np.clip(ends, 0, top)
+    return np.floor(lowest * TIDY + NOISE) / TIDY, np.ceil(highest * TIDY - NOISE) / TIDY
+
+
+def _on_grid(first: Floats, last: Floats, grain: float) -> tuple[Floats, Floats]:
+    """Both ends moved inward to multiples of the grain; as they are where it is 0."""
+    if not grain:
+        return first, last
+    parts = round(1 / grain) if 0 < grain <= 1 else 0
+    if abs(parts * grain - 1) > SLACK:
+        raise ValueError(f"grain must be 0 or a whole part of 1, got {grain}")
+    return np.ceil(first * parts - SLACK) / parts, np.floor(last * parts + SLACK) / parts
+
+
+# Risk and coverage: what the mean loss would be if only the most confident scores were kept.
+
+
+def risk_coverage(loss: npt.ArrayLike, confidence: npt.ArrayLike, total: int | None = None) -> RiskCoverage:
+    """The risk-coverage curve (El-Yaniv and Wiener 2010).
+
+    total: rows including those without a score, which are never covered, so that the curve ends early; None where
+    every row has one. ValueError for a total below n.
+    """
+    loss, confidence = checked_pair(loss, confidence)
+    n = len(loss)
+    every = n if total is None else total
+    if not n or every < n:
+        raise ValueError(f"needs rows, and a total that counts them: got {n} and {total}")
+    _, tie, size = np.unique(-confidence, return_inverse=True, return_counts=True)
+    shared = np.repeat(np.bincount(tie, weights=loss) / size, size)
+    covered = np.arange(1, n + 1)
+    return RiskCoverage(covered / every, np.cumsum(shared) / covered)
+
+
+def aurc(loss: npt.ArrayLike, confidence: npt.ArrayLike) -> float:
+    """Area under the risk-coverage curve: mean of R(k) over the covered rows, unit as loss (Geifman et al. 2019)."""
+    return float(risk_coverage(loss, confidence).risk.mean())
+
+
+def augrc(loss: npt.ArrayLike, confidence: npt.ArrayLike, total: int | None = None) -> float:
+    """Area under the generalised curve: mean of (k / total) R(k) over the covered rows, unit of the loss (Traub et al.
+    2024).
+
+    (k / total) R(k) is the loss let through per row, kept or not; total as in `risk_coverage`.
+    """
+    curve = risk_coverage(loss, confidence, total)
+    return float(np.mean(curve.coverage * curve.risk))
+
+
+def oracle_aurc(loss: npt.ArrayLike) -> float:
+    """The least `aurc` that any confidence reaches: rows kept in order of their loss."""
+    values = np.asarray(loss, dtype=np.float64)
+    return aurc(values, -values)
+
+
+def random_aurc(loss: npt.ArrayLike) -> float:
+    """The `aurc` of a confidence that knows nothing, on average: the mean loss."""
+    values = np.asarray(loss, dtype=np.float64)
+    return aurc(values, np.zeros_like(values))

@@ -1,0 +1,383 @@
+"""The likelihood of coded ratings under the many-facet model, and where it is highest; `facets` says which model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.optimize import minimize
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+from scipy.special import logsumexp
+
+from rubricflow.tasks.core.stats.arrays import Floats, Ints
+
+Texts: TypeAlias = "pa.Array | pa.ChunkedArray"
+
+
+class Rating(NamedTuple):
+    """One person's score of one response; group: responses whose scores have the same steps, such as those of a rubric;
+    score: finite, in score units."""
+
+    response: str
+    group: str
+    rater: str
+    score: float
+
+
+class RatingColumns(NamedTuple):
+    """The same of many ratings, column by column: (n,) each."""
+
+    response: Texts
+    group: Texts
+    rater: Texts
+    score: Floats
+
+
+class Design(NamedTuple):
+    """Coded ratings. Responses with the same group, raters and scores are one pattern; a cell is a rater's giving one
+    value in one group; a pair is a rater in a group.
+
+    responses, raters, groups: ids in sorted order; values: the distinct scores of each group, ascending.
+    pattern: (responses,) each one's pattern; weight: (patterns,) their number; group: (patterns,) of `groups`.
+    ratings: (patterns, cells) 1 where the cell is part of the pattern.
+    cell_pair, cell_level: (cells,) of pairs and of the group's values; pair_group, pair_rater: (pairs,).
+    """
+
+    responses: tuple[str, ...]
+    raters: tuple[str, ...]
+    groups: tuple[str, ...]
+    values: tuple[Floats, ...]
+    pattern: Ints
+    weight: Floats
+    group: Ints
+    ratings: csr_array
+    cell_pair: Ints
+    cell_level: Ints
+    pair_group: Ints
+    pair_rater: Ints
+
+    @property
+    def size(self) -> Ints:
+        """(patterns,) ratings of each."""
+        return np.asarray(np.diff(self.ratings.indptr), dtype=np.int64)
+
+
+NODES: Final[Floats] = np.linspace(-6, 6, 81)
+SLOPE, SLOPE_SD, GROUP_SD = float(np.log(8.0)), 1.0, 0.5
+"""Prior of log a: its mean over groups, which holds most of 1 to 60, and what groups differ from it."""
+CASELOAD_SD = 1.0
+"""Prior of what the responses that a rater marked differ in mean ability."""
+PRECISE = {"maxiter": 2000, "maxfun": 4000, "maxcor": 30, "gtol": 1e-4, "ftol": 1e-10}
+"""When to stop; the gradient is by about the standard error of each parameter."""
+
+
+class Curves(NamedTuple):
+    """What each pair of a group and a rater gives at each ability of the grid.
+
+    slope: (groups,) a; share: (groups, levels) u, 0 .. 1; log_p: (pairs, levels, nodes), -inf where there is no such
+    level; mean, variance: (pairs, nodes) of u.
+    """
+
+    slope: Floats
+    share: Floats
+    log_p: Floats
+    mean: Floats
+    variance: Floats
+
+
+class Parameters(NamedTuple):
+    """The free parameters: severity (raters,), log_slope (groups,), steps (groups, levels), caseload (columns,)."""
+
+    severity: Floats
+    log_slope: Floats
+    steps: Floats
+    caseload: Floats
+
+
+class Likelihood:
+    """The likelihood of coded ratings and its gradient; parameters are one vector."""
+
+    def __init__(self, design: Design, at_random: bool) -> None:
+        self.design, self.at_random = design, at_random
+        levels = np.array([len(values) for values in design.values])
+        self.used = np.arange(levels.max()) < levels[:, None]
+        self.share = np.zeros(self.used.shape)
+        for group, values in enumerate(design.values):
+            self.share[group, : len(values)] = (values - values[0]) / (np.ptp(values) or 1.0)
+        self.caseloads = _caseloads(design, at_random)
+        self.sizes = (len(design.raters), len(design.groups), self.used.size, self.caseloads.shape[1])
+
+    def start(self) -> Floats:
+        """Nobody is severe, and values are about as likely as they occur."""
+        counts = np.zeros(self.used.shape)
+        cells = self.design.ratings.T @ self.design.weight
+        np.add.at(counts, (self.design.pair_group[self.design.cell_pair], self.design.cell_level), cells)
+        steps = np.log(np.maximum(counts, 1.0)) - SLOPE * self.share * (1 - self.share)
+        raters, groups, _, caseloads = self.sizes
+        return np.concatenate([np.zeros(raters), np.full(groups, SLOPE), steps.ravel(), np.zeros(caseloads)])
+
+    def split(self, free: Floats) -> Parameters:
+        """The vector as its parts; steps relative to the lowest value's."""
+        severity, slope, steps, caseload = np.split(free, np.cumsum(self.sizes)[:-1])
+        table = steps.reshape(self.used.shape)
+        return Parameters(severity, slope, table - table[:, :1], caseload)
+
+    def fitted(self, free: Floats, variance: float) -> Floats:
+        """The parameters of the highest likelihood, with the priors; variance: of severities."""
+        unit = self._unit(free, variance)
+
+        def loss(scaled: Floats) -> tuple[float, Floats]:
+            value, gradient = self.loss(scaled * unit, variance)
+            return value, gradient * unit
+
+        best = minimize(loss, free / unit, method="L-BFGS-B", jac=True, options=PRECISE)
+        return np.asarray(best.x * unit, dtype=np.float64)
+
+    def loss(self, free: Floats, variance: float) -> tuple[float, Floats]:
+        """Negative log likelihood with the priors, and its gradient."""
+        parts = self.split(free)
+        curves = self.of_pairs(parts)
+        total, posterior = self.posterior(parts, curves)
+        prior, slant = _log_prior(parts, variance)
+        gradient = self._gradient(parts, curves, posterior)
+        return -float(self.design.weight @ total) - prior, slant - np.concatenate([part.ravel() for part in gradient])
+
+    def of_pairs(self, parts: Parameters) -> Curves:
+        """The curves of the design's pairs."""
+        return self.curves(parts, self.design.pair_group, parts.severity[self.design.pair_rater])
+
+    def curves(self, parts: Parameters, group: Ints, severity: Floats) -> Curves:
+        """Of pairs of a group and a severity."""
+        slope, share = np.exp(parts.log_slope), self.share[group]
+        gap = NODES[None, :] - severity[:, None]
+        logits = (slope[group, None] * share)[:, :, None] * gap[:, None, :] + parts.steps[group][:, :, None]
+        logits = np.where(self.used[group][:, :, None], logits, -np.inf)
+        log_p = logits - logsumexp(logits, axis=1, keepdims=True)
+        p = np.exp(log_p)
+        mean, square = (np.einsum("plq,pl->pq", p, share**power) for power in (1, 2))
+        return Curves(slope, self.share, log_p, mean, np.maximum(square - mean**2, 0.0))
+
+    def posterior(self, parts: Parameters, curves: Curves) -> tuple[Floats, Floats]:
+        """(log likelihood of each pattern, its posterior over the nodes)."""
+        log_p = self.design.ratings @ curves.log_p[self.design.cell_pair, self.design.cell_level]
+        log = log_p + log_prior(self.means(parts))
+        total = logsumexp(log, axis=1)
+        return total, np.exp(log - total[:, None])
+
+    def means(self, parts: Parameters) -> Floats:
+        """Mean ability of each pattern, 0 over all responses of a group: that is in the steps."""
+        return self._centred(self.caseloads @ parts.caseload)
+
+    def information(self, free: Floats) -> csr_array:
+        """What each pattern tells of each rater's severity, were its ability known, (patterns, raters)."""
+        design, parts = self.design, self.split(free)
+        curves = self.of_pairs(parts)
+        _, posterior = self.posterior(parts, curves)
+        at_ability = curves.slope[design.pair_group, None] ** 2 * curves.variance
+        pattern, cell = design.ratings.nonzero()
+        information = (posterior[pattern] * at_ability[design.cell_pair[cell]]).sum(axis=1)
+        rater = design.pair_rater[design.cell_pair[cell]]
+        return csr_array((information, (pattern, rater)), shape=(len(design.weight), len(design.raters)))
+
+    def _expected_counts(self, curves: Curves, posterior: Floats) -> Floats:
+        """Expected number of times that a pair gave a level at an ability, (pairs, levels, nodes)."""
+        design, counts = self.design, np.zeros(curves.log_p.shape)
+        counts[design.cell_pair, design.cell_level] = design.ratings.T @ (posterior * design.weight[:, None])
+        return counts
+
+    def _gradient(self, parts: Parameters, curves: Curves, posterior: Floats) -> Parameters:
+        """Of the log likelihood: what was given less what is expected, at the abilities that the ratings let expect
+        (Fisher's identity)."""
+        design, counts = self.design, self._expected_counts(curves, posterior)
+        raters, groups = len(design.raters), len(design.groups)
+        at_node = counts.sum(axis=1)
+        excess = np.einsum("plq,pl->pq", counts, self.share[design.pair_group]) - at_node * curves.mean
+        excess *= curves.slope[design.pair_group, None]
+        gap = NODES[None, :] - parts.severity[design.pair_rater][:, None]
+        level_excess = (counts - at_node[:, None, :] * np.exp(curves.log_p)).sum(axis=2)
+        steps = _sums(design.pair_group, level_excess, groups)
+        steps[:, 0] -= steps.sum(axis=1)
+        ability_excess = (posterior - np.exp(log_prior(self.means(parts)))) @ NODES
+        severity = -_sums(design.pair_rater, excess.sum(axis=1), raters)
+        log_slope = _sums(design.pair_group, (gap * excess).sum(axis=1), groups)
+        caseload = self.caseloads.T @ (design.weight * self._centred(ability_excess))
+        return Parameters(severity, log_slope, steps, caseload)
+
+    def _unit(self, free: Floats, variance: float) -> Floats:
+        """About the standard error of each parameter, were the others and all abilities known."""
+        design, parts = self.design, self.split(free)
+        raters, groups = len(design.raters), len(design.groups)
+        curves = self.of_pairs(parts)
+        at_node = self._expected_counts(curves, self.posterior(parts, curves)[1]).sum(axis=1)
+        information = at_node * curves.slope[design.pair_group, None] ** 2 * curves.variance
+        gap = NODES[None, :] - parts.severity[design.pair_rater][:, None]
+        p = np.exp(curves.log_p)
+        steps = _sums(design.pair_group, (at_node[:, None, :] * p * (1 - p)).sum(axis=2), groups)
+        of_severity = _sums(design.pair_rater, information.sum(axis=1), raters) + 1 / variance
+        of_slope = _sums(design.pair_group, (gap**2 * information).sum(axis=1), groups) + 1
+        of_caseload = (self.caseloads**2).T @ design.weight + 1 / CASELOAD_SD**2
+        precision = np.concatenate([of_severity, of_slope, np.maximum(steps, 1e-3).ravel(), of_caseload])
+        return np.asarray(1 / np.sqrt(precision))
+
+    def _centred(self, values: Floats) -> Floats:
+        group, weight = self.design.group, self.design.weight
+        totals = np.bincount(group, weight * values, len(self.design.groups))
+        return np.asarray(values - (totals / np.bincount(group, weight))[group])
+
+
+def log_prior(means: Floats) -> Floats:
+    """Log weights of the nodes for normal abilities of these means and SD 1, (patterns, nodes)."""
+    log = -0.5 * (NODES - means[:, None]) ** 2
+    return np.asarray(log - logsumexp(log, axis=1, keepdims=True))
+
+
+def _log_prior(parts: Parameters, variance: float) -> tuple[float, Floats]:
+    """(log density of the normal priors up to a constant, minus its gradient)."""
+    mean = parts.log_slope.mean()
+    off, common = (parts.log_slope - mean) / GROUP_SD, (mean - SLOPE) / SLOPE_SD
+    slopes = off / GROUP_SD + common / SLOPE_SD / len(off)
+    slant = [parts.severity / variance, slopes, np.zeros(parts.steps.size), parts.caseload / CASELOAD_SD**2]
+    squares = parts.severity @ slant[0] + off @ off + common**2 + parts.caseload @ slant[3]
+    return -0.5 * float(squares), np.concatenate(slant)
+
+
+def _caseloads(design: Design, at_random: bool) -> csr_array:
+    """Share of each pair in a pattern, (patterns, columns); responses that one person marked have columns of their own,
+    for they may be others than those that several marked. No column where responses were given at random."""
+    if at_random:
+        return csr_array((len(design.weight), 0))
+    pattern, cell = design.ratings.nonzero()
+    column = design.cell_pair[cell] + np.where(design.size[pattern] == 1, len(design.pair_group), 0)
+    return csr_array(
+        (1.0 / design.size[pattern], (pattern, column)), shape=(len(design.weight), 2 * len(design.pair_group))
+    )
+
+
+def _sums(codes: Ints, values: Floats, size: int) -> Floats:
+    """Sums of the rows of each code, (size, …)."""
+    total = np.zeros((size, *values.shape[1:]))
+    np.add.at(total, codes, values)
+    return total
+
+
+# Ratings as the many-facet model takes them: which cell each rating is in, and who shares answers with whom.
+
+
+def design(ratings: Sequence[Rating]) -> Design:
+    """Ratings in any order, coded so that equal sets give equal codes.
+
+    ValueError without any, where a rater scores a response twice, a response is in two groups, or a score is no finite
+    number.
+    """
+    response, group, rater, score = zip(*ratings, strict=True) if ratings else ((), (), (), ())
+    responses, groups, raters = (pa.array(column, pa.string()) for column in (response, group, rater))
+    return design_of_columns(RatingColumns(responses, groups, raters, np.array(score, dtype=np.float64)))
+
+
+def design_of_columns(ratings: RatingColumns) -> Design:
+    """The same as `design`: a few words of memory for each rating, however many there are."""
+    responses, response = _coded(ratings.response)
+    groups, group = _coded(ratings.group)
+    raters, rater = _coded(ratings.rater)
+    _check(ratings, response, group, rater)
+    values = tuple(np.unique(ratings.score[group == code]) for code in range(len(groups)))
+    level = np.zeros(len(group), np.int64)
+    for code, group_values in enumerate(values):
+        in_group = group == code
+        level[in_group] = np.searchsorted(group_values, ratings.score[in_group])
+    levels = max(map(len, values))
+    pairs, pair = np.unique(group * len(raters) + rater, return_inverse=True)
+    cells, cell = np.unique(pair * levels + level, return_inverse=True)
+    patterns, pattern = _patterns(response, cell)
+    flat = np.array(list(chain.from_iterable(patterns)))
+    ends = np.cumsum([0, *map(len, patterns)])
+    cell_pair = cells // levels
+    pair_group = pairs // len(raters)
+    return Design(
+        responses=tuple(responses),
+        raters=tuple(raters),
+        groups=tuple(groups),
+        values=values,
+        pattern=pattern,
+        weight=np.bincount(pattern).astype(np.float64),
+        group=pair_group[cell_pair[flat[ends[:-1]]]],
+        ratings=csr_array((np.ones(len(flat)), flat, ends), shape=(len(patterns), len(cells))),
+        cell_pair=cell_pair,
+        cell_level=cells % levels,
+        pair_group=pair_group,
+        pair_rater=pairs % len(raters),
+    )
+
+
+def _patterns(response: Ints, cell: Ints) -> tuple[list[tuple[int, ...]], Ints]:
+    """The distinct sets of cells that responses have, each ascending, in order; and each response's place among them.
+
+    Responses of the same number of ratings are looked at together, as rows of a matrix.
+    """
+    order = np.lexsort((cell, response))
+    sizes = np.bincount(response)
+    firsts = np.cumsum(sizes) - sizes
+    sets: list[tuple[int, ...]] = []
+    set_of = np.zeros(len(sizes), np.int64)
+    for size in np.unique(sizes):
+        responses = np.flatnonzero(sizes == size)
+        rows = cell[order[firsts[responses, None] + np.arange(size)]]
+        distinct, number_of = np.unique(rows, axis=0, return_inverse=True)
+        set_of[responses] = number_of.ravel() + len(sets)
+        sets += [tuple(row) for row in distinct.tolist()]
+    turn = sorted(range(len(sets)), key=sets.__getitem__)
+    place = np.zeros(len(sets), np.int64)
+    place[turn] = np.arange(len(sets))
+    return [sets[number] for number in turn], place[set_of]
+
+
+def linked(coded: Design) -> list[tuple[str, ...]]:
+    """Raters in sets that shared responses link, directly or by way of others, the largest first; severities of two
+    sets do not compare."""
+    pairs: npt.NDArray[np.int64] = coded.pair_rater[coded.cell_pair]
+    by_rater = coded.ratings @ csr_array((np.ones(len(pairs)), (np.arange(len(pairs)), pairs)))
+    count, label = connected_components(by_rater.T @ by_rater, directed=False)
+    sets: list[list[str]] = [[] for _ in range(count)]
+    for rater, number in zip(coded.raters, label, strict=True):
+        sets[number].append(rater)
+    return sorted(map(tuple, sets), key=lambda names: (-len(names), names))
+
+
+def _check(ratings: RatingColumns, response: Ints, group: Ints, rater: Ints) -> None:
+    if not len(response):
+        raise ValueError("there are no ratings")
+    names, raters = ratings.response, ratings.rater
+    lacking = np.flatnonzero(~np.isfinite(ratings.score))
+    if len(lacking):
+        first = int(lacking[0])
+        raise ValueError(f"the score of response '{names[first]}' by '{raters[first]}' is no finite number")
+    repeated = _repeated(response * (int(rater.max()) + 1) + rater)
+    if repeated is not None:
+        raise ValueError(f"rater '{raters[repeated]}' scores response '{names[repeated]}' twice")
+    first_group = np.zeros(int(response.max()) + 1, np.int64)
+    first_group[response[::-1]] = group[::-1]
+    apart = np.flatnonzero(first_group[response] != group)
+    if len(apart):
+        raise ValueError(f"response '{names[int(apart[0])]}' is in two groups")
+
+
+def _repeated(keys: Ints) -> int | None:
+    """The place of the first key that occurs before; None where all differ."""
+    _, firsts = np.unique(keys, return_index=True)
+    if len(firsts) == len(keys):
+        return None
+    return int(np.setdiff1d(np.arange(len(keys)), firsts)[0])
+
+
+def _coded(texts: Texts) -> tuple[list[str], Ints]:
+    """The distinct texts in the order of their code points, and each row's place among them, (n,)."""
+    names = pc.unique(texts)
+    names = names.take(pc.sort_indices(names))
+    places = pc.index_in(texts, value_set=names)
+    return names.to_pylist(), places.to_numpy(zero_copy_only=False).astype(np.int64)

@@ -1,0 +1,133 @@
+"""How good probabilities of levels are, against the levels that people gave.
+
+Arguments are `probabilities`, shape (n, L), rows summing to 1, and `levels`, shape (n,), the human level 0 .. L - 1.
+What is averaged is given row by row, so that rows of criteria with different numbers of levels can be put together and
+resampled; `ece` makes a statistic of them. Another shape, NaN, a negative probability, a row that does not
+sum to 1 or a level off the scale raises ValueError.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import beta
+
+from rubricflow.tasks.core.stats.agreement import EMPTY, Stat
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.stats.ordinal import ROUNDING
+
+BINS = 10
+FEWEST = 10
+"""Rows that a bin of the reliability table needs; with fewer rows there are fewer bins."""
+CLIP = 1e-6
+"""Probabilities below this count as this in the log loss, which one forecast of 0 would make infinite."""
+
+
+class Top(NamedTuple):
+    """What the likeliest level claims, row by row: its probability, (n,), and whether people gave it, (n,)."""
+
+    confidence: Floats
+    correct: Bools
+
+
+class Bin(NamedTuple):
+    """One bin of the reliability table: rows, their mean confidence, the share of them that is correct, and the exact
+    95% interval of that share, which takes rows as independent (Clopper and Pearson 1934)."""
+
+    n: int
+    confidence: float
+    accuracy: float
+    low: float
+    high: float
+
+
+def top(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Top:
+    """The likeliest level of every row; of equally likely ones the lowest."""
+    p, y = _checked(probabilities, levels)
+    chosen = p.argmax(axis=1)
+    return Top(p[np.arange(len(p)), chosen], chosen == y)
+
+
+def brier(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Floats:
+    """Brier score of every row, sum over levels of (p - [level given])^2, 0 .. 2 (Brier 1950)."""
+    p, y = _checked(probabilities, levels)
+    return np.asarray(((p - np.eye(p.shape[1])[y]) ** 2).sum(axis=1))
+
+
+def ranked(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Floats:
+    """Ranked probability score of every row, 0 .. 1: the mean over the L - 1 thresholds of (P(level >= t) - [human >=
+    t])^2 (Epstein 1969), so that a near miss costs less than a far one. `stats.ordinal.rps` is the sum in its place."""
+    p, y = _checked(probabilities, levels)
+    above = p[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
+    return np.asarray(((above - (y[:, None] > np.arange(above.shape[1]))) ** 2).mean(axis=1))
+
+
+def log_loss(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Floats:
+    """Minus the natural log of the probability of the human level, row by row, 0 .. 13.8: never below `CLIP`."""
+    p, y = _checked(probabilities, levels)
+    return np.asarray(-np.log(np.maximum(p[np.arange(len(p)), y], CLIP)))
+
+
+def bins_of(confidence: npt.ArrayLike, bins: int = BINS) -> Ints:
+    """The bin 0, 1, ... of every row, about equally many rows in each; equal confidences are never parted.
+
+    At most `bins`, and no more than leave `FEWEST` rows in each on average; a constant confidence makes one bin.
+    """
+    c = np.asarray(confidence, dtype=np.float64)
+    count = max(1, min(bins, len(c) // FEWEST))
+    # The middle of a tie's ranks says where the tie belongs, whatever the order of the rows.
+    _, tie, sizes = np.unique(c, return_inverse=True, return_counts=True)
+    middle = sizes.cumsum() - (sizes + 1) / 2
+    cut = np.floor(middle * count / max(len(c), 1)).astype(np.int64)
+    return np.asarray(np.unique(cut, return_inverse=True)[1][tie], dtype=np.int64)
+
+
+def reliability(claims: Top, bins: int = BINS) -> list[Bin]:
+    """Mean confidence and accuracy in bins of about equally many rows, least confident first; empty without rows."""
+    bin_of = bins_of(claims.confidence, bins)
+    table = []
+    for number in range(int(bin_of.max()) + 1 if len(bin_of) else 0):
+        rows = bin_of == number
+        n, right = int(rows.sum()), int(claims.correct[rows].sum())
+        low = float(beta.ppf(0.025, right, n - right + 1)) if right else 0.0
+        high = float(beta.ppf(0.975, right + 1, n - right)) if right < n else 1.0
+        table.append(Bin(n, float(claims.confidence[rows].mean()), right / n, low, high))
+    return table
+
+
+def ece(claims: Top, bins: int = BINS) -> Stat:
+    """Expected calibration error, 0 .. 1: the mean over rows of |mean confidence - accuracy| of their bin, with bins of
+    about equally many rows (Nguyen and O'Connor 2015). None without rows.
+
+    Chance alone keeps it above 0: `ece_by_chance` says how far. Fewer than two bins show no more than the mean gap.
+    """
+    n = len(claims.confidence)
+    if not n:
+        return Stat(None, EMPTY)
+    table = reliability(claims, bins)
+    value = sum(row.n * abs(row.confidence - row.accuracy) for row in table) / n
+    return Stat(float(value), f"{n} rows make one bin only" if len(table) == 1 else None)
+
+
+def ece_by_chance(claims: Top, bins: int = BINS, draws: int = 200, seed: int = 0) -> Stat:
+    """Mean ECE of the same confidences were they exactly right: outcomes drawn from them. None without rows."""
+    if not len(claims.confidence):
+        return Stat(None, EMPTY)
+    bin_of = bins_of(claims.confidence, bins)
+    rng = np.random.default_rng(seed)
+    gaps = []
+    for _ in range(draws):
+        correct = rng.random(len(bin_of)) < claims.confidence
+        gaps.append(np.abs(np.bincount(bin_of, claims.confidence - correct)).sum())
+    return Stat(float(np.mean(gaps) / len(bin_of)))
+
+
+def _checked(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> tuple[Floats, Ints]:
+    p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(levels)
+    if p.ndim != 2 or p.shape[1] < 2 or y.shape != p.shape[:1]:
+        raise ValueError(f"needs probabilities (n, L >= 2) and levels (n,), got {p.shape} and {y.shape}")
+    if not (np.isfinite(p).all() and (p >= 0).all() and (np.abs(p.sum(axis=1) - 1) <= ROUNDING).all()):
+        raise ValueError("probabilities must not be negative and must sum to 1 in every row")
+    if not ((y >= 0) & (y < p.shape[1]) & (y == np.floor(y))).all():
+        raise ValueError(f"levels must be whole numbers from 0 to {p.shape[1] - 1}")
+    return p, y.astype(np.int64)

@@ -1,0 +1,199 @@
+"""The score frame: one row per held-out response, one column per rater."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rubricflow.tasks.core.contracts.tables.data import MEASURED
+from rubricflow.tasks.core.stats.bootstrap import cluster_codes
+
+MEAN = "mean"
+FAIR = "fair"
+"""The rater id under which ingest writes fair scores."""
+OF_SEVERAL = (MEAN, FAIR)
+"""Targets that are made of the scores of all persons."""
+
+
+SIGNALS = ("length", "criterion.")
+"""Signals that figures are given for, by the beginning of their names."""
+PROBABILITIES = "level_probabilities"
+
+
+class ScoreTables(NamedTuple):
+    """What people and the machine said: columns of the tables of these names; the machine's gradings as `narrow` makes
+    them; predictions with `response_id`, `score` and what else is to be known of them."""
+
+    items: pa.Table
+    responses: pa.Table
+    people: pa.Table
+    gradings: pa.Table
+    predictions: pa.Table
+
+
+class ScoreFrame(NamedTuple):
+    """The score frame and what goes with it.
+
+    frame: one row per response: `response_id`, `item_id`, `type`, `author_id`, `split`; `group:<variable>`;
+    `human:<rater>` for every person, `target`, `raw` and `calibrated`, NaN where there is no score; `again`, whether
+    all samples have one and the same score, 1 or 0, NaN where fewer than two have any; the other columns of the
+    predictions; `signal:<name>` of the machine; `row`, its own number; `cluster`, the author, or the response itself
+    where an author is missing, as a number.
+    groups: the group variables; raters: the persons who scored; likely: level probabilities of each row, null where it
+    has none or the predictions have no such column.
+    """
+
+    frame: pd.DataFrame
+    groups: list[str]
+    raters: list[str]
+    likely: pa.ChunkedArray
+
+
+def score_frame(parts: Iterable[ScoreTables], target: str, splits: tuple[str, ...] = MEASURED) -> ScoreFrame:
+    """The scores of the responses of these splits.
+
+    parts: the tables of some items each. target: a rater id, or 'mean' for the mean of the available persons. An
+    adjudicated score can be the target but is no person: it would flatter the agreement between people.
+    """
+    frames, likely = zip(*(_part(tables, target, splits) for tables in parts), strict=True)
+    frame = _joined(frames)
+    frame["row"] = np.arange(len(frame))
+    frame["cluster"] = _clusters(pa.chunked_array([pa.array(frame[f"{resampled(frame)}_id"], pa.string())]))
+    groups, raters = (
+        sorted(name.removeprefix(kind) for name in frame.columns if name.startswith(kind))
+        for kind in ("group:", "human:")
+    )
+    return ScoreFrame(frame, groups, raters, pa.chunked_array(likely, pa.list_(pa.float64())))
+
+
+def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The frames one below the other, empty where one lacks a column; the frames are used up, column by column, so that
+    memory holds the rows once."""
+    dtype_of = {name: frame.dtypes[name] for frame in reversed(frames) for name in frame.columns}
+    names = list(dict.fromkeys(name for frame in frames for name in frame.columns))
+    columns = {}
+    for name in names:
+        own = [
+            frame.pop(name) if name in frame.columns else pd.Series(np.nan, frame.index, dtype_of[name])
+            for frame in frames
+        ]
+        columns[name] = pd.concat(own, ignore_index=True)
+    return pd.DataFrame(columns, copy=False)
+
+
+def _part(tables: ScoreTables, target: str, splits: tuple[str, ...]) -> tuple[pd.DataFrame, pa.Array]:
+    items, responses, people, gradings, predictions = tables
+    asked = responses.filter(pc.is_in(responses["split"], value_set=pa.array(splits)))
+    frame = asked.select(["response_id", "item_id", "author_id", "split"]).to_pandas()
+    kinds = pc.index_in(asked["item_id"], value_set=items["item_id"])
+    frame["type"] = _taken(items["type"], kinds)
+    for name in map_keys(asked["groups"]):
+        frame[f"group:{name}"] = pc.map_lookup(asked["groups"], name, "first").to_pandas()
+    persons = people.filter(pc.and_(pc.equal(people["rater_kind"], "human"), pc.is_valid(people["score"])))
+    for rater in pc.unique(persons["rater_id"]).to_pylist():
+        own = persons.filter(pc.equal(persons["rater_id"], rater))
+        frame[f"human:{rater}"] = _taken(own["score"], _places(asked, own))
+    wanted = target_scores(people, target)
+    frame["target"] = _taken(wanted["score"], _places(asked, wanted))
+    raw = gradings.select(["response_id", "score"]).group_by("response_id", use_threads=False)
+    raw = raw.aggregate([("score", name) for name in ("mean", "min", "max", "count")])
+    frame["raw"] = _taken(raw["score_mean"], _places(asked, raw))
+    several = pc.if_else(pc.greater(raw["score_count"], 1), pc.equal(raw["score_min"], raw["score_max"]), None)
+    frame["again"] = _taken(several.cast(pa.float64()), _places(asked, raw))
+    at = _places(asked, predictions)
+    for column in predictions.column_names:
+        if column not in ("response_id", PROBABILITIES):
+            frame["calibrated" if column == "score" else column] = _taken(predictions[column], at)
+    first = _places(asked, gradings)
+    for name in gradings.column_names:
+        if name.startswith("signal:"):
+            frame[name] = _taken(gradings[name], first)
+    if PROBABILITIES not in predictions.column_names:
+        return frame, pa.nulls(len(frame), pa.list_(pa.float64()))
+    return frame, predictions[PROBABILITIES].take(at).combine_chunks()
+
+
+def narrow(gradings: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Of batches of `gradings` (response_id, score and, where they are asked for, signals): response_id, score, and
+    `signal:<name>` for each signal that figures are given for. A map column takes many times the memory of what is used
+    of it."""
+    parts = []
+    for batch in gradings:
+        scored = {"response_id": batch["response_id"], "score": batch["score"]}
+        parts.append(pa.table(scored | _signals(batch)))
+    empty = pa.table({"response_id": pa.array([], pa.string()), "score": pa.array([], pa.float64())})
+    return pa.concat_tables([empty, *parts], promote_options="default")
+
+
+def _signals(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    if "signals" not in batch.schema.names:
+        return {}
+    names = [name for name in map_keys(pa.chunked_array([batch["signals"]])) if name.startswith(SIGNALS)]
+    return {f"signal:{name}": pc.map_lookup(batch["signals"], name, "first") for name in names}
+
+
+def resampled(scores: pd.DataFrame) -> str:
+    """What intervals resample: 'author' where every response has one, else 'response'."""
+    return "author" if len(scores) and bool(scores["author_id"].notna().all()) else "response"
+
+
+def map_keys(column: pa.ChunkedArray) -> list[str]:
+    """The keys that occur in a map column, in order."""
+    keys = [chunk.keys for chunk in column.chunks]
+    return sorted(pc.unique(pa.chunked_array(keys, pa.string())).to_pylist())
+
+
+def level_probabilities(likely: pa.ChunkedArray, rows: pd.Series) -> np.ndarray:
+    """Probabilities of the levels, shape (rows, levels), of rows of `likely` that all have them on one scale."""
+    lists = likely.take(pa.array(rows.to_numpy(dtype=np.int64))).combine_chunks()
+    return np.asarray(lists.flatten()).reshape(len(rows), -1)
+
+
+def _places(responses: pa.Table, table: pa.Table) -> pa.ChunkedArray:
+    """The row of each response in a table, null where it has none."""
+    return pc.index_in(responses["response_id"], value_set=table["response_id"])
+
+
+def _taken(values: pa.ChunkedArray, at: pa.ChunkedArray) -> pd.Series:
+    found: pd.Series = values.take(at).to_pandas()
+    return found.astype(float) if pa.types.is_floating(values.type) else found
+
+
+def _clusters(ids: pa.ChunkedArray) -> pd.Series:
+    """The cluster of each response, ids in their order, whatever the order of the rows."""
+    known = pc.unique(ids)
+    places = pc.index_in(ids, value_set=known.take(pc.sort_indices(known)))
+    return pd.Series(cluster_codes(places.to_numpy())[0])
+
+
+# The human score that counts: what machine scores are calibrated to and compared with.
+
+
+def target_scores(people: pa.Table, target: str) -> pa.Table:
+    """Columns `response_id` and `score`: a rater's score or, for target 'mean', the mean of the persons who gave one.
+
+    people: `response_id`, `rater_id`, `rater_kind`, `score`. An adjudicated or resolved score is made from those of
+    persons and so has no part in their mean; it can be the target by its name, and so can the fair score, which
+    ingest writes where a study asks for it.
+    """
+    is_target = pc.equal(people["rater_kind"], "human") if target == MEAN else pc.equal(people["rater_id"], target)
+    # Equal sets of scores have equal means in whatever order they are stored.
+    scored = people.filter(pc.and_(is_target, pc.is_valid(people["score"])))
+    scored = scored.sort_by([("response_id", "ascending"), ("score", "ascending")])
+    means = scored.group_by("response_id", use_threads=False).aggregate([("score", "mean")])
+    return means.rename_columns(["response_id", "score"])
+
+
+def people_marks(marks: pa.Table, target: str) -> pa.Table:
+    """The marks to compare with: those of the target rater where that is a person who marked, else everybody's.
+
+    marks: response_id, criterion_id, rater_id, rater_kind, decision.
+    """
+    human_marks = marks.filter(pc.and_(pc.equal(marks["rater_kind"], "human"), pc.is_valid(marks["decision"])))
+    target_marks = human_marks.filter(pc.equal(human_marks["rater_id"], target))
+    return target_marks if len(target_marks) else human_marks

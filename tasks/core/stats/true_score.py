@@ -1,0 +1,209 @@
+"""How well a machine predicts the true score behind noisy human ratings.
+
+A rating is taken as true score plus an error that is independent between ratings and equally spread everywhere, so
+that two ratings of one response tell the error variance. Ratings must be raw and independent: averaged or adjudicated
+scores understate the error. See `true_score` for the source; no estimate is clipped to its range.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rubricflow.tasks.core.stats.agreement import SLACK, Stat
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, checked_ratings, ratio
+from rubricflow.tasks.core.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
+from rubricflow.tasks.core.stats.pair_sums import FLAT
+
+# n rows; c ratings of a row, h their mean, m the machine score; within: squared deviations from h; doubled letters are
+# products.
+TERMS: Final = ("n", "c", "cc", "ch", "cm", "chh", "cmm", "chm", "cdd", "within")
+NO_DOUBLES = "undefined: no response has two ratings"
+NO_TRUE_VARIANCE = "undefined: the ratings show no variance of true scores"
+
+
+class TrueScore(NamedTuple):
+    """The machine against the true score; all None but the counts where undefined, prmse and r_true with a note.
+
+    n: rows with a rating; doubles: rows with two or more.
+    error_variance, true_variance: of a single rating and of the true score, squared score units.
+    mse: of the machine as a prediction of the true score, squared score units; may be negative.
+    prmse: 1 - mse / true_variance, the share by which the machine beats predicting the mean; normally 0 .. 1.
+    r_true: correlation of machine and true score; may exceed 1, with a note.
+    loss_association, loss_spread, loss_bias: 1 - r_true^2, (s_M / s_T - r_true)^2 and squared bias over true_variance;
+    prmse is 1 less their sum, exactly.
+    qwk_true: the quadratic weighted kappa of unrounded machine and true scores, -1 .. 1 but for chance: 1 less mse over
+    what it would be were the two independent. People's error, which lowers their kappa with the machine, is taken out.
+    """
+
+    n: int
+    doubles: int
+    error_variance: float | None
+    true_variance: float | None
+    mse: float | None
+    prmse: Stat
+    r_true: Stat
+    loss_association: float | None
+    loss_spread: float | None
+    loss_bias: float | None
+    qwk_true: float | None
+
+
+def true_score(ratings: npt.ArrayLike, machine: npt.ArrayLike, error_variance: float | None = None) -> TrueScore:
+    """Proportional reduction of mean squared error (PRMSE; Loukina et al. 2020) with its parts.
+
+    ratings: (n, k), NaN where a rater gave none; rows without any are dropped. machine: (n,) finite. error_variance:
+    from another sample, squared score units; None to estimate it from the rows with two ratings or more. Rows are
+    weighted by their number of ratings. The squared bias is estimated without the sampling error of the two means:
+    only so do the losses add up, and near zero bias it may be slightly negative. ValueError on a bad shape, NaN in
+    machine or a negative error variance.
+    """
+    if error_variance is not None and not 0 <= error_variance < np.inf:
+        raise ValueError(f"an error variance must be finite and not negative, got {error_variance}")
+    rated, terms = _rows(ratings, machine)
+    doubles = int((terms[:, TERMS.index("c")] >= 2).sum())
+    statistics = _of_totals(terms.sum(axis=0)[None], error_variance)
+    values = {name: _plain(of_sample) for name, of_sample in statistics.items()}
+    n, prmse = int(rated.sum()), values["prmse"]
+    missing = _why_undefined(n, doubles, error_variance)
+    flat = None if prmse is None else "undefined: machine scores constant"
+    return TrueScore(
+        n=n,
+        doubles=doubles,
+        error_variance=values["error_variance"],
+        true_variance=values["true_variance"],
+        mse=values["mse"],
+        prmse=Stat(None, missing) if prmse is None else Stat(prmse, _outside(prmse)),
+        r_true=_correlation(values["r_true"], flat, missing),
+        loss_association=values["loss_association"],
+        loss_spread=values["loss_spread"],
+        loss_bias=values["loss_bias"],
+        qwk_true=values["qwk_true"],
+    )
+
+
+def true_score_intervals(
+    ratings: npt.ArrayLike,
+    machine: npt.ArrayLike,
+    clusters: npt.ArrayLike,
+    draws: int,
+    seed: int,
+    level: float = 0.95,
+) -> dict[str, Interval]:
+    """Percentile intervals from one cluster bootstrap; every draw estimates its own error variance.
+
+    ratings, machine as in `true_score`; clusters: (n,) ids. Keys: prmse, r_true, loss_association, loss_spread,
+    loss_bias, qwk_true. ValueError as there, and on missing cluster ids.
+    """
+    rated, terms = _rows(ratings, machine)
+    ids = np.asarray(clusters)
+    if ids.shape != rated.shape:
+        raise ValueError(f"clusters must have shape {rated.shape}, got {ids.shape}")
+    codes, size = cluster_codes(ids[rated])
+    (totals,) = draw_totals([sums_by_code(terms, codes, size)], draws, seed)
+    drawn = _of_totals(totals, None)
+    names = ("prmse", "r_true", "loss_association", "loss_spread", "loss_bias", "qwk_true")
+    return {name: interval(drawn[name], size, level) for name in names}
+
+
+def human_reliability(ratings: npt.ArrayLike) -> Stat:
+    """Reliability of a single rating: true_variance / (true_variance + error_variance), over 0 .. 1.
+
+    ratings: (n, k), NaN where a rater gave none. None without doubles or where true_variance is not positive.
+    """
+    table = checked_ratings(ratings)
+    variances = true_score(table, np.zeros(len(table)))
+    if variances.true_variance is None or variances.error_variance is None or variances.prmse.value is None:
+        return Stat(None, variances.prmse.note)
+    return Stat(variances.true_variance / (variances.true_variance + variances.error_variance))
+
+
+def ceiling(reliability: float) -> Stat:
+    """Quadratic weighted kappa of a perfect judge of the true score against one rating: 2 rho / (1 + rho), 0 .. 1.
+
+    reliability: rho, of a single rating. It follows from kappa = 2 cov / (var + var) with equal means. None where
+    negative; ValueError above 1 or on NaN.
+    """
+    if not reliability <= 1 + SLACK:
+        raise ValueError(f"a reliability is at most 1, got {reliability}")
+    if reliability < 0:
+        return Stat(None, "undefined: the reliability is negative")
+    return Stat(2 * reliability / (1 + reliability))
+
+
+def _rows(ratings: npt.ArrayLike, machine: npt.ArrayLike) -> tuple[Bools, Floats]:
+    """(rows with a rating, (n,); their terms, (rows, columns of TERMS))."""
+    table, scores = checked_ratings(ratings), np.asarray(machine, dtype=np.float64)
+    if scores.shape != table.shape[:1] or not np.isfinite(scores).all():
+        raise ValueError(
+            "machine must hold a finite score for every row of ratings: drop and count unscored rows first"
+        )
+    present = ~np.isnan(table)
+    rated: Bools = np.asarray(present.any(axis=1), dtype=np.bool_)
+    present, scores = present[rated], scores[rated]
+    c = present.sum(axis=1).astype(np.float64)
+    filled = np.where(present, table[rated], 0.0)
+    h = filled.sum(axis=1) / c
+    within = np.where(present, (filled - h[:, None]) ** 2, 0.0).sum(axis=1)
+    gap = h - scores
+    # Moments about a central score keep their digits.
+    centre = np.median(h) if len(h) else 0.0
+    h, m = h - centre, scores - centre
+    first_moments = [np.ones_like(c), c, c * c, c * h, c * m]
+    second_moments = [c * h * h, c * m * m, c * h * m, c * gap**2]
+    return rated, np.stack([*first_moments, *second_moments, within], axis=1)
+
+
+def _of_totals(totals: Floats, error_variance: float | None) -> dict[str, Floats]:
+    """Statistics of every sample from its term totals, (samples, columns of TERMS): name -> (samples,), NaN where
+    undefined."""
+    t = dict(zip(TERMS, totals.T, strict=True))
+    n, size = t["n"], np.maximum(t["c"], 1)
+    error = ratio(t["within"], t["c"] - n) if error_variance is None else np.full_like(n, error_variance)
+    spread = size - t["cc"] / size
+    ss_h, noise = t["chh"] - t["ch"] ** 2 / size, (n - 1) * error
+    ss_m = t["cmm"] - t["cm"] ** 2 / size
+    ss_m = np.where(ss_m <= FLAT * t["cmm"], 0.0, ss_m)
+    divisor = np.where(n > 1, spread, 0.0)
+    true = ratio(ss_h - noise, divisor)
+    machine = ratio(ss_m, divisor)
+    covariance = ratio(t["chm"] - t["ch"] * t["cm"] / size, divisor)
+    mse = (t["cdd"] - n * error) / size
+    # Where the two terms cancel, what is left of their difference is rounding.
+    usable = np.where(ss_h - noise > FLAT * (t["chh"] + noise), true, 0.0)
+    r = ratio(covariance, np.sqrt(usable) * np.sqrt(machine))
+    squared_bias = mse - (true + machine - 2 * covariance)
+    mse_if_independent = mse + 2 * covariance
+    return {
+        "error_variance": error,
+        "true_variance": true,
+        "mse": mse,
+        "prmse": 1 - ratio(mse, usable),
+        "r_true": r,
+        "loss_association": 1 - r**2,
+        "loss_spread": (np.sqrt(ratio(machine, usable)) - r) ** 2,
+        "loss_bias": np.where(np.isnan(r), np.nan, ratio(squared_bias, usable)),
+        "qwk_true": ratio(2 * covariance, np.where(usable > 0, mse_if_independent, np.nan)),
+    }
+
+
+def _plain(values: Floats) -> float | None:
+    return None if np.isnan(values[0]) else float(values[0])
+
+
+def _why_undefined(n: int, doubles: int, error_variance: float | None) -> str:
+    if n < 2:
+        return "undefined: fewer than two rated responses"
+    return NO_DOUBLES if error_variance is None and not doubles else NO_TRUE_VARIANCE
+
+
+def _outside(prmse: float) -> str | None:
+    if 0 <= prmse <= 1 + SLACK:
+        return None
+    return f"{'above 1' if prmse > 1 else 'below 0'}: too few responses with two ratings, or a poor score"
+
+
+def _correlation(r: float | None, flat: str | None, missing: str | None) -> Stat:
+    if r is None:
+        return Stat(None, flat or missing)
+    return Stat(r, "above 1: by chance, or the error of the ratings is overestimated" if r > 1 + SLACK else None)

@@ -1,0 +1,297 @@
+"""DuckDB over a run's Parquet: one plain view per table, the views of sql/views that join them, and named questions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rubricflow.tasks.core.contracts.errors import StoreError, UserError
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import schema
+from rubricflow.tasks.core.contracts.tables.calibration import Predictions
+from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME, TABLES
+from rubricflow.tasks.core.store.files import aside, write_atomically
+from rubricflow.tasks.core.store.listing import listed_once
+from rubricflow.tasks.core.store.part import first_line, forget
+from rubricflow.tasks.core.store.recorded import MANIFEST, read_manifest
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+
+SCRIPT, DATABASE = "warehouse.sql", "warehouse.duckdb"
+STORAGE = "v1.0.0"
+"""The oldest storage format that a database can be written in: every DuckDB since then opens it."""
+_RUNS = """
+SELECT
+    run_id,
+    identity->>'$.study.name' AS study,
+    identity->>'$.study.judge.backend' AS backend,
+    CAST(identity->>'$.limit' AS BIGINT) AS "limit",
+    CAST(written AS TIMESTAMP) AS written,
+    grade_digest
+FROM read_json({manifests}, columns = {{
+    run_id: 'VARCHAR', written: 'VARCHAR', grade_digest: 'VARCHAR', identity: 'JSON'
+}})"""
+_ONLY_HERE = """
+WHERE CASE WHEN EXISTS (SELECT 1 FROM duckdb_databases() WHERE path = {database}) THEN true ELSE error({rule}) END"""
+_ROWS = """
+SELECT parse_path(filename)[-4] AS run_id, * EXCLUDE (filename)
+FROM read_parquet({files}, filename = true, union_by_name = true, hive_partitioning = false)
+WHERE parse_path(filename)[-4] IN (SELECT run_id FROM runs)"""
+
+
+SQL = Path(__file__).resolve().parents[3] / "sql"
+MEMORY, THREADS = "512MB", 4
+"""What DuckDB may hold for a stage, and how many threads share it: each needs some of its own."""
+
+_BEGINNING = re.compile(r"(\s|--[^\n]*(\n|$)|/\*.*?\*/|\()*(pivot|select|from|with)\b", re.DOTALL | re.IGNORECASE)
+"""How a statement begins that only reads, after comments."""
+
+
+@contextlib.contextmanager
+def catalogue(run: Run) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An in-memory database with a view for every table of the run and every view of sql/views.
+
+    A table holds the finished shards of all stages; where there is none, it is empty. StoreError where a file of one is
+    lost, broken or of another version, or cannot be read later. What MEMORY does not hold is put aside in the
+    warehouse.
+    """
+    try:
+        with aside(run.warehouse.root, "query") as spill, _views(run) as connection:
+            connection.execute(f"SET memory_limit = '{MEMORY}'")
+            connection.execute(f"SET threads = {min(THREADS, os.cpu_count() or 1)}")
+            connection.execute(f"SET temp_directory = {quoted(str(spill))}")
+            yield connection
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        refuse_broken(run)
+        raise StoreError(f"a table of {run.place} cannot be read: {first_line(error)}; {run.mend()}") from error
+
+
+def _views(run: Run) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    parts = run.all_parts()
+    for row in TABLES:
+        if files := parts.get(row.table):
+            source = f"read_parquet([{', '.join(map(_file, files))}], hive_partitioning = false)"
+            connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM {source}")
+        else:
+            connection.register(f"empty_{row.table}", schema(row).empty_table())
+            connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM empty_{row.table}")
+    joined_views(connection, run.run_id)
+    return connection
+
+
+def joined_views(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
+    """Makes the views of sql/views for one run, whose tables are views of the connection. They join tables by run and
+    response, so that they hold over many runs, too: schema `every` has the tables that they name with the run's id."""
+    connection.execute("CREATE SCHEMA every")
+    connection.execute("USE every")
+    words = set(re.findall(r"\w+", " ".join(joins().values())))
+    for table in words & BY_NAME.keys():
+        connection.execute(f"CREATE VIEW {table} AS SELECT {quoted(run_id)} AS run_id, * FROM main.{table}")
+    for name, query in joins().items():
+        connection.execute(f"CREATE VIEW {name} AS {query}")
+    connection.execute("USE main")
+    for name in joins():
+        connection.execute(f"CREATE VIEW {name} AS SELECT * EXCLUDE (run_id) FROM every.{name}")
+
+
+def joins() -> dict[str, str]:
+    """The views of sql/views: name → query over tables that have a `run_id`."""
+    paths = sorted((SQL / "views").glob("*.sql"))
+    return {path.stem: path.read_text(encoding="utf-8").rstrip().rstrip(";") for path in paths}
+
+
+def refuse_broken(run: Run) -> None:
+    """StoreError that names a file of the run that is not as it was written, whatever was seen of it before."""
+    forget()
+    run.all_parts()
+
+
+def pattern(file: Path | str) -> str:
+    """The pattern that means this file only: DuckDB reads the names of files as patterns."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", str(file))
+
+
+def quoted(text: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _file(path: Path) -> str:
+    return quoted(pattern(path))
+
+
+def questions() -> dict[str, str]:
+    """Named questions: name → what it asks (the first comment line of its file)."""
+    return {
+        path.stem: path.read_text(encoding="utf-8").splitlines()[0].removeprefix("--").strip()
+        for path in sorted((SQL / "questions").glob("*.sql"))
+    }
+
+
+def raters(run: Run) -> list[str]:
+    """Whose scores a run's predictions are; nobody's where it has none."""
+    if not run.stages(Predictions):
+        return []
+    return sorted(run.read(run.ref(Predictions, "calibrate"), ["rater_id"])["rater_id"].unique().to_pylist())
+
+
+def shown(query: str) -> str:
+    """The query that a name stands for: the question of that name, else the rows of the table; a query itself."""
+    question = SQL / "questions" / f"{query}.sql"
+    if query.isidentifier() and question.exists():
+        return question.read_text(encoding="utf-8")
+    return f"SELECT * FROM {query}" if query in BY_NAME or query in joins() else query
+
+
+def ask(
+    run: Run, query: str, parameters: Mapping[str, str] | None = None, other_files: bool = False
+) -> duckdb.DuckDBPyRelation:
+    """The answer to a SQL query, to the name of a table or view, or to that of a question of sql/questions with its
+    $parameters.
+
+    It reads the run's tables and can write nothing. other_files: all that DuckDB can do is allowed, reading and writing
+    any file among it. UserError says what is wrong with the query; StoreError what is wrong with the run, where a
+    finished one is not what its manifest lists too.
+    """
+    with listed_once():
+        if run.fetched(MANIFEST).exists():
+            read_manifest(run)
+        try:
+            with TemporaryDirectory() as spill:
+                connection = _views(run)
+                connection.execute(f"SET temp_directory = {quoted(spill)}")
+                if not other_files:
+                    _confine(connection, run, shown(query))
+                answer = connection.sql(shown(query), params=dict(parameters or {}))
+                if answer is None:
+                    raise UserError("SQL: there is nothing to answer; give a query or the name of a question")
+                # Fetched here, because a relation that is left lazy fails where nobody looks for an error.
+                return connection.from_arrow(answer.to_arrow_table())
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            refuse_broken(run)
+            raise UserError(f"SQL: {error}") from error
+
+
+def _confine(connection: duckdb.DuckDBPyConnection, run: Run, query: str) -> None:
+    """UserError for a statement that does not only select; then the connection opens no file but the run's tables."""
+    for statement in connection.extract_statements(query):
+        # A PIVOT is several statements to DuckDB, which says nothing of what is done with it: COPY (PIVOT …) is, too.
+        is_pivot = statement.type is duckdb.StatementType.MULTI and _BEGINNING.match(statement.query)
+        if statement.type is not duckdb.StatementType.SELECT and not is_pivot:
+            rule = (
+                f"SQL: a statement of the kind {statement.type.name} is refused: only SELECT is run on a run's tables"
+            )
+            raise UserError(f"{rule}; --other-files allows all that DuckDB can do, also to read and write any file")
+    files = [name for path in chain.from_iterable(run.all_parts().values()) for name in {str(path), pattern(path)}]
+    connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, files))}]")
+    connection.execute("SET python_enable_replacements = false")
+    connection.execute("SET autoinstall_known_extensions = false")
+    connection.execute("SET autoload_known_extensions = false")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+# All finished runs of a warehouse as one database: views over their Parquet files for any DuckDB client.
+
+
+def write_database(warehouse: Warehouse) -> Path | None:
+    """Makes `warehouse.duckdb` and `warehouse.sql` where they are not as they should be; returns the database's path.
+
+    StoreError where a run's tables cannot be read. None in a bucket: views read by pattern, and what lies in a bucket
+    counts by its done-marks alone.
+    """
+    script, database = warehouse.root / SCRIPT, warehouse.root / DATABASE
+    if warehouse.mirrored:
+        return None
+    text = statements(warehouse)
+    if database.exists() and script.exists() and script.read_text(encoding="utf-8") == text:
+        return database
+    with aside(warehouse.root, "database") as folder:
+        try:
+            _make(folder / DATABASE, text, database.resolve())
+            os.replace(folder / DATABASE, database)
+        except (duckdb.Error, OSError) as error:
+            raise StoreError(f"{database} cannot be written: {first_line(error)}") from error
+    write_atomically(script, text.encode())
+    return database
+
+
+def reads_elsewhere(warehouse: Warehouse) -> bool:
+    """Whether the views read another folder than the warehouse's, which was moved or copied since they were made."""
+    script = warehouse.root / SCRIPT
+    return script.is_file() and _manifests(warehouse) not in script.read_text(encoding="utf-8")
+
+
+def follow_move(warehouse: Warehouse) -> None:
+    """Makes views anew that read another folder. Where nothing may be written they stay, and refuse to answer."""
+    if reads_elsewhere(warehouse):
+        with contextlib.suppress(StoreError):
+            write_database(warehouse)
+
+
+def _manifests(warehouse: Warehouse) -> str:
+    return quoted(f"{pattern(warehouse.root.resolve())}/*/manifest.json")
+
+
+def _make(database: Path, text: str, place: Path) -> None:
+    """A new database in which this SQL was run, and whose views answer at this place only."""
+    rule = (
+        f"these views read {place.parent}, and this is another file than {place}: open that, or, if the warehouse was"
+    )
+    rule += " moved or copied, run `rubricflow sql --warehouse FOLDER` once"
+    where = _ONLY_HERE.format(database=quoted(str(place)), rule=quoted(rule))
+    with duckdb.connect() as connection:
+        connection.execute(f"ATTACH {quoted(str(database))} AS warehouse (STORAGE_VERSION '{STORAGE}')")
+        connection.execute("USE warehouse")
+        connection.execute(text)
+        (runs,) = connection.execute("SELECT sql FROM duckdb_views() WHERE view_name = 'runs'").fetchall()[0]
+        connection.execute(f"{runs.rstrip().rstrip(';').replace('CREATE', 'CREATE OR REPLACE', 1)}{where}")
+        connection.execute("USE memory")
+        connection.execute("DETACH warehouse")
+
+
+def statements(warehouse: Warehouse) -> str:
+    """SQL that makes the views: `runs`, every table with its rows' `run_id`, and those of sql/views."""
+    root = pattern(warehouse.root.resolve())
+    views = {"runs": _RUNS.format(manifests=_manifests(warehouse))}
+    with duckdb.connect() as connection:
+        for row in TABLES:
+            if any(warehouse.root.glob(f"*/{row.table}/*/*.parquet")):
+                views[row.table] = _ROWS.format(files=quoted(f"{root}/*/{row.table}/*/*.parquet"))
+            else:
+                views[row.table] = _empty(connection, row.table, schema(row).empty_table())
+    lines = [f"CREATE OR REPLACE VIEW {name} AS{query};" for name, query in views.items()]
+    lines += [f"CREATE OR REPLACE VIEW {name} AS\n{query};" for name, query in joins().items()]
+    return "\n\n".join(
+        ["-- All finished runs of a warehouse, by absolute paths. Made by rubricflow; it is written anew.", *lines, ""]
+    )
+
+
+def _empty(connection: duckdb.DuckDBPyConnection, name: str, table: object) -> str:
+    """A query that gives a table's columns and no rows."""
+    connection.register(name, table)
+    described = connection.execute(f"DESCRIBE {name}").fetchall()
+    columns = [f'CAST(NULL AS {kind}) AS "{column}"' for column, kind, *_ in described]
+    return f"\nSELECT {', '.join(['CAST(NULL AS VARCHAR) AS run_id', *columns])} WHERE false"
+
+
+# How often each value stands in a column of a run's table: rows pass by, counts stay.
+
+
+def counted(run: Run, ref: TableRef, column: str) -> dict[str, int]:
+    """Value -> number of its rows, for a column of texts without nulls; StoreError if they are not all there."""
+    counts: Counter[str] = Counter()
+    for batch in run.batches(ref, [column]):
+        for row in pc.value_counts(batch[column]).to_pylist():
+            counts[row["values"]] += row["counts"]
+    return dict(counts)

@@ -1,0 +1,178 @@
+"""The manifest: what a run was made from and what it made."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.compute as pc
+
+from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.tables.data import CALIBRATES, Items, Responses
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.store.catalogue import catalogue
+from rubricflow.tasks.core.store.digest import digest_of, file_digest, sealed
+from rubricflow.tasks.core.store.recorded import listed_in, manifest_of, refuse_other
+from rubricflow.tasks.core.store.warehouse import Run
+
+HOUSE = Path(__file__).resolve().parents[3]
+LIBRARIES = ("rubricflow", "prefect", "pyarrow", "duckdb", "numpy", "scikit-learn", "openvino", "torch", "transformers")
+RESTS_ON = (Attempts, Bundles, Gradings, Items, Responses)
+"""The tables that `graded_by` looks at."""
+_BATCH = 50_000
+"""Digests of rows that are held at a time."""
+
+
+@cache
+def code_digest() -> str:
+    """SHA-256 over the pipeline's source files, so that no run resumes on tables that other code wrote."""
+    files = [path for room in ("tasks", "flows") for path in (HOUSE / room).rglob("*")]
+    code = sorted(path for path in files if path.suffix in {".py", ".txt", ".yaml"})
+    return digest_of([[path.relative_to(HOUSE).as_posix(), file_digest(path)] for path in code])
+
+
+def versions() -> dict[str, str]:
+    """Python and the libraries that results rest on, those that are installed."""
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_state() -> dict[str, Any]:
+    """Commit and dirty flag of the checkout; empty where the package does not run from one."""
+    if not (HOUSE / ".git").exists():
+        return {}
+    commit = _git("rev-parse", "HEAD")
+    return {"commit": commit, "dirty": bool(_git("status", "--porcelain"))} if commit else {}
+
+
+def _git(*words: str) -> str:
+    try:
+        command = ["git", "-C", str(HOUSE), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def graded_by(run: Run, target: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Exactly what can change a released score of a finished run.
+
+    Digests of the texts with their items and calibration membership; of the bundle of every item; of every request
+    (which covers prompts, model, sampling and order of asking); and of the human scores calibrated on. `settings` are
+    the calibration's settings and the versions of the code that verifies, scores and calibrates. Where the run's
+    manifest was written of the same tables, its digests stand and no text is read again. StoreError for a table that
+    cannot be read.
+    """
+    settings = settings | {"target": target}
+    return _standing(run, settings) or digests(run, target) | settings
+
+
+def _standing(run: Run, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """What the run's manifest says, if settings and the content of every table are what they were; None otherwise."""
+    try:
+        manifest = manifest_of(run)
+    except StoreError:  # there is none yet, or it is broken: either way it is written anew
+        return None
+    found: dict[str, Any] = manifest["graded_by"]
+    then = {ref["path"]: ref for ref in manifest["tables"] if ref["table"] in {row.table for row in RESTS_ON}}
+    now = {ref.path: ref.model_dump() for row in RESTS_ON for ref in (run.ref(row, at) for at in run.stages(row))}
+    return found if now == then and settings.items() <= found.items() else None
+
+
+def digests(run: Run, target: str) -> dict[str, Any]:
+    """The digests of `graded_by`, made of the tables as they are; StoreError for a table that cannot be read."""
+    responses = "responses JOIN items USING (item_id) JOIN bundles USING (rubric_id)"
+    rater = "rater_id = $target OR (rater_kind = 'human' AND $target = 'mean')"
+    fitted = f"split IN {CALIBRATES}"
+    label = f"{fitted} AND g.score IS NOT NULL AND ({rater})"
+    parts = {
+        "texts": f"SELECT response_id, item_id, text, {fitted} AS fitted FROM responses",
+        "bundles": f"SELECT DISTINCT item_id, bundle_id FROM {responses}",
+        "requests": "SELECT response_id, part, attempt, request_digest, reply, error FROM attempts",
+        "labels": f"SELECT response_id, g.score FROM gradings g JOIN responses USING (response_id) WHERE {label}",
+    }
+    with catalogue(run) as connection:
+        return {name: _digest(connection, query, target) for name, query in parts.items()}
+
+
+def _digest(connection: duckdb.DuckDBPyConnection, query: str, target: str) -> str | None:
+    """SHA-256 over the digests of a query's rows, these in order, whatever the order of the rows; None of no rows."""
+    sealed_rows = f"SELECT sha256(to_json(p)::VARCHAR) AS j FROM ({query}) p ORDER BY j"
+    answer = connection.sql(sealed_rows, params={"target": target} if "$target" in query else {})
+    digest, count = hashlib.sha256(), 0
+    for batch in answer.to_arrow_reader(_BATCH):
+        digest.update("".join(batch["j"].to_pylist()).encode())
+        count += len(batch)
+    return digest.hexdigest() if count else None
+
+
+def write_manifest(
+    run: Run,
+    identity: dict[str, Any],
+    graded_by: dict[str, Any],
+    tables: list[TableRef],
+    base: Path,
+    read_as: Mapping[str, str] | None = None,
+) -> Path:
+    """Write `<run>/manifest.json`.
+
+    `identity` is what names the run (study, input digests, code). `graded_by` is exactly what can change a released
+    score; its digest is the `grade_digest`. `base` is the folder that the study's files are named from;
+    `read_as` says how each of them was read; `calls_changed` which parameters the judge's server did not take. Tables
+    that another flow of the same run wrote stay listed. StoreError where a table that the run finished with is another
+    now.
+    """
+    path = run.folder / "manifest.json"
+    paths = {ref.path for ref in tables}
+    earlier = _listed(run)
+    for ref in earlier:
+        refuse_other(run, ref)
+    tables = [*tables, *(ref for ref in earlier if ref.path not in paths)]
+    folder = base.resolve()
+    content = {
+        "run_id": run.run_id,
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "grade_digest": digest_of(graded_by),
+        "graded_by": graded_by,
+        "identity": identity,
+        "read_as": dict(read_as or {}),
+        "calls_changed": sorted(
+            {
+                words
+                for stage in run.stages(Attempts)
+                for words in pc.unique(run.read(run.ref(Attempts, stage), ["changed"])["changed"]).to_pylist()
+                if words
+            }
+        ),
+        "versions": versions(),
+        "git": git_state(),
+        "tables": [ref.model_dump() for ref in tables],
+        "study_folder": str(folder)
+        if run.warehouse.mirrored
+        else os.path.relpath(folder, run.warehouse.root.resolve()),
+    }
+    run.warehouse.write(path, sealed(content))
+    return path
+
+
+def _listed(run: Run) -> list[TableRef]:
+    """The tables that a manifest lists; none where there is no manifest that could be read."""
+    try:
+        return listed_in(manifest_of(run))
+    except StoreError:  # it is written anew
+        return []

@@ -1,0 +1,220 @@
+"""One Parquet file of a shard: written with checksums, and held against its done-mark before anything is read of it."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter
+
+from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.schema import Frozen, Row, schema, volatile
+from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.store.digest import file_digest, sealed, unsealed
+
+LAST = "all"
+"""The shard that a stage writes last: its mark says which others there are."""
+
+
+class MarkedTable(Frozen):
+    """What a done-mark says of one table of its shard."""
+
+    rows: int
+    content: tuple[int, int]
+    """See `tasks.core.store.part.content`."""
+    sha256: str | None = None
+    """Digest of the file's bytes; None in a mark of an earlier version."""
+
+    def same_rows(self, other: MarkedTable) -> bool:
+        """Whether both hold the same rows, volatile columns aside, in whatever bytes."""
+        return (self.rows, self.content) == (other.rows, other.content)
+
+
+class DoneMark(Frozen):
+    """A done-mark."""
+
+    of: str
+    """<stage>/<shard>."""
+    tables: dict[str, MarkedTable]
+    others: tuple[str, ...] = ()
+    """Names of the stage's shards that were there before its last one; none in any other mark."""
+    attempt: str = ""
+    """In a bucket: part of its files' names, so that no two writers ever write one file."""
+
+
+_EARLIER = TypeAdapter(dict[str, MarkedTable])
+
+
+# The default pool keeps what a freed table held; the system's gives it back.
+pa.set_memory_pool(pa.system_memory_pool())
+FORMAT = ds.ParquetFileFormat(page_checksum_verification=True)
+_SETTLED_S = 2.0
+"""A file that changed less than so long ago may change again without a trace in its times: what is known of it is not
+remembered."""
+Times = tuple[int, int, int, int]
+
+
+def as_parquet(table: pa.Table) -> memoryview:
+    """The table as a Parquet file with a checksum on every page."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    return memoryview(sink.getvalue())
+
+
+def opened(path: Path) -> pq.ParquetFile:
+    """The file to read from, page by page checked; OSError or Arrow's errors where it is none."""
+    return pq.ParquetFile(path, page_checksum_verification=True)
+
+
+@contextlib.contextmanager
+def reading(what: object, mend: str) -> Iterator[None]:
+    """Whatever goes wrong while `what` is read of a run is a StoreError that names it: files, Arrow and DuckDB."""
+    try:
+        yield
+    except (OSError, pa.ArrowException, duckdb.Error) as error:
+        lost = isinstance(error, FileNotFoundError)
+        rule = "is lost, and its shard is marked as done" if lost else f"cannot be read: {first_line(error)}"
+        raise StoreError(f"{what} {rule}; {mend}") from error
+
+
+def first_line(error: Exception) -> str:
+    """What an error of DuckDB or Arrow says, without its advice and places in their code."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def hold(path: Path, row: type[Row], made: MarkedTable, mend: str) -> None:
+    """StoreError unless the file is the one that its done-mark speaks of: columns, number of rows, and every byte.
+
+    A mark of an earlier version has no digest of the bytes; there the rows are added up, without volatile columns. A
+    file that did not change since this process last looked is not read again.
+    """
+    with reading(path, mend):
+        state = path.stat()
+    times = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    # Its owner can set a file's time of change back, but not the time of that: st_ctime.
+    look = _look if time.time() - state.st_ctime > _SETTLED_S else _look.__wrapped__
+    look(path, times, row, made, mend)
+
+
+@lru_cache(maxsize=1 << 16)
+def _look(path: Path, times: Times, row: type[Row], made: MarkedTable, mend: str) -> None:
+    with reading(path, mend), opened(path) as file:
+        rows, columns = file.metadata.num_rows, file.schema_arrow
+    kinds, wanted = {field.name: field.type for field in columns}, _kinds(row)
+    if odd := [name for name in wanted | kinds if kinds.get(name) != wanted.get(name)]:
+        raise StoreError(
+            f"{path} was written by another version of rubricflow: its table differs in {', '.join(odd)}; "
+            f"ask the run with that version, or {mend}"
+        )
+    if rows != made.rows:
+        raise StoreError(f"{path} holds {rows} rows where {made.rows} were written; {mend}")
+    if not _is_as_written(path, row, made, mend):
+        raise StoreError(f"{path} was changed since stage '{path.parent.name}' wrote it as done; {mend}")
+
+
+def forget() -> None:
+    """Look at every file again that `hold` is asked about."""
+    _look.cache_clear()
+
+
+def _is_as_written(path: Path, row: type[Row], made: MarkedTable, mend: str) -> bool:
+    with reading(path, mend):
+        return made.content == content_of(path, row) if made.sha256 is None else made.sha256 == file_digest(path)
+
+
+def content_of(path: Path, row: type[Row]) -> tuple[int, int]:
+    """`content` of a file's rows, a part of them at a time; errors of Arrow and DuckDB."""
+    high = low = 0
+    with opened(path) as file:
+        for batch in file.iter_batches(columns=lasting(row)):
+            more = content(row, pa.Table.from_batches([batch]))
+            high, low = high + more[0], low + more[1]
+    return high, low
+
+
+def lasting(row: type[Row]) -> list[str]:
+    """The columns that are not volatile."""
+    return [name for name in _kinds(row) if name not in volatile(row)]
+
+
+def content(row: type[Row], table: pa.Table) -> tuple[int, int]:
+    """Sums of the halves of each row's MD5: the same for any order and, added up, for any sharding."""
+    as_json = "SELECT to_json(lasting)::VARCHAR AS j FROM lasting"
+    with _database(os.getpid()).cursor() as cursor:
+        cursor.register("lasting", table.select(lasting(row)))
+        high, low = cursor.execute(
+            f"SELECT sum(md5_number_upper(j)), sum(md5_number_lower(j)) FROM ({as_json})"
+        ).fetchall()[0]
+    return int(high or 0), int(low or 0)
+
+
+@cache
+def _kinds(row: type[Row]) -> dict[str, pa.DataType]:
+    """Type of each column."""
+    return {field.name: field.type for field in schema(row)}
+
+
+@lru_cache(maxsize=1)
+def _database(process: int) -> duckdb.DuckDBPyConnection:
+    """One database for all commits of a process: to open one takes longer than to add up a small shard."""
+    return duckdb.connect()
+
+
+atexit.register(_database.cache_clear)  # DuckDB complains at exit of what is still open
+
+
+# Done-marks: what a finished shard holds, sealed, so that neither the mark nor a file changes unnoticed.
+
+
+def mark_bytes(mark: DoneMark) -> bytes:
+    """The mark as its file holds it."""
+    record = mark.model_dump(mode="json")
+    if not mark.attempt:  # a folder's marks have none
+        del record["attempt"]
+    return sealed(record)
+
+
+def read_mark(path: Path, mend: str) -> DoneMark:
+    """The mark in the file `<stage>/<shard>.json`; StoreError where it was changed, moved or cannot be read."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error), mend) from error
+    return mark_in(content, path, mend)
+
+
+def mark_in(content: bytes, path: Path, mend: str) -> DoneMark:
+    """The mark that is the content of such a file, as `read_mark`."""
+    shard = f"{path.parent.name}/{path.stem}"
+    try:
+        record, has_seal = unsealed(content)
+        mark = (
+            DoneMark.model_validate(record) if has_seal else DoneMark(of=shard, tables=_EARLIER.validate_python(record))
+        )
+        if mark.of != shard:
+            raise ValueError(f"it is that of {mark.of}")
+        _refuse_odd(mark.tables)
+    except ValueError as error:  # pydantic's are of several lines
+        reason = str(error) if type(error) is ValueError else "it is no list of tables with rows and content"
+        raise _unreadable(path, reason, mend) from error
+    return mark
+
+
+def _refuse_odd(tables: Mapping[str, MarkedTable]) -> None:
+    if not tables:
+        raise ValueError("it names no table")
+    if unknown := sorted(set(tables) - set(BY_NAME)):
+        raise ValueError(f"it names tables that there are not: {', '.join(unknown)}")
+
+
+def _unreadable(path: Path, reason: str, mend: str) -> StoreError:
+    return StoreError(f"{path}: this done-mark cannot be read: {reason}; {mend}")

@@ -1,0 +1,58 @@
+"""What a run's manifest says, and whether the run is still what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.store.digest import unsealed
+from rubricflow.tasks.core.store.listing import listed_once
+from rubricflow.tasks.core.store.warehouse import Run
+
+MANIFEST = "manifest.json"
+EARLIER = {"run_id", "written", "grade_digest", "graded_by", "identity", "versions", "git", "tables"}
+"""What a manifest holds that was written before manifests had a seal."""
+
+
+def read_manifest(run: Run) -> dict[str, Any]:
+    """The manifest of a finished run; StoreError where there is none, where it was changed since it was written, or
+    where a table is not the one that it lists."""
+    manifest = manifest_of(run)
+    with listed_once():
+        for listed in listed_in(manifest):
+            refuse_other(run, listed)
+    return manifest
+
+
+def manifest_of(run: Run) -> dict[str, Any]:
+    """The manifest as it was written, without a look at the tables; StoreError where there is none such."""
+    path = run.fetched(MANIFEST)
+    again = "grade the study again: its manifest is written anew, and no reply that arrived is asked for again"
+    try:
+        record, has_seal = unsealed(path.read_bytes())
+        if not has_seal and record.keys() != EARLIER:
+            raise ValueError("it was changed since it was written")
+        for ref in record["tables"]:
+            TableRef.model_validate(ref)
+    except FileNotFoundError as error:
+        raise StoreError(f"run {run.run_id} did not finish: {run.place}/{MANIFEST} is not there; {again}") from error
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise StoreError(f"{run.place}/{MANIFEST} cannot be read: {error}; {again}") from error
+    return record
+
+
+def listed_in(manifest: dict[str, Any]) -> list[TableRef]:
+    """The tables that a manifest lists."""
+    return [TableRef.model_validate(ref) for ref in manifest["tables"]]
+
+
+def refuse_other(run: Run, listed: TableRef) -> None:
+    """StoreError unless the run's part of a table is the one that its manifest lists."""
+    there = run.ref(BY_NAME[listed.table], listed.stage) if listed.table in BY_NAME else None
+    if there is None or there.digest != listed.digest:
+        raise StoreError(
+            f"{run.place}/{listed.table}/{listed.stage} is not the table that the run's manifest lists: it was "
+            f"changed, or written by another version of rubricflow; {run.mend()}"
+        )

@@ -1,0 +1,179 @@
+"""Phase III of Rulers: second-order ridge to a latent score, then a monotone map onto the human distribution.
+
+The map is the published one: ridge and both empirical distributions come from the same calibration rows. A ridge
+knows the rows it was fitted on a little too well, so the latents of new rows spread slightly less than the knots say
+and the outermost scores come out slightly too seldom. Cross-fitted latents would be another method.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.linear_model import Ridge
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+
+from rubricflow.tasks.core.contracts.schema import Frozen
+from rubricflow.tasks.core.stats.agreement import to_levels
+from rubricflow.tasks.core.stats.arrays import Bools, Floats
+
+# Latents closer than this share of the scale are one latent: rows that tie in exact arithmetic may not in floats.
+TIE = 1e-9
+CHUNK_BYTES = 16 * 2**20
+
+
+class Alignment(Frozen):
+    """A fitted mapping of features to the human scale, as numbers; JSON keeps every float exactly."""
+
+    low: float
+    """Lowest score of the scale fitted on."""
+    high: float
+    """Its highest score."""
+    alpha: float
+    """Strength of the ridge."""
+    means: tuple[float, ...]
+    """Mean of each second-order feature."""
+    scales: tuple[float, ...]
+    """Its standard deviation; 1 where it is constant."""
+    coefficients: tuple[float, ...]
+    """Ridge coefficient of each standardised second-order feature."""
+    intercept: float
+    """Ridge intercept."""
+    latent_knots: tuple[float, ...]
+    """Latent scores, strictly rising; the ends are the range seen in calibration."""
+    score_knots: tuple[float, ...]
+    """Human score at each latent knot, never falling; none where the latents stand as they are."""
+
+
+class Aligned(NamedTuple):
+    """Aligned rows, every array of shape (n,).
+
+    latent: the ridge's score, NaN where a method has none; aligned: after the distribution map, within the scale;
+    score: aligned, rounded half up to the scale's steps; clipped: whether the latent, or else the raw score, lies
+    outside the range seen in calibration.
+    """
+
+    latent: Floats
+    aligned: Floats
+    score: Floats
+    clipped: Bools
+
+
+def fit(matrix: npt.ArrayLike, target: npt.ArrayLike, low: float, high: float, alpha: float = 2.5) -> Alignment:
+    """Fit phi (features) -> z (latent) -> human score (Rulers, section 3.4, Eqs. 4-5).
+
+    matrix: (n, d) finite, d >= 1; target: (n,) finite human scores on low .. high; n >= 2. The order of the rows does
+    not matter, to the last bit. ValueError on any other shape, too few rows, NaN or infinity.
+    """
+    x, y = _checked(matrix, target)
+    order = np.lexsort(np.column_stack([x, y]).T)
+    x, y = x[order], y[order]
+    terms = PolynomialFeatures(degree=2, include_bias=False).fit_transform(x)
+    scaler = StandardScaler().fit(terms)
+    ridge = Ridge(alpha=alpha).fit(scaler.transform(terms), y)
+    line = Alignment(
+        low=low,
+        high=high,
+        alpha=alpha,
+        means=tuple(scaler.mean_.tolist()),
+        scales=tuple(scaler.scale_.tolist()),
+        coefficients=tuple(ridge.coef_.tolist()),
+        intercept=float(ridge.intercept_),
+        latent_knots=(),
+        score_knots=(),
+    )
+    latents, scores = knots(latent_scores(line, x), y, TIE * (high - low))
+    return line.model_copy(update={"latent_knots": tuple(latents.tolist()), "score_knots": tuple(scores.tolist())})
+
+
+def without_map(alignment: Alignment) -> Alignment:
+    """The ridge alone, as in Rulers without phase III (Table 4): latents are clipped and rounded, not mapped."""
+    ends = alignment.latent_knots[0], alignment.latent_knots[-1]
+    return alignment.model_copy(update={"latent_knots": ends, "score_knots": ()})
+
+
+def apply(alignment: Alignment, matrix: npt.ArrayLike, scale: tuple[float, float, float]) -> Aligned:
+    """Latent, aligned and final scores of new rows, in the units of `scale` (low, high, step).
+
+    matrix: (n, d) finite, the fitted features in their order. A scale other than the fitted one stretches the fitted
+    range onto it, as pooled mappings need. ValueError on NaN, infinity, another d or a malformed scale.
+    """
+    latent = latent_scores(alignment, matrix)
+    ends = alignment.latent_knots[0], alignment.latent_knots[-1]
+    mapped = np.interp(latent, alignment.latent_knots, alignment.score_knots) if alignment.score_knots else latent
+    fitted = alignment.low, alignment.high
+    aligned = stretch(np.clip(mapped, *fitted), fitted, scale)
+    clipped = (latent < ends[0]) | (latent > ends[1])
+    return Aligned(stretch(latent, fitted, scale), aligned, snap(aligned, scale), clipped)
+
+
+def snap(scores: npt.ArrayLike, scale: tuple[float, float, float]) -> Floats:
+    """Scores on the steps of the scale (low, high, step): nearest step, halves up, within low .. high; any shape."""
+    low, _, step = scale
+    # 3 steps of 0.1 are 0.30000000000000004; what is written down is 0.3.
+    return np.asarray(np.round(low + step * to_levels(scores, *scale), 9), dtype=np.float64)
+
+
+def stretch(values: Floats, fitted: tuple[float, float], scale: tuple[float, float, float]) -> Floats:
+    """Values on the range fitted on, (low, high), as values of the scale; unchanged to the last bit where it is one."""
+    low, high, _ = scale
+    if (low, high) == fitted:
+        return values
+    return low + (values - fitted[0]) * ((high - low) / (fitted[1] - fitted[0]))
+
+
+def latent_scores(alignment: Alignment, matrix: npt.ArrayLike) -> Floats:
+    """z of every row (Eq. 4), shape (n,), in the units fitted on. Equal rows have equal latents, to the last bit."""
+    x = np.asarray(matrix, dtype=np.float64)
+    means, scales, coefficients = (np.array(v) for v in (alignment.means, alignment.scales, alignment.coefficients))
+    if x.ndim != 2 or x.shape[1] + x.shape[1] * (x.shape[1] + 1) // 2 != len(means):
+        raise ValueError(f"features of shape {x.shape} do not fit a mapping of {len(means)} second-order features")
+    if not np.isfinite(x).all():
+        raise ValueError("features must be finite: leave out and count the rows that lack one")
+    latent = np.empty(len(x))
+    rows = max(1, CHUNK_BYTES // (8 * len(means)))
+    for start in range(0, len(x), rows):
+        part = slice(start, start + rows)
+        # A product with BLAS may sum the same row in another order at another place.
+        latent[part] = ((second_order(x[part]) - means) / scales * coefficients).sum(axis=1)
+    return latent + alignment.intercept
+
+
+def second_order(matrix: Floats) -> Floats:
+    """The features, then all their products of two, squares included: (n, d) -> (n, d + d (d + 1) / 2)."""
+    first, second = np.triu_indices(matrix.shape[1])
+    return np.hstack([matrix, matrix[:, first] * matrix[:, second]])
+
+
+def knots(latent: Floats, target: Floats, tie: float) -> tuple[Floats, Floats]:
+    """Knots of the inverse of the human distribution at the distribution of the latents (Eq. 5).
+
+    latent, target: (n,). Both distributions are taken at mid-ranks, so equal shares of n mean equal ranks. Latents
+    within `tie` of their neighbour share one score, that of their mean rank, so no step has zero width.
+    """
+    z, y = np.sort(latent), np.sort(target)
+    first = np.flatnonzero(np.concatenate([[True], np.diff(z) > tie]))
+    last = np.concatenate([first[1:], [len(z)]]) - 1
+    score = np.interp((first + last) / 2, np.arange(len(y)), y)
+    latents, score = np.column_stack([z[first], z[last]]).ravel(), np.repeat(score, 2)
+    rising = np.concatenate([[True], np.diff(latents) > 0])
+    return _without_flat_middles(latents[rising], score[rising])
+
+
+def _without_flat_middles(latents: Floats, score: Floats) -> tuple[Floats, Floats]:
+    """The same piecewise linear map without the knots inside its level stretches."""
+    bend = np.ones(len(latents), dtype=np.bool_)
+    bend[1:-1] = (score[1:-1] != score[:-2]) | (score[1:-1] != score[2:])
+    return latents[bend], score[bend]
+
+
+def _checked(matrix: npt.ArrayLike, target: npt.ArrayLike) -> tuple[Floats, Floats]:
+    x, y = np.asarray(matrix, dtype=np.float64), np.asarray(target, dtype=np.float64)
+    if x.ndim != 2 or y.shape != x.shape[:1] or x.shape[1] < 1:
+        raise ValueError(f"needs features of shape (n, d >= 1) and a target of shape (n,), got {x.shape} and {y.shape}")
+    if len(x) < 2:
+        raise ValueError(f"needs at least two labelled rows, got {len(x)}")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError("features and targets must be finite")
+    return x, y

@@ -1,0 +1,271 @@
+"""Which method maps the scores: the one asked for, or the standard one unless another is clearly better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from rubricflow.tasks.core.contracts.errors import ContractError
+from rubricflow.tasks.core.contracts.settings.study import Calibration as Plan
+from rubricflow.tasks.core.contracts.tables.calibration import CalibrationMethod
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.stats.bootstrap import cluster_sums
+from rubricflow.tasks.core.stats.pair_sums import pair_terms, statistics_of_totals
+from rubricflow.tasks.grading.calibrate.curve import Refusal
+from rubricflow.tasks.grading.calibrate.folds import CrossFitted, cross_fit
+from rubricflow.tasks.grading.calibrate.labels import LabelledRows
+from rubricflow.tasks.grading.calibrate.methods import STANDARD
+from rubricflow.tasks.grading.calibrate.split import folds
+from rubricflow.tasks.grading.calibrate.stack import Stack
+
+FEWEST = 10
+"""Usable labels below which no method is tried and the raw score is kept."""
+CLEARLY = 3.0
+"""Standard errors by which another method must be better than the standard one. With few labels the best of several
+noisy figures is rarely the best method, and one standard error takes it."""
+NAMES: dict[Literal["qwk", "rmse"], str] = {"qwk": "QWK", "rmse": "RMSE"}
+UNIT = (0.0, 1.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class MethodTrial:
+    """One method tried inside folds; fields that table `candidates` has too mean the same there.
+
+    tried: the method in and over the folds, None where it could not be tried; worth: what the choice goes by, made so
+    that more is better: of all labels, then without each author in turn, (1 + authors,), NaN where undefined.
+    """
+
+    method: CalibrationMethod
+    note: str | None = None
+    tried: CrossFitted | None = None
+    worth: Floats = field(default_factory=lambda: np.array([np.nan]))
+    qwk: float | None = None
+    qwk_within: float | None = None
+    rmse: float | None = None
+    sd_ratio: float | None = None
+    distinct: int = 0
+    behind: float | None = None
+    behind_se: float | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether it was fitted in every fold, and its worth is known."""
+        return self.tried is not None and not np.isnan(self.worth[0])
+
+    def row(self, scope: str, n: int, folds: int, chosen: bool) -> dict[str, object]:
+        """Its row of table `candidates`."""
+        names = ("method", "note", "qwk", "qwk_within", "rmse", "sd_ratio", "distinct", "behind", "behind_se")
+        figures = {name: getattr(self, name) for name in names}
+        return figures | {"scope": scope, "n": n, "folds": folds, "chosen": chosen}
+
+
+class MethodChoice(NamedTuple):
+    """The method chosen for some labels.
+
+    reason: why, in plain words; tried: the method in and over the folds, None where there were too few labels to try;
+    fold: (n,) fold of every label, empty then; candidates: all methods, in the order of `STANDARD`.
+    """
+
+    method: CalibrationMethod
+    reason: str
+    tried: CrossFitted | None
+    fold: Ints
+    candidates: list[MethodTrial]
+
+    @property
+    def folds(self) -> int:
+        """Number of folds; 0 where there were too few labels to try."""
+        return int(self.fold.max()) + 1 if len(self.fold) else 0
+
+    @property
+    def text_only(self) -> tuple[Stack | None, ...]:
+        """The baseline without the judge, fitted to all, then without each fold; None where it could not be fitted."""
+        tried = next((trial.tried for trial in self.candidates if trial.method == "text_only"), None)
+        fits = (tried.mapping, *tried.parts) if tried else (None,) * (1 + self.folds)
+        return tuple(fit if isinstance(fit, Stack) else None for fit in fits)
+
+
+def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None) -> MethodChoice:
+    """Compare the methods inside folds of the labels, and choose. Ridge stands among them only where it is asked for,
+    and `text_only`, the baseline beside all others, is taken only by name.
+
+    The first of `STANDARD` that can be fitted is taken unless another is better by more than three standard errors of
+    their difference, by the delete-one-author jackknife. Of pooled items what counts is agreement within items. A
+    method by name is taken where the labels allow its fit, in every fold too. With fewer than ten labels, or labels of
+    one author only, the raw score is kept; ContractError where the study's signals leave that out. chosen: labels that
+    teach the methods too, and have no part in the figures.
+    """
+    lack = _lack(labels)
+    methods: list[CalibrationMethod] = [*STANDARD, "text_only"]
+    if plan.method == "ridge":
+        methods.append("ridge")
+    if lack:
+        untried = [MethodTrial(method, note=lack) for method in methods]
+        _raw_is_kept(labels, lack)
+        return MethodChoice("identity", f"{lack}: the raw score is kept", None, np.empty(0, dtype=np.int64), untried)
+    fold = folds(labels.cluster)
+    candidates = _against_standard([_try(method, labels, fold, plan, chosen) for method in methods])
+    method, reason = _choice(candidates, plan, int(fold.max()) + 1, labels)
+    tried = next(trial.tried for trial in candidates if trial.method == method)
+    return MethodChoice(method, reason, tried, fold, candidates)
+
+
+def _lack(labels: LabelledRows) -> str | None:
+    """What labels lack for trying anything on them."""
+    if len(labels) < FEWEST:
+        return f"{len(labels)} usable labels, fewer than {FEWEST}"
+    if len(np.unique(labels.cluster)) < 2:
+        return "all usable labels are of one author, none is left to try a fit on"
+    return None
+
+
+def _raw_is_kept(labels: LabelledRows, why: str) -> None:
+    """ContractError where a study's signals leave the judge's score out and there are labels: raw scores held against
+    them would pass for a control's."""
+    if len(labels) and not labels.has_score:
+        raise ContractError(
+            f"items {', '.join(labels.items[:3])}: the study's signals leave the judge's score out, and nothing else "
+            f"can be mapped ({why}); give more labels, or signals with the score"
+        )
+
+
+def _try(
+    method: CalibrationMethod, labels: LabelledRows, fold: Ints, plan: Plan, chosen: LabelledRows | None
+) -> MethodTrial:
+    """The figures of a method inside folds.
+
+    QWK is that of the levels as shares of their scale: the usual one where all items have one scale, and defined where
+    they have not. RMSE is in score units or, where scales differ, in shares.
+    """
+    try:
+        tried = cross_fit(method, labels, fold, plan.alpha, chosen)
+    except Refusal as refusal:
+        return MethodTrial(method, note=str(refusal))
+    human, level = labels.levels(labels.human), labels.levels(tried.aligned)
+    if method != "identity" and (flat := _one_score_each(labels, human, level)):
+        return MethodTrial(method, note=flat)
+    human_share, machine_share = human / labels.top, level / labels.top
+    qwk = _jackknifed("qwk_continuous", human_share, machine_share, labels)
+    within = _within_items(human_share, machine_share, labels) if len(labels.items) > 1 else None
+    rmse = _jackknifed("rmse", labels.shares(labels.human), labels.shares(tried.aligned), labels) * labels.span
+    agreement = qwk if within is None or np.isnan(within[0]) else within
+    worth = agreement if plan.choose_by == "qwk" else -rmse
+    spread = float(labels.human.std())
+    return MethodTrial(
+        method,
+        note=f"{NAMES[plan.choose_by]} is undefined" if np.isnan(worth[0]) else None,
+        tried=tried,
+        worth=worth,
+        qwk=_defined(qwk[0]),
+        qwk_within=None if within is None else _defined(within[0]),
+        rmse=float(rmse[0]),
+        sd_ratio=float(tried.aligned.std()) / spread if spread > 0 else None,
+        distinct=len(np.unique(machine_share)),
+    )
+
+
+def _one_score_each(labels: LabelledRows, human: Floats, level: Floats) -> str | None:
+    """Why scores that do not tell responses of an item apart are refused: in every item where people and the judge do,
+    they are the same."""
+    by_item = _rows_of_items(labels)
+    telling = [rows for rows in by_item if np.ptp(human[rows]) > 0 and np.ptp(labels.raw[rows]) > 0]
+    if not telling or any(np.ptp(level[rows]) > 0 for rows in telling):
+        return None
+    return "it gives all responses of an item one score, where people and the judge tell them apart"
+
+
+def _rows_of_items(labels: LabelledRows) -> list[Bools]:
+    return [labels.item == index for index in np.unique(labels.item)]
+
+
+def _within_items(human: Floats, machine: Floats, labels: LabelledRows) -> Floats:
+    """QWK of the differences within items, on all rows and without each author, (1 + authors,): twice the covariance
+    within items over both variances within items and the squared differences of the items' means, summed over items."""
+    size = np.maximum(np.bincount(labels.item), 1)
+    means = [np.bincount(labels.item, weights=scores) / size for scores in (human, machine)]
+    human_gap, machine_gap = human - means[0][labels.item], machine - means[1][labels.item]
+    mean_gap = (means[0] - means[1])[labels.item]
+    terms = np.column_stack([2 * human_gap * machine_gap, human_gap**2 + machine_gap**2 + mean_gap**2])
+    sums = cluster_sums(terms, labels.cluster)
+    total = sums.sum(axis=0, keepdims=True)
+    totals = np.vstack([total, total - sums])
+    undefined = np.full(len(totals), np.nan)
+    worth: Floats = np.divide(totals[:, 0], totals[:, 1], out=undefined, where=totals[:, 1] > 0)
+    return worth
+
+
+def _jackknifed(name: str, human: Floats, machine: Floats, labels: LabelledRows) -> Floats:
+    """A statistic on all rows, then without each author, shape (1 + authors,)."""
+    sums = cluster_sums(pair_terms(human, machine, UNIT), labels.cluster)
+    total = sums.sum(axis=0, keepdims=True)
+    return statistics_of_totals(np.vstack([total, total - sums]))[name]
+
+
+def _defined(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _against_standard(candidates: list[MethodTrial]) -> list[MethodTrial]:
+    """The candidates with their distance from the standard one and its standard error, where both are defined."""
+    standard = _standard(candidates)
+    if standard is None:
+        return candidates
+    gaps = [standard.worth - trial.worth for trial in candidates]
+    return [
+        trial if np.isnan(gap[0]) else replace(trial, behind=float(gap[0]), behind_se=_jackknife_se(gap[1:]))
+        for trial, gap in zip(candidates, gaps, strict=True)
+    ]
+
+
+def _standard(candidates: list[MethodTrial]) -> MethodTrial | None:
+    """The first of `STANDARD` that could be tried."""
+    return next((trial for trial in candidates if trial.usable and trial.method in STANDARD), None)
+
+
+def _jackknife_se(without: Floats) -> float | None:
+    """Standard error of a statistic from its values without each cluster (Tukey 1958), undefined ones left out."""
+    defined = without[~np.isnan(without)]
+    if len(defined) < 2:
+        return None
+    return float(np.sqrt((len(defined) - 1) / len(defined) * np.sum((defined - defined.mean()) ** 2)))
+
+
+def _choice(
+    candidates: list[MethodTrial], plan: Plan, folds: int, labels: LabelledRows
+) -> tuple[CalibrationMethod, str]:
+    """The method to take and why."""
+    if plan.method != "choose":
+        return _by_name(next(trial for trial in candidates if trial.method == plan.method), labels)
+    name, standard = NAMES[plan.choose_by], _standard(candidates)
+    if standard is None:
+        _raw_is_kept(labels, f"{name} is undefined for every method")
+        return "identity", f"{name} is undefined for every method: the raw score is kept"
+    better = [trial for trial in candidates if trial.method in STANDARD and _clearly_better(trial, standard)]
+    if not better:
+        return standard.method, f"the standard method; {name} inside {folds} folds: {_figure(standard, plan):.3f}"
+    best = max(better, key=lambda trial: float(trial.worth[0]))
+    return best.method, (
+        f"{name} {_figure(best, plan):.3f} inside {folds} folds, better by more than {CLEARLY:g} standard errors "
+        f"({best.behind_se:.3f}) than the standard method, {standard.method} with {_figure(standard, plan):.3f}"
+    )
+
+
+def _clearly_better(trial: MethodTrial, standard: MethodTrial) -> bool:
+    """Whether a method is better beyond noise and, of pooled items, no worse over all: within items alone, what is
+    learned of an item looks bad inside folds, since its mean without a response lies away from that response."""
+    if trial.behind is None or -trial.behind <= CLEARLY * (trial.behind_se or 0.0):
+        return False
+    return trial.qwk_within is None or (trial.qwk or 0.0) >= (standard.qwk or 0.0)
+
+
+def _by_name(trial: MethodTrial, labels: LabelledRows) -> tuple[CalibrationMethod, str]:
+    if trial.tried is None:
+        _raw_is_kept(labels, f"the study asks for {trial.method}, but {trial.note}")
+        return "identity", f"the study asks for {trial.method}, but {trial.note}: the raw score is kept"
+    return trial.method, "asked for by the study"
+
+
+def _figure(trial: MethodTrial, plan: Plan) -> float:
+    return abs(float(trial.worth[0])) if plan.choose_by == "rmse" else float(trial.worth[0])

@@ -1,0 +1,357 @@
+"""Which scores go out without a person looking first: levels seen, a risk that the labels allow, and the route."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rubricflow.tasks.core.contracts.schema import Frozen
+from rubricflow.tasks.core.contracts.settings.study import Release
+from rubricflow.tasks.core.contracts.tables.calibration import Refusal
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.stats.agreement import SLACK, level_count
+from rubricflow.tasks.core.stats.arrays import Bools, Floats
+from rubricflow.tasks.core.stats.promise import UNLIKELY, Promise, fewest_without_error, missed_by_constant, promise
+from rubricflow.tasks.core.stats.within import within_items
+from rubricflow.tasks.grading.calibrate.alignment import snap
+from rubricflow.tasks.grading.calibrate.labels import LabelledRows
+from rubricflow.tasks.grading.calibrate.outcome import RiskRows
+
+ALL = "all"
+MOST_POSSIBLE = 0.5
+"""Largest share of wrong scores at which it is still said that some could go out."""
+Levels = dict[str, tuple[float, ...]]
+
+
+class ReleaseRule(Frozen):
+    """What may be released of one item."""
+
+    scale: tuple[float, float, float]
+    """Its scale: lowest, highest, step."""
+    levels: tuple[float, ...]
+    """Human scores seen in calibration, rounded to the scale's steps, rising."""
+    threshold: float | None
+    """Largest estimated risk that is released; null where nothing may be."""
+    refused: Refusal | None = None
+    """Why nothing may be; null where something may."""
+
+
+class Scope(NamedTuple):
+    """The labels of one mapping and what its cross-fitted scores were worth, None where none could be tried."""
+
+    labels: LabelledRows
+    outcome: RiskRows | None
+
+
+class ReleasePromise(NamedTuple):
+    """A row of table `release_rules`."""
+
+    scope: str
+    tolerance: float
+    target: float
+    confidence: float
+    n: int
+    threshold: float | None
+    released: int
+    wrong: int
+    worth: float
+    upper: float | None
+    levels: list[float]
+    refused: Refusal | None
+    note: str | None
+    constant: float | None
+    constant_released: float | None
+    exact: float | None
+    exact_released: float | None
+    asking_tolerance: float | None = None
+    possible_target: float | None = None
+    possible_threshold: float | None = None
+
+
+class Vouching(NamedTuple):
+    """Labelled rows that would be released but for their risk, (n,) each.
+
+    risk, wrong: as in `RiskRows`; cluster: the author or, where not known, the response; human: human scores in steps
+    above the lowest level; missed: whether they differ by more than the tolerance from the best constant score of
+    their item, which is the best of these very rows; constant: share of the item's rows that are missed; exact:
+    whether the cross-fitted score is the human one.
+    """
+
+    risk: Floats
+    wrong: Bools
+    cluster: npt.NDArray[np.str_]
+    human: Floats
+    missed: Bools
+    constant: Floats
+    exact: Bools
+
+
+class Rules(NamedTuple):
+    """items: item → its rule; new: largest risk released of an item that has no rule; promises: those made."""
+
+    items: dict[str, ReleaseRule]
+    new: float | None
+    promises: list[ReleasePromise]
+
+
+def release_rules(scopes: Sequence[Scope], release: Release, marked: Mapping[str, int] | None = None) -> Rules:
+    """The rule of every item, by its own labels or, where the study promises for the set, by all labels together.
+
+    Promised about are the labelled responses that no other rule sends to a person: without weak evidence, on a level
+    seen and inside the range seen, as cross-fitted; those of one author count for as many as they are worth. Seen is a
+    level that people gave, on the same scale, to any item that shares the mapping. An item of which one and the same
+    score keeps the promise has no part in it and releases nothing. The level at which scores could pass for better
+    than constants is shared among the promises, so that it is the level at which any could. Nothing is promised of
+    several items where the labels do not show that scores agree with people inside items. marked: item → its marked
+    answers that count, those without a usable grading too; the labels alone where it is not given.
+    """
+    levels: Levels = {}
+    scales: dict[str, tuple[float, float, float]] = {}
+    rows: dict[str, Vouching] = {}
+    for scope in scopes:
+        levels_seen = seen_levels(scope.labels)
+        levels |= levels_seen
+        bounds = (scale.bounds for scale in scope.labels.scales)
+        scales |= zip(scope.labels.items, bounds, strict=True)
+        rows |= vouching(scope, levels_seen, release.tolerance)
+    items, by_set = sorted(levels), release.by == "set"
+    marks = marked or {item: len(rows[item].risk) for item in items}
+    fewest = fewest_without_error(release.risk, release.confidence)
+    asked = dict[str, list[str]]()
+    for scope_name, members in ({ALL: items} if by_set else {item: [item] for item in items}).items():
+        enough = sum(len(rows[item].risk) for item in members) >= fewest
+        asking = [item for item in members if not _asks_nothing(rows[item], scales[item], release, enough)]
+        kept = asking and enough and _keeps(np.concatenate([rows[item].missed for item in asking]), release)
+        asked[scope_name] = [] if kept else asking
+    tested = sum(sum(len(rows[item].risk) for item in asking) >= fewest for asking in asked.values())
+    of_scope, question_means = dict[str, ReleasePromise](), _by_question_means(scopes)
+    for scope_name, asking in asked.items():
+        members = items if by_set else [scope_name]
+        if asking:
+            seen = sorted(set[float]().union(*(levels[item] for item in asking)))
+            joined = _joined(rows[item] for item in asking)
+            count = sum(marks[item] for item in members)
+            of_scope[scope_name] = _promise(
+                scope_name, joined, seen, release, UNLIKELY / max(1, tested), question_means, count
+            )
+            of_scope |= {item: _refused(item, [item], rows, scales, release) for item in members if item not in asking}
+        else:
+            of_scope[scope_name] = _refused(scope_name, members, rows, scales, release)
+    rules = dict[str, ReleaseRule]()
+    for item in items:
+        promised = of_scope.get(item) or of_scope[ALL]
+        rules[item] = ReleaseRule(
+            scale=scales[item], levels=levels[item], threshold=promised.threshold, refused=promised.refused
+        )
+    return Rules(rules, of_scope[ALL].threshold if by_set else None, list(of_scope.values()))
+
+
+def reasons(score: Floats, prechecked: Bools, weak: Bools, clipped: Bools, risk: Floats, rule: ReleaseRule) -> pa.Array:
+    """Why a person looks at each row before its score goes out, null where it may go: the first reason that applies.
+
+    score, risk: (n,), NaN where there is none; prechecked, weak, clipped: (n,). Weak evidence routes and
+    no more: confidence and uncertainty stay the published ones, and the decision stands (Rulers, Table 5).
+    """
+    first = {
+        "unscored": np.isnan(score),
+        "precheck": prechecked,
+        "weak_evidence": weak,
+        "uncalibrated": np.isnan(risk),
+        "out_of_range": clipped,
+        "level_unseen": ~np.isin(score, rule.levels),
+        rule.refused or "no_promise": np.full(len(score), rule.threshold is None),
+        # A risk that is the threshold's own may differ in the last bit where scores are pooled.
+        "risk": risk > (1.0 if rule.threshold is None else rule.threshold) + SLACK,
+    }
+    reason = np.select(list(first.values()), list(first), default="")
+    return pa.array(reason, pa.string(), mask=reason == "")
+
+
+def seen_levels(labels: LabelledRows) -> Levels:
+    """Item → human scores in the labels of all items on its scale, rounded to the scale's steps, rising."""
+    level = labels.levels(labels.human)
+    on_scale: dict[tuple[float, float, float], set[float]] = {}
+    for index, scale in enumerate(labels.scales):
+        steps = np.unique(level[labels.item == index])
+        scores = snap(scale.min + scale.step * steps, scale.bounds)
+        on_scale.setdefault(scale.bounds, set()).update(scores.tolist())
+    return {
+        item: tuple(sorted(on_scale[scale.bounds])) for item, scale in zip(labels.items, labels.scales, strict=True)
+    }
+
+
+def vouching(scope: Scope, levels: Levels, tolerance: float) -> dict[str, Vouching]:
+    """Item → its labelled rows that would be released but for their risk; none where the risk is not known."""
+    labels, outcome = scope
+    human, vouches = labels.steps(labels.human), dict[str, Vouching]()
+    for index, (item, scale) in enumerate(zip(labels.items, labels.scales, strict=True)):
+        if outcome is None:
+            none, false = np.empty(0), np.empty(0, dtype=np.bool_)
+            vouches[item] = Vouching(none, false, np.empty(0, np.str_), none, false, none, false)
+            continue
+        rows = (labels.item == index) & ~outcome.clipped & ~labels.weak
+        rows[rows] = np.isin(snap(scale.min + scale.step * outcome.level[rows], scale.bounds), levels[item])
+        missed = missed_by_constant(human[rows], scale.levels - 1, tolerance)
+        vouches[item] = Vouching(
+            risk=outcome.risk[rows],
+            wrong=outcome.wrong[rows],
+            cluster=labels.cluster[rows],
+            human=human[rows],
+            missed=missed,
+            constant=np.full(len(missed), missed.mean() if len(missed) else np.nan),
+            exact=(labels.levels(labels.human) == outcome.level)[rows],
+        )
+    return vouches
+
+
+def _by_question_means(scopes: Sequence[Scope]) -> str | None:
+    """Why the labels do not show that the scores agree with people inside items; None where they do, where there is one
+    item, and without cross-fitted scores."""
+    known = [(labels, rows) for labels, rows in scopes if rows is not None]
+    items = [labels.item_id for labels, _ in known]
+    if not items or len(np.unique(np.concatenate(items))) < 2:
+        return None
+    human = np.concatenate([labels.shares(labels.human) for labels, _ in known])
+    machine = np.concatenate([rows.level / labels.top for labels, rows in known])
+    clusters = np.concatenate([labels.cluster for labels, _ in known])
+    stat, ends = within_items(human, machine, np.concatenate(items), clusters)
+    if stat.value is not None and ends is not None and ends.low is not None and ends.low > 0:
+        return None
+    found = say.number(stat.value) if stat.value is not None else "none"
+    if ends is not None and ends.low is not None and ends.high is not None:
+        found += f", 95% interval {say.number(ends.low)} to {say.number(ends.high)}"
+    return (
+        f"the {say.count(len(human))} marked answers do not show that the scores agree with people inside questions "
+        f"(correlation {found}): agreement by question means alone releases nothing"
+    )
+
+
+def _joined(rows: Iterable[Vouching]) -> Vouching:
+    return Vouching(*(np.concatenate(columns) for columns in zip(*rows, strict=True)))
+
+
+def _asks_nothing(rows: Vouching, scale: tuple[float, float, float], release: Release, enough: bool) -> bool:
+    """Whether a constant score keeps the promise about an item: on every label that its scale allows or, where there
+    are enough labels to promise anything, on each marked answer by the best constant of the others."""
+    top = level_count(*scale) - 1
+    never_wrong = not missed_by_constant(np.array([0.0, top]), top, release.tolerance).any()
+    missed = missed_by_constant(rows.human, top, release.tolerance, of_others=True)
+    return never_wrong or (enough and len(missed) > 0 and _keeps(missed, release))
+
+
+def _keeps(missed: Bools, release: Release) -> bool:
+    return bool(missed.mean() <= release.risk + SLACK)
+
+
+def _refused(
+    scope: str,
+    items: Sequence[str],
+    rows: Mapping[str, Vouching],
+    scales: Mapping[str, tuple[float, float, float]],
+    release: Release,
+) -> ReleasePromise:
+    """No promise about items of which a constant score for each would keep it."""
+    joined, asking = _joined(rows[item] for item in items), None
+    for tolerance in range(ceil(release.tolerance) - 1, -1, -1):
+        missed = [missed_by_constant(rows[item].human, level_count(*scales[item]) - 1, tolerance) for item in items]
+        if len(joined.human) and not _keeps(np.concatenate(missed), release):
+            asking = float(tolerance)
+            break
+    share = say.share(joined.missed.mean()) if len(joined.missed) else "none"
+    note = (
+        f"the promise would ask nothing: one and the same score for every answer to a question is wrong for {share} of "
+        f"the {say.plural(len(joined.missed), 'marked answer')}, and {say.rate(release.risk)} may be; "
+    )
+    if asking is None:
+        note += "on these answers no smaller tolerance would ask something"
+    else:
+        note += f"a tolerance of {say.plural(int(asking), 'step')} would ask something"
+    return _row(scope, joined, Promise(None, 0, 0, 0.0, None), [], release)._replace(
+        refused="asks_nothing", note=note, asking_tolerance=asking
+    )
+
+
+def _row(scope: str, rows: Vouching, made: Promise, levels: list[float], release: Release) -> ReleasePromise:
+    """The row of a promise that is made, or of one for whose absence there is no reason yet."""
+    out = rows.risk <= (-np.inf if made.threshold is None else made.threshold)
+    return ReleasePromise(
+        scope=scope,
+        tolerance=release.tolerance,
+        target=release.risk,
+        confidence=release.confidence,
+        n=len(rows.risk),
+        threshold=made.threshold,
+        released=made.released,
+        wrong=made.wrong,
+        worth=made.worth,
+        upper=made.upper,
+        levels=levels,
+        refused=None,
+        note=None,
+        constant=_share(rows.missed),
+        constant_released=_share(rows.missed[out]),
+        exact=_share(rows.exact),
+        exact_released=_share(rows.exact[out]),
+    )
+
+
+def _share(flags: Bools) -> float | None:
+    return float(flags.mean()) if len(flags) else None
+
+
+def _promise(
+    scope: str,
+    rows: Vouching,
+    levels: list[float],
+    release: Release,
+    unlikely: float = UNLIKELY,
+    question_means: str | None = None,
+    marked: int | None = None,
+) -> ReleasePromise:
+    """The promise about some rows, which asks something.
+
+    unlikely: as in `promise`; question_means: why nothing is promised of any item, where the scores agree by question
+    means alone; marked: marked answers that count, those too that a person has to look at for another reason.
+    """
+    if question_means:
+        nothing = _row(scope, rows, Promise(None, 0, 0, 0.0, None), levels, release)
+        return nothing._replace(refused="question_means", note=question_means)
+
+    def made_at(target: float, constant: Floats | None = rows.constant) -> Promise:
+        return promise(rows.risk, rows.wrong, target, release.confidence, rows.cluster, constant, unlikely)
+
+    promised = _row(scope, rows, made_at(release.risk), levels, release)
+    if promised.threshold is not None:
+        return promised
+    promised = promised._replace(refused="no_promise", note=_why_none(rows, release, marked))
+    if made_at(release.risk, None).threshold is not None:
+        return promised._replace(
+            note=f"the {say.plural(len(rows.risk), 'marked answer')} do not show that scores are wrong less often than "
+            f"one and the same score for every answer to a question, which is wrong for {say.share(rows.missed.mean())}"
+        )
+    # Where a constant would keep it, a promise of more wrong scores is none.
+    most = min([MOST_POSSIBLE, *np.unique(rows.constant - SLACK)])
+    for percent in range(int(100 * release.risk) + 1, int(100 * most) + 1):
+        threshold = made_at(percent / 100).threshold
+        if threshold is not None:
+            return promised._replace(possible_target=percent / 100, possible_threshold=threshold)
+    return promised
+
+
+def _why_none(rows: Vouching, release: Release, marked: int | None) -> str:
+    n, authors = len(rows.cluster), len(np.unique(rows.cluster))
+    fewest = fewest_without_error(release.risk, release.confidence)
+    here = n if marked is None else marked
+    if n < fewest:
+        others = f", of which {say.count(here - n)} go to a person in any case" if here > n else ""
+        return f"too few marked answers to promise anything: {say.count(fewest)} needed, {say.count(here)} here{others}"
+    by = f" of {say.plural(authors, 'author')}" if authors < n else ""
+    return (
+        f"the {say.count(n)} marked answers{by} do not show, even for the surest scores, "
+        f"that at most {say.rate(release.risk)} are wrong"
+    )

@@ -1,0 +1,156 @@
+"""How good the judge's probabilities of single decisions are, where people marked the same criteria.
+
+The probabilities are of the level that the judge would state, before any quote is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rubricflow.tasks.core.stats.agreement import Stat
+from rubricflow.tasks.core.stats.arrays import Ints
+from rubricflow.tasks.core.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
+from rubricflow.tasks.core.stats.probability import (
+    Bin,
+    Top,
+    bins_of,
+    brier,
+    ece,
+    ece_by_chance,
+    log_loss,
+    ranked,
+    reliability,
+    top,
+)
+from rubricflow.tasks.grading.evaluate.released import EXACT, share
+from rubricflow.tasks.grading.evaluate.slices import Record, ScoreSlice, record
+
+PEOPLE = "people"
+OWN_SCALE = (0.0, 1.0, 1.0)
+"""Every decision is on its criterion's own levels: nothing is put on another scale."""
+CRITERION = ["response_id", "criterion_id"]
+FEWEST = 30
+"""Decisions that a slice needs."""
+MEANS = {
+    "decision_accuracy": "correct",
+    "decision_confidence": "confidence",
+    "decision_brier": "brier",
+    "decision_rps": "ranked",
+    "decision_log_loss": "log_loss",
+}
+"""Metric and the column that it is the mean of."""
+_NOTHING = pa.schema(
+    [*((name, pa.string()) for name in CRITERION), ("level_probabilities", pa.list_(pa.float64()))]
+).empty_table()
+
+
+def decided(judgments: Iterable[pa.RecordBatch], marks: pa.Table, responses: pd.DataFrame) -> pd.DataFrame:
+    """One row per decision with probabilities and mark of it: response_id, criterion_id, item_id, cluster, `levels` of
+    the criterion, `confidence` of the likeliest one and whether it is `correct`; `brier`, `ranked` and `log_loss`.
+
+    judgments: response_id, criterion_id, level_probabilities of the machine; marks: as `people_marks` gives them;
+    responses: the held-out ones, response_id, item_id, cluster. Criteria that people marked on more levels than the
+    judge decides on are left out. A probability that is none is an error of the judge's and raises ValueError.
+    """
+    held_out = pc.unique(pa.array(responses["response_id"], pa.string()))
+    marked = marks.filter(pc.is_in(marks["response_id"], value_set=held_out)).select([*CRITERION, "decision"])
+    marked_responses = pc.unique(marked["response_id"])
+    batches = (batch.filter(_with_probabilities(batch, marked_responses)) for batch in judgments)
+    tables = (pa.Table.from_batches([batch]) for batch in batches)
+    machine = pa.concat_tables([_NOTHING, *tables], promote_options="default")
+    decisions = machine.select(CRITERION).to_pandas().assign(at=np.arange(len(machine)))
+    decisions = decisions.merge(marked.to_pandas(), on=CRITERION).merge(responses, on="response_id")
+    # A criterion that people marked on more levels than the judge decides on has no mark to compare with.
+    level_counts = pc.list_value_length(machine["level_probabilities"]).to_numpy()
+    beyond = decisions["decision"] >= level_counts[decisions["at"]]
+    by_criterion = beyond.groupby([decisions["item_id"], decisions["criterion_id"]])
+    decisions = decisions[~by_criterion.transform("any").astype(bool)]
+    if decisions.empty:
+        return pd.DataFrame()
+    chances = machine["level_probabilities"].take(pa.array(decisions["at"])).combine_chunks()
+    sizes, flat = pc.list_value_length(chances).to_numpy(), chances.flatten().to_numpy()
+    starts = np.concatenate([[0], np.cumsum(sizes)])[:-1]
+    parts = []
+    for levels in np.unique(sizes):
+        rows = np.flatnonzero(sizes == levels)
+        p, y = flat[starts[rows][:, None] + np.arange(levels)], decisions["decision"].to_numpy()[rows]
+        confidence, correct = top(p, y)
+        figures = {"confidence": confidence, "correct": correct, "brier": brier(p, y), "ranked": ranked(p, y)}
+        parts.append(decisions.iloc[rows].assign(levels=levels, **figures, log_loss=log_loss(p, y)))
+    rated: pd.DataFrame = pd.concat(parts).sort_index().drop(columns=["at", "decision"])
+    return rated
+
+
+def _with_probabilities(batch: pa.RecordBatch, responses: pa.Array) -> pa.Array:
+    return pc.and_(pc.is_in(batch["response_id"], value_set=responses), pc.is_valid(batch["level_probabilities"]))
+
+
+def decision_figures(
+    rows: pd.DataFrame, kinds: Mapping[tuple[str, str], str], machine: str, resampled: str, draws: int, seed: int
+) -> Iterator[Record]:
+    """Rows of `metrics` about decisions; none without decisions.
+
+    rows: as `decided` gives them; kinds: (item, criterion) → kind of the criterion; resampled: what the clusters are.
+    Over all, by item and by kind: how often the likeliest level is people's (`decision_accuracy`), how sure the judge
+    is of it (`decision_confidence`), `decision_ece` beside what chance alone makes of it, and `decision_brier`,
+    `decision_rps` and `decision_log_loss`. Slice 'confidence' holds the reliability table, least confident first.
+    """
+    if rows.empty:
+        return
+    kind = [kinds[pair] for pair in zip(rows["item_id"], rows["criterion_id"], strict=True)]
+    cut: list[tuple[str, str, pd.DataFrame]] = [("all", "all", rows)]
+    for name, by in (("item", rows["item_id"]), ("kind", pd.Series(kind, rows.index))):
+        cut += [(name, str(value), part) for value, part in rows.groupby(by) if len(part) >= FEWEST]
+    for name, value, part in cut:
+        yield from _figures(ScoreSlice(name, value, part, OWN_SCALE, resampled), machine, draws, seed)
+    for number, confidence_bin in enumerate(reliability(_top(rows)), 1):
+        yield from _bin_figures(number, confidence_bin, rows, machine)
+
+
+def _bin_figures(number: int, confidence_bin: Bin, rows: pd.DataFrame, machine: str) -> Iterator[Record]:
+    """One line of the reliability table: how sure the judge is in this bin, and how often it is right."""
+    part = ScoreSlice("confidence", f"{number:02d}", rows, OWN_SCALE, EXACT)
+    confidence, accuracy = Stat(confidence_bin.confidence), Stat(confidence_bin.accuracy)
+    n, names = confidence_bin.n, (PEOPLE, machine)
+    exact = Interval(confidence_bin.low, confidence_bin.high, 0)
+    yield record(part, "decision_confidence", confidence, n, stage="raw", raters=names)
+    yield record(part, "decision_accuracy", accuracy, n, stage="raw", raters=names, interval=exact)
+
+
+def _figures(part: ScoreSlice, machine: str, draws: int, seed: int) -> Iterator[Record]:
+    rows, codes = part.rows, part.rows["cluster"].to_numpy()
+    ones = np.ones(len(rows))
+    figures = {
+        metric: share(rows[column].to_numpy(float), ones, codes, draws, seed) for metric, column in MEANS.items()
+    }
+    likeliest = _top(rows)
+    figures["decision_ece"] = ece(likeliest), ece_interval(likeliest, codes, draws, seed) if draws else None
+    figures["decision_ece_by_chance"] = ece_by_chance(likeliest, seed=seed), None
+    for metric, (value, ends) in figures.items():
+        yield record(part, metric, value, len(rows), stage="raw", raters=(PEOPLE, machine), interval=ends)
+
+
+def ece_interval(likeliest: Top, codes: Ints, draws: int, seed: int) -> Interval:
+    """Basic bootstrap interval of the ECE over clusters (Davison and Hinkley 1997), cut at 0: resampled rows are
+    noisier than the sample, so that percentiles would lie too high. The bins are the sample's."""
+    bin_of = bins_of(likeliest.confidence)
+    terms = np.zeros((len(bin_of), int(bin_of.max()) + 2))
+    terms[np.arange(len(bin_of)), bin_of] = likeliest.confidence - likeliest.correct
+    terms[:, -1] = 1.0
+    sums = sums_by_code(terms, codes, int(codes.max()) + 1)
+    sums = sums[np.bincount(codes, minlength=len(sums)) > 0]
+    (totals,) = draw_totals([sums], draws, seed)
+    ends = interval(np.abs(totals[:, :-1]).sum(axis=1) / totals[:, -1], len(sums))
+    if ends.low is None or ends.high is None:
+        return ends
+    value = ece(likeliest).value or 0.0
+    return ends._replace(low=max(0.0, 2 * value - ends.high), high=max(0.0, 2 * value - ends.low))
+
+
+def _top(rows: pd.DataFrame) -> Top:
+    return Top(rows["confidence"].to_numpy(float), rows["correct"].to_numpy(bool))

@@ -1,0 +1,238 @@
+"""Raters one by one, as rows of `rater_effects`: who is strict, erratic, drifts, or lets one impression colour all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rubricflow.tasks.core.stats.arrays import Bools, Floats
+from rubricflow.tasks.core.stats.bootstrap import cluster_codes
+from rubricflow.tasks.core.stats.facet_likelihood import Design, RatingColumns, Texts, design_of_columns, linked
+from rubricflow.tasks.core.stats.facets import Facets, fit
+from rubricflow.tasks.core.stats.rater_fit import (
+    FEW,
+    Residuals,
+    discrimination,
+    halo,
+    infit,
+    leniency,
+    outfit,
+    residuals,
+    shift,
+)
+from rubricflow.tasks.core.stats.verdict import Estimate
+from rubricflow.tasks.grading.evaluate.slices import Record
+
+SCORE = ""
+"""In place of a trait, the score itself."""
+OFF, ERRATIC, APART, HALO = 0.15, 1.2, 0.7, 0.10
+"""Limits of flags: leniency in SD of the scores, as the gate on the machine's mean shift has it; infit, as for marks
+that ought to agree (Wright and Linacre 1994); how well responses are told apart, erratic or central by an infit of 1
+or more, or less; halo above the others'."""
+ALONE = "shares no response with another rater"
+
+
+@dataclass(frozen=True)
+class RaterMarks:
+    """What persons gave responses, a row for each person and response: in columns, for there may be millions.
+
+    table: `response_id`, `item_id`, `rubric_id`, `rater_id`, `period`, null where not known, and `cluster`. scores:
+    trait -> (n,) its marks, NaN without one; '' the score.
+    """
+
+    table: pa.Table
+    scores: Mapping[str, Floats]
+
+    def take(self, rows: Bools) -> RaterMarks:
+        """Some of the rows."""
+        scores = {trait: marks[rows] for trait, marks in self.scores.items()}
+        return RaterMarks(self.table.filter(pa.array(rows)), scores)
+
+    def of(self, trait: str) -> RaterMarks:
+        """The rows that have a mark of this trait."""
+        rows = ~np.isnan(self.scores[trait])
+        return RaterMarks(self.table.filter(pa.array(rows)), {trait: self.scores[trait][rows]})
+
+    def design(self, trait: str) -> Design:
+        """The marks of this trait as the many-facet model takes them; every row has one."""
+        responses, rubrics, raters = (self.table[name] for name in ("response_id", "rubric_id", "rater_id"))
+        return design_of_columns(RatingColumns(responses, rubrics, raters, self.scores[trait]))
+
+
+def rater_effects(
+    marks: RaterMarks, steps: Mapping[tuple[str, str], float], at_random: bool, draws: int, seed: int
+) -> list[Record]:
+    """Rows of `rater_effects` for the score and every trait; nothing with fewer than two persons.
+
+    steps: (rubric, trait) -> step of its scale, score units; 1 where it is not given. Raters whom no shared response
+    links, unless responses were given at random, are modelled apart, and have no severity: theirs would not compare.
+    """
+    if pc.count_distinct(marks.table["rater_id"]).as_py() < 2:
+        return []
+    colours = _halos(marks, draws, seed)
+    rows: list[Record] = []
+    for trait in sorted(marks.scores):
+        own = marks.of(trait)
+        if not len(own.table):
+            continue
+        coded = own.design(trait)
+        sets = [coded.raters] if at_random else linked(coded)
+        for names in sets:
+            is_linked = len(sets) == 1
+            some = own if is_linked else own.take(_is_in(own.table["rater_id"], names))
+            part = coded if is_linked else some.design(trait)
+            halos = colours if trait == SCORE else {}
+            rows += _of_set(part, trait, some, steps, at_random, halos, apart=not is_linked)
+    return rows
+
+
+def _is_in(column: Texts, names: tuple[str, ...]) -> Bools:
+    rows = pc.is_in(column, value_set=pa.array(names, pa.string()))
+    return np.asarray(rows.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _of_set(
+    coded: Design,
+    trait: str,
+    marks: RaterMarks,
+    steps: Mapping[tuple[str, str], float],
+    at_random: bool,
+    halos: Mapping[str, Estimate],
+    apart: bool,
+) -> Iterator[Record]:
+    """Rows of raters who are linked; apart: there are others, with whom they are not."""
+    if len(coded.raters) == 1:
+        yield _row(coded.raters[0], trait) | {"ratings": len(coded.responses), "note": ALONE}
+        return
+    fitted = fit(coded, at_random)
+    unit = np.array([steps.get((group, trait), 1.0) for group in coded.groups])
+    unexplained, sd = residuals(fitted), _spread(marks, trait, steps)
+    leniencies = leniency(fitted, unit)
+    for code, name in enumerate(coded.raters):
+        of_rater = unexplained.take(unexplained.rater == code)
+        by_item = list(_shifts("item", of_rater, coded, marks, unit))
+        by_period = list(_shifts("period", of_rater, coded, marks, unit))
+        record = _over_all(fitted, code, of_rater, leniencies[code], halos.get(name))
+        drifts = [row for row in by_period if row["shared"] >= FEW]
+        record["flags"] = list(_flags(record, drifts, OFF * sd, _others(halos, name)))
+        if apart:
+            note = f"compares with {', '.join(other for other in coded.raters if other != name)} only"
+            record |= dict.fromkeys(("severity", "severity_se", "leniency", "low", "high")) | {"note": note}
+            record["flags"] = [flag for flag in record["flags"] if flag not in ("strict", "lenient")]
+        yield _row(name, trait) | record
+        yield from (_row(name, trait) | row for row in (*by_item, *by_period))
+
+
+def _over_all(
+    fitted: Facets, code: int, of_rater: Residuals, own_leniency: Estimate, colour: Estimate | None
+) -> Record:
+    fits, apart = infit(of_rater), discrimination(of_rater)
+    colour = colour or Estimate(None)
+    return {
+        "severity": float(fitted.severity[code]),
+        "severity_se": float(fitted.se[code]),
+        "leniency": own_leniency.value,
+        "low": own_leniency.low,
+        "high": own_leniency.high,
+        "infit": fits.value,
+        "infit_low": fits.low,
+        "infit_high": fits.high,
+        "outfit": outfit(of_rater).value,
+        "discrimination": apart.value,
+        "discrimination_low": apart.low,
+        "discrimination_high": apart.high,
+        "halo": colour.value,
+        "halo_low": colour.low,
+        "halo_high": colour.high,
+        "ratings": own_leniency.n,
+        "shared": len(of_rater.observed),
+        "note": fits.note or None,
+    }
+
+
+def _shifts(kind: str, of_rater: Residuals, coded: Design, marks: RaterMarks, unit: Floats) -> Iterator[Record]:
+    """What is left of a rater's leniency on each item, or in each period; nothing where there is only one."""
+    rows = pc.index_in(pa.array(coded.responses, pa.string()), value_set=marks.table["response_id"])
+    column = marks.table["item_id" if kind == "item" else "period"]
+    values = column.take(rows).take(pa.array(of_rater.response))
+    names = sorted(filter(None, pc.unique(values).to_pylist()))
+    if len(names) < 2:
+        return
+    for name in names:
+        shifted = shift(of_rater.take(_is_in(values, (name,))), unit, len(names))
+        yield {
+            "slice": kind,
+            "value_of": name,
+            "leniency": shifted.value,
+            "low": shifted.low,
+            "high": shifted.high,
+            "ratings": shifted.n,
+            "shared": shifted.n,
+            "note": shifted.note or None,
+        }
+
+
+def _flags(record: Record, drifts: Sequence[Record], limit: float, others: float | None) -> Iterator[str]:
+    if record["shared"] < FEW:
+        return
+    if record["high"] is not None and record["high"] < -limit:
+        yield "strict"
+    if record["low"] is not None and record["low"] > limit:
+        yield "lenient"
+    blurred = record["discrimination_high"] is not None and record["discrimination_high"] < APART
+    if record["infit_low"] is not None and (record["infit_low"] > ERRATIC or (blurred and record["infit"] >= 1)):
+        yield "erratic"
+    if blurred and record["infit"] < 1:
+        yield "central"
+    if any(row["low"] > limit or row["high"] < -limit for row in drifts):
+        yield "drift"
+    if others is not None and record["halo_low"] is not None and record["halo_low"] > others + HALO:
+        yield "halo"
+
+
+def _spread(marks: RaterMarks, trait: str, steps: Mapping[tuple[str, str], float]) -> float:
+    """Standard deviation of the marks about their rubric's mean, in steps."""
+    rubrics = marks.table["rubric_id"]
+    variances, sizes = [], []
+    for rubric in pc.unique(rubrics).to_pylist():
+        own = marks.scores[trait][_is_in(rubrics, (rubric,))] / steps.get((rubric, trait), 1.0)
+        variances.append(np.var(own))
+        sizes.append(len(own))
+    return float(np.sqrt(np.average(variances, weights=sizes)))
+
+
+def _halos(marks: RaterMarks, draws: int, seed: int) -> dict[str, Estimate]:
+    """Each rater's halo over the traits of all rubrics."""
+    rubrics, raters = marks.table["rubric_id"], marks.table["rater_id"]
+    given = {trait: ~np.isnan(column) for trait, column in marks.scores.items() if trait != SCORE}
+    traits = sorted(
+        (rubric, trait) for trait, rows in given.items() for rubric in pc.unique(rubrics.filter(rows)).to_pylist()
+    )
+    if len(traits) < 2:
+        return {}
+    place = {trait: number for number, trait in enumerate(traits)}
+    responses = pc.unique(marks.table["response_id"])
+    row = pc.index_in(marks.table["response_id"], value_set=responses).to_numpy()
+    names = sorted(pc.unique(raters).to_pylist())
+    tables = {name: np.full((len(responses), len(traits)), np.nan) for name in names}
+    for (rubric, trait), column in place.items():
+        of_rubric = given[trait] & _is_in(rubrics, (rubric,))
+        for name in names:
+            own = of_rubric & _is_in(raters, (name,))
+            tables[name][row[own], column] = marks.scores[trait][own]
+    firsts = pc.index_in(responses, value_set=marks.table["response_id"])
+    clusters = marks.table["cluster"].take(firsts).to_pylist()
+    return halo(tables, cluster_codes(clusters)[0], draws, seed)
+
+
+def _others(halos: Mapping[str, Estimate], name: str) -> float | None:
+    values = [estimate.value for other, estimate in halos.items() if other != name and estimate.value is not None]
+    return float(np.mean(values)) if values else None
+
+
+def _row(name: str, trait: str) -> Record:
+    return {"rater_id": name, "trait": trait, "slice": "all", "value_of": "all", "ratings": 0, "shared": 0, "flags": []}

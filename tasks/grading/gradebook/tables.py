@@ -1,0 +1,169 @@
+"""A graded run's tables as a gradebook."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import duckdb
+
+from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
+from rubricflow.tasks.core.contracts.errors import ContractError, InputError
+from rubricflow.tasks.core.contracts.tables.judging import STANDING
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.store.catalogue import catalogue
+from rubricflow.tasks.core.store.recorded import manifest_of
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.gradebook.book import CriterionLevel, Gradebook, GradedAnswer, GradedQuestion, Quotation
+
+Row = Mapping[str, Any]
+Points = Callable[[Bundle, Mapping[str, int | None]], float | None]
+Judged = dict[str, dict[str, Row]]
+"""Response → criterion → its judgment."""
+
+
+def read_gradebook(run: Run, points: Points | None = None, language: str | None = None) -> Gradebook:
+    """The gradebook of a finished run, its answers in the order of the data; StoreError where it did not finish.
+
+    points: what levels come to by a rubric, by criterion; without it, nothing follows from levels that people set.
+    language: that by which students are sorted by name instead, as in de or sv; InputError for one that is not known.
+    """
+    manifest = manifest_of(run)
+    with catalogue(run) as tables:
+        questions = _questions(tables)
+        judged = _judged(tables)
+        places = {
+            name: place for place, (name,) in enumerate(tables.sql("SELECT response_id FROM responses").fetchall())
+        }
+        answers = [_answer(row, questions[row["item_id"]].bundle, judged, points) for row in _rows(tables, _ANSWERS)]
+        promises = tuple(_rows(tables, "SELECT * FROM release_rules ORDER BY scope"))
+        answers.sort(key=lambda answer: places[answer.response_id])
+        if language is not None:
+            keys = _name_keys(tables, answers, language)
+            answers.sort(key=lambda answer: keys[answer.student_name or answer.student])
+        raters = [row["rater_id"] for row in _rows(tables, "SELECT DISTINCT rater_id FROM predictions")]
+    if len(raters) > 1:
+        raise ContractError(f"run {run.run_id} holds scores of {len(raters)} raters; a gradebook is of one")
+    return Gradebook(
+        run_id=run.run_id,
+        study=manifest["identity"]["study"]["name"],
+        graded_on=manifest["written"][:10],
+        rater="".join(raters),
+        promises=promises,
+        questions=questions,
+        answers=tuple(answers),
+    )
+
+
+_ANSWERS = """
+SELECT f.*, r.author_id, r.author_name, r.text, r.groups
+FROM final_scores AS f
+JOIN responses AS r USING (response_id)
+"""
+_JUDGMENTS = """
+SELECT j.response_id, j.criterion_id, j.decision, j.evidence
+FROM judgments AS j
+JOIN predictions AS p USING (response_id, rater_id)
+QUALIFY j.sample = min(j.sample) OVER (PARTITION BY j.response_id)
+"""
+
+
+def _rows(tables: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
+    return list(tables.sql(query).to_arrow_table().to_pylist(maps_as_pydicts="strict"))
+
+
+def _questions(tables: duckdb.DuckDBPyConnection) -> dict[str, GradedQuestion]:
+    bundles = unlocked(_rows(tables, "SELECT * FROM bundles"))
+    questions = {}
+    for row in _rows(tables, "SELECT item_id, question, rubric_id FROM items"):
+        item = row["item_id"]
+        questions[item] = GradedQuestion(item, row["question"], bundles[row["rubric_id"]])
+    # A wide file's first student need not have been asked the first question.
+    numbered = all(re.fullmatch("Q[0-9]+", item) for item in questions)
+    return dict(sorted(questions.items(), key=lambda item: say.in_order(item[0]) if numbered else []))
+
+
+def _judged(tables: duckdb.DuckDBPyConnection) -> Judged:
+    judged: Judged = {}
+    for row in _rows(tables, _JUDGMENTS):
+        judged.setdefault(row["response_id"], {})[row["criterion_id"]] = row
+    return judged
+
+
+def _answer(row: Row, bundle: Bundle, judged: Judged, points: Points | None) -> GradedAnswer:
+    peoples = row["settled_levels"] or {}
+    judgments = judged.get(row["response_id"], {})
+    sections = {name.casefold(): group for name, group in row["groups"].items()}
+    levels = tuple(_levels(bundle, judgments, peoples, row["text"]))
+    criteria_score = row["judge_score"]
+    if peoples:
+        criteria_score = points and points(bundle, {level.criterion.id: level.level for level in levels})
+    return GradedAnswer(
+        response_id=row["response_id"],
+        item_id=row["item_id"],
+        student=row["author_id"],
+        student_name=(row["author_name"] or "").strip() or None,
+        section=sections.get("section"),
+        text=row["text"],
+        final_score=row["final_score"],
+        decided_by=row["decided_by"],
+        settled_by=row["settled_by"],
+        judge_score=row["judge_score"],
+        machine_score=row["machine_score"],
+        low=row["low"],
+        high=row["high"],
+        route=row["route"],
+        route_reason=row["route_reason"],
+        note=row["note"],
+        history=tuple(row["history"] or ()),
+        levels=levels,
+        levels_are_peoples=bool(peoples),
+        unscored_reason=row["unscored_reason"],
+        criteria_score=criteria_score,
+        marks=row["marks"] or {},
+    )
+
+
+def _levels(
+    bundle: Bundle, judgments: Mapping[str, Row], peoples: Mapping[str, int], text: str
+) -> Iterator[CriterionLevel]:
+    """The levels of all criteria that somebody decided. A quote shows no level that a person took away."""
+    for criterion in bundle.criteria:
+        judgment = judgments.get(criterion.id)
+        if judgment is None and criterion.id not in peoples:
+            continue
+        level = peoples.get(criterion.id, judgment["decision"] if judgment else None)
+        quotations = tuple(_quotations(judgment, text)) if judgment and level else ()
+        yield CriterionLevel(criterion, level, quotations)
+
+
+def _quotations(judgment: Row, text: str) -> Iterator[Quotation]:
+    """The quotes that have a place in the text."""
+    for quote in judgment["evidence"] or ():
+        start, end = quote["start"], quote["end"]
+        if quote["status"] in STANDING and start is not None and 0 <= start < end <= len(text):
+            yield Quotation(text[start:end], start, end)
+
+
+def _name_keys(
+    tables: duckdb.DuckDBPyConnection, answers: Sequence[GradedAnswer], language: str
+) -> dict[str | None, tuple[bool, str]]:
+    """What a student is called → a key by which the language sorts the last name first; nameless ones come last."""
+    known = {name for (name,) in tables.sql("SELECT collname FROM pragma_collations()").fetchall()}
+    if language not in known:
+        rule = f"'{language[:20]}' is no language by which names are sorted"
+        raise InputError(rule, field="--by-name", hint="name it by two letters, as in de, fr or sv")
+    names = {answer.student_name or answer.student for answer in answers}
+    query = "SELECT icu_sort_key(?, ?)"
+    keys: dict[str | None, tuple[bool, str]] = {None: (True, "")}
+    for name in names - {None}:
+        ((key,),) = tables.execute(query, [_last_name_first(str(name)), language]).fetchall()
+        keys[name] = False, key
+    return keys
+
+
+def _last_name_first(name: str) -> str:
+    """'Ada Böhm' as 'Böhm, Ada'; a name with a comma as it stands."""
+    first, _, last = name.strip().rpartition(" ")
+    return name if "," in name or not first else f"{last}, {first}"

@@ -1,0 +1,91 @@
+"""The door of ingest: source files in, canonical tables out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import Row, schema
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.data import InputWarnings, Items, Responses, Units
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.monitor.runs import log, task
+from rubricflow.tasks.core.stats.scores import FAIR, OF_SEVERAL
+from rubricflow.tasks.core.store.files import named
+from rubricflow.tasks.core.store.shards import Rows
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.ingest.fair import fair_gradings
+from rubricflow.tasks.grading.ingest.oddities import sentence
+from rubricflow.tasks.grading.ingest.recorded import drawn, gradable
+from rubricflow.tasks.grading.ingest.shards import shards, sides
+from rubricflow.tasks.grading.ingest.sources import evaluation_only, streams
+from rubricflow.tasks.grading.ingest.survey import survey
+
+TOLD = ["response_id", "item_id", "rater_id", "rater_kind", "score"]
+"""What fair scores are made of."""
+
+
+class Ingested(NamedTuple):
+    """What ingest writes; gradings and judgments are those of people, and those that the source recorded of a
+    machine; input_warnings: what is odd about the responses."""
+
+    items: TableRef
+    responses: TableRef
+    units: TableRef
+    gradings: TableRef
+    judgments: TableRef
+    input_warnings: TableRef
+
+
+@task(task_run_name=named("ingest"))
+def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Ingested:
+    """Read the sources, map them, cut units, and split; with a limit only so many responses of each item.
+
+    The sources are read twice, a chunk at a time: first to refuse what is wrong and to draw the split, so that nothing
+    is written of bad input, then to write a shard for each chunk. Where nothing may be fitted on the data, all of it is
+    test data, whatever a source says. Where a foreign table of recorded replies judges, labels to calibrate on are
+    drawn among the responses that it can grade. InputError for bad input (see `chunks`, `survey` and `gradable`), or a
+    target that is no person of the sources.
+    """
+    if not run.done("ingest", "all"):
+        sources = streams(study.data, base)
+        target = study.evaluation.target
+        kinds = {rater.rater: rater.kind for source, *_ in sources for rater in source.scores}
+        people = sorted(rater for rater, kind in kinds.items() if kind != "replayed")
+        if kinds and target not in {*OF_SEVERAL, *people}:
+            rule = f"'{target}' is no rater of the sources; there are {', '.join(people) or 'none that are people'}"
+            raise InputError(rule, field="evaluation.target")
+        if target == FAIR and FAIR in kinds:
+            rule = f"a rater of the sources is called '{FAIR}', as is the score made of all raters'; rename the rater"
+            raise InputError(rule, field="evaluation.target")
+        surveyed = survey(sources, study.split, target, limit)
+        able = gradable(surveyed, study.judge.foreign, base) if study.judge.foreign else None
+        side_of = sides(surveyed, study.split, able)
+        if evaluation_only(study.data):
+            side_of = [side and "test" for side in side_of]
+        told = [schema(Gradings).empty_table().select(TOLD)]
+        if able is not None:
+            log(drawn(surveyed, able, side_of))
+        for number, tables in enumerate(shards(sources, surveyed, side_of)):
+            run.commit("ingest", f"{number:05d}", tables)
+            if target == FAIR and Gradings in tables:
+                told.append(tables[Gradings].select(TOLD))
+        if target == FAIR:
+            rubric_of = {key: row["rubric_id"] for key, row in surveyed.items.items()}
+            split_of = {key: side for key, side in zip(surveyed.places, side_of, strict=True) if side}
+            fair = fair_gradings(pa.concat_tables(told), rubric_of, split_of, study.evaluation.random_assignment)
+            run.commit("ingest", FAIR, {Gradings: fair})
+        # The last shard says that the others are all there.
+        last: dict[type[Row], Rows] = {Items: surveyed.items.values(), InputWarnings: list(surveyed.oddities.rows())}
+        run.commit("ingest", "all", last | {Responses: [], Units: [], Gradings: [], Judgments: []})
+    return Ingested(*(run.ref(row, "ingest") for row in (Items, Responses, Units, Gradings, Judgments, InputWarnings)))
+
+
+def warning_sentences(run: Run, warnings: TableRef) -> list[str]:
+    """What ingest found odd about the responses, a sentence each."""
+    rows = run.read(warnings).to_pylist()
+    return [sentence(row["kind"], row["responses"], row["examples"]) for row in rows]

@@ -1,0 +1,254 @@
+"""Quotes that stand in the response, word for word, and are no evidence all the same: on one span lean more criteria
+than the bundle allows, or the quote says nothing of its criterion (`tasks.grading.judge.evidence`).
+
+A quote is shared by k criteria where more than half of its characters are quoted by k criteria, itself included, that
+are credited: so it is the span that counts, not how much of it a quote takes. No rule could tell which of too many
+criteria the words prove, and their order must not: beyond the bound the quote counts for none of them. Each keeps its
+level where another quote of its own holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, pairwise
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol
+from rubricflow.tasks.core.llm.request import Same
+from rubricflow.tasks.core.text.fold import folded
+from rubricflow.tasks.core.text.quotes import fragments
+from rubricflow.tasks.core.text.tokens import words
+from rubricflow.tasks.grading.judge.decision import FAILED, Decision
+
+RUN, INSIDE, SHARE = 7, 4, 0.8
+_REACH = 100
+"""Characters beside a quote in which a run may go on."""
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The words that prove nothing."""
+
+    question: str
+    """The question's words between spaces."""
+    runs: frozenset[tuple[str, ...]]
+    """Every run of `RUN` consecutive words of a source."""
+    pairs: frozenset[tuple[str, str]]
+    """Every two consecutive words of a source."""
+
+    def is_in(self, needle: str, text: str = "", span: tuple[int, int] | None = None) -> bool:
+        """Whether a quote, unquoted and folded, repeats.
+
+        text, span: the response and where the quote stands in it, where it does.
+        """
+        quote = words(needle)
+        if len(quote) > 2 and self.pairs.isdisjoint(pairwise(quote)) and not fragments(needle):
+            return False  # no run takes in more than its first and its last word
+        # Most quotes end here: where few words are not copied, and the others stand in long runs, few pairs are new.
+        if len(set(pairwise(quote)) - self.pairs) > _most_new(len(quote)):
+            return False
+        pieces = [words(fragment) for fragment in fragments(needle)] or [quote]
+        if len(quote) >= INSIDE and all(f" {' '.join(piece)} " in self.question for piece in pieces):
+            return True
+        around = _beside(text, *span) if span and len(pieces) == 1 else ([], [])
+        return sum(self._copied(piece, *around) for piece in pieces) >= SHARE * sum(map(len, pieces)) > 0
+
+    def _copied(self, quote: list[str], before: list[str], after: list[str]) -> int:
+        """How many words of a quote stand in a run that is copied."""
+        copied = set[int]()
+        for start, run in enumerate(_runs([*before, *quote, *after])):
+            if run in self.runs:
+                copied.update(range(start, start + RUN))
+        return sum(len(before) <= place < len(before) + len(quote) for place in copied)
+
+
+Place = tuple[int, int]
+"""Index of a decision and of a row of its evidence."""
+Range = tuple[int, int]
+"""First character and the one after the last."""
+NOTHING: Mapping[Place, str] = MappingProxyType({})
+SUPPORTING = frozenset({"verified", "context", "semantic", "shared"})
+"""Statuses of quotes that stand in the response, whether or not they count."""
+_VIOLATION = {"shared": "shared_quote", "irrelevant": "irrelevant"}
+
+
+class Doubted(NamedTuple):
+    """Decisions without the quotes in doubt, what that changes in the signals, and the violations."""
+
+    decisions: tuple[Decision, ...]
+    signals: Counter[str]
+    violations: tuple[str, ...]
+
+
+def sharers(decisions: Sequence[Decision]) -> dict[Place, int]:
+    """Quote that holds → how many credited criteria share it, at least 1."""
+    rows = list(_supporting_rows(decisions))
+    spans = [(place, (row["start"], row["end"])) for place, row in rows if row["start"] is not None]
+    unplaced = [(place, folded(row["quote"])) for place, row in rows if row["start"] is None]
+    words_by_decision = {(decision_index, words) for (decision_index, _), words in unplaced}
+    criteria_quoting = Counter(words for _, words in words_by_decision)
+    return _over_spans(spans) | {place: criteria_quoting[words] for place, words in unplaced}
+
+
+def most_shared(decisions: Sequence[Decision]) -> dict[str, int]:
+    """The signal `shared_quotes`: the most criteria that one quote is shared by; nothing where none is shared."""
+    most = max(sharers(decisions).values(), default=0)
+    return {"shared_quotes": most} if most > 1 else {}
+
+
+def beyond(decisions: Sequence[Decision], bound: int | None) -> dict[Place, str]:
+    """The quotes that more criteria share than the bound allows, each with its status; none without a bound."""
+    if bound is None:
+        return {}
+    beyond_bound = [place for place, count in sharers(decisions).items() if count > bound]
+    return {(i, j): "shared" for i, j in beyond_bound if decisions[i].evidence[j]["status"] != "shared"}
+
+
+def settled(
+    decisions: Sequence[Decision],
+    protocol: Protocol,
+    criteria: Sequence[Criterion],
+    irrelevant: Mapping[Place, str] = NOTHING,
+    action_of: Callable[[Criterion], str] | None = None,
+) -> Doubted:
+    """The decisions by what the protocol says of shared and of irrelevant quotes; settling what is settled changes
+    nothing.
+
+    criteria: of the decisions, in their order; irrelevant: the quotes that are, each with its status; action_of: what
+    becomes of a level that no quote supports, where that is not for the protocol alone to say.
+    """
+    counted = Counter[str]()
+    if protocol.relevance and protocol.relevance.failed == "count":
+        counted, irrelevant = Counter(irrelevant.values()), NOTHING
+    doubted = beyond(decisions, protocol.shared_quotes) | dict(irrelevant)
+    if not doubted:
+        return Doubted(tuple(decisions), counted, ())
+    failed = FAILED[protocol.failed_quote]
+    settled_decisions = without(decisions, criteria, doubted, action_of or (lambda _: failed))
+    settled_decisions.signals.update(counted)
+    return settled_decisions
+
+
+def without(
+    decisions: Sequence[Decision],
+    criteria: Sequence[Criterion],
+    doubted: Mapping[Place, str],
+    action_of: Callable[[Criterion], str],
+) -> Doubted:
+    """The decisions after doubted quotes lost what they proved.
+
+    criteria: of the decisions, in their order; doubted: quote → its status; action_of: what becomes of a level that no
+    quote supports. A criterion that is only weakly groundable keeps its level.
+    """
+    signals, violations, settled = Counter[str](), [], list(decisions)
+    for i, statuses in _by_decision(doubted).items():
+        decision, criterion = decisions[i], criteria[i]
+        for j, status in statuses.items():
+            signals.update({decision.evidence[j]["status"]: -1, status: 1, "invalid_evidence": 1})
+        rows = tuple(
+            {**row, "status": statuses[j]} if j in statuses else row for j, row in enumerate(decision.evidence)
+        )
+        holds = any(row["status"] in SUPPORTING - {"shared"} for row in rows)
+        settled[i] = decision._replace(evidence=rows)
+        if holds or not decision.level or decision.verified is not True:
+            continue
+        if criterion.evidence == "weakly_groundable":
+            settled[i] = settled[i]._replace(verified=False)
+            signals["weak"] += 1
+            continue
+        action = action_of(criterion)
+        level = decision.level if action == "counted" else 0
+        settled[i] = settled[i]._replace(level=level, verified=False, action=action)
+        signals.update(("unsupported", action))
+        violations.append(f"{_VIOLATION[max(statuses.values())]}:{criterion.id}")
+    return Doubted(tuple(settled), signals, tuple(violations))
+
+
+def _supporting_rows(decisions: Sequence[Decision]) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """The quotes that hold for a credited criterion, and those that count for none because too many share them."""
+    for i, decision in enumerate(decisions):
+        for j, row in enumerate(decision.evidence):
+            if row["status"] == "shared" or (decision.level and row["status"] in SUPPORTING):
+                yield (i, j), row
+
+
+def _by_decision(doubted: Mapping[Place, str]) -> dict[int, dict[int, str]]:
+    """Index of a decision → index of a row of its evidence → the row's status."""
+    statuses: dict[int, dict[int, str]] = {}
+    for (i, j), status in doubted.items():
+        statuses.setdefault(i, {})[j] = status
+    return statuses
+
+
+def _over_spans(spans: Sequence[tuple[Place, Range]]) -> dict[Place, int]:
+    ordered = sorted(span for _, span in spans)
+    if all(first[1] <= second[0] for first, second in pairwise(ordered)):
+        return {place: 1 for place, _ in spans}
+    edges = sorted(set(chain.from_iterable(ordered)))
+    stretches = [(low, high, _quoting(low, high, spans)) for low, high in pairwise(edges)]
+    sharing = {}
+    for place, (start, end) in spans:
+        counts = [(count, high - low) for low, high, count in stretches if start <= low < end]
+        sharing[place] = _median(counts, end - start)
+    return sharing
+
+
+def _quoting(low: int, high: int, spans: Sequence[tuple[Place, Range]]) -> int:
+    """How many criteria quote all of the characters [low, high)."""
+    return len({i for (i, _), (start, end) in spans if start <= low and high <= end})
+
+
+def _median(counts: Sequence[tuple[int, int]], length: int) -> int:
+    """The largest k that more than half of `length` reaches. counts: (k, characters)."""
+    reached = 0
+    for k, width in sorted(counts, reverse=True):
+        reached += width
+        if 2 * reached > length:
+            return k
+    return 1
+
+
+# What a response repeats of what its author was given, or of what only the rubric's author knows.
+
+
+@lru_cache(maxsize=1024)
+def wording(bundle: Same[Bundle], question: str, context: str | None) -> Wording:
+    """What may not be repeated: the question, the context where one is given, and the rubric where its protocol refuses
+    an echo of it."""
+    material = [context] if context else []
+    rubric = _rubric(bundle.value) if bundle.value.protocol.echo == "refused" else ()
+    sources = [words(folded(text)) for text in (question, *material, *rubric)]
+    return Wording(
+        question=f" {' '.join(sources[0])} ",
+        runs=frozenset(chain.from_iterable(map(_runs, sources))),
+        pairs=frozenset(chain.from_iterable(map(pairwise, sources))),
+    )
+
+
+def _runs(source: list[str]) -> Iterator[tuple[str, ...]]:
+    """Every run of `RUN` consecutive words, in order."""
+    return (tuple(source[start : start + RUN]) for start in range(len(source) - RUN + 1))
+
+
+def _most_new(count: int) -> int:
+    """How many pairs of consecutive words may stand in no source, in a quote of so many words that repeats: two for
+    each word that is its author's, one where two copied runs meet."""
+    return 2 * int((1 - SHARE) * count + 1e-9) + -(-count // RUN)
+
+
+def _beside(text: str, start: int, end: int) -> tuple[list[str], list[str]]:
+    """The words before and after a span, as many as a run can take in."""
+    before, after = text[max(0, start - _REACH) : start], text[end : end + _REACH]
+    return words(folded(before))[1 - RUN :], words(folded(after))[: RUN - 1]
+
+
+def _rubric(bundle: Bundle) -> Iterable[str]:
+    yield bundle.text
+    for trait in bundle.traits:
+        yield from (anchor.text for anchor in trait.anchors)
+    for criterion in bundle.criteria:
+        yield from (criterion.text, *criterion.levels)

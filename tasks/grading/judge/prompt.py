@@ -1,0 +1,200 @@
+"""Prompts: templates in prompts/*.txt, filled in one pass. Student text is data inside a fence that it cannot close."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
+from rubricflow.tasks.core.llm.request import Message, Same
+from rubricflow.tasks.core.text.templates import Templates
+from rubricflow.tasks.core.text.units import Unit
+from rubricflow.tasks.grading.judge import schema as contract
+from rubricflow.tasks.grading.judge.unit_names import PLAIN, UnitNames, names_of
+
+FOLDER = Path(__file__).with_name("prompts")
+_DEMANDS = {
+    "local_quote": "quote from one sentence",
+    "span_level": "quote from one paragraph",
+    "global_diagnostic": "a diagnostic statement about the whole response and a quote that supports it",
+    "weakly_groundable": "a quote where there is one",
+    "none": "no evidence needed",
+}
+_SOURCES = {"response": "", "response_and_context": ", of the response or of the material that belongs to the question"}
+
+
+_TEMPLATES = Templates(FOLDER)
+fill, placeholders = _TEMPLATES.fill, _TEMPLATES.placeholders
+
+
+def system(
+    bundle: Bundle,
+    criteria: Sequence[Criterion],
+    question: str,
+    context: str | None,
+    traits: Sequence[Trait] = (),
+    name: str | None = None,
+    *,
+    schema: Mapping[str, Any] | None = None,
+    reference: str | None = None,
+    examples: str = "",
+) -> str:
+    """The part that is the same, byte for byte, for every response of an item.
+
+    traits: those to be scored; name: of the template, the protocol's own where not given; schema: of the answer, whose
+    form is shown; reference: the model answer, and examples: worked ones, for templates that show them.
+    """
+    protocol, prose, units = bundle.protocol, bundle.text.strip(), names_of(Same(bundle))
+    # Prose speaks of all traits: one alone is shown it where nothing else says what its scores look like.
+    is_described = criteria and all(trait.anchors for trait in traits)
+    anchored = [trait for trait in bundle.traits if trait.anchors]
+    statements = [_statement(criterion, protocol.show_weights) for criterion in criteria]
+    leaf = contract.example_prefix(bundle)
+    values = {
+        "question": question,
+        "context": under("Material that belongs to the question:", context),
+        "rubric": prose,
+        "criteria": "\n".join(_criterion(criterion, protocol) for criterion in criteria),
+        "statements": "\n".join(statements),
+        "traits": "\n".join(_trait(trait, protocol) for trait in traits),
+        "anchors": "\n".join(_trait(trait, protocol) for trait in anchored),
+        "guidance": "" if is_described else prose,
+        "scale": _range(bundle.scale) + _counts(bundle),
+        "reference": under("Reference answer:", reference),
+        "examples": examples,
+        "units": units.forms(),
+        "form": contract.shown(schema, units) if schema else "",
+        "leaf": leaf,
+        "leaves": " ".join(f"[{units.name(f's{n}')}] {sentence}" for n, sentence in enumerate(contract.EXAMPLE, 1)),
+        "example_points": contract.example(leaf, (2, 0, 0, 0), units),
+        "example_concepts": contract.example(leaf, (1, 2), units),
+    }
+    demanded = "evidence" if any(c.evidence != "none" for c in criteria) else "bare"  # as `schema.fields` has it
+    return fill(name or _name_of(protocol), values, speaking(values) | {demanded})
+
+
+def under(heading: str, text: str | None) -> str:
+    """A text under its heading, a blank line before it; nothing where the text says nothing."""
+    return f"\n{heading}\n{text}\n" if text and text.strip() else ""
+
+
+def speaking(values: Mapping[str, str]) -> frozenset[str]:
+    """The values that say something: a template's section of such a name stands only then, so that none is empty."""
+    return frozenset(name for name, value in values.items() if value.strip())
+
+
+@lru_cache(maxsize=1024)
+def opening(
+    bundle: Same[Bundle],
+    criteria: Same[tuple[Criterion, ...]],
+    question: str,
+    context: str | None,
+    reference: str | None = None,
+    name: str = "",
+    schema: Same[Mapping[str, Any]] | None = None,
+) -> Message:
+    """`system` as the message that opens every request about an item."""
+    shape = schema.value if schema else None
+    text = system(bundle.value, criteria.value, question, context, name=name or None, schema=shape, reference=reference)
+    return Message("system", text.rstrip("\n"))
+
+
+def _name_of(protocol: Protocol) -> str:
+    """The protocol's template; with several criteria in a call the one that speaks of several."""
+    return f"{protocol.name}_several" if protocol.criteria_per_call > 1 else protocol.name
+
+
+def response(text: str, units: Sequence[Unit], names: UnitNames = PLAIN) -> str:
+    """The response, its sentences labelled with the names of their units, between fences with a nonce made from its own
+    content.
+
+    The same response makes the same prompt; a response that held its own fence would have another nonce.
+    """
+    # A paragraph stands before the sentence that begins where it does: 'paragraph' < 'sentence'.
+    ordered = sorted(units, key=lambda unit: (unit.start, unit.kind))
+    lines = []
+    for unit in ordered:
+        words = f" {text[unit.start : unit.end]}" if unit.kind == "sentence" else ""
+        lines.append(f"[{names.name(unit.unit_id)}]{words}")
+    return fill("response", {"nonce": nonce(text), "text": "\n".join(lines)})
+
+
+@lru_cache(maxsize=64)  # the calls about one response come one after the other
+def fenced(text: str, units: Same[tuple[Unit, ...]], names: UnitNames) -> str:
+    """`response`, made once for all calls about it."""
+    return response(text, units.value, names)
+
+
+def components(texts: Mapping[str, str | None]) -> str:
+    """What an extracting call found, by criterion, as data between fences: it was copied from a student's text.
+
+    Every line is marked, whatever breaks a line in it.
+    """
+    entries = [f"{name}: {'(nothing)' if text is None else text}" for name, text in texts.items()]
+    lines = chain.from_iterable(entry.splitlines() for entry in entries)
+    content = "\n".join(f"| {line}" for line in lines)
+    return fill("components", {"nonce": nonce(content), "components": content}).rstrip("\n")
+
+
+def quoted(text: str) -> str:
+    """A student's text on one line, as a JSON string: no line break in it, and no quotation mark that could end it."""
+    return json.dumps(" ".join(text.split()), ensure_ascii=False)
+
+
+def nonce(text: str) -> str:
+    """The code of a fence around a text, made of the text: 16 hex digits."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _range(scale: Scale) -> str:
+    low, high, step = scale.bounds
+    return f"{low:g} to {high:g} in steps of {step:g}"
+
+
+def _counts(bundle: Bundle) -> str:
+    """How points are counted, for who states a score; nothing where each earns for itself."""
+    return "".join(f". {_count(c, bundle.sub_points(c.id))}" for c in bundle.composites if c.count)
+
+
+def _count(criterion: Criterion, sub_points: Sequence[Criterion]) -> str:
+    assert criterion.count
+    points = ", ".join(f"{math.copysign(point, criterion.weight) or 0:g}" for point in criterion.count.points)
+    numbers = ", ".join(map(str, range(len(criterion.count.points))))
+    met = ", ".join(point.id for point in sub_points)
+    without = f", and 0 without {' and '.join(criterion.count.needs)}" if criterion.count.needs else ""
+    return f"{criterion.id} is worth {points} points for {numbers} or more of {met}{without}"
+
+
+def _trait(trait: Trait, protocol: Protocol) -> str:
+    anchors = "".join(_shown([f"\n  {anchor.score:g} = {anchor.text}" for anchor in trait.anchors], protocol))
+    return f"- {trait.id} ({trait.name}): a number from {_range(trait)}{anchors}"
+
+
+def _weight(criterion: Criterion, show: bool) -> str:
+    return f" (weight {criterion.weight:g})" if show else ""
+
+
+def _statement(criterion: Criterion, show_weight: bool) -> str:
+    return f"- {criterion.id}{_weight(criterion, show_weight)}: {criterion.text}"
+
+
+def _shown(ascending: list[str], protocol: Protocol) -> list[str]:
+    return ascending if protocol.levels_shown == "ascending" else ascending[::-1]
+
+
+def _criterion(criterion: Criterion, protocol: Protocol) -> str:
+    levels = "; ".join(_shown([f"{level} = {anchor}" for level, anchor in enumerate(criterion.levels)], protocol))
+    demand = f"\n  evidence: {_DEMANDS[criterion.evidence]}{_SOURCES[criterion.evidence_from]}"
+    if PROTOCOLS[protocol.name].quotes is None:
+        demand = ""  # nobody is asked for any
+    return (
+        f"- {criterion.id} [{criterion.kind}]{_weight(criterion, protocol.show_weights)}: {criterion.text}\n"
+        f"  levels: {levels}{demand}"
+    )

@@ -1,0 +1,258 @@
+"""What a protocol is: how it asks, reads, mends and adds up. There is one module in tasks/grading/judge/protocols
+per name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property, lru_cache
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol, cast
+
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Trait
+from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, ProtocolName
+from rubricflow.tasks.core.contracts.settings.engine import ROOM, Sampling
+from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
+from rubricflow.tasks.core.llm.request import Message, Reply, Request, Same
+from rubricflow.tasks.core.text.units import Unit
+from rubricflow.tasks.grading.judge import prompt
+from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged, Rater
+from rubricflow.tasks.grading.judge.schema import citing
+from rubricflow.tasks.grading.judge.unit_names import names_of
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which criteria of which bundle are to be decided about which response; no criteria means one holistic score."""
+
+    bundle: Bundle
+    criteria: tuple[Criterion, ...]
+    text: str
+    units: tuple[Unit, ...]
+    item_id: str
+    question: str
+    context: str | None
+    traits: tuple[Trait, ...] = ()
+    """Traits to be scored by the judge."""
+    part: str = "all"
+    """Name of the part asked for."""
+    role: str = "grade"
+    """What the call is for."""
+    shown: tuple[str, ...] = ()
+    """What memory showed, see `Shown.sources`."""
+    settled: Any = field(default=None, compare=False)
+    """What earlier attempts settled, for a repair's check to carry over."""
+    reference_answer: str | None = None
+    """The model answer."""
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of what an offline answer may depend on."""
+        content = _opening(Same(self.criteria), Same(self.bundle), self.question).copy()
+        content.update(f"{json.dumps(self.text)}]".encode())
+        if PROTOCOLS[self.bundle.protocol.name].is_trained:  # no other answerer reads them as plain data
+            content.update(json.dumps([self.reference_answer, self.context]).encode())
+        return content.hexdigest()
+
+
+_CHARACTERS = 4
+"""Of a text in English; a text as long as the contract admits then has room in most others."""
+_NAME, _PLAIN = 8, 4
+"""Tokens of a member's name with its marks, and of a number, a choice or a bracket."""
+
+
+ALL = "all"
+
+
+class Part(NamedTuple):
+    """What one call asks for. No criteria and no traits: one holistic score."""
+
+    name: str
+    criteria: tuple[Criterion, ...] = ()
+    traits: tuple[Trait, ...] = ()
+
+
+class Answer(NamedTuple):
+    """A part and all that happened to its call."""
+
+    part: Part
+    call: RequestOutcome[Any]
+
+
+class Shown(NamedTuple):
+    """What worked examples and memory add to a prompt, and where it comes from ('example:<response>',
+    'card:<criterion>', 'exemplar:<response>')."""
+
+    text: str = ""
+    sources: tuple[str, ...] = ()
+
+    def then(self, other: Shown) -> Shown:
+        """This, and then the other."""
+        return Shown("\n".join(text for text in (self.text, other.text) if text), self.sources + other.sources)
+
+
+NOTHING = Shown()
+
+
+class Outcome(NamedTuple):
+    """What became of a case."""
+
+    judged: Judged
+    grading: Grading
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """A rater's view of a response before it is put into a contract's words: for answerers that read no prose."""
+
+    levels: Mapping[str, int]
+    """Criterion → level."""
+    evidence: Mapping[str, Sequence[Mapping[str, str]]]
+    """Criterion → quotes as {"unit", "quote"}."""
+    traits: Mapping[str, float] = field(default_factory=dict)
+    """Trait → score in its range."""
+    score: float = 0.0
+    """On the bundle's scale."""
+    because: str = ""
+    """A sentence, where the contract asks for one."""
+
+
+class ProtocolModule(Protocol):
+    """The functions that a module of tasks/grading/judge/protocols has. All are pure."""
+
+    def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
+        """What is asked next, given what was answered so far; empty when nothing is left to ask."""
+
+    def request(self, case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
+        """The first request for a part."""
+
+    def check(self, request: Request, reply: Reply) -> Checked[Any]:
+        """What a reply with a text is worth; a repair's value holds what was valid before, too."""
+
+    def repair(self, request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
+        """The next request that mends what failed, within the bundle's budgets; None when there is none."""
+
+    def outcome(self, case: Case, answers: Sequence[Answer]) -> Outcome:
+        """Decisions and scores from all answers."""
+
+    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+        """An opinion in the words of the contract."""
+
+    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+        """The contract of a part as JSON Schema."""
+
+
+@cache
+def protocol_module(name: ProtocolName) -> ProtocolModule:
+    """The functions of a registered protocol."""
+    return cast(ProtocolModule, import_module(f"rubricflow.tasks.grading.judge.protocols.{name}"))
+
+
+def question_about(
+    case: Case, part: Part, role: str = "grade", shown: Shown = NOTHING, settled: Any = None
+) -> Question:
+    """What a part asks about a case, as plain data. settled: see `Question.settled`."""
+    return Question(
+        bundle=case.bundle,
+        criteria=part.criteria,
+        text=case.text,
+        units=case.units,
+        item_id=case.item_id,
+        question=case.question,
+        context=case.context,
+        traits=part.traits,
+        part=part.name,
+        role=role,
+        shown=shown.sources,
+        settled=settled,
+        reference_answer=case.reference_answer,
+    )
+
+
+def build(
+    case: Case,
+    part: Part,
+    rater: Rater,
+    system: Message,
+    schema: Mapping[str, Any],
+    keys: frozenset[str],
+    *,
+    shown: Shown = NOTHING,
+    role: str = "grade",
+    task: str = "",
+    mends: tuple[str, ...] = (),
+    settled: Any = None,
+) -> Request:
+    """A request about a case: the system message, which all responses of an item share; then what is shown beside it,
+    the fenced response, and `task`, what is to be done beyond the system message, such as what a repair shall mend.
+
+    settled: what earlier attempts have settled, for the check to carry over.
+    """
+    question = question_about(case, part, role, shown, settled)
+    names = names_of(Same(case.bundle))
+    fenced = prompt.fenced(case.text, Same(case.units), names)
+    content = "\n".join(text for text in (shown.text, fenced, task) if text)
+    sizes = {"bundle": len(system.content), "memory": len(shown.text), "response": len(fenced), "repair": len(task)}
+    cited = citing(schema, case.units, names) if rater.structured else None
+    sampling = sampling_for(Same(rater.sampling), Same(schema), case.bundle.protocol.context_tokens)
+    return Request(
+        messages=(system, Message("user", content)),
+        schema=cited,
+        sampling=sampling,
+        want_logprobs=rater.want_logprobs,
+        until=rater.until,
+        role=role,
+        keys=keys,
+        subject=case.response_id,
+        data=question,
+        data_digest=question.digest,
+        mends=mends,
+        memory=shown.sources,
+        characters={name: size for name, size in sizes.items() if size},
+    )
+
+
+# How long a reply may be, from what it is asked for.
+
+
+@lru_cache(maxsize=1024)
+def sampling_for(sampling: Same[Sampling], schema: Same[Mapping[str, Any]], context: int | None) -> Sampling:
+    """The sampling with room for what a contract asks for, where the study names none: `ROOM` at least, so that small
+    requests stay what they were, and no more than half of the context where that is known."""
+    how = sampling.value
+    if how.max_tokens is not None:
+        return how
+    room = needed(schema.value)
+    if context is not None:
+        room = min(room, context // 2)
+    return how.model_copy(update={"max_tokens": max(ROOM, room)})
+
+
+def needed(schema: Mapping[str, Any]) -> int:
+    """Tokens, roughly, of a full reply under a contract: texts of the longest admitted, one entry in every list."""
+    kinds = schema.get("anyOf")
+    if kinds:
+        return max(needed(kind) for kind in kinds)
+    if "properties" in schema:
+        return _PLAIN + sum(_NAME + needed(member) for member in schema["properties"].values())
+    if "items" in schema:
+        return _PLAIN + needed(schema["items"])
+    return _PLAIN + (0 if "enum" in schema else schema.get("maxLength", 0) // _CHARACTERS)
+
+
+# The question once more as plain data, for answerers that read no prose.
+
+
+@lru_cache(maxsize=1024)
+def _opening(criteria: Same[tuple[Criterion, ...]], bundle: Same[Bundle], question: str) -> hashlib._Hash:
+    """The hash of what all responses of an item share; the response's text ends it."""
+    decided = _as_json(criteria.value) if criteria.value else bundle.value.bundle_id
+    return hashlib.sha256(f"[{json.dumps(decided)}, {json.dumps(question)}, ".encode())
+
+
+def _as_json(criteria: tuple[Criterion, ...]) -> str:
+    """Of the weight an answer sees at most the sign: another weight asks nothing anew."""
+    content = [c.model_dump(mode="json", exclude={"weight"}) | {"earns": c.weight >= 0} for c in criteria]
+    return json.dumps(content, sort_keys=True)

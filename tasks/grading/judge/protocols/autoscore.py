@@ -1,0 +1,129 @@
+"""AutoScore (baseline of Rulers, Table 7): one call collects what the response says on each criterion, a second gives
+the score in view of it. The components are verified by nobody; the second prompt holds them as data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
+from rubricflow.tasks.core.llm.ask import Attempt, Checked
+from rubricflow.tasks.core.llm.request import Reply, Request, Same
+from rubricflow.tasks.grading.judge import itemised, prompt, stated_score
+from rubricflow.tasks.grading.judge import schema as contract
+from rubricflow.tasks.grading.judge.mend import reason_of
+from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Outcome, Part, Question, Shown, build
+from rubricflow.tasks.grading.judge.protocols import dhs
+from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged, Rater
+from rubricflow.tasks.grading.judge.score import Scored
+
+EXTRACT, SCORE = Part("components"), Part("score")
+KEYS = frozenset({"components"})
+
+
+def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
+    """The components; then, where every criterion has its own, the score."""
+    match before:
+        case []:
+            return [EXTRACT]
+        case [Answer(_, call)] if call.value is not None and len(call.value) == len(bundle.criteria):
+            return [SCORE]
+        case _:
+            return []
+
+
+def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
+    """The request for the components, or for the score in view of them; only who scores is shown anything beside."""
+    name = "autoscore_extract" if part == EXTRACT else "autoscore"
+    bundle = case.bundle
+    rubric, shape = (Same(bundle), Same(bundle.criteria)), schema(bundle, part)
+    system = prompt.opening(*rubric, case.question, case.context, case.reference_answer, name, Same(shape))
+    if part == EXTRACT:
+        return build(case, part, rater, system, shape, KEYS, role="extract")
+    components = prompt.components(before[0].call.value or {})
+    keys = contract.HOLISTIC_KEYS
+    return build(case, part, rater, system, shape, keys, shown=shown, task=components)
+
+
+def check(request: Request, reply: Reply) -> Checked[Any]:
+    """Criterion → component, of all that could be read; or the number that the reply states.
+
+    Violations of components: `missing_component:` and `malformed_component:` with the criterion.
+    """
+    if request.data.part == EXTRACT.name:
+        return itemised.check(_CONTRACT, request, reply)
+    return stated_score.check(request, reply, request.data.bundle.scale)
+
+
+def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
+    """The components that failed, or the score, once more."""
+    if request.data.part == EXTRACT.name:
+        return itemised.repair(_CONTRACT, request, history)
+    return stated_score.repair(request, history)
+
+
+def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
+    """The stated score, as in dhs; none without all components."""
+    if len(answers) == 2:
+        _, grading = dhs.outcome(case, answers[1:])
+    else:
+        grading = Grading(case, Scored(None), {}, reason=reason_of(answers[0].call))
+    grading.signals |= itemised.signals(case.bundle, answers)
+    return Outcome(Judged(case, (), {}), grading)
+
+
+def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
+    """An opinion as components, the first quote of each criterion that it finds; or as one score."""
+    if question.part == SCORE.name:
+        return dhs.artifact(question, opinion)
+    components: dict[str, str | None] = {}
+    for criterion in _criteria(question):
+        quotes = opinion.evidence.get(criterion.id, ()) if opinion.levels[criterion.id] else ()
+        components[criterion.id] = quotes[0]["quote"] if quotes else None
+    return {"components": components}
+
+
+def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
+    """The contract of the components, or of one score."""
+    return _schema(Same(bundle), part.name)
+
+
+def _criteria(question: Question) -> tuple[Criterion, ...]:
+    return question.criteria or question.bundle.criteria
+
+
+@lru_cache(maxsize=1024)
+def _schema(bundle: Same[Bundle], part: str) -> dict[str, Any]:
+    return contract.components(bundle.value.criteria) if part == EXTRACT.name else contract.holistic(bundle.value)
+
+
+def _judge(entries: Any, criteria: tuple[Criterion, ...], question: Question) -> Checked[Any]:
+    """A component is a text or null; texts are cut as the contract bounds them."""
+    if not isinstance(entries, dict):
+        return Checked({}, ("malformed_component:*",))
+    components: dict[str, str | None] = {}
+    violations = []
+    for criterion in criteria:
+        if criterion.id not in entries:
+            violations.append(f"missing_component:{criterion.id}")
+        elif (text := entries[criterion.id]) is None:
+            components[criterion.id] = None
+        elif isinstance(text, str):
+            components[criterion.id] = text.strip()[: contract.MAX_QUOTE] or None
+        else:
+            violations.append(f"malformed_component:{criterion.id}")
+    return Checked(components, tuple(violations))
+
+
+def _narrowed(question: Question, names: frozenset[str]) -> dict[str, Any]:
+    return {"criteria": tuple(criterion for criterion in _criteria(question) if criterion.id in names)}
+
+
+_CONTRACT = itemised.Contract(
+    key="components",
+    items=_criteria,
+    judge=_judge,
+    narrowed=_narrowed,
+    schema=lambda question: contract.components(_criteria(question)),
+)

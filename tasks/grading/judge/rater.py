@@ -1,0 +1,198 @@
+"""The rater that a study names, with its backend."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from rubricflow.tasks.core.contracts.backends import BACKENDS
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.grader import Answered, Grader, GraderOutput
+from rubricflow.tasks.core.contracts.settings.judge import Foreign, Judge
+from rubricflow.tasks.core.llm.backend import Backend
+from rubricflow.tasks.core.llm.backends.replay import ForeignReplay, Recorded
+from rubricflow.tasks.core.llm.backends.scripted import Offline
+from rubricflow.tasks.core.llm.encoder import minilm
+from rubricflow.tasks.core.llm.foreign import foreign_rows, foreign_score, rescale
+from rubricflow.tasks.core.llm.opening import KeyOf, open_backend
+from rubricflow.tasks.core.llm.recording import read_recording
+from rubricflow.tasks.core.llm.reply_store import Replies
+from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.grading.judge import embedded
+from rubricflow.tasks.grading.judge.levels import Levelled
+from rubricflow.tasks.grading.judge.protocol import Question
+from rubricflow.tasks.grading.judge.rows import Graded, Rater
+from rubricflow.tasks.grading.judge.simulated import HumanMarks, Simulated
+
+_BATCH = 256
+
+
+def rater(
+    judge: Judge,
+    base: Path,
+    replies: Replies,
+    key_of: KeyOf = os.environ.get,
+    grader: Grader | None = None,
+    marks: Mapping[str, HumanMarks] | None = None,
+) -> Rater:
+    """The rater of a study; its id names kind of answerer, model and protocol.
+
+    key_of: name of a credential → its value, see `Engine.key`; grader: what backend 'trained' answers by; marks: what
+    'simulated' knows. InputError or BackendError where the recorded replies, the grader, the marks, the encoder or the
+    language model are not there.
+    """
+    if judge.foreign:
+        recorded = _foreign(judge.foreign, base)
+        return Rater(f"{recorded.model}:{judge.protocol}", "replayed", recorded)
+    if judge.replies:
+        return _recorded(judge, base / judge.replies)
+    kind = BACKENDS[judge.backend]
+    if not kind.reads_prose:
+        backend, asking = _offline(judge, grader, marks)
+        # How the encoder computed stands in every attempt; workers on processors of two kinds are one rater.
+        model = embedded.MODEL if judge.backend == "embedded" else backend.model
+        return Rater(f"{judge.backend}:{model}:{judge.protocol}", kind.rater_kind, backend, **asking)
+    backend, mender = Levelled(open_backend(judge, base, replies, key_of)), None
+    if judge.repair_engine and kind.needs == "engine":
+        mending = judge.model_copy(update={"engine": judge.repair_engine})
+        mender = Levelled(open_backend(mending, base, replies, key_of))
+    return Rater(_rater_id(judge, backend, mender), kind.rater_kind, backend, mender, **_asking(judge))
+
+
+def _offline(
+    judge: Judge, grader: Grader | None, marks: Mapping[str, HumanMarks] | None
+) -> tuple[Backend, dict[str, Any]]:
+    """What answers questions of judging from their plain data, and how it is asked."""
+    if judge.backend == "simulated" and judge.truth:
+        if not marks:
+            raise InputError(f"rater '{judge.truth.rater}' marked and scored nothing", field="judge.truth.rater")
+        return Simulated(judge.truth, marks), {"sampling": judge.sampling}
+    if judge.backend == "embedded":
+        encoder = minilm()
+        model = f"{embedded.MODEL}, {encoder.made}"
+        return Offline(model, partial(embedded.answer, encoder=encoder), batch_size=_BATCH), {}
+    if grader is None:
+        raise InputError(f"backend '{judge.backend}' has no grader to ask", field="judge.grader")
+    return Offline(grader.name, partial(answer, grader=grader), batch_size=_BATCH), {}
+
+
+def _recorded(judge: Judge, path: Path) -> Rater:
+    """The rater whose replies a file holds, who is asked as then."""
+    recording = read_recording(path)
+    speaker = recording.speaker(judge.model)
+    backend, mender = Recorded(recording, speaker), None
+    if speaker.mender is not None:
+        mender = Recorded(recording, speaker, mends=True)
+    asking: dict[str, Any] = {"want_logprobs": speaker.logprobs > 0, "structured": speaker.structured}
+    return Rater(_rater_id(judge, backend, mender), "replayed", backend, mender, judge.sampling, **asking)
+
+
+def _rater_id(judge: Judge, backend: Backend, mender: Backend | None) -> str:
+    """Kind of answerer, models and protocol."""
+    models = backend.model if mender is None else f"{backend.model}+{mender.model}"
+    return f"{judge.backend}:{models}:{judge.protocol}"
+
+
+def _foreign(foreign: Foreign, base: Path) -> ForeignReplay:
+    """The replies of a foreign table. What the readers make of it is kept like any reply, so its name covers the table
+    and how it is read."""
+    raw = {row["response_id"]: row["reply"] for row in foreign_rows(foreign, base) if row["reply"] is not None}
+    content = json.dumps([foreign.model_dump(mode="json"), raw], sort_keys=True)
+    model = f"foreign:{Path(foreign.file).stem}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    return ForeignReplay(raw, model, _reading(foreign))
+
+
+def _asking(judge: Judge) -> dict[str, Any]:
+    """How a language model is asked, which is part of what it was asked."""
+    engine = judge.engine
+    return {
+        "sampling": judge.sampling,
+        "want_logprobs": bool(engine and engine.logprobs),
+        "structured": engine.structured if engine else True,
+    }
+
+
+def _reading(foreign: Foreign) -> Callable[[str, Request], str | None]:
+    """Raw reply → the holistic contract's JSON, or None where nothing can be read."""
+
+    def reading(text: str, request: Request) -> str | None:
+        question: Question = request.data
+        value = foreign_score(foreign, question.item_id, request.subject, text, question.text)
+        if value is None:
+            return None
+        return json.dumps({"score": rescale(value, foreign, question.item_id, question.bundle.scale)})
+
+    return reading
+
+
+def signal_recorded(graded: Iterable[Graded], recorded: Mapping[str, float], foreign: Foreign) -> None:
+    """Add to gradings, as a signal, the score of `foreign_scores` where there is one."""
+    for grading in chain.from_iterable(sample.gradings for sample in graded):
+        case, value = grading.case, recorded.get(grading.case.response_id)
+        if value is not None:
+            grading.signals["recorded"] = rescale(value, foreign, case.item_id, case.bundle.scale)
+
+
+def repeated(rater: Rater, samples: int) -> list[Rater]:
+    """The rater as it asks for each of its samples: with another seed."""
+    seeds = range(rater.sampling.seed, rater.sampling.seed + samples)
+    return [
+        replace(rater, sample=sample, sampling=rater.sampling.model_copy(update={"seed": seed}))
+        for sample, seed in enumerate(seeds)
+    ]
+
+
+# The trained rater: a bottleneck grader's levels and score as replies.
+
+
+def answer(questions: Sequence[Question], grader: Grader) -> list[Reply]:
+    """One reply in the contract of `tasks.grading.judge.protocols.bottleneck` for each question, with the
+    probability of every level. InputError where the grader does not fit a bundle, see `fit`."""
+    for bundle in {id(question.bundle): question.bundle for question in questions}.values():
+        fit(bundle, grader)
+    answered = [Answered(q.question, q.text, q.reference_answer, q.context) for q in questions]
+    return [_reply(estimate) for estimate in grader(answered)]
+
+
+def fit(bundle: Bundle, grader: Grader) -> None:
+    """InputError that names what differs, unless the bundle's criteria are the grader's concepts, each with as many
+    levels, and all its scores lie on the bundle's scale."""
+    problems = list(_differences(bundle, grader))
+    if problems:
+        rule = f"the grader was trained with another rubric: {'; '.join(problems)}"
+        raise InputError(rule, field="judge.grader", hint="use the rubric that it was trained with, or train it anew")
+
+
+def _differences(bundle: Bundle, grader: Grader) -> Iterator[str]:
+    """What of a bundle the grader does not know, and what it knows beyond it."""
+    criteria = {criterion.id: len(criterion.levels) for criterion in bundle.criteria}
+    low, high, _ = bundle.scale.bounds
+    for name in criteria:
+        if name not in grader.concepts:
+            yield f"it has no concept '{name}'"
+    for name in grader.concepts:
+        if name not in criteria:
+            yield f"the rubric has no criterion '{name}'"
+    for name, levels in grader.concepts.items():
+        if criteria.get(name, levels) != levels:
+            yield f"'{name}' has {levels} levels in it and {criteria[name]} in the rubric"
+    for score in grader.scores:
+        if not low - 1e-9 <= score <= high + 1e-9:
+            yield f"it gives {score:g}, which is off the scale {low:g} to {high:g}"
+
+
+def _reply(estimate: GraderOutput) -> Reply:
+    levels = {name: max(range(len(likely)), key=likely.__getitem__) for name, likely in estimate.levels.items()}
+    artifact = {"levels": levels, "score": estimate.score, "probability": estimate.grades[estimate.score]}
+    return Reply(
+        text=json.dumps(artifact, ensure_ascii=False),
+        level_probabilities={name: list(likely) for name, likely in estimate.levels.items()},
+    )

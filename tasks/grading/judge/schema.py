@@ -1,0 +1,211 @@
+"""The judging contract as JSON Schema, generated from the bundle.
+
+Shapes: a checklist `{"decisions": {criterion: {"diagnostic", "level", "evidence": [{"unit", "quote"}]}}}`, in which
+every criterion asked for stands exactly once, with a quote where its level needs one; in the same way answers
+`{"answers": {criterion: "yes" or "no"}}`, components `{"components": {criterion: text or null}}` and traits
+`{"traits": {trait: {"score", "evidence"}}}`; and one stated score `{"rationale", "score"}`. Strings are bounded, so
+that a model that is held to the schema ends.
+
+What a quote may cite stands once in a schema, under `$defs`: `citing` lists there the units of one response, so that a
+model that is held to it cannot cite another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, EvidenceType, Scale, Trait
+from rubricflow.tasks.core.llm.request import Same
+from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
+from rubricflow.tasks.core.text.fold import folded
+from rubricflow.tasks.core.text.tokens import words
+from rubricflow.tasks.core.text.units import Unit
+from rubricflow.tasks.grading.judge.unit_names import UnitNames
+
+MAX_QUOTE = 400
+MAX_QUOTES = 4
+MAX_PROSE = 1_200
+"""Characters; two long sentences take a third of it, so that only who rambles is cut."""
+CHECKLIST_KEYS = frozenset({"decisions"})
+HOLISTIC_KEYS = frozenset({"score"})
+YES, NO = "yes", "no"
+
+MAX_NAME = 40
+MOST_LISTED = 500
+"""Of a kind with more units the schema says only how they are called: a list of many thousands would be the grammar."""
+
+WORDS = "exact words"
+"""What a form shows in place of a quote."""
+EXAMPLE = ("There is chlorophyll inside the leaf.", "Plants need it to grow.")
+"""The sentences of the response in the worked examples of prompts."""
+_COPIED = tuple(words(folded(copied)) for copied in (*EXAMPLE, WORDS))
+
+PROSE = {"type": "string", "maxLength": MAX_PROSE, "description": "two sentences at most"}
+QUOTE = text(MAX_QUOTE, WORDS)
+_DIAGNOSTIC = text(MAX_PROSE, "what shows it in the whole response")
+_UNNAMED = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
+
+
+def checklist(criteria: Sequence[Criterion]) -> dict[str, Any]:
+    """Schema of the decisions on these criteria, in their order."""
+    cited = {_cites(criterion.evidence) for criterion in criteria if "evidence" in fields(criterion)}
+    return _open(record({"decisions": record({c.id: _decision(c) for c in criteria})}), cited)
+
+
+def holistic(bundle: Bundle) -> dict[str, Any]:
+    """Schema of one score on the bundle's scale with its rationale."""
+    return stated(bundle.scale)
+
+
+def stated(scale: Scale) -> dict[str, Any]:
+    """Schema of one score on a scale with its rationale."""
+    return record({"rationale": PROSE, "score": _number(scale)})
+
+
+def answers(criteria: Sequence[Criterion]) -> dict[str, Any]:
+    """Schema of yes or no to each of these criteria."""
+    answer = {"type": "string", "enum": [YES, NO]}
+    return record({"answers": record({criterion.id: answer for criterion in criteria})})
+
+
+def components(criteria: Sequence[Criterion]) -> dict[str, Any]:
+    """Schema of what is found in a response for each of these criteria; null for nothing."""
+    text_or_nothing = {"anyOf": [text(MAX_QUOTE, "words of the response"), {"type": "null"}]}
+    return record({"components": record({criterion.id: text_or_nothing for criterion in criteria})})
+
+
+def traits(judged: Sequence[Trait]) -> dict[str, Any]:
+    """Schema of a score with its quotes for each of these traits; a score above the lowest has one."""
+    scored = {trait.id: _supported("score", _steps(trait), "unit") for trait in judged}
+    return _open(record({"traits": record(scored)}), {"unit"} if judged else set())
+
+
+def shown(schema: Mapping[str, Any], names: UnitNames) -> str:
+    """The form of a contract, as a prompt shows it."""
+    return form(schema, dict.fromkeys(schema.get("$defs", ()), names.forms()))
+
+
+def example_prefix(bundle: Bundle) -> str:
+    """What the ids in a worked example begin with: with what no id of the rubric begins, so that an example that is
+    repeated decides nothing."""
+    criteria = (*bundle.criteria, *bundle.composites)
+    prefix, ids = "LEAF", [name.casefold() for name in (*(c.id for c in criteria), *(t.id for t in bundle.traits))]
+    while any(name.startswith(prefix.casefold()) for name in ids):
+        prefix = f"_{prefix}"
+    return prefix
+
+
+def example(prefix: str, levels: Sequence[int], names: UnitNames) -> str:
+    """The answer of a worked example: these levels, those above 0 each with a sentence of `EXAMPLE`."""
+    quotes = iter(enumerate(EXAMPLE, 1))
+    decisions = {}
+    for number, level in enumerate(levels, 1):
+        cited = [next(quotes)] if level else []
+        evidence = [{"unit": names.name(f"s{place}"), "quote": quote} for place, quote in cited]
+        decisions[f"{prefix}{number}"] = {"level": level, "evidence": evidence}
+    return compact({"decisions": decisions})
+
+
+def repeats_example(artifact: object, response: str) -> bool:
+    """Whether an artifact holds words of a worked example or of a form that the response does not hold: who quotes the
+    prompt in place of the response has not judged it."""
+    if isinstance(artifact, str):
+        said = words(folded(artifact))
+        return any(_holds(copied, said) for copied in _COPIED) and not _holds(words(folded(response)), said)
+    parts = artifact.values() if isinstance(artifact, dict) else artifact if isinstance(artifact, list) else ()
+    return any(repeats_example(part, response) for part in parts)
+
+
+def _holds(text: Sequence[str], said: Sequence[str]) -> bool:
+    """Whether words, two or more, stand in a text one after the other."""
+    return len(said) > 1 and f" {' '.join(said)} " in f" {' '.join(text)} "
+
+
+def citing(schema: Mapping[str, Any], units: Sequence[Unit], names: UnitNames) -> Mapping[str, Any]:
+    """The schema of a contract for one response: what may be cited are its units, by their names.
+
+    Responses with as many units have the same schema, which is made once. A schema that cites nothing, and one for a
+    response without units, stays as it is.
+    """
+    if "$defs" not in schema or not units:
+        return schema
+    sentences = sum(unit.kind == "sentence" for unit in units)
+    return _citing(Same(schema), sentences, len(units) - sentences, names)
+
+
+@lru_cache(maxsize=4096)
+def _citing(schema: Same[Mapping[str, Any]], sentences: int, paragraphs: int, names: UnitNames) -> Mapping[str, Any]:
+    of_sentences, of_paragraphs = _units("s", sentences, names), _units("p", paragraphs, names)
+    listed = {"sentence": of_sentences, "unit": _either(of_sentences, of_paragraphs)}
+    return {**schema.value, "$defs": {name: listed[name] for name in schema.value["$defs"]}}
+
+
+def _units(kind: str, count: int, names: UnitNames) -> dict[str, Any]:
+    """Schema of the names of so many units of a kind."""
+    if count > MOST_LISTED:
+        return {"type": "string", "pattern": f"^{names.name(f'{kind}1')[:-1]}[1-9][0-9]{{0,4}}$"}
+    return {"type": "string", "enum": [names.name(f"{kind}{number}") for number in range(1, count + 1)]}
+
+
+def _either(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    if "enum" in first and "enum" in second:
+        return {"type": "string", "enum": [*first["enum"], *second["enum"]]}
+    return {"anyOf": [first, second]}
+
+
+def _cites(evidence: EvidenceType) -> str:
+    """What a quote of this type cites: a sentence, or a sentence or a paragraph."""
+    return "sentence" if evidence == "local_quote" else "unit"
+
+
+def _supported(name: str, steps: Sequence[float], cited: str, is_diagnosed: bool = False) -> dict[str, Any]:
+    """Schema of one of these steps with its quotes, of which the lowest alone may have none, and of a diagnostic
+    statement before it."""
+    kind = "integer" if all(isinstance(step, int) for step in steps) else "number"
+    before = {"diagnostic": _DIAGNOSTIC} if is_diagnosed else {}
+    kinds = []
+    for of, least in ((steps[:1], 0), (steps[1:], 1)):
+        kinds.append(record({**before, name: {"type": kind, "enum": [*of]}, "evidence": _quotes(cited, least)}))
+    return {"anyOf": kinds}
+
+
+def _quotes(cited: str, fewest: int) -> dict[str, Any]:
+    return several(record({"unit": {"$ref": f"#/$defs/{cited}"}, "quote": QUOTE}), fewest, MAX_QUOTES)
+
+
+def _open(schema: dict[str, Any], cited: set[str]) -> dict[str, Any]:
+    """The schema before it is known what there is to cite."""
+    return {**schema, "$defs": dict.fromkeys(sorted(cited), _UNNAMED)} if cited else schema
+
+
+def fields(criterion: Criterion) -> list[str]:
+    """What a decision on a criterion holds, in order; the level before its quotes: a small model that must quote first
+    finds words for everything, and then holds what it quoted for met (tests/bench/README.md)."""
+    diagnostic = ["diagnostic"] if criterion.evidence == "global_diagnostic" else []
+    evidence = [] if criterion.evidence == "none" else ["evidence"]
+    return [*diagnostic, "level", *evidence]
+
+
+def _decision(criterion: Criterion) -> dict[str, Any]:
+    levels, cited = range(len(criterion.levels)), _cites(criterion.evidence)
+    if criterion.evidence in ("local_quote", "span_level", "global_diagnostic"):
+        return _supported("level", levels, cited, criterion.evidence == "global_diagnostic")
+    stated = {"level": {"type": "integer", "enum": [*levels]}}
+    return record(stated if criterion.evidence == "none" else {**stated, "evidence": _quotes(cited, 0)})
+
+
+def _number(scale: Scale) -> dict[str, Any]:
+    """A score on the steps of a scale."""
+    steps = _steps(scale)
+    if isinstance(steps[0], int):
+        return {"type": "integer", "minimum": scale.min, "maximum": scale.max}
+    return {"type": "number", "enum": steps}
+
+
+def _steps(scale: Scale) -> list[float]:
+    """The scores of a scale, whole numbers where they are one apart."""
+    # `multipleOf` counts from 0 and not from the lowest score, and 0.3 is no multiple of 0.1 in floating point.
+    steps = [round(scale.min + scale.step * i, 12) for i in range(scale.levels)]
+    return [int(step) for step in steps] if scale.step == 1 and scale.min.is_integer() else steps

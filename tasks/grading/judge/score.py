@@ -1,0 +1,233 @@
+"""Decisions to trait scores and the raw score, by the bundle's formula."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, Trait
+from rubricflow.tasks.core.contracts.composite import Composition, composed, composition, levels_counted
+from rubricflow.tasks.core.contracts.exclusion import together
+from rubricflow.tasks.core.llm.request import Same
+
+Shares = Mapping[str, float]
+"""Criterion → the level that it counts at as a share of its top level, in [0, 1], see `counted`."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A raw score, or the reason why there is none (with bounds, where the bundle asks for them)."""
+
+    score: float | None
+    traits: dict[str, float] = field(default_factory=dict)
+    means: dict[str, float] = field(default_factory=dict)
+    tie: bool = False
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None
+
+
+def share_of_points(criteria: Sequence[Criterion], shares: Shares) -> float:
+    """Weighted share of the levels reached, in [0, 1]: Σ w·d/M over the sum of the positive weights, clipped.
+
+    With equal positive weights and three levels this is Rulers' trait mean (Eq. 3). Where no weight is positive the
+    share is what is left of 1: 1 + Σ w·d/M over the sum of |w|, and 1 where that is 0. Of weights that cannot all be
+    reached because criteria exclude each other, the sum is the largest that can.
+    """
+    earned = sum(c.weight * shares[c.id] for c in criteria)
+    positive = together([c for c in criteria if c.weight > 0])
+    return _clipped(earned / positive if positive else 1 + earned / (together(criteria) or 1.0))
+
+
+def counted(bundle: Bundle) -> Mapping[str, tuple[int, ...]]:
+    """Decided criterion → the level that each of its levels counts as, see `levels_counted`."""
+    return _counted(Same(bundle))
+
+
+@lru_cache(maxsize=1024)
+def _counted(bundle: Same[Bundle]) -> Mapping[str, tuple[int, ...]]:
+    return levels_counted(bundle.value)
+
+
+def expected_share(bundle: Bundle, criterion: Criterion, level: int, likely: Sequence[float] | None) -> float:
+    """The share that a criterion counts for at its level or, where its levels have probabilities, the expected one."""
+    worth = counted(bundle)[criterion.id]
+    if not likely:
+        return worth[level] / criterion.top
+    return sum(value * chance for value, chance in zip(worth, likely, strict=True)) / criterion.top
+
+
+def conflicts(bundle: Bundle, levels: Mapping[str, int | None]) -> dict[str, int]:
+    """The signal `conflicts`: the number of pairs that exclude each other and are both decided above level 0; nothing
+    where there is none."""
+    credited = {name for name, level in levels.items() if level}
+    pairs = _composition(Same(bundle)).exclusions
+    count = sum(not credited.isdisjoint(pair.first) and not credited.isdisjoint(pair.second) for pair in pairs)
+    return {"conflicts": count} if count else {}
+
+
+def whole_shares(bundle: Bundle, shares: Shares) -> Shares:
+    """The shares of decided criteria with those of the criteria that are made of sub-points, see `composed`."""
+    return composed(_composition(Same(bundle)), shares, _clipped)
+
+
+@lru_cache(maxsize=1024)
+def added(bundle: Same[Bundle]) -> tuple[Criterion, ...]:
+    """The criteria whose shares are added up: those that are no sub-points."""
+    return bundle.value.whole if bundle.value.composites else bundle.value.criteria
+
+
+@lru_cache(maxsize=1024)
+def _composition(bundle: Same[Bundle]) -> Composition:
+    return composition(bundle.value)
+
+
+def _clipped(share: float) -> float:
+    return min(1.0, max(0.0, share))
+
+
+def round_half_up(value: float, scale: Scale) -> float:
+    """The nearest score of a scale; one exactly between two goes up; outside the scale is clipped."""
+    steps = math.floor((value - scale.min) / scale.step + 0.5 + 1e-9)
+    return round(scale.min + scale.step * min(scale.levels - 1, max(0, steps)), 12)
+
+
+def is_tie(value: float, scale: Scale) -> bool:
+    """Whether a value falls exactly between two scores."""
+    steps = (value - scale.min) / scale.step
+    return abs(steps - math.floor(steps) - 0.5) < 1e-9
+
+
+def score(bundle: Bundle, levels: Mapping[str, int | None], stated: Mapping[str, float] | None = None) -> Scored:
+    """The scores of one response from its levels; a level of None is unscored.
+
+    stated: scores of the traits that the judge scores; the others are derived from the levels. Where the bundle makes
+    the score of points alone they are recorded beside it.
+
+    Unscored criteria and traits do as the protocol says: no score (`null`), no score but the lowest and highest that
+    they allow (`bounds`), or level 0 (`zero`). Where nothing is decided there is no score, whatever the protocol says.
+    A higher level of a sub-point moves the score where its own weight points, however deep it lies: a composite's share
+    is a sum over the composite's weight, whose sign goes twice into what it adds.
+    """
+    missing = [c for c in bundle.criteria if levels.get(c.id) is None]
+    worth = counted(bundle)
+    shares = {c.id: worth[c.id][level] / c.top for c in bundle.criteria if (level := levels.get(c.id)) is not None}
+    if any(trait.source == "judged" for trait in bundle.traits) and bundle.protocol.final_score != "weighted_points":
+        return _judged(bundle, shares, stated or {})
+    if missing and (bundle.protocol.unscored != "zero" or not shares):
+        traits, means, tie = _traits(bundle, shares)
+        low = high = None
+        if bundle.protocol.unscored == "bounds":
+            low = _total(bundle, shares | {c.id: float(c.weight < 0) for c in missing})
+            high = _total(bundle, shares | {c.id: float(c.weight > 0) for c in missing})
+        all_traits = {**traits, **(stated or {})}
+        return Scored(None, all_traits, means, tie, low=low, high=high, reason="criterion_unscored")
+    shares |= {c.id: 0.0 for c in missing}
+    traits, means, tie = _traits(bundle, shares)
+    return Scored(_total_of(bundle, shares, traits), {**traits, **(stated or {})}, means, tie)
+
+
+def trait_means(bundle: Bundle, shares: Shares) -> dict[str, float]:
+    """Trait → share of its points, for the traits whose criteria are all scored. shares: of decided criteria."""
+    means, reached = {}, whole_shares(bundle, shares)
+    for trait in bundle.traits:
+        criteria = [c for c in added(Same(bundle)) if c.trait == trait.id]
+        if criteria and all(c.id in reached for c in criteria):
+            means[trait.id] = share_of_points(criteria, reached)
+    return means
+
+
+def _traits(bundle: Bundle, shares: Shares) -> tuple[dict[str, float], dict[str, float], bool]:
+    means = trait_means(bundle, shares)
+    ranges = {trait.id: trait for trait in bundle.traits}
+    linear = [(name, _onto(mean, ranges[name]), ranges[name]) for name, mean in means.items()]
+    traits = {name: round_half_up(value, scale) for name, value, scale in linear}
+    return traits, means, any(is_tie(value, scale) for _, value, scale in linear)
+
+
+def _judged(bundle: Bundle, shares: Shares, stated: Mapping[str, float]) -> Scored:
+    """Scores where the judge states traits: only these make the score. One that is missing does as the protocol says of
+    what is unscored: no score, bounds from the ends of its range, or its lowest score."""
+    derived, means, _ = _traits(bundle, shares)
+    judged = [trait for trait in bundle.traits if trait.source == "judged"]
+    names = {trait.id for trait in judged}
+    scores = {trait.id: float(stated[trait.id]) for trait in judged if trait.id in stated}
+    others = {name: value for name, value in derived.items() if name not in names}
+    missing = [trait for trait in judged if trait.id not in scores]
+    lowest = {trait.id: trait.min for trait in missing}
+    if missing and (bundle.protocol.unscored != "zero" or not scores):
+        low = high = None
+        if bundle.protocol.unscored == "bounds":
+            highest = {trait.id: trait.max for trait in missing}
+            low = round_half_up(_of_judged(bundle, judged, scores | lowest), bundle.scale)
+            high = round_half_up(_of_judged(bundle, judged, scores | highest), bundle.scale)
+        return Scored(None, scores | others, means, low=low, high=high, reason="trait_unscored")
+    scores |= lowest
+    total = _of_judged(bundle, judged, scores)
+    return Scored(round_half_up(total, bundle.scale), scores | others, means, is_tie(total, bundle.scale))
+
+
+def _of_judged(bundle: Bundle, judged: Sequence[Trait], scores: Mapping[str, float]) -> float:
+    """The sum of the judged traits or the mean of their shares, on the scale before rounding."""
+    if bundle.protocol.final_score == "trait_sum":
+        return sum(scores[trait.id] for trait in judged)
+    reached = [_share(scores[trait.id], trait) for trait in judged]
+    return _onto(sum(reached) / len(reached), bundle.scale)
+
+
+def _total(bundle: Bundle, shares: Shares) -> float:
+    return _total_of(bundle, shares, _traits(bundle, shares)[0])
+
+
+def _total_of(bundle: Bundle, shares: Shares, traits: Mapping[str, float]) -> float:
+    return round_half_up(_exact_total(bundle, shares, traits), bundle.scale)
+
+
+def _exact_total(bundle: Bundle, shares: Shares, traits: Mapping[str, float]) -> float:
+    """The total on the scale before rounding."""
+    rule = bundle.protocol.final_score
+    if rule == "judged":
+        raise ValueError("a judged score is stated, not derived")
+    if rule == "trait_sum":
+        return sum(traits.values())
+    if rule == "trait_mean":
+        ranges = {trait.id: trait for trait in bundle.traits}
+        reached = [_share(score, ranges[name]) for name, score in traits.items()]
+        return _onto(sum(reached) / len(reached), bundle.scale)
+    return _onto(share_of_points(added(Same(bundle)), whole_shares(bundle, shares)), bundle.scale)
+
+
+def _share(score: float, scale: Scale) -> float:
+    return (score - scale.min) / (scale.max - scale.min)
+
+
+def _onto(share: float, scale: Scale) -> float:
+    return scale.min + share * (scale.max - scale.min)
+
+
+# The calibration features that come from a grading's levels.
+
+
+def level_signals(
+    bundle: Bundle, levels: Mapping[str, int | None], chances: Mapping[str, Sequence[float]]
+) -> dict[str, float]:
+    """`criterion.<id>`, the share of its highest level that a criterion reaches, and `mean.<trait>`, the share of its
+    points, each in [0, 1]; nothing of what is not decided, unless the protocol takes that for level 0.
+
+    levels: by criterion; chances: the probability of each level of a criterion, for those whose expected level counts
+    in place of the one decided.
+    """
+    criteria = {criterion.id: criterion for criterion in bundle.criteria}
+    shares = dict.fromkeys(criteria, 0.0) if bundle.protocol.unscored == "zero" else {}
+    counting = dict(shares)
+    for name, level in levels.items():
+        if level is None:
+            continue
+        likely = chances.get(name)
+        expected = sum(step * chance for step, chance in enumerate(likely)) if likely else float(level)
+        shares[name] = expected / criteria[name].top
+        counting[name] = expected_share(bundle, criteria[name], level, likely)
+    signals = {f"criterion.{name}": share for name, share in shares.items()}
+    return signals | {f"mean.{name}": mean for name, mean in trait_means(bundle, counting).items()}

@@ -1,0 +1,266 @@
+"""The simulated rater: a made-up judge over data whose truth is known, for method studies only.
+
+It knows a human rater's marks and scores and errs as `Truth` says. Its opinion of a response is the truth, as shares in
+[0, 1], moved by its severity, by noise, and towards the exemplars that it is shown. Half of the noise's variance is one
+draw for the whole response. A criterion with M + 1 levels has its true level j at (j + ½)/(M + 1), and one
+that was marked on more levels than the bundle has, in between; the rater states the
+level closest to what it sees, with the probability of every level given what it sees, its noise and no preference among
+levels: without severity and anchoring its confidence is right on average. What it sees of a response does not depend on
+batch, order, protocol or memory, so that configurations are compared in pairs; whether a quote is invented or a reply
+broken is drawn for each request. Where a response has no marks, a criterion that earns has the score's share, and one
+that costs half of what is missing; where it has marks and no score, the score is what the marks earn.
+
+Its id begins with 'simulated:' and its kind is 'simulated' in every table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
+from typing import Any
+
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
+from rubricflow.tasks.core.contracts.settings.judge import Truth
+from rubricflow.tasks.core.llm.damage import WAYS, damaged
+from rubricflow.tasks.core.llm.request import Reply, Request, Same
+from rubricflow.tasks.core.text.edges import counts
+from rubricflow.tasks.core.text.quotes import shortened
+from rubricflow.tasks.core.text.tokens import tokens
+from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_module
+from rubricflow.tasks.grading.judge.schema import MAX_QUOTE
+from rubricflow.tasks.grading.judge.score import added, counted, round_half_up, share_of_points, whole_shares
+
+RIGHT = 0.9
+"""Share of its repairs that are neither broken nor invented."""
+_EXEMPLAR = "exemplar:"
+
+
+@dataclass(frozen=True)
+class HumanMarks:
+    """What a human rater said about one response."""
+
+    levels: Mapping[str, int] = field(default_factory=dict)
+    """Criterion → level."""
+    tops: Mapping[str, int] = field(default_factory=dict)
+    """Criterion → the highest level that the rater gave for it to any response of the item."""
+    traits: Mapping[str, float] = field(default_factory=dict)
+    """Trait → score in its range."""
+    score: float | None = None
+    """On the bundle's scale."""
+
+
+def human_marks(gradings: Iterable[Mapping[str, Any]], judgments: Iterable[Mapping[str, Any]]) -> dict[str, HumanMarks]:
+    """Response → what one human rater said about it, from rows of `gradings` (response_id, item_id, score,
+    trait_scores) and `judgments` (response_id, criterion_id, decision). A response without a grading is left out."""
+    levels: dict[str, dict[str, int]] = defaultdict(dict)
+    for row in judgments:
+        if row["decision"] is not None:
+            levels[row["response_id"]][row["criterion_id"]] = row["decision"]
+    scored = {row["response_id"]: row for row in gradings}
+    tops: dict[str, dict[str, int]] = defaultdict(dict)
+    for name, row in scored.items():
+        highest = tops[row["item_id"]]
+        for criterion, level in levels[name].items():
+            highest[criterion] = max(level, highest.get(criterion, 0))
+    return {
+        name: HumanMarks(levels[name], tops[row["item_id"]], row["trait_scores"], row["score"])
+        for name, row in scored.items()
+    }
+
+
+@dataclass(frozen=True)
+class _Perceived:
+    """What the rater sees of a response before it reads anything else, in shares; credit counts upwards."""
+
+    levels: Mapping[str, float]
+    traits: Mapping[str, float]
+    score: float
+
+
+class Simulated:
+    """Backend that answers by the response's id; what it does not know is the error 'not_known'."""
+
+    name = "simulated"
+    reads_prose = False
+    by_subject = True
+    batch_size = 256
+
+    def __init__(self, truth: Truth, marks: Mapping[str, HumanMarks]) -> None:
+        """marks: response → what the rater that `truth` names said about it."""
+        content = [truth.model_dump(mode="json"), {name: vars(of_response) for name, of_response in marks.items()}]
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        self.model = f"{truth.rater}-{digest[:12]}"
+        self._truth, self._marks = truth, marks
+
+    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        """Yields in order."""
+        return iter([(index, answer(request, self._truth, self._marks)) for index, request in enumerate(requests)])
+
+
+def answer(request: Request, truth: Truth, marks: Mapping[str, HumanMarks]) -> Reply:
+    """The reply to a request, the same whenever and beside whatever it is asked. An error where nothing is known."""
+    question: Question = request.data
+    if request.subject not in marks:
+        return Reply(error=f"not_known: rater '{truth.rater}' said nothing about '{request.subject}'")
+    rng = random.Random(f"{truth.seed}:{request.role}:{question.part}:{request.subject}:{_content_digest(request)}")
+    is_repair = request.role.endswith("_repair")
+    broken, invented = (1 - RIGHT, 1 - RIGHT) if is_repair else (truth.broken, truth.invented)
+    # Rates of 0 mean a rater that never errs, when it repairs neither.
+    broken, invented = broken * (truth.broken > 0), invented * (truth.invented > 0)
+    opinion, probabilities = _opinion(request, truth, marks, invented, rng)
+    text = json.dumps(protocol_module(question.bundle.protocol.name).artifact(question, opinion), ensure_ascii=False)
+    if rng.random() < broken:
+        text = damaged(text, rng.choice(sorted(WAYS)), rng)
+    names = {criterion.id for criterion in question.criteria}
+    return Reply(text=text, level_probabilities={name: p for name, p in probabilities.items() if name in names})
+
+
+def level_probabilities(perceived: float, top: int, noise: float) -> list[float]:
+    """Probability of each level 0…top at a place seen in [0, 1] or beyond, for a rater with normal noise and no
+    preference among levels: proportional to the density of what is seen. Without noise the closest level has it all,
+    the higher one of two."""
+    centres = [(level + 0.5) / (top + 1) for level in range(top + 1)]
+    if noise == 0:
+        closest = min(range(top + 1), key=lambda level: (abs(perceived - centres[level]), -level))
+        return [float(level == closest) for level in range(top + 1)]
+    exponents = [-0.5 * ((perceived - centre) / noise) ** 2 for centre in centres]
+    largest = max(exponents)
+    weights = [math.exp(exponent - largest) for exponent in exponents]
+    return [weight / sum(weights) for weight in weights]
+
+
+def _opinion(
+    request: Request, truth: Truth, marks: Mapping[str, HumanMarks], invented: float, rng: random.Random
+) -> tuple[Opinion, dict[str, list[float]]]:
+    """The opinion with its quotes, and the probability of each level of every criterion of the bundle."""
+    question: Question = request.data
+    bundle, seed = question.bundle, request.sampling.seed
+    perceived = _perceived(request.subject, seed, bundle, truth, marks)
+    shown = [source.removeprefix(_EXEMPLAR) for source in question.shown if source.startswith(_EXEMPLAR)]
+    anchors = [_perceived(name, seed, bundle, truth, marks).score for name in shown if name in marks]
+    shift = truth.anchoring * (math.fsum(anchors) / len(anchors) - perceived.score) if anchors else 0.0
+    probabilities, levels, evidence = {}, {}, {}
+    for criterion in bundle.criteria:
+        place = perceived.levels[criterion.id] + _sign(criterion) * shift
+        probabilities[criterion.id] = level_probabilities(place, criterion.top, truth.noise)
+        levels[criterion.id] = _likeliest(probabilities[criterion.id])
+        if levels[criterion.id]:
+            evidence[criterion.id] = _quotes(question, criterion, invented, rng)
+    traits = {}
+    for trait in (*bundle.traits, *question.traits):
+        traits[trait.id] = _onto(perceived.traits.get(trait.id, perceived.score) + shift, trait)
+    met = sum(level > 0 for level in levels.values())
+    opinion = Opinion(
+        levels=levels,
+        evidence=evidence,
+        traits=traits,
+        score=_onto(perceived.score + shift, bundle.scale),
+        because=f"simulated: {met} of {len(levels)} criteria are met",
+    )
+    return opinion, probabilities
+
+
+def _perceived(
+    response_id: str, sample: int, bundle: Bundle, truth: Truth, marks: Mapping[str, HumanMarks]
+) -> _Perceived:
+    human = marks[response_id]
+    score = _share(human.score, bundle.scale) if human.score is not None else _earned(bundle, human)
+    of_response = _draw(truth, response_id, sample, "") * math.sqrt(0.5)
+    levels = {}
+    for c in bundle.criteria:
+        place = _place(c, human, score)
+        shift = _sign(c) * (truth.severity + truth.noise * of_response)
+        levels[c.id] = place + shift + truth.noise * _draw(truth, response_id, sample, c.id) * math.sqrt(0.5)
+    of_score = _draw(truth, response_id, sample, "score") * math.sqrt(0.5)
+    shift = truth.severity + truth.noise * (of_response + of_score)
+    traits = {t.id: _share(human.traits[t.id], t) + shift for t in bundle.traits if t.id in human.traits}
+    return _Perceived(levels, traits, score + shift)
+
+
+def _place(criterion: Criterion, human: HumanMarks, score: float) -> float:
+    """Where the truth of a criterion lies."""
+    if criterion.id not in human.levels:
+        return score if criterion.weight >= 0 else (1 - score) / 2
+    return (criterion.top * _marked(criterion, human) + 0.5) / (criterion.top + 1)
+
+
+def _sign(criterion: Criterion) -> int:
+    """Which way credit moves the level."""
+    return 1 if criterion.weight >= 0 else -1
+
+
+def _draw(truth: Truth, *key: object) -> float:
+    """A standard normal draw."""
+    return random.Random(f"{truth.seed}:{':'.join(map(str, key))}").gauss(0.0, 1.0)
+
+
+def _content_digest(request: Request) -> str:
+    """What tells one request about a response from another: memory and what a repair shows."""
+    words = "".join(message.content for message in request.messages) + f":{request.sampling.seed}"
+    return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _earned(bundle: Bundle, human: HumanMarks) -> float:
+    marked = [c for c in bundle.criteria if c.id in human.levels]
+    shares = whole_shares(bundle, {c.id: _counting(bundle, c, human) for c in marked})
+    adding = [c for c in added(Same(bundle)) if c.id in shares and c.weight]
+    return share_of_points(adding, shares) if adding else 0.5
+
+
+def _counting(bundle: Bundle, criterion: Criterion, human: HumanMarks) -> float:
+    """The share that a mark counts for; of a level that lies between the criterion's, the lower where it is counted."""
+    share, worth = _marked(criterion, human), counted(bundle)[criterion.id]
+    between = worth == tuple(range(criterion.top + 1))
+    return share if between else worth[math.floor(share * criterion.top + 1e-9)] / criterion.top
+
+
+def _marked(criterion: Criterion, human: HumanMarks) -> float:
+    """The level that people marked as a share of the highest: theirs, where they have more levels."""
+    return human.levels[criterion.id] / max(criterion.top, human.tops.get(criterion.id, 0))
+
+
+def _likeliest(probabilities: list[float]) -> int:
+    return max(range(len(probabilities)), key=lambda level: (probabilities[level], level))
+
+
+def _share(value: float, scale: Scale) -> float:
+    return (value - scale.min) / (scale.max - scale.min)
+
+
+def _onto(share: float, scale: Scale) -> float:
+    """The score closest to a share of the scale."""
+    return round_half_up(scale.min + share * (scale.max - scale.min), scale)
+
+
+def _quotes(question: Question, criterion: Criterion, invented: float, rng: random.Random) -> list[dict[str, str]]:
+    """The sentence that shares most with the criterion, or words that it only thinks to have read."""
+    sentences = [u for u in question.units if u.kind == "sentence"]
+    sentences = [u for u in sentences if counts(question.text[u.start : u.end])] or sentences
+    if not sentences:
+        return []
+    weights = _weights(Same(question.bundle))
+    criterion_words = set(tokens(criterion.text))
+
+    def shared(text: str) -> float:
+        return math.fsum(sorted(weights.get(word, 0.0) for word in criterion_words & set(tokens(text))))
+
+    best = max(sentences, key=lambda u: shared(question.text[u.start : u.end]))
+    quote = shortened(question.text[best.start : best.end], MAX_QUOTE)
+    if rng.random() < invented:
+        quote = " ".join(rng.sample(sorted(criterion_words), len(criterion_words)))
+    return [{"unit": best.unit_id, "quote": quote}]
+
+
+@lru_cache(maxsize=1024)
+def _weights(bundle: Same[Bundle]) -> dict[str, float]:
+    """Word of a criterion → how much it tells this criterion from the others: ln((1 + N)/df)."""
+    texts = [set(tokens(criterion.text)) for criterion in bundle.value.criteria]
+    frequency = Counter(chain.from_iterable(texts))
+    return {word: math.log((1 + len(texts)) / count) for word, count in frequency.items()}

@@ -1,0 +1,205 @@
+"""The deterministic verifier: one artifact of the checklist contract against the bundle and the response.
+
+Every level above 0 must be supported as the criterion's evidence type demands (Rulers, Table 5):
+
+- `local_quote`: a quote found in the unit that it cites;
+- `span_level`: a quote found in the paragraph that it cites, or in the paragraph of the sentence that it cites;
+- `global_diagnostic`: a diagnostic statement and a quote found in the unit that it cites;
+- `weakly_groundable`: the decision stands; where no quote is found the signal `weak` counts it;
+- `none`: nothing is demanded.
+
+What is found of a quote is for `tasks.grading.judge.evidence` to say; what fails does as the bundle's protocol says.
+The
+verifier is pure and idempotent: verifying its own canonical artifact changes nothing, and finds nothing but undecided
+criteria, quotes that are written otherwise than the response and, under `count`, the ungrounded levels that it was told
+to keep.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
+from rubricflow.tasks.core.text.numbers import number_of
+from rubricflow.tasks.core.text.quotes import unquoted
+from rubricflow.tasks.grading.judge.decision import FAILED, Decision
+from rubricflow.tasks.grading.judge.doubted_quotes import NOTHING, settled
+from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, grounded
+from rubricflow.tasks.grading.judge.schema import fields
+from rubricflow.tasks.grading.judge.unit_names import PLAIN, UnitNames
+
+_REMAINS = frozenset({"fabricated", "misattributed"})
+"""Where a quote may still hold by what it means."""
+_LONGEST, _LONGEST_NAME = 2_000, 40
+"""Characters that are kept of a quote or a diagnostic statement, and of a name."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All decisions in the order asked, the counts of what was found and corrected, and what remains to be mended."""
+
+    decisions: tuple[Decision, ...]
+    signals: Counter[str] = field(default_factory=Counter)
+    violations: tuple[str, ...] = ()
+    text: str = field(default="", repr=False)
+    """The response."""
+    names: UnitNames = PLAIN
+    """What its units are called in an artifact."""
+
+    def artifact(self, criteria: Sequence[Criterion]) -> dict[str, Any]:
+        """The canonical artifact on the criteria asked for: decided levels with the quotes that hold. Where a quote
+        holds by what it means, the words of the response stand in its place."""
+        entries = {}
+        for criterion, decision in zip(criteria, self.decisions, strict=True):
+            if decision.level is not None:
+                rows = [row for row in decision.evidence if row["status"] in HOLDS]
+                quotes = [{"unit": self._unit(row["unit_id"]), "quote": self._words(row)} for row in rows]
+                members = {"evidence": quotes, "diagnostic": decision.diagnostic, "level": decision.level}
+                entries[criterion.id] = {name: members[name] for name in fields(criterion)}
+        return {"decisions": entries}
+
+    def _unit(self, unit_id: str | None) -> str | None:
+        return None if unit_id is None else self.names.name(unit_id)
+
+    def _words(self, row: dict[str, Any]) -> str:
+        quote: str = self.text[row["start"] : row["end"]] if row["status"] == "semantic" else row["quote"]
+        return quote
+
+
+def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Criterion], subject: Subject) -> Verdict:
+    """The verdict on an artifact that was asked for these criteria of the bundle. Raises nothing, whatever is in it.
+
+    Violations are `kind:criterion`: `missing_decision`, `unknown_criterion`, `malformed_decision`, `level_off_scale`,
+    `evidence_failed`, `shared_quote`, `irrelevant` (see `tasks.grading.judge.doubted_quotes`). A decision that is
+    missing or has no usable level is None with its reason, never 0.
+    Signals count `quotes` by what was found (see `Evidence.status`), `invalid_evidence`, `malformed_evidence` (entries
+    without a quote), quotes that hold though they are written otherwise (`quote_case`, `quote_marks`, `quote_spacing`),
+    `canonicalised` values, and what became of unsupported levels: `weak`, or `unsupported` and the
+    action taken.
+    """
+    entries = artifact.get("decisions")
+    if not isinstance(entries, dict):
+        undecided = tuple(Decision(c.id, None, reason="invalid_reply") for c in criteria)
+        return Verdict(undecided, Counter(), ("malformed_decision:*",), subject.text, subject.names)
+    if subject.match:
+        by_words = _verdict(entries, bundle, criteria, replace(subject, match=None))
+        rows = chain.from_iterable(decision.evidence for decision in by_words.decisions)
+        unmatched = [row["quote"] for row in rows if row["status"] in _REMAINS]
+        if not unmatched:
+            return by_words
+        subject.match.prepare(map(unquoted, unmatched))
+    return _verdict(entries, bundle, criteria, subject)
+
+
+def _verdict(entries: dict[Any, Any], bundle: Bundle, criteria: Sequence[Criterion], subject: Subject) -> Verdict:
+    signals: list[str] = []
+    unknown = entries.keys() - {criterion.id for criterion in criteria}
+    names = sorted(str(name)[:_LONGEST_NAME] for name in unknown)
+    violations = [f"unknown_criterion:{name}" for name in names]
+    decisions = []
+    for criterion in criteria:
+        entry = entries.get(criterion.id)
+        decision, problem = _decide(entry, criterion, bundle.protocol.failed_quote, subject, signals)
+        decisions.append(decision)
+        if problem:
+            violations.append(f"{problem}:{criterion.id}")
+    irrelevant = subject.relevance.irrelevant(decisions, subject.text) if subject.relevance else NOTHING
+    doubted = settled(decisions, bundle.protocol, criteria, irrelevant)
+    return Verdict(
+        decisions=doubted.decisions,
+        signals=Counter(signals) + doubted.signals,
+        violations=(*violations, *doubted.violations),
+        text=subject.text,
+        names=subject.names,
+    )
+
+
+def _decide(
+    entry: Any, criterion: Criterion, on_failure: str, subject: Subject, signals: list[str]
+) -> tuple[Decision, str | None]:
+    if entry is None:
+        return Decision(criterion.id, None, reason="criterion_missing"), "missing_decision"
+    stated = _level(entry.get("level"), signals) if isinstance(entry, dict) else None
+    if stated is None or not 0 <= stated <= criterion.top:
+        problem = "malformed_decision" if stated is None else "level_off_scale"
+        return Decision(criterion.id, None, reason="invalid_reply"), problem
+    evidence, holds = _evidence(entry.get("evidence"), criterion, subject, signals)
+    prose = entry.get("diagnostic")
+    diagnostic = prose.strip()[:_LONGEST].strip() if isinstance(prose, str) else ""
+    verified = _is_supported(criterion, stated, holds, diagnostic)
+    level, action = stated, "none"
+    if verified is False and criterion.evidence == "weakly_groundable":
+        signals.append("weak")
+    elif verified is False:
+        level, action = stated if on_failure == "count" else 0, FAILED[on_failure]
+        signals += ("unsupported", action)
+    decision = Decision(
+        criterion_id=criterion.id,
+        level=level,
+        stated=stated,
+        evidence=evidence,
+        diagnostic=diagnostic,
+        verified=verified,
+        action=action,
+    )
+    return decision, None if action == "none" else "evidence_failed"
+
+
+def _is_supported(criterion: Criterion, level: int, holds: bool, diagnostic: str) -> bool | None:
+    """Whether a level has the support that the criterion's evidence type names; None where it needs none.
+
+    holds: whether one of its quotes does.
+    """
+    if level == 0 or criterion.evidence == "none":
+        return None
+    if criterion.evidence == "global_diagnostic" and not diagnostic:
+        return False
+    return holds
+
+
+def _level(value: Any, signals: list[str]) -> int | None:
+    """An integer level; a whole number written as 2.0 or "2" is one and counts as canonicalised."""
+    if isinstance(value, int):
+        return None if isinstance(value, bool) else value
+    if not isinstance(value, str | float):
+        return None
+    number = number_of(value) if isinstance(value, str) else value
+    if number is None or not number.is_integer():
+        return None
+    signals.append("canonicalised")
+    return int(number)
+
+
+def _evidence(
+    entries: Any, criterion: Criterion, subject: Subject, signals: list[str]
+) -> tuple[tuple[dict[str, Any], ...], bool]:
+    """The quotes of a decision, `grounded`."""
+    if entries and not isinstance(entries, list):
+        signals.append("canonicalised")
+        entries = [entries]
+    offered: list[tuple[str | None, str]] = []
+    for entry in entries or ():
+        unit, quote = (entry.get("unit"), entry.get("quote")) if isinstance(entry, dict) else (None, entry)
+        if not isinstance(quote, str) or not quote or quote.isspace():
+            signals.append("malformed_evidence")
+            continue
+        # What is kept is what is verified, so that verifying it again finds the same.
+        offered.append((_unit_id(unit, criterion, subject.names, signals), quote[:_LONGEST]))
+    return grounded(offered, criterion, subject, signals) if offered else ((), False)
+
+
+def _unit_id(cited: Any, criterion: Criterion, names: UnitNames, signals: list[str]) -> str | None:
+    """The unit that a quote cites; one that is not cited by its name counts as canonicalised."""
+    if cited is None:
+        return None
+    name = str(cited)[:_LONGEST_NAME]
+    if not isinstance(cited, str | int):
+        return name
+    unit_id = names.unit_id(name, "p" if criterion.evidence == "span_level" else "s")
+    if name != names.name(unit_id):
+        signals.append("canonicalised")
+    return unit_id

@@ -1,0 +1,213 @@
+"""What stands in for a language model where there is none: rubrics by rules of thumb, in the contracts of induction and
+paraphrase.
+
+It understands nothing. An induction cuts the prose into clauses, of a rubric with score bands those of the highest one,
+and lets a seed decide which neighbours stay together, which are left out where there are too many, and how the levels
+are worded: another seed is another checklist of the same prose. A paraphrase swaps words of a small list and otherwise
+puts a phrase around the statement. Both serve to try out what a changed checklist or wording does to the pipeline; they
+say nothing about what a model would make of a rubric.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rubricflow.tasks.core.contracts.bundle import Rubric, Trait
+from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.core.text.tokens import tokens
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.lock.induce import RubricBrief
+from rubricflow.tasks.grading.lock.lint import bands
+from rubricflow.tasks.grading.lock.perturb import words
+
+MODEL = "offline-rubrics-1"
+TOGETHER = 0.35
+"""Share of neighbouring clauses of a sentence that stay one item."""
+_CLAUSE = re.compile(r";\s*|,\s+(?:and|but|while|or)\s+|(?<!\s)\s++as well as\s+")
+_WRAPPED = re.compile(r"(?:(?<![ \t])[ \t]++)?\n[ \t]*(?=[a-z(])")
+_COSTS = re.compile(r"\b(?:marks? off|deduct|penal|subtract)", re.IGNORECASE)
+_FEWEST_WORDS = 3
+_LEVELS = (
+    ("not met", "met in part", "met"),
+    ("nothing of it is there", "some of it is there", "all of it is there"),
+    ("missing", "hinted at", "plain to see"),
+    ("no sign of it", "an attempt at it", "done throughout"),
+    ("left out", "touched on", "carried out"),
+)
+"""They go round with the seed, so that five seeds in a row are five checklists of however short a prose."""
+_SIGNS = (
+    (
+        "weakly_groundable",
+        {"engaging", "interesting", "creative", "creativity", "original", "originality", "insightful"},
+    ),
+    ("global_diagnostic", {"tone", "style", "voice", "flow", "fluent", "fluency", "overall", "whole", "throughout"}),
+    (
+        "span_level",
+        {"organized", "organised", "organization", "organisation", "coherence", "coherent", "structure", "paragraph"}
+        | {"paragraphs", "develops", "developed", "development", "order", "progression", "sequence", "transitions"},
+    ),
+)
+"""Type of evidence → words that speak for it; a local quote where none does."""
+_OTHER_WORDS = {
+    "answer": "response", "response": "answer", "essay": "piece of writing", "student": "writer", "writer": "author",
+    "says": "states", "said": "stated", "states": "says", "gives": "provides", "given": "provided", "names": "mentions",
+    "named": "mentioned", "explains": "makes clear", "explained": "made clear", "describes": "tells of",
+    "shows": "makes visible", "uses": "makes use of", "used": "made use of", "reason": "ground", "reasons": "grounds",
+    "example": "instance", "examples": "instances", "clear": "plain", "clearly": "plainly", "good": "sound",
+    "full": "complete", "complete": "full", "part": "portion", "partly": "to some degree", "absent": "missing",
+    "missing": "absent", "present": "there", "none": "nothing", "correct": "right", "wrong": "mistaken",
+    "idea": "thought", "ideas": "thoughts", "because": "since", "must": "has to", "only": "just", "also": "too",
+    "many": "numerous", "few": "hardly any", "begins": "starts", "ends": "finishes", "large": "big", "small": "little",
+    "organised": "ordered", "organized": "ordered", "evidence": "support", "support": "backing", "text": "passage",
+    "details": "particulars", "detail": "particular", "errors": "mistakes", "error": "mistake", "mistake": "error",
+    "throughout": "from beginning to end", "whole": "entire", "every": "each", "needs": "requires", "need": "require",
+    "cannot": "can not", "vague": "imprecise", "vaguely": "imprecisely", "about": "concerning", "main": "chief",
+}  # fmt: skip
+_WORD = re.compile(r"[A-Za-z]+")
+
+
+def answer(briefs: Sequence[RubricBrief]) -> list[Reply]:
+    """One reply in the contract for each thing that is wanted of a rubric."""
+    return [Reply(text=json.dumps(_ARTIFACTS[brief.role](brief), ensure_ascii=False)) for brief in briefs]
+
+
+def statements(rubric: Rubric) -> list[list[str]]:
+    """The clauses of the prose by sentence; of a rubric with score bands, of the highest one and of what is in none.
+
+    Sentences that say what costs marks are left out: an item is something to reach.
+    """
+    prose = _WRAPPED.sub(" ", _without_lower_bands(rubric))
+    sentences = (prose[unit.start : unit.end] for unit in units(prose) if unit.kind == "sentence")
+    return [_clauses(sentence) for sentence in sentences if not _COSTS.search(sentence)]
+
+
+def _without_lower_bands(rubric: Rubric) -> str:
+    """The prose with the highest of its score bands alone; all of it where it has none."""
+    text, score_bands = rubric.text, bands(rubric.text, rubric.scale)
+    if not score_bands:
+        return text
+    top = max(score_bands, key=lambda band: band.score)
+    return "\n".join((text[: score_bands[0].start], text[top.body : top.end], text[score_bands[-1].end :]))
+
+
+def reworded(text: str) -> str:
+    """The text with words of a small list swapped; with a phrase before it where there is none of them."""
+    swapped = _WORD.sub(_other, text)
+    if swapped != text:
+        return swapped
+    return f"It holds that {text[:1].lower()}{text[1:]}" if text.rstrip().endswith(".") else f"that is to say: {text}"
+
+
+def _induced(brief: RubricBrief) -> dict[str, Any]:
+    rubric, draw = brief.rubric, random.Random(f"{brief.seed}\n{brief.rubric.text}")
+    texts = list(dict.fromkeys(_items(statements(rubric), draw)))
+    if len(texts) > brief.criteria:
+        texts = [texts[number] for number in sorted(draw.sample(range(len(texts)), brief.criteria))]
+    levels = dict(zip(("absent", "partial", "clear"), _LEVELS[brief.seed % len(_LEVELS)], strict=True))
+    items = [{"text": text, "evidence": _evidence(text), "levels": levels} for text in texts]
+    if rubric.traits:
+        shared = _shared_out(rubric.traits, items, levels)
+        return {"traits": {trait.id: {"items": trait_items} for trait, trait_items in shared}}
+    return {"traits": [{"name": "Quality", "anchors": _anchors(rubric), "items": items}]}
+
+
+def _paraphrased(brief: RubricBrief) -> dict[str, Any]:
+    artifact: dict[str, Any] = _each(words(brief.rubric))
+    return artifact
+
+
+_ARTIFACTS = {"induce": _induced, "paraphrase": _paraphrased}
+
+
+def _clauses(sentence: str) -> list[str]:
+    """The parts of a sentence; one too short to stand alone stays with what comes before it."""
+    parts, start = [], 0
+    for cut in [*_CLAUSE.finditer(sentence), None]:
+        end, next_start = (cut.start(), cut.end()) if cut else (len(sentence), len(sentence))
+        after_stands = cut is None or _stands_alone(sentence[next_start:])
+        if _stands_alone(sentence[start:end]) and after_stands:
+            parts.append(sentence[start:end])
+            start = next_start
+    if sentence[start:].strip():
+        parts.append(sentence[start:])
+    return parts
+
+
+def _stands_alone(clause: str) -> bool:
+    return len(tokens(clause)) >= _FEWEST_WORDS
+
+
+def _items(sentences: Sequence[Sequence[str]], draw: random.Random) -> Iterator[str]:
+    """Statements of one clause or of neighbours that stay together."""
+    for clauses in sentences:
+        neighbours: list[str] = []
+        for clause in clauses:
+            if neighbours and draw.random() >= TOGETHER:
+                yield _statement(neighbours)
+                neighbours = []
+            neighbours.append(clause)
+        if neighbours:
+            yield _statement(neighbours)
+
+
+def _statement(clauses: Sequence[str]) -> str:
+    text = " ".join(", ".join(clauses).split())[:238].strip(" ,;:")
+    return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
+
+
+def _evidence(text: str) -> str:
+    text_words = set(tokens(text))
+    return next((kind for kind, signs in _SIGNS if text_words & signs), "local_quote")
+
+
+def _shared_out(
+    traits: Sequence[Trait], items: Sequence[dict[str, Any]], levels: Mapping[str, str]
+) -> Iterator[tuple[Trait, list[dict[str, Any]]]]:
+    """Each item with the trait whose name and anchors it shares most words with, the emptier one where two are alike; a
+    trait that is left without gets one that only names it."""
+    trait_words = {trait.id: _trait_words(trait) for trait in traits}
+    items_of: dict[str, list[dict[str, Any]]] = {trait.id: [] for trait in traits}
+    for item in items:
+        item_words = set(tokens(item["text"]))
+        best = max(traits, key=lambda trait: (len(item_words & trait_words[trait.id]), -len(items_of[trait.id])))
+        items_of[best.id].append(item)
+    for trait in traits:
+        naming = {"text": f"The rubric's demands on '{trait.name[:150]}' are met.", "evidence": "weakly_groundable"}
+        yield trait, items_of[trait.id] or [{**naming, "levels": dict(levels)}]
+
+
+def _trait_words(trait: Trait) -> set[str]:
+    """The words of a trait's name and anchors."""
+    return set(tokens(" ".join([trait.name, *(anchor.text for anchor in trait.anchors)])))
+
+
+def _anchors(rubric: Rubric) -> dict[str, str]:
+    """What the lowest, middle and highest band say; without that many bands, words that say nothing more."""
+    plain = {"lowest": "Nothing of what is asked for.", "highest": "All of what is asked for."}
+    if rubric.scale.levels > 2:
+        plain["middle"] = "About half of what is asked for."
+    by_score = sorted(bands(rubric.text, rubric.scale), key=lambda band: band.score)
+    if len(by_score) < len(plain):
+        return plain
+    chosen = {"lowest": by_score[0], "middle": by_score[len(by_score) // 2], "highest": by_score[-1]}
+    return {place: " ".join(rubric.text[chosen[place].body : chosen[place].end].split())[:240] for place in plain}
+
+
+def _each(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _each(item) for key, item in value.items()}
+    if isinstance(value, list):
+        changed = [reworded(item) for item in value]
+        # Two levels must not come to read the same.
+        return changed if len({text.casefold() for text in changed}) == len(value) else value
+    return reworded(value)
+
+
+def _other(match: re.Match[str]) -> str:
+    word = match[0]
+    other = _OTHER_WORDS.get(word.lower(), word)
+    return other[:1].upper() + other[1:] if word[0].isupper() else other

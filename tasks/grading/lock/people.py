@@ -1,0 +1,266 @@
+"""What people gave, held against the rubrics: scores on their scales, marks of criteria and levels that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rubricflow.tasks.core.contracts.bundle import Rubric, Scale
+from rubricflow.tasks.core.contracts.settings.reshaping import QUESTION
+from rubricflow.tasks.core.contracts.settings.study import Column, Data, Source
+from rubricflow.tasks.core.stats.arrays import Bools, Floats
+from rubricflow.tasks.core.store.cells import as_text, select, text_or_none
+from rubricflow.tasks.core.store.faults import row_lines
+from rubricflow.tasks.core.store.reshape import Counted, questions_of, reshaped
+from rubricflow.tasks.core.store.source import chunks
+from rubricflow.tasks.core.text.formulas import unguarded
+from rubricflow.tasks.grading.lock.rubric import parted
+
+DUST = 2e-4
+"""Share of a step that a score may be off: what a short float or four decimals leave of a third."""
+MOST_STEPS = 200
+"""Steps of the finest scale that is proposed; scores that need more look continuous."""
+SHOWN = 3
+
+
+@dataclass
+class Marked:
+    """The human scores under one rubric, gathered over batches."""
+
+    rubric_id: str
+    scale: Scale
+    count: int = 0
+    between: int = 0
+    """How many of them lie between steps."""
+    values: set[float] = field(default_factory=set)
+    first: list[Offence] = field(default_factory=list)
+
+    def add(self, rows: pd.DataFrame) -> None:
+        """rows: response_id, rater_id, score and averaged, all scored."""
+        scores, single = rows["score"].to_numpy(float), ~rows["averaged"].to_numpy(bool)
+        off = single & between_steps(scores, self.scale)
+        self.count, self.between = self.count + len(rows), self.between + int(off.sum())
+        self.values.update(np.unique(scores[single]).tolist())
+        for row in rows[off].head(SHOWN - len(self.first)).itertuples():
+            rule = f"rater '{row.rater_id}' gave response '{row.response_id}' {row.score:g}"
+            self.first.append(Offence(str(row.response_id), str(row.rater_id), None, rule))
+
+
+class Offence(NamedTuple):
+    """What one person gave one response against its rubric."""
+
+    response_id: str
+    rater_id: str
+    part: str | None
+    """The trait or criterion; None for the score itself."""
+    rule: str
+
+
+class Place(NamedTuple):
+    """Where the sources say so."""
+
+    file: str
+    row: int
+    field: str
+    line: int | None
+    """The line of the file on which the row begins, where the file has lines."""
+
+
+def off_scale(gradings: pa.Table, rubric_of: Mapping[str, Rubric]) -> list[Offence]:
+    """The scores outside the scale of their item's rubric, then the trait scores outside the range of the rubric's
+    trait.
+
+    gradings: response_id, item_id, rater_id, score, trait_scores; rubric_of: item → its rubric. A trait that the rubric
+    does not have is free.
+    """
+    scales: dict[str, Scale] = {item: rubric.scale for item, rubric in rubric_of.items()}
+    offences = _offences(gradings, None, gradings["score"], scales)
+    ranges_of: dict[str, dict[str, Scale]] = {}
+    for item, rubric in rubric_of.items():
+        for trait in rubric.traits:
+            ranges_of.setdefault(trait.id, {})[item] = trait
+    for trait_id, ranges in sorted(ranges_of.items()):
+        marks = pc.map_lookup(gradings["trait_scores"], pa.scalar(trait_id), "first")
+        offences += _offences(gradings, trait_id, marks, ranges)
+    return offences
+
+
+def _offences(
+    gradings: pa.Table, trait: str | None, values: pa.ChunkedArray, ranges: Mapping[str, Scale]
+) -> list[Offence]:
+    places = pc.index_in(gradings["item_id"], pa.array(list(ranges), pa.string())).combine_chunks()
+    low = pa.array([scale.min for scale in ranges.values()], pa.float64()).take(places)
+    high = pa.array([scale.max for scale in ranges.values()], pa.float64()).take(places)
+    outside = pc.fill_null(pc.or_(pc.less(values, low), pc.greater(values, high)), False)
+    rows = np.flatnonzero(outside.to_numpy(zero_copy_only=False)).tolist()
+    return [_offence(gradings, row, trait, values[row].as_py(), ranges) for row in rows]
+
+
+def _offence(gradings: pa.Table, number: int, trait: str | None, value: float, ranges: Mapping[str, Scale]) -> Offence:
+    row = gradings.select(["response_id", "item_id", "rater_id"]).slice(number, 1).to_pylist()[0]
+    low, high, _ = ranges[row["item_id"]].bounds
+    where = f"off the range {low:g} to {high:g} of trait '{trait}'" if trait else f"off the scale {low:g} to {high:g}"
+    rule = (
+        f"rater '{row['rater_id']}' gave response '{row['response_id']}' {value:g}, {where} of item '{row['item_id']}'"
+    )
+    return Offence(row["response_id"], row["rater_id"], trait, rule)
+
+
+def unknown_mark(marks: pa.Table, answered: pa.Table, rubric_of: Mapping[str, Rubric]) -> Offence | None:
+    """A mark of a criterion, or of a level, that its response's rubric does not have, or of a criterion that is made
+    of its sub-points.
+
+    marks: response_id, criterion_id, rater_id, decision; answered: response_id and item_id of all responses.
+    """
+    places = pc.index_in(marks["response_id"], answered["response_id"].combine_chunks())
+    marks = marks.append_column("item_id", answered["item_id"].take(places))
+    tops_of = {rubric.rubric_id: _tops(rubric) for rubric in rubric_of.values()}
+    pairs = marks.group_by(["item_id", "criterion_id"], use_threads=False).aggregate([("decision", "max")])
+    for pair in pairs.to_pylist():
+        item_id, criterion_id, level = pair["item_id"], pair["criterion_id"], pair["decision_max"]
+        rubric = rubric_of[item_id]
+        top = tops_of[rubric.rubric_id].get(criterion_id)
+        if top is None or level > top:
+            same = (pc.field("item_id") == item_id) & (pc.field("criterion_id") == criterion_id)
+            row = marks.filter(same & (pc.field("decision") == level)).slice(0, 1).to_pylist()[0]
+            has = f"has levels 0 to {top} for it" if top is not None else _lacking(rubric, criterion_id)
+            rule = (
+                f"rater '{row['rater_id']}' marked response '{row['response_id']}' with level {level} of criterion "
+                f"'{criterion_id}'; rubric '{rubric.rubric_id}' {has}"
+            )
+            return Offence(row["response_id"], row["rater_id"], criterion_id, rule)
+    return None
+
+
+def _tops(rubric: Rubric) -> dict[str, int]:
+    """Criterion that raters decide → its highest level."""
+    return {criterion.id: criterion.top for criterion in parted(rubric)[0]}
+
+
+def _lacking(rubric: Rubric, criterion_id: str) -> str:
+    has_it = any(criterion.id == criterion_id for criterion in rubric.criteria)
+    return "makes it of its sub-points" if has_it else f"has no criterion '{criterion_id}'"
+
+
+def score_place(data: Data, base: Path, offence: Offence) -> Place | None:
+    """Where the sources give this score or trait score; None where a layout, which only ingest reads, maps them."""
+    cells = {"response_id": offence.response_id}
+    for source in data.sources:
+        mapping = {"response_id": source.scored} if source.scored else source.responses
+        for columns in source.scores:
+            field = columns.traits.get(offence.part) if offence.part else columns.score
+            if (
+                columns.rater == offence.rater_id
+                and field
+                and (place := _place(data, base, source, mapping, cells, field))
+            ):
+                return place
+    return None
+
+
+def mark_place(data: Data, base: Path, offence: Offence) -> Place | None:
+    """Where the sources give this mark."""
+    cells = {"response_id": offence.response_id, "rater_id": offence.rater_id, "criterion_id": str(offence.part)}
+    sources = (source for source in data.sources if source.marks)
+    places = (_place(data, base, source, source.marks, cells, str(source.marks["level"])) for source in sources)
+    return next(filter(None, places), None)
+
+
+def _place(
+    data: Data, base: Path, source: Source, mapping: Mapping[str, Column], cells: Mapping[str, str], field: str
+) -> Place | None:
+    """The first row of a source, in the form in which ingest maps it, whose cells are these ids and that fills the
+    field, which is called as in the file."""
+    path, counted = base / data.folder / source.file, Counted()
+    for frame in chunks(path, source.encoding, source.sheet, repeats=bool(source.wide)):
+        rows = select(reshaped(source, frame, counted), source.where, path)
+        filled = [text_or_none(cell) is not None for cell in rows[field]] if field in rows.columns else []
+        rows = rows.loc[filled] if filled else rows
+        for name, text in cells.items():
+            column = mapping[name]
+            ids = rows[column] if isinstance(column, str) else [column["const"]] * len(rows)
+            words = [as_text(cell).strip() for cell in ids]
+            # A file of votes keeps ids from running as formulas, see `canonical.scored`.
+            rows = rows.loc[[text in (word, unguarded(word)) for word in words]]
+        if len(rows):
+            row = int(rows.index[0]) + 1
+            if field in source.wide:
+                questions = questions_of(list(frame.columns), source.wide, source.file)
+                number = rows[QUESTION].iloc[0]
+                field = next(question.columns[field] for question in questions if question.words[QUESTION] == number)
+            return Place(source.file, row, field, row_lines(path, {row}, source).get(row))
+    return None
+
+
+# Human scores held against the steps of their scales, and the tolerance of release against the width of these.
+
+
+def marked(batches: Iterable[pd.DataFrame], rubric_of: Mapping[str, str], scales: Mapping[str, Scale]) -> list[Marked]:
+    """The human scores of every rubric that has any.
+
+    batches: response_id, item_id, rater_id, score and averaged, whether it is a recorded mean of several persons, which
+    may lie between steps; rubric_of: item → its rubric; scales: of the rubrics.
+    """
+    gathered = {name: Marked(name, scale) for name, scale in scales.items()}
+    for batch in batches:
+        scored = batch[batch["score"].notna()]
+        for name, rows in scored.groupby(scored["item_id"].map(rubric_of), sort=False):
+            gathered[str(name)].add(rows)
+    return [marks for marks in gathered.values() if marks.count]
+
+
+def between_steps(scores: Floats, scale: Scale) -> Bools:
+    """Which scores lie on no step of a scale."""
+    steps = (scores - scale.min) / scale.step
+    return np.asarray(np.abs(steps - np.rint(steps)) > DUST)
+
+
+def widest_step(values: Floats, scale: Scale) -> float | None:
+    """The widest step of a scale with these ends that holds all values; None where that takes more than MOST_STEPS."""
+    for count in range(1, MOST_STEPS + 1):
+        finer = Scale(min=scale.min, max=scale.max, step=(scale.max - scale.min) / count)
+        if not between_steps(values, finer).any():
+            return finer.step
+    return None
+
+
+def off_step(gathered: Sequence[Marked]) -> tuple[Offence, str] | None:
+    """The first score between steps, its rule with the count and further ones, and what to do; None where all fit.
+
+    What a person gave between steps is another score on the scale's grid, and a tolerance in steps takes both for the
+    same.
+    """
+    marks = next((marks for marks in gathered if marks.first), None)
+    if marks is None:
+        return None
+    scale = marks.scale
+    shown = ", ".join(offence.rule for offence in marks.first) + (", …" if marks.between > SHOWN else "")
+    rule = (
+        f"{marks.between:,} of {marks.count:,} human scores lie between the steps of rubric '{marks.rubric_id}', "
+        f"{scale.min:g} to {scale.max:g} in steps of {scale.step:g}: {shown}"
+    )
+    values = set().union(*(same.values for same in gathered if same.scale == scale))
+    step = widest_step(np.array(sorted(values)), scale)
+    fits = f"scale {{min: {scale.min:g}, max: {scale.max:g}, step: {step or 0:.12g}}} holds them all"
+    none_fits = f"they look continuous, no scale of up to {MOST_STEPS} steps holds them: round them to steps"
+    hint = f"{fits if step else none_fits}; of a column that is a mean of several persons, say 'averaged: true'"
+    return marks.first[0]._replace(rule=rule), hint
+
+
+def too_tolerant(tolerance: float, marks: Marked) -> tuple[str, str] | None:
+    """The rule that a tolerance in steps breaks under which no score could be wrong, and what to do."""
+    scale, steps = marks.scale, marks.scale.levels - 1
+    if tolerance < steps:
+        return None
+    rule = (
+        f"a tolerance of {tolerance:g} steps is as wide as the scale of rubric '{marks.rubric_id}', "
+        f"{scale.min:g} to {scale.max:g} in steps of {scale.step:g}: no score could be wrong"
+    )
+    return rule, f"give at most {steps - 1}, or give the scale finer steps"

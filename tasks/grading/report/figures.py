@@ -1,0 +1,149 @@
+"""The run's metrics, looked up by name; what is missing comes with its reason."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.stats.bootstrap import cautions
+from rubricflow.tasks.core.stats.metrics import METRICS, Metric, Unit
+from rubricflow.tasks.core.stats.verdict import Estimate
+from rubricflow.tasks.grading.report.sections import NamedEstimate
+
+ALL = "all"
+STAGES = ("released", "calibrated", "human", "raw", "")
+"""Stages of gates, the weightiest first: what goes out, then every score, then people."""
+_COUNTS_FIRST = ("target", "people")
+
+
+class Figures:
+    """Rows of `metrics` by metric, stage, slice and value."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], metrics: Sequence[Metric] = METRICS) -> None:
+        self.metrics = {metric.name: metric for metric in metrics}
+        """What is known of each metric, by name."""
+        self.questions = _questions(metrics)
+        """Gates in words, the weightiest first."""
+        self._rows: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
+        self._values: dict[tuple[str, str], list[str]] = defaultdict(list)
+        self.pairs: list[tuple[str, str]] = []
+        """Pairs of persons with a QWK over the whole set."""
+        self.resampled = ""
+        """What the intervals resample."""
+        self.undefined_draws = 0
+        """Most bootstrap draws in which one of the metrics was undefined."""
+        self.cautions: tuple[str, ...] = tuple(cautions(row["clusters"] for row in rows))
+        """What to know of intervals that are marked."""
+        self._why = ""
+        for row in rows:
+            metric, stage, part, value = row["metric"], row["stage"], row["slice"], row["value_of"]
+            self._rows[metric, stage, part, value].append(row)
+            if value not in self._values[metric, part]:
+                self._values[metric, part].append(value)
+            if (metric, part, row["value"]) == ("qwk", ALL, None):
+                self._why = row["note"] or ""
+            if (metric, stage, part) == ("qwk", "human", ALL):
+                self.pairs.append((row["rater_a"], row["rater_b"]))
+            if row["resampled"] in ("author", "response"):
+                self.resampled = row["resampled"]
+            self.undefined_draws = max(self.undefined_draws, row["undefined_draws"])
+
+    def unit(self, metric: str) -> Unit:
+        """How a metric's figures are written; those of a mean over items as those of the items."""
+        registered = self.metrics.get(metric.removesuffix("_item_mean"))
+        return registered.unit if registered else "number"
+
+    def listed(self, section: str) -> list[Metric]:
+        """The metrics that a section lists."""
+        return [metric for metric in self.metrics.values() if metric.section == section]
+
+    def figure(self, metric: Metric, estimate: Estimate) -> NamedEstimate:
+        """An estimate of a metric under its title."""
+        return NamedEstimate(metric.title, estimate, metric.unit, metric.meaning)
+
+    def values(self, metric: str, part: str) -> list[str]:
+        """The values of a slice that a metric is given for."""
+        return self._values[metric, part]
+
+    def parts(self, metric: str) -> list[str]:
+        """The slices that a metric is given for."""
+        return list(dict.fromkeys(part for name, part in self._values if name == metric))
+
+    def machine(self, metric: str, stage: str = "calibrated", part: str = ALL, value: str = ALL) -> Estimate:
+        """The machine with the target (else with people together) at a stage."""
+        rows = self._rows.get((metric, stage, part, value), [])
+        for reference in _COUNTS_FIRST:
+            for row in rows:
+                if row["rater_a"] == reference:
+                    return _estimate(row)
+        return _estimate(rows[0]) if len(rows) == 1 else self._missing(metric)
+
+    def people(self, metric: str, part: str = ALL, value: str = ALL) -> Estimate:
+        """People with each other: of several pairs the mean, which has no interval."""
+        rows = self._rows.get((metric, "human", part, value), [])
+        defined = [row for row in rows if row["value"] is not None]
+        if not rows:
+            return self._missing(metric, "" if self.pairs else "no two people scored")
+        if len(rows) == 1 or not defined:
+            return _estimate(rows[0])
+        mean = sum(row["value"] for row in defined) / len(defined)
+        return Estimate(mean, n=max(row["n"] for row in defined), note=f"mean of {len(defined)} pairs of people")
+
+    def raters(self, metric: str, stage: str = "calibrated") -> list[str]:
+        """Whose figures of the whole set there are, in order."""
+        return [row["rater_b"] for row in self._rows.get((metric, stage, ALL, ALL), [])]
+
+    def rater(self, metric: str, name: str, stage: str = "calibrated") -> Estimate:
+        """A rater's figure of the whole set; '' for the only one of a stage."""
+        rows = self._rows.get((metric, stage, ALL, ALL), [])
+        return next((_estimate(row) for row in rows if name in ("", row["rater_b"])), self._missing(metric))
+
+    def over_items(self, stage: str = "calibrated") -> str:
+        """Behind a QWK that pools several items their mean, in words: pooling flatters; '' with one item."""
+        mean = self.people("qwk_item_mean") if stage == "human" else self.machine("qwk_item_mean", stage)
+        several = len(self.values("qwk", "item")) > 1
+        return f" ({say.number(mean.value)} in the mean over items)" if several and mean.value is not None else ""
+
+    def people_like(self, machine: Estimate, metric: str, part: str = ALL, value: str = ALL) -> Estimate:
+        """People with each other, where each pair scored as many answers as the machine is compared on; None with the
+        reason where they did not: figures on other answers do not compare."""
+        rows = self._rows.get((metric, "human", part, value), [])
+        on = {row["n"] for row in rows if row["value"] is not None}
+        if on <= {machine.n}:
+            return self.people(metric, part, value)
+        return Estimate(None, note=f"no two people scored all of these answers, but {max(on):,} of {machine.n:,}")
+
+    def pair(self, metric: str, first: str, second: str) -> Estimate:
+        """Two persons with each other."""
+        for row in self._rows.get((metric, "human", ALL, ALL), []):
+            if {row["rater_a"], row["rater_b"]} == {first, second}:
+                return _estimate(row)
+        return self._missing(metric, "no response has both scores")
+
+    def any(self, metric: str, part: str = ALL, value: str = ALL) -> Estimate:
+        """A metric that has one stage only, whichever it is."""
+        for stage in ("calibrated", "human", "released", "raw"):
+            if (metric, stage, part, value) in self._rows:
+                return self.machine(metric, stage, part, value)
+        return self._missing(metric)
+
+    def _missing(self, metric: str, why: str = "") -> Estimate:
+        if not self._rows:
+            return Estimate(None, note="there are no human scores to compare with")
+        return Estimate(None, note=why or self._why or "not measured for these scores")
+
+
+def _questions(metrics: Sequence[Metric]) -> dict[str, str]:
+    gates = []
+    for metric in metrics:
+        gates += [(gate, gate.question or metric.title) for gate in metric.gates]
+    gates.sort(key=lambda pair: STAGES.index(pair[0].stage))
+    return {gate.name: question for gate, question in gates}
+
+
+def _estimate(row: Mapping[str, Any]) -> Estimate:
+    value = row["value"]
+    note = row["note"] or ("" if value is not None else "undefined")
+    return Estimate(value, row["low"], row["high"], clusters=row["clusters"], n=row["n"], note=note)

@@ -1,0 +1,203 @@
+"""The summary at the end of a run: agreement next to people's on the same answers, the gates and the release, as rows
+and as Markdown."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.stats.bootstrap import MARK, is_few
+from rubricflow.tasks.core.stats.verdict import margin
+from rubricflow.tasks.grading.report.ending import TABLE, Ending
+
+SHOWN = ("qwk", "icc", "mae", "within_1")
+STAGES = ("raw", "calib.", "people")
+TARGET = "target"
+_NAMED, _LONGEST_NAME = 3, 24
+_FIXED_WIDTH, _STATISTIC_WIDTH = 49, 22
+"""Characters that the columns before the statistics take, and those of one statistic."""
+HEADER = (
+    "slice",
+    "n",
+    "unscored",
+    "qwk interval",
+    *(f"{name} {stage}" for name in SHOWN for stage in STAGES),
+)
+GATES = ("gate", "estimate", "interval", "n", "should be", "verdict", "labels needed", "if missed")
+Rows = list[tuple[str, ...]]
+
+
+def summary(metrics: pd.DataFrame) -> Rows:
+    """Rows of text under `HEADER`, one per slice: the target with the machine, before and after calibration, and people
+    with people; the interval is that of the calibrated QWK. A row's figures are of the same answers.
+
+    With several pairs of people their mean is shown. '–' stands for an undefined number, and for one of other answers.
+    """
+    rows = []
+    means = metrics[metrics["metric"] == "standing_qwk_item_mean"]
+    metrics = metrics[metrics["metric"].isin(SHOWN)]
+    for kind in dict.fromkeys(metrics["slice"]):
+        part = metrics[metrics["slice"] == kind]
+        rows += [_row(kind, str(value), part[part["value_of"] == value]) for value in dict.fromkeys(part["value_of"])]
+    if len(means):
+        machine = means.loc[means["stage"] == "raw", "rater_b"].iloc[0]
+        is_shown = (means["stage"] == "human") | (means["rater_b"] == machine)
+        rows.insert(1, _row("mean over items", "all", means[is_shown].assign(metric="qwk")))
+    return rows
+
+
+def gate_rows(verdicts: pd.DataFrame) -> Rows:
+    """Rows of text under `GATES`: those of the whole set and of groups one by one, items and levels counted."""
+    is_counted = verdicts["slice"].isin(["item", "level"])
+    rows = []
+    for gate in verdicts[~is_counted].to_dict("records"):
+        part_names = " ".join(name for name in (gate["slice"], gate["value_of"]) if name != "all")
+        rows.append((f"{gate['gate']}: {part_names}" if part_names else gate["gate"], *_gate(gate)))
+    for (kind, name), part in verdicts[is_counted].groupby(["slice", "gate"], sort=False):
+        counts = part["outcome"].value_counts()
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        where = f"{name}: {len(part)} {kind}s{_worst(part.to_dict('records'))}"
+        rows.append((where, "", "", "", _bounds(part.iloc[0].to_dict()), outcomes, "", ""))
+    return rows
+
+
+def _inside(gate: Mapping[Any, Any]) -> float:
+    """How far inside its bounds a gate's estimate lies."""
+    estimate, least, most = (None if pd.isna(gate[name]) else gate[name] for name in ("estimate", "least", "most"))
+    return margin(estimate, least, most)
+
+
+def _worst(gates: Sequence[Mapping[Any, Any]]) -> str:
+    """The parts that miss a gate, else those that may, furthest off first."""
+    for outcome in ("fail", "undecided"):
+        off = sorted((gate for gate in gates if gate["outcome"] == outcome), key=_inside)
+        if off:
+            shown = [f"{say.cut(gate['value_of'], _LONGEST_NAME)} {_number(gate['estimate'])}" for gate in off[:_NAMED]]
+            return f"; worst {', '.join(shown)}"
+    return ""
+
+
+def choices(calibrations: pd.DataFrame) -> dict[str, str]:
+    """Scope of a mapping -> the method chosen for it, and why."""
+    return {
+        f"mapping of {row['scope']}": f"{row['method']}: {row['reason']}" for row in calibrations.to_dict("records")
+    }
+
+
+def markdown(title: str, rows: Rows, gates: Rows, facts: Mapping[str, Any]) -> str:
+    """The summary as Markdown: both tables, then the facts of the run."""
+    lines = [f"# {title}", "", *_markdown(HEADER, rows), "", *_markdown(GATES, gates), ""]
+    return "\n".join([*lines, *(f"- {name}: `{value}`" for name, value in facts.items())])
+
+
+def _markdown(header: Sequence[str], rows: Rows) -> list[str]:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    for row in rows:
+        cells = [cell.replace("|", "\\|") for cell in row]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def show(rows: Rows, gates: Rows, facts: Mapping[str, Any]) -> None:
+    """Print as many of the statistics as the terminal is wide enough for (at least the first), the gates, the facts."""
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    fitting = max(1, min(len(SHOWN), (console.width - _FIXED_WIDTH) // _STATISTIC_WIDTH))
+    columns = len(HEADER) - (len(SHOWN) - fitting) * len(STAGES)
+    title = "Agreement with the target on held-out responses, and of people with people"
+    console.print(_table(title, HEADER[:columns], rows))
+    if fitting < len(SHOWN):
+        console.print(f"{', '.join(SHOWN[fitting:])}: in a wider terminal, or in the table metrics")
+    if gates:
+        columns = len(GATES) if console.width >= 140 else GATES.index("labels needed")
+        title = "Gates: flags for a person, decided where the whole interval lies on one side"
+        console.print(_table(title, GATES[:columns], gates))
+    for name, value in facts.items():
+        console.print(f"{name}: {escape(str(value))}", soft_wrap=True, highlight=False)
+
+
+def opening(run_id: str, house: str, end: Ending) -> str:
+    """The head of the summary as Markdown: what came of the run, the judge beside others, and how to see the report.
+    house: the warehouse's folder."""
+    lines = [f"# {end.state}", "", *(f"{_escaped(sentence)}\n" for sentence in end.sentences)]
+    if end.rows:
+        lines += [f"{_escaped(end.title)}:", "", *_markdown(TABLE, list(end.rows)), ""]
+    return "\n".join([*lines, f"The whole report: `rubricflow report {run_id} --warehouse {house} --serve`", "", ""])
+
+
+def _escaped(text: str) -> str:
+    """A text that Markdown shows as it stands: a name in it is no markup."""
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text)
+
+
+def _table(title: str, header: Sequence[str], rows: Rows) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for index, name in enumerate(header):
+        label = name.replace("within_1", "±1").replace(" ", "\n")
+        if index == 0 or name == "if missed":
+            table.add_column(label, justify="left", min_width=14)
+        else:
+            table.add_column(label, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(escape, row[: len(header)]))
+    return table
+
+
+def _row(kind: str, value: str, part: pd.DataFrame) -> tuple[str, ...]:
+    part = part[(part["rater_a"] == TARGET) != (part["stage"] == "human")]
+    calibrated = part[part["stage"] == "calibrated"].set_index("metric")
+    cells = []
+    for metric in SHOWN:
+        for stage in ("raw", "calibrated", "human"):
+            rows = part[(part["metric"] == metric) & (part["stage"] == stage)]
+            same = metric in calibrated.index and (rows["n"] == calibrated["n"][metric]).all()
+            cells.append(_number(rows["value"].mean()) if same else "–")
+    low, high, clusters = (calibrated[name].get("qwk") for name in ("low", "high", "clusters"))
+    n, unscored = (str(int(calibrated[name].max())) if len(calibrated) else "0" for name in ("n", "unscored"))
+    name = kind if value == "all" else f"{kind} {value}"
+    return (name, n, unscored, _interval(low, high, clusters), *cells)
+
+
+def _gate(gate: Mapping[Any, Any]) -> tuple[str, ...]:
+    more = gate["labels_needed"]
+    if gate["gate"] == "doubly_scored":
+        estimate, interval = f"{gate['estimate']:.0f}", "–"
+    else:
+        estimate, interval = _number(gate["estimate"]), _interval(gate["low"], gate["high"], gate["clusters"])
+    return (
+        estimate,
+        interval,
+        f"{gate['n']:,}",
+        _bounds(gate),
+        gate["outcome"],
+        "" if pd.isna(more) else f"{int(more):,}",
+        "" if gate["outcome"] == "pass" else gate["if_missed"],
+    )
+
+
+def _interval(low: float | None, high: float | None, clusters: float | None) -> str:
+    """0.100…0.900, marked where few clusters were resampled."""
+    if low is None or pd.isna(low):
+        return "–"
+    return f"{_number(low)}…{_number(high)}{MARK if is_few(clusters) else ''}"
+
+
+def _bounds(gate: Mapping[Any, Any]) -> str:
+    least, most = gate["least"], gate["most"]
+    if not pd.isna(least) and not pd.isna(most):
+        return f"{least:g}…{most:g}"
+    if not pd.isna(least):
+        return f"≥ {least:g}"
+    return f"≤ {most:g}" if not pd.isna(most) else ""
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None or pd.isna(value) else f"{value:.3f}"

@@ -1,0 +1,157 @@
+"""The door of the grading report: a finished run's scores, looked at."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+
+from rubricflow.tasks.core.contracts.bundle import unlocked
+from rubricflow.tasks.core.contracts.errors import UserError
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Predictions, ReleaseRules
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Verdicts
+from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.needs import needs_of
+from rubricflow.tasks.core.display.printed import show_ending
+from rubricflow.tasks.core.monitor.artifacts import announce, leave_table, leave_text
+from rubricflow.tasks.core.monitor.runs import task
+from rubricflow.tasks.core.stats.bootstrap import cautions
+from rubricflow.tasks.core.stats.scores import score_frame
+from rubricflow.tasks.core.store.catalogue import catalogue
+from rubricflow.tasks.core.store.handed_out import feedback_pages
+from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.scores import read_marked, read_scores
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.report.answers import FIRST_ANSWERS
+from rubricflow.tasks.grading.report.counts import QUERIES, counts
+from rubricflow.tasks.grading.report.ending import TABLE, ending, with_table
+from rubricflow.tasks.grading.report.page import page
+from rubricflow.tasks.grading.report.promises import above_promise_sentence
+from rubricflow.tasks.grading.report.summary import HEADER, choices, gate_rows, markdown, opening, show, summary
+from rubricflow.tasks.grading.report.verdict import nothing_scored
+from rubricflow.tasks.grading.report.view import Tables, View, needs_texts, view
+
+_SHOWN = (
+    *("low", "high", "risk", "route", "route_reason", "unscored_reason"),
+    *("points_judge", "points_text", "points_item"),
+)
+"""What the report shows of a prediction beside its score."""
+
+
+@task(task_run_name="report")
+def report(run: Run, study: Study, manifest: Path, command: str | None, verbose: bool = False) -> str:
+    """Write the HTML report, print what came of the run, and leave the same in Prefect's UI; returns it in a few words.
+
+    UserError, when all that is done, where the judge scored nothing.
+
+    command: what to type behind a command about this study; None where its commands would not find
+    this run. verbose: print all tables of the summary, too.
+    """
+    metrics, verdicts = run.read(run.ref(Metrics, "evaluate")), run.read(run.ref(Verdicts, "evaluate")).to_pandas()
+    gates = verdicts.to_dict("records")
+    shown = viewed(run)
+    path = run.warehouse.shown(_written(run, shown))
+    rows, flags = summary(metrics.to_pandas()), gate_rows(verdicts)
+    facts = _facts(run, study, metrics.to_pandas(), gates)
+    facts |= {"manifest": run.warehouse.shown(manifest), "tables": run.place, "report": path}
+    rules = run.read(run.ref(ReleaseRules, "calibrate")).to_pylist()
+    end = ending(shown.head.title, shown.outcome, rules, gates, command, not run.warehouse.mirrored)
+    end = with_table(end, shown.standing, study.evaluation.target, shown.doubles)
+    leave_table(run.run_id, "metrics", [dict(zip(HEADER, row, strict=True)) for row in rows])
+    head = opening(run.run_id, shlex.quote(run.warehouse.place), end)
+    leave_text(run.run_id, "summary", head + markdown("All figures", rows, flags, facts))
+    if missed := [gate["gate"] for gate in gates if gate["outcome"] == "fail"]:
+        announce("rubricflow.gate.missed", run.run_id, missed=len(missed), gates=list(dict.fromkeys(missed)))
+    if verbose:
+        show(rows, flags, facts)
+    sources = (f"The judge's {shown.sources}.",) if shown.sources else ()
+    show_ending((end.sentences[0], *sources, *end.sentences[1:]), end.title, TABLE, end.rows)
+    print(f"report: {path}")
+    if shown.nothing:
+        raise UserError(f"{shown.nothing} To ask again, {run.mend()}")
+    return end.state
+
+
+def refuse_unscored(run: Run) -> None:
+    """UserError where the judge scored nothing in a run."""
+    with catalogue(run) as tables:
+        nothing = nothing_scored(tables.sql(QUERIES["nothing"]).to_arrow_table().to_pylist())
+    if nothing:
+        raise UserError(f"{run.run_id}: {nothing} To ask again, {run.mend()}")
+
+
+def _facts(run: Run, study: Study, metrics: pd.DataFrame, gates: Sequence[Mapping[Any, Any]]) -> dict[str, str]:
+    """What the summary says of the run beside its figures."""
+    facts = choices(run.read(run.ref(Calibrations, "calibrate")).to_pandas())
+    cluster = next((unit for unit in metrics["resampled"] if unit in ("author", "response")), None)
+    intervals = f"95%, {study.evaluation.draws} draws, resampled by {cluster}" if cluster else "none"
+    facts["intervals"] = "; ".join([intervals, *cautions(metrics["clusters"])])
+    if above := above_promise_sentence(gates):
+        facts["released scores that are wrong, of items"] = say.plain(above)
+    facts["target"] = study.evaluation.target
+    return facts | {"run": run.run_id, "grade_digest": read_manifest(run)["grade_digest"]}
+
+
+def write_page(run: Run) -> Path:
+    """Write `<run>/report.html` from the tables of a finished run; StoreError if it did not finish."""
+    return _written(run, viewed(run))
+
+
+def _written(run: Run, shown: View) -> Path:
+    path = run.folder / "report.html"
+    run.warehouse.write(path, page(shown).encode())
+    return path
+
+
+def viewed(run: Run) -> View:
+    """What the report shows of a finished run; StoreError if it did not finish."""
+    manifest = read_manifest(run)
+    # A manifest of an earlier version says nothing of marks: they decided nothing then.
+    study = Study.model_validate({"marks": "calibrate"} | manifest["identity"]["study"])
+    stages = ((Items, "ingest"), (Responses, "ingest"), (Gradings, "ingest"), (Gradings, "judge"))
+    refs = (*(run.ref(row, stage) for row, stage in stages), run.ref(Predictions, "calibrate"))
+    tables_of_scores = read_scores(run, *refs, predicted=_SHOWN, signals=False)
+    scores = score_frame(tables_of_scores, study.evaluation.target).frame
+    with catalogue(run) as tables:
+        items, bundles = _table(tables, "items"), unlocked(_table(tables, "bundles").to_pylist())
+        scales = {row["item_id"]: bundles[row["rubric_id"]].scale.bounds for row in items.to_pylist()}
+        shown = needs_texts(scores, scales)
+        texts = _of_responses(tables, "responses", "response_id, text", shown).to_pylist()
+        content = Tables(
+            scores=scores,
+            items=items,
+            bundles=bundles,
+            metrics=_table(tables, "metrics"),
+            verdicts=_table(tables, "verdicts"),
+            rater_effects=_table(tables, "rater_effects"),
+            release_rules=_table(tables, "release_rules"),
+            candidates=_table(tables, "candidates"),
+            calibrations=_table(tables, "calibrations"),
+            checks=_table(tables, "checks"),
+            judgments=_of_responses(tables, "judgments", "*", shown),
+            texts={row["response_id"]: row["text"] for row in texts},
+            counts=counts(tables, study.evaluation.target),
+            answers=tables.sql(FIRST_ANSWERS).to_arrow_table(),
+            needs=needs_of(study.release, read_marked(run, refs[1], refs[2], study.evaluation.target)),
+            links=feedback_pages(run),
+        )
+    return view(content, study.model_dump(mode="json"), manifest)
+
+
+def _table(tables: duckdb.DuckDBPyConnection, name: str) -> pa.Table:
+    """A whole table of the run."""
+    return tables.sql(f"SELECT * FROM {name}").to_arrow_table()
+
+
+def _of_responses(tables: duckdb.DuckDBPyConnection, name: str, columns: str, responses: list[str]) -> pa.Table:
+    """Columns of a table's rows about these responses."""
+    query = f"SELECT {columns} FROM {name} WHERE list_contains($shown::VARCHAR[], response_id)"
+    return tables.sql(query, params={"shown": responses}).to_arrow_table()

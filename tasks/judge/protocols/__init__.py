@@ -1,1 +1,0 @@
-"""One module per protocol, named as the bundle names it; see `tasks.judge.protocol.How`."""

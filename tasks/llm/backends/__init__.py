@@ -1,1 +1,0 @@
-"""Who answers: one module per backend, all behind `tasks.llm.backend.Backend`."""

@@ -1,0 +1,1 @@
+"""Methods for research: Edit, concept bottlenecks, comparisons of protocols, and their reports."""

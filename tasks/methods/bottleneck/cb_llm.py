@@ -1,0 +1,197 @@
+"""CB-LLM (Sun et al., 2025, "Concept bottleneck large language models"), adapted: concepts are scored by a sentence
+encoder, learned by a layer on the mean state, and graded by a sparse linear head. No person's concept label is used.
+
+Taken over: automatic concept scores by similarity of sentence embeddings; the cubed cosine loss, features and targets
+centred over the concepts; standardised activations cut off at 0 before the head; its elastic net, α = 0.99 with a
+strength of 0.0007. Adapted: a response scores by the sentence of it that is most like a concept, as a response is
+longer than a concept; the encoder is the study's, frozen or tuned; scikit-learn fits the head. Left out on purpose: the
+original's correction of concept scores, which sets to 0 what does not belong to the response's class and so writes the
+training label into the concepts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import chain
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.bottleneck import Training
+from rubricflow.tasks.core.stats.arrays import Floats, Ints
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.methods.bottleneck.data import Concepts, Estimates, LabelledData
+from rubricflow.tasks.methods.bottleneck.fit import Trained, grade_validation, narrowed, parameter_count, rows_with
+from rubricflow.tasks.methods.bottleneck.loop import Course, Losses, train_on_states
+from rubricflow.tasks.methods.bottleneck.plm import mean_state, pooled, read
+from rubricflow.tasks.methods.bottleneck.states import Say, StateEncoder, quiet
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+ELASTIC = 0.99
+"""α, the share of the L1 penalty."""
+STRENGTH = 0.0007
+"""Weight of the penalty beside the mean loss of a response."""
+_ITERATIONS = 5_000
+
+
+class ConceptLayer(nn.Module):
+    """Mean token state → one activation for each concept."""
+
+    def __init__(self, width: int, concepts: int, seed: int) -> None:
+        super().__init__()
+        first = torch.randn(concepts, width, generator=torch.Generator().manual_seed(seed))
+        self.weights = nn.Parameter(first / width**0.5)
+        self.bias = nn.Parameter(torch.zeros(concepts))
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """(B, K) of states (B, T, d) and mask (B, T)."""
+        return mean_state(states, mask) @ self.weights.T + self.bias
+
+
+class SparseHead:
+    """Activations → grade probabilities, by an elastic-net logistic regression on their standardised positive part."""
+
+    def __init__(self, activations: Floats, grades: Ints, classes: int, seed: int) -> None:
+        """activations: (n, K); grades: (n,) none of them MISSING; classes: S + 1."""
+        self._scale, self._classes = StandardScaler().fit(activations), classes
+        self._grades = np.unique(grades)
+        """Those that a training response has."""
+        self._model = None
+        if len(self._grades) > 1:
+            strength = 1 / (STRENGTH * len(grades))
+            model = LogisticRegression(
+                C=strength, l1_ratio=ELASTIC, solver="saga", max_iter=_ITERATIONS, random_state=seed
+            )
+            self._model = model.fit(self._features(activations), grades)
+
+    @property
+    def numbers(self) -> int:
+        """Numbers that are not 0."""
+        if self._model is None:
+            return 0
+        return int(np.count_nonzero(self._model.coef_) + np.count_nonzero(self._model.intercept_))
+
+    def __call__(self, activations: Floats) -> Floats:
+        """(n, S + 1) of activations (n, K); 0 for a grade that no training response has."""
+        likely = np.zeros((len(activations), self._classes))
+        if self._model is None:
+            likely[:, self._grades] = 1.0
+        else:
+            likely[:, self._grades] = self._model.predict_proba(self._features(activations))
+        return likely
+
+    def _features(self, activations: Floats) -> Floats:
+        positive: Floats = np.maximum(self._scale.transform(activations), 0)
+        return positive
+
+
+def cb_llm(
+    data: LabelledData,
+    encoder: StateEncoder,
+    plan: Training,
+    seed: int,
+    *,
+    texts: Sequence[str],
+    embed: Embed,
+    method: str = "cb_llm",
+    setting: str = "",
+    say: Say = quiet,
+) -> Trained:
+    """Trains the concept layer on automatic scores, then the sparse head on what the layer says.
+
+    texts: (n,) responses; embed: texts to unit vectors. The layer keeps the epoch with the best mean cubed cosine on
+    the calibration split, as there is no grade yet. `plan.width` is not used. InputError where a split has no grade, or
+    for a single concept: centred over the concepts nothing of it is left.
+    """
+    began = time.perf_counter()
+    data, encoder = narrowed(data, plan.concepts), pooled(encoder)
+    rows, validation_rows = rows_with(data, "train", "grade"), rows_with(data, "calibration", "grade")
+    if len(data.concepts.ids) < 2:
+        raise InputError("cb_llm needs two concepts at least", field="methods")
+    targets = torch.from_numpy(concept_scores(texts, data.concepts, embed)).float()
+    layer = ConceptLayer(encoder.width, len(data.concepts.ids), seed)
+    course = _layer_course(layer, encoder, data, targets, plan=plan, seed=seed, say=say)
+    head = SparseHead(read(layer, encoder, rows), data.grades[rows], len(data.scores), seed)
+    validation, _ = grade_validation(head(read(layer, encoder, validation_rows)), data.grades[validation_rows])
+    weights, parameters = encoder.state_dict(), parameter_count(layer, encoder) + head.numbers
+    layer.cpu()
+
+    def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
+        encoder.load_state_dict(weights)
+        return Estimates(None, head(read(layer, encoder, rows)))
+
+    return Trained(
+        method=method,
+        seed=seed,
+        setting=setting,
+        concept_encoder=None,
+        head=None,
+        encoder_state=weights,
+        epochs=(course.epochs, 0),
+        validation=validation,
+        parameters=parameters,
+        seconds=time.perf_counter() - began,
+        history=course.history,
+        predict=predict,
+    )
+
+
+def _layer_course(
+    layer: ConceptLayer,
+    encoder: StateEncoder,
+    data: LabelledData,
+    targets: Tensor,
+    *,
+    plan: Training,
+    seed: int,
+    say: Say,
+) -> Course:
+    """Trains the concept layer; targets: (n, K) automatic scores."""
+    validation_rows = rows_with(data, "calibration", "grade")
+
+    def loss(states: Tensor, mask: Tensor, batch: Ints) -> Losses:
+        return {"concept": -cubed_cosine(layer(states, mask), targets[batch].to(states.device)).mean()}
+
+    def validate() -> tuple[float, float]:
+        activations = torch.from_numpy(read(layer, encoder, validation_rows)).float()
+        alike = float(cubed_cosine(activations, targets[validation_rows]).mean())
+        return alike, -alike
+
+    return train_on_states(layer, encoder, data.rows("train"), loss, validate, plan=plan, seed=seed, say=say)
+
+
+def concept_scores(texts: Sequence[str], concepts: Concepts, embed: Embed) -> Floats:
+    """(n, K) cosine of each concept with the sentence of a response that is most like it; 0 for an empty response.
+
+    A concept is embedded as its text followed by its highest anchor.
+    """
+    scores = np.zeros((len(texts), len(concepts.ids)))
+    sentences = [_sentences(text) for text in texts]
+    lengths = np.array([len(of_text) for of_text in sentences], np.int64)
+    if not lengths.any():
+        return scores
+    descriptions = [f"{text} {anchors[-1]}" for text, anchors in zip(concepts.texts, concepts.anchors, strict=True)]
+    vectors = embed(descriptions)
+    alike = embed(list(chain.from_iterable(sentences))) @ vectors.T
+    starts = np.cumsum(lengths) - lengths
+    scores[lengths > 0] = np.maximum.reduceat(alike, starts[lengths > 0], axis=0)
+    return scores
+
+
+def _sentences(text: str) -> list[str]:
+    return [text[unit.start : unit.end] for unit in units(text) if unit.kind == "sentence"]
+
+
+def cubed_cosine(activations: Tensor, targets: Tensor) -> Tensor:
+    """(B,) cosine of the cubes of two (B, K), each centred over the concepts; 1 where they are alike."""
+    return (_unit_cubes(activations) * _unit_cubes(targets)).sum(1)
+
+
+def _unit_cubes(values: Tensor) -> Tensor:
+    return normalize((values - values.mean(1, keepdim=True)) ** 3, dim=1)

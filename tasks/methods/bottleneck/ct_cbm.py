@@ -1,0 +1,235 @@
+"""CT-CBM (Bhan et al., 2025, "Towards achieving concept completeness for textual concept bottleneck models"), adapted:
+concepts found in the text join the given ones until the grade is explained as well as it can be.
+
+Taken over: the loop. Once a joint bottleneck model is trained, a residual connection, a linear layer from the
+representation straight to the grade with a ridge penalty of 0.01, is fitted to what the model lacks. Where it does not
+make the grades of the calibration split better, the concepts are complete. Otherwise the candidate joins that the layer
+makes most use of and that is best told from the representation, by its activation vector (difference of mean
+representations), and all is trained anew. Predictions never see the layer. Adapted: the first concepts are the
+rubric's; candidates are frequent words and word pairs, where theirs are topics worded by a small language model;
+importance and identifiability are multiplied, and taken anew in every round; "better" is macro-F1; of all rounds the
+best on the calibration split is kept; a tuned encoder moves with the given concepts only and stands still in the loop.
+
+Estimates hold the given concepts alone, as all methods are measured on the same ones. The grade rests on the found ones
+too, so that there is no head over the estimates' shares to intervene on. What was found stands in the history.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
+from scipy.stats import rankdata
+
+from rubricflow.tasks.core.contracts.settings.bottleneck import Training
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.text.tokens import tokens
+from rubricflow.tasks.methods.bottleneck.data import Concepts, Estimates, LabelledData
+from rubricflow.tasks.methods.bottleneck.fit import Trained, grade_validation, narrowed, parameter_count, rows_with
+from rubricflow.tasks.methods.bottleneck.plm import Pooled, pooled
+from rubricflow.tasks.methods.bottleneck.states import Say, StateEncoder, quiet
+from rubricflow.tasks.methods.bottleneck.vanilla import estimates, plain_loss, train_jointly
+
+RIDGE = 0.01
+"""Weight of the residual layer's squared weights."""
+MOST = 10
+"""Concepts that may join."""
+_FREQUENT = (0.02, 0.9)
+"""Least and largest share of the training responses that a candidate stands in."""
+_FEWEST = 5
+"""Least number of them."""
+_CANDIDATES = 1_000
+
+
+@dataclass(frozen=True)
+class Bank:
+    """The candidates."""
+
+    words: tuple[str, ...]
+    """C words and pairs of words."""
+    present: Bools
+    """(n, C) which responses hold them."""
+
+
+@dataclass(frozen=True)
+class _Round:
+    """A joint model with some of the candidates."""
+
+    trained: Trained
+    joined: tuple[int, ...]
+    """Their columns in the bank, in the order in which they joined."""
+
+    @property
+    def measure(self) -> float:
+        """Macro-F1 of the grade on the calibration split."""
+        return self.trained.validation or 0.0
+
+
+def ct_cbm(
+    data: LabelledData,
+    encoder: StateEncoder,
+    plan: Training,
+    seed: int,
+    *,
+    texts: Sequence[str],
+    method: str = "ct_cbm",
+    setting: str = "",
+    say: Say = quiet,
+) -> Trained:
+    """Trains with the given concepts, then with one more in each round.
+
+    texts: (n,) responses, of which the training ones give candidates. InputError as for the vanilla model.
+    """
+    began = time.perf_counter()
+    data, encoder = narrowed(data, plan.concepts), pooled(encoder)
+    plan = plan.model_copy(update={"concepts": None})  # found ones are no longer cut off
+    train = partial(train_jointly, plan=plan, seed=seed, loss=plain_loss(plan), method=method, setting=setting, say=say)
+    first = train(data, encoder)
+    weights, tops = encoder.state_dict(), data.concepts.tops
+    still = encoder if isinstance(encoder, Pooled) else Pooled(encoder)
+    bank = candidates(texts, data.rows("train"))
+    rounds = [_Round(first, ())]
+    while len(rounds) <= min(MOST, len(bank.words)):
+        target = _next_concept(rounds[-1], data, still, bank)
+        if target is None:
+            break
+        joined = (*rounds[-1].joined, target)
+        rounds.append(_Round(train(_extended(data, bank, joined), still), joined))
+        say(f"'{bank.words[target]}' joins the concepts: validation {rounds[-1].measure:.4f}")
+    best = max(rounds, key=lambda model: model.measure).trained
+    reader, head = best.concept_encoder, best.head
+    assert reader is not None
+    assert head is not None
+
+    def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
+        encoder.load_state_dict(weights)
+        extended = estimates(reader, head, encoder, rows)
+        assert extended.levels is not None
+        return Estimates(extended.levels[:, : len(tops), : tops.max() + 1], extended.grades)
+
+    later_epochs = sum(model.trained.epochs[0] for model in rounds[1:])
+    return replace(
+        best,
+        concept_encoder=None,
+        head=None,
+        encoder_state=weights,
+        epochs=(first.epochs[0], later_epochs),
+        parameters=parameter_count(reader, encoder) + head.weights.size + head.bias.size,
+        seconds=time.perf_counter() - began,
+        history=_history(rounds, bank),
+        predict=predict,
+    )
+
+
+def _history(rounds: Sequence[_Round], bank: Bank) -> list[dict[str, Any]]:
+    """The epochs of all rounds, each with the candidates that had joined by then."""
+    history = []
+    for model in rounds:
+        words = [bank.words[column] for column in model.joined]
+        history += [{**entry, "found": words} for entry in model.trained.history]
+    return history
+
+
+def candidates(texts: Sequence[str], rows: Ints) -> Bank:
+    """The words and pairs of words that enough of some responses hold, and not nearly all; the most frequent first."""
+    least, largest = max(_FEWEST, round(_FREQUENT[0] * len(rows))), round(_FREQUENT[1] * len(rows))
+    count: Counter[str] = Counter()
+    for row in rows:
+        count.update(_phrases(texts[row]))
+    frequent_first = sorted(count.items(), key=lambda entry: (-entry[1], entry[0]))
+    words = [word for word, n in frequent_first if least <= n <= largest]
+    column_of = {word: column for column, word in enumerate(words[:_CANDIDATES])}
+    present = np.zeros((len(texts), len(column_of)), bool)
+    for row, text in enumerate(texts):
+        columns = [column_of[phrase] for phrase in _phrases(text) if phrase in column_of]
+        present[row, columns] = True
+    return Bank(tuple(column_of), present)
+
+
+def targeted(weights: Floats, means: Floats, present: Bools) -> Floats:
+    """(C,) what speaks for each candidate: importance for the grade's residual times identifiability.
+
+    weights: (S + 1, d) of the residual layer; means: (n, d) representations; present: (n, C), each in some responses
+    and not in all. With v the difference of the mean representations with and without a candidate, its importance is
+    the length of what v adds to the residual logits, of which a constant is no matter, times the standard deviation of
+    its presence, as what few responses hold explains little; its identifiability is 2·AUC − 1 of the projection on v.
+    """
+    holders = present.sum(axis=0)
+    lacking = len(present) - holders
+    vectors = present.T @ means / holders[:, None] - (~present).T @ means / lacking[:, None]
+    importance = np.linalg.norm(vectors @ (weights - weights.mean(axis=0)).T, axis=1) * present.std(axis=0)
+    ranks = rankdata(means @ vectors.T, axis=0)
+    area = ((ranks * present).sum(axis=0) / holders - (holders + 1) / 2) / lacking
+    speaks: Floats = importance * (2 * area - 1)
+    return speaks
+
+
+def residual(likely: Floats, means: Floats, grades: Ints) -> tuple[Floats, Floats]:
+    """Weights (S + 1, d) and bias (S + 1,) of the linear layer that, added to the logits of a grader, explains the
+    grades best: least mean cross-entropy plus the ridge penalty on the weights.
+
+    likely: (n, S + 1) the grader's probabilities; means: (n, d) representations; grades: (n,) none of them MISSING.
+    """
+    logits, right = _logits(likely), np.eye(likely.shape[1])[grades]
+    inputs = np.hstack([means, np.ones((len(means), 1))])
+    shape, penalised = (likely.shape[1], inputs.shape[1]), np.arange(inputs.shape[1]) < means.shape[1]
+
+    def cost(flat: Floats) -> tuple[float, Floats]:
+        layer = flat.reshape(shape)
+        scores = logits + inputs @ layer.T
+        lost = (logsumexp(scores, axis=1) - (scores * right).sum(axis=1)).mean()
+        slope = (softmax(scores, axis=1) - right).T @ inputs / len(inputs)
+        weights = layer * penalised
+        return lost + RIDGE * (weights**2).sum(), (slope + 2 * RIDGE * weights).ravel()
+
+    layer = minimize(cost, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B").x.reshape(shape)
+    return layer[:, :-1], layer[:, -1]
+
+
+def _next_concept(last: _Round, data: LabelledData, still: Pooled, bank: Bank) -> int | None:
+    """The candidate that joins; None where the residual connection grades the calibration split no better."""
+    rows, validation_rows = rows_with(data, "train", "grade"), rows_with(data, "calibration", "grade")
+    means = still.means.astype(np.float64)
+    weights, bias = residual(last.trained.predict(still, rows).grades, means[rows], data.grades[rows])
+    before = last.trained.predict(still, validation_rows).grades
+    after = softmax(_logits(before) + means[validation_rows] @ weights.T + bias, axis=1)
+    if (
+        grade_validation(after, data.grades[validation_rows])[0]
+        <= grade_validation(before, data.grades[validation_rows])[0]
+    ):
+        return None
+    train = data.rows("train")
+    speaks = targeted(weights, means[train], bank.present[train])
+    speaks[list(last.joined)] = -np.inf
+    return int(speaks.argmax())
+
+
+def _logits(likely: Floats) -> Floats:
+    """Logits of probabilities, none of which counts as 0."""
+    logits: Floats = np.log(np.maximum(likely, 1e-12))
+    return logits
+
+
+def _extended(data: LabelledData, bank: Bank, joined: tuple[int, ...]) -> LabelledData:
+    """The labels with presence in the text as concepts of two levels."""
+    rubric, words = data.concepts, tuple(bank.words[column] for column in joined)
+    anchors = rubric.anchors + (("absent", "present"),) * len(joined)
+    concepts = Concepts(rubric.ids + words, rubric.names + words, rubric.texts + words, anchors)
+    present = bank.present[:, list(joined)]
+    levels = np.hstack([data.levels, present]).astype(np.int64)
+    weights = np.hstack([data.weights, np.ones(present.shape)])
+    return replace(data, concepts=concepts, levels=levels, weights=weights)
+
+
+def _phrases(text: str) -> set[str]:
+    """Words and pairs of neighbouring words."""
+    words = tokens(text)
+    return {*words, *(" ".join(pair) for pair in pairwise(words))}

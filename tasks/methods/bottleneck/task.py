@@ -1,0 +1,116 @@
+"""The door of bottleneck: responses and concept labels in; trained graders, what they are worth and the first of them
+as a file out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import Row
+from rubricflow.tasks.core.contracts.settings.bottleneck import Prompting
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.llm.opening import KeyOf, open_backend
+from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.monitor.runs import task
+from rubricflow.tasks.core.store.files import named
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.methods.bottleneck.arm import arms
+from rubricflow.tasks.methods.bottleneck.arm import run as run_arm
+from rubricflow.tasks.methods.bottleneck.class_set import ClassSet, against, class_set, people_rows
+from rubricflow.tasks.methods.bottleneck.data import MISSING
+from rubricflow.tasks.methods.bottleneck.export import exported, progress_line
+from rubricflow.tasks.methods.bottleneck.labelled import grades_of
+from rubricflow.tasks.methods.bottleneck.prompted import drawn_shots, prompted
+
+STAGE = "bottleneck"
+TABLES: tuple[type[Row], ...] = (Models, Trials, Interventions, ConceptLinks, Judgments, Gradings, Traces)
+
+
+class Taught(NamedTuple):
+    """What bottleneck writes; judgments, gradings and traces are those of the exported grader."""
+
+    models: TableRef
+    trials: TableRef
+    interventions: TableRef
+    links: TableRef
+    judgments: TableRef
+    gradings: TableRef
+    traces: TableRef
+
+
+@task(task_run_name=named(STAGE))
+def train(
+    run: Run,
+    study: Study,
+    base: Path,
+    items: TableRef,
+    responses: TableRef,
+    people: TableRef,
+    marks: TableRef,
+    bundles: TableRef,
+    labels: TableRef | None,
+    key_of: KeyOf = os.environ.get,
+) -> Taught:
+    """Train and measure every grader of the study, a shard for each; finished ones are passed over.
+
+    people, marks: gradings and judgments of the data. labels: the final labels of the study's annotation, where it
+    learns from those. key_of: name of a credential → its value, see `Engine.key`. InputError where rubrics differ in
+    their concepts, or the labels do not suffice.
+    """
+    plan = study.bottleneck
+    assert plan is not None  # or the flow would have refused the study
+    todo = [arm for arm in arms(plan) if not run.done(STAGE, arm.name)]
+    shot_counts = plan.prompted.shots if plan.prompted else ()
+    unprompted = [shots for shots in shot_counts if not run.done(STAGE, f"prompted-{shots}")]
+    if todo or unprompted or not run.done(STAGE, "people"):
+        study_set = class_set(
+            run, study, base, items, responses, people=people, marks=marks, bundles=bundles, labels=labels
+        )
+        run.commit(STAGE, "people", {row: [] for row in TABLES} | {Trials: list(people_rows(study_set))})
+        for number, arm in enumerate(todo, 1):
+            outcome = run_arm(arm, study_set.ground)
+            tables = dict(outcome.tables)
+            if arm == arms(plan)[0] and outcome.trained.concept_encoder is not None:
+                tables |= exported(run, study, base, study_set, arm, outcome)
+            run.commit(STAGE, arm.name, tables)
+            print(progress_line(arm, outcome, number, len(todo)))
+        for shots in unprompted:
+            assert plan.prompted is not None
+            rows = _prompted_rows(run, base, study_set, plan.prompted, shots, key_of)
+            run.commit(STAGE, f"prompted-{shots}", {Trials: rows})
+    return Taught(*(run.ref(row, STAGE) for row in TABLES))
+
+
+def _prompted_rows(
+    run: Run, base: Path, responses: ClassSet, plan: Prompting, shots: int, key_of: KeyOf
+) -> list[dict[str, Any]]:
+    """What a prompted language model is worth on the test split."""
+    data = responses.ground.data
+    rows, scale = data.rows("test"), responses.bundle.scale
+    examples = drawn_shots(responses.answered, responses.target, data.rows("train"), shots, seed=plan.sampling.seed)
+    tested, response_ids = [responses.answered[row] for row in rows], [data.response_ids[row] for row in rows]
+    with open_replies(run.warehouse.replies) as replies:
+        backend = open_backend(plan, base, replies, key_of)
+        answers = prompted(
+            tested,
+            examples,
+            scale,
+            backend,
+            replies,
+            response_ids=response_ids,
+            rubric=responses.bundle.text,
+            sampling=plan.sampling,
+            structured=plan.engine.structured if plan.engine else True,
+        )
+    scores = np.array([np.nan if score is None else score for score in answers.scores], np.float64)
+    grades = np.full(len(data.grades), MISSING)
+    grades[rows] = grades_of(scores, scale, responses.ground.plan.bands)
+    no_levels = np.full_like(data.levels, MISSING)
+    trials = against(responses, (data.levels, data.grades), (no_levels, grades))
+    return [row | {"method": f"prompted_{shots}_shot"} for row in trials]

@@ -1,0 +1,215 @@
+"""The locality constraint on a revision: it mends one step, and gives away neither the gold mark nor the checklist
+(section 2.2 and appendix F). The paper states the aim; the rules and their numbers are ours.
+
+Whether a revision copies the checklist instead of mending the step (section 2.2 and appendix F).
+
+The paper names a checklist-mimicry detector and does not define it; all of it is ours. Tokens are words, and in Chinese
+and Japanese single characters, of which a run has to be twice as long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from rubricflow.tasks.core.stats.arrays import Bools
+from rubricflow.tasks.core.text.fold import folded
+from rubricflow.tasks.core.text.tokens import SIGN, tokens
+from rubricflow.tasks.methods.edit.checklist import is_line, point_ids
+from rubricflow.tasks.methods.edit.rollout import SCAFFOLD, Sample
+
+Mimicry = Literal["copies_checklist", "checklist_form", "lists_points"]
+"""Runs of its words are the checklist's alone; it has the checklist's form, or speaks of a checklist; it speaks of
+points that the attempt had not come to."""
+
+Breach = Literal["empty", "too_many", "mark_line", "unchanged", "repeats_step", "too_long", "states_gold"] | Mimicry
+"""No line; more lines than sub-steps are allowed; a line that states the mark; the step as it was; another step of the
+attempt word for word; longer than the step allows; the gold mark as the answer's; or mimicry of the checklist."""
+
+LONGER = 3
+"""Times the tokens of the replaced step that a revision may have."""
+WORDS = 60
+"""Tokens that it may always have."""
+
+_ENGLISH = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty"
+)
+_CHINESE = "〇零一二两三四五六七八九十"
+_FREE, _WHOLE = r"(?<![A-Za-z0-9_.])", r"(?![A-Za-z0-9_]|\.\d)"
+"""Around a whole number that is part of no name and no fraction."""
+_MARK_LINE = SCAFFOLD.strip(" :").casefold()
+_CLAUSE = re.compile(r"[;；。\n]|\.(?!\d)")
+_TOTAL = re.compile(
+    r"\b(?:total(?:s|l?ing|l?ed)?|altogether|in all|sums?|add(?:s|ed|ing)? up)\b"
+    r"|\b(?:final|overall|correct|right|true|actual|awarded)\s+(?:mark|score|grade)s?\b"
+    r"|\b(?:mark|score|grade|point)s?\s+overall\b"
+    r"|总分|总计|合计|总共|共计|最终得分|最终分数|最后得分|得分为",
+    re.IGNORECASE,
+)
+_PRIVATE = re.compile(r"\b(?:gold(?:en)?|reference|official|human|target)[\s-]+(?:mark|score|grade)s?\b", re.IGNORECASE)
+_OF_TOP = re.compile(rf"{_FREE}(?P<mark>\d{{1,6}})\s*(?:/|out of)\s*(?P<top>\d{{1,6}}){_WHOLE}", re.IGNORECASE)
+_NUMBER = re.compile(rf"{_FREE}\d{{1,6}}{_WHOLE}|(?<=[为是共：:])[{_CHINESE}](?=分)|\b[a-z]+\b", re.IGNORECASE)
+_WORDS = {word: value for value, word in enumerate(_ENGLISH.split())} | dict(
+    zip(_CHINESE, (0, 0, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 10), strict=True)
+)
+
+
+def breach(
+    revision: Sequence[str], attempt: Sequence[str], chosen: int, sample: Sample, checklist: str | None, most: int
+) -> Breach | None:
+    """What a revision of step `chosen` (0-based) breaks first; None where it keeps the constraint.
+
+    revision: its lines. most: sub-steps allowed. checklist: as the reviser was shown it.
+    """
+    step, text = attempt[chosen], "\n".join(revision)
+    others = {folded(other) for other in attempt} - {folded(step)}
+    if not revision:
+        return "empty"
+    if len(revision) > most:
+        return "too_many"
+    if any(is_mark_line(line) for line in revision):
+        return "mark_line"
+    if folded(text) == folded(step):
+        return "unchanged"
+    if any(folded(line) in others for line in revision):
+        return "repeats_step"
+    if len(tokens(text)) > max(LONGER * len(tokens(step)), WORDS):
+        return "too_long"
+    if gives_away(text, step, sample):
+        return "states_gold"
+    visible = (sample.question, sample.scheme, sample.answer, "\n".join(attempt))
+    return mimicry(revision, checklist, sample.scheme, visible, "\n".join(attempt[: chosen + 1]))
+
+
+def is_mark_line(line: str) -> bool:
+    """Whether a line states the mark, or sets out to."""
+    return folded(line).lstrip("*#>-• ").startswith(_MARK_LINE)
+
+
+def gives_away(revision: str, step: str, sample: Sample) -> bool:
+    """Whether a revision tells the gold mark as the answer's mark.
+
+    It does where it speaks of a gold or reference mark, whatever the number, or states the gold mark as the total. A
+    step that stated a total itself may be mended into one with the right total: adding up is its work.
+    """
+    if _PRIVATE.search(revision):
+        return True
+    return sample.gold in totals(revision, sample.top) and not totals(step, sample.top)
+
+
+def totals(text: str, top: int) -> set[int]:
+    """The numbers that a text may state as the whole mark: `2 / top`, `2 out of top`, and every whole number in a
+    clause that speaks of a total, a sum, a final, overall or correct mark.
+
+    Digits of any script, English words up to twenty and Chinese ones up to ten are read; cues are English and Chinese.
+
+    >>> totals("P1 earns 1. That makes a total of three.", 4), totals("P1 earns 1 of its 2 marks.", 4)
+    ({3}, set())
+    """
+    numbers = {int(match["mark"]) for match in _OF_TOP.finditer(text) if int(match["top"]) == top}
+    for clause in _CLAUSE.split(text):
+        if _TOTAL.search(clause):
+            numbers |= _whole_numbers(clause)
+    return numbers
+
+
+def _whole_numbers(clause: str) -> set[int]:
+    """The whole numbers of a clause, in digits or words."""
+    words = [match[0].casefold() for match in _NUMBER.finditer(clause)]
+    numbers = {_WORDS[word] for word in words if word in _WORDS}
+    return numbers | {int(word) for word in words if word not in _WORDS and word.isdecimal()}
+
+
+RUN = 6
+"""Tokens in a row that count as copied."""
+KNOWN = 3
+"""Tokens in a row that show that a word is taken from what the grader sees anyway."""
+LONGEST = 12
+"""From this run on the revision is refused, however long it is."""
+DENSE = 0.5
+"""From this share of copied tokens on it is refused."""
+POINTS = 2
+"""From so many points on that the attempt had not come to it is refused."""
+
+_SIGN = re.compile(SIGN)
+
+
+class Copied(NamedTuple):
+    """What a revision takes from the checklist alone."""
+
+    longest: int
+    """Tokens of the longest run; of signs, half their number, rounded down."""
+    share: float
+    """Copied tokens among all of the revision, in [0, 1]."""
+
+
+def mimicry(
+    revision: Sequence[str], checklist: str | None, scheme: str, visible: Sequence[str], before: str
+) -> Mimicry | None:
+    """How a revision, given as its lines, imitates the checklist; None where it does not.
+
+    checklist: None where the reviser was shown none; its words cannot be copied then. scheme: ρ (rho). visible: what
+    the grader sees in any case: question, scheme, answer, attempt. before: the attempt up to and with the replaced
+    step; points named there may be named again, so that a step that adds up can be mended, and a form used there may
+    be kept.
+    """
+    text = "\n".join(revision)
+    if any(map(is_line, revision)) and not any(map(is_line, before.split("\n"))):
+        return "checklist_form"
+    if "checklist" in tokens(text) and not any("checklist" in tokens(source) for source in visible):
+        return "checklist_form"
+    if checklist is not None:
+        runs = copied(text, checklist, visible)
+        if runs.longest >= LONGEST or runs.share >= DENSE:
+            return "copies_checklist"
+    others = _points(text, scheme) - _points(before, scheme)
+    return "lists_points" if len(others) >= POINTS else None
+
+
+def copied(revision: str, checklist: str, visible: Iterable[str]) -> Copied:
+    """Runs of at least `RUN` tokens of the revision that stand in the checklist, and nowhere in what is visible.
+
+    A token is taken from what is visible where it is part of `KNOWN` in a row that stand in one such text; it ends a
+    run.
+
+    >>> copied("so the wall stops it from bursting", "P1 | covered | so the wall stops it from bursting", ["the cell"])
+    Copied(longest=7, share=1.0)
+    """
+    words = tokens(revision)
+    signs = sum(map(bool, map(_SIGN.match, words))) * 2 > len(words)
+    times = 2 if signs else 1
+    from_checklist = _covered(words, [checklist], RUN * times) & ~_covered(words, visible, KNOWN * times)
+    runs = [run for run in _runs(from_checklist) if run >= RUN * times]
+    return Copied(max(runs, default=0) // times, sum(runs) / len(words) if words else 0.0)
+
+
+def _covered(words: Sequence[str], sources: Iterable[str], length: int) -> Bools:
+    """(n,) tokens that are part of a run of `length` that stands in one of the sources."""
+    source_grams: set[tuple[str, ...]] = set()
+    for source in sources:
+        source_grams.update(_grams(tokens(source), length))
+    mask = np.zeros(len(words), np.bool_)
+    for start, gram in enumerate(_grams(words, length)):
+        if gram in source_grams:
+            mask[start : start + length] = True
+    return mask
+
+
+def _grams(words: Sequence[str], length: int) -> list[tuple[str, ...]]:
+    return [tuple(words[start : start + length]) for start in range(len(words) - length + 1)]
+
+
+def _runs(mask: Bools) -> list[int]:
+    """Lengths of the runs of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
+    return [int(length) for length in edges[1::2] - edges[::2]]
+
+
+def _points(text: str, scheme: str) -> set[str]:
+    """The scheme's points that a text names."""
+    words = f" {' '.join(tokens(text))} "
+    return {name for name in point_ids(scheme) if f" {' '.join(tokens(name))} " in words}

@@ -1,0 +1,397 @@
+"""The phases of Edit, values in and rows out: rollouts, signals, selection, revisions, pools."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.edit import TUNED, Arm, Revising
+from rubricflow.tasks.core.contracts.tables.edit import Origin, Part, Signal
+from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.core.text.patterns import begins
+from rubricflow.tasks.methods.edit.belief import Write, change, closed, error, expected
+from rubricflow.tasks.methods.edit.grounding import Label, Support, residual, separations
+from rubricflow.tasks.methods.edit.intervene import ask, candidates, intervene, named_step, thresholds, weak
+from rubricflow.tasks.methods.edit.policy import Prompts
+from rubricflow.tasks.methods.edit.revise import Candidate, FailedRollout, Revision, diagnosis, revise
+from rubricflow.tasks.methods.edit.rollout import Sample, cut, read_mark, up_to_mark
+from rubricflow.tasks.methods.edit.tuning import Tuned
+
+
+class Demonstration(NamedTuple):
+    """A text to train on; its prompt is the grading prompt of the response."""
+
+    response_id: str
+    sample: int
+    """The rollout that it is or was made from."""
+    origin: Origin
+    completion: str
+    ends: bool
+    """Whether the text is whole, so that the policy also learns to stop after it."""
+
+
+class Pool(NamedTuple):
+    """A pool, ordered by response and rollout."""
+
+    demonstrations: tuple[Demonstration, ...]
+    note: str | None
+    """What to know about it: that nothing was mended."""
+
+
+Key = tuple[str, int]
+"""A rollout of a seed: response_id and sample."""
+Record = Mapping[str, Any]
+"""A row."""
+SIGNALLED = tuple(arm for arm in TUNED if arm not in ("int_sft", "no_signals"))
+"""Arms whose pool rests on the signals."""
+GROUNDING = ("grounding_scheme", "grounding_answer", "grounding_prefix")
+"""Columns of what a step rests on, in the order of `Support`."""
+_REASONS = {"no_mark": "unreadable_reply", "off_scale": "off_scale"}
+
+
+def rolled(
+    write: Write,
+    prompts: Prompts,
+    samples: Sequence[Sample],
+    count: int,
+    *,
+    temperature: float,
+    max_tokens: int,
+    seed: int,
+) -> list[FailedRollout]:
+    """`count` rollouts of every sample, in their order; those that state no mark are closed."""
+    attempts = list(product(samples, range(count)))
+    prompt_texts = [prompts.grade(sample) for sample, _ in attempts]
+    texts = write(prompt_texts, temperature=temperature, max_tokens=max_tokens, seed=seed) if prompt_texts else []
+    replies = closed(write, prompt_texts, texts)
+    return [FailedRollout(*attempt, *reply) for attempt, reply in zip(attempts, replies, strict=True)]
+
+
+def rollout_row(arm: Arm, seed: int, part: Part, attempt: FailedRollout, seconds: float) -> dict[str, Any]:
+    """A row of `rollouts`."""
+    sample, number, text, is_closed = attempt
+    mark, reason = read_mark(text, sample.top)
+    unmarked = "closed" if is_closed and reason is None else reason
+    return {
+        "arm": arm,
+        "seed": seed,
+        "response_id": sample.response_id,
+        "item_id": sample.item_id,
+        "sample": number,
+        "part": part,
+        "text": text,
+        "steps": len(cut(text)),
+        "mark": mark,
+        "unmarked": unmarked,
+        "gold": sample.gold,
+        "top": sample.top,
+        "seconds": seconds,
+    }
+
+
+def grading_row(rollout: Record, bundle_id: str) -> dict[str, Any]:
+    """A greedy rollout, as a row of `rollouts`, as a row of `gradings`."""
+    mark = rollout["mark"]
+    score = None if mark is None else float(mark)
+    rater_kind = "llm" if rollout["arm"] == "base" else "trained"
+    return {
+        "response_id": rollout["response_id"],
+        "item_id": rollout["item_id"],
+        "rater_id": f"{rollout['arm']}-{rollout['seed']}",
+        "rater_kind": rater_kind,
+        "sample": 0,
+        "bundle_id": bundle_id,
+        "score": score,
+        "trait_scores": {},
+        "signals": {},
+        "status": "unscored" if mark is None else "scored",
+        "unscored_reason": _REASONS.get(rollout["unmarked"]),
+    }
+
+
+def is_wrong(attempt: FailedRollout) -> bool:
+    """Whether a rollout misses the gold mark; one that states no mark does, too."""
+    return read_mark(attempt.text, attempt.sample.top).mark != attempt.sample.gold
+
+
+def step_rows(
+    arm: Arm, seed: int, attempt: FailedRollout, belief: Floats, support: Support | None = None
+) -> Iterator[dict[str, Any]]:
+    """Rows of `steps` of one rollout, T + 1, without what only all rollouts of the seed tell: residual and fate.
+
+    belief: (T + 1, M + 1). support: of the T steps; None where it was not measured.
+    """
+    sample, number, text, _ = attempt
+    assert sample.gold is not None  # a training sample has one
+    means, errors = expected(belief), error(belief, sample.gold)
+    gains, spans = change(errors), cut(text)
+    rollout = {"arm": arm, "seed": seed, "response_id": sample.response_id, "sample": number}
+    no_step = dict.fromkeys(("start", "end", "change", *GROUNDING))
+    for k, row in enumerate(belief):
+        boundary = {"step": k, "belief": row.tolist(), "expected": float(means[k]), "error": float(errors[k])}
+        if k == 0:
+            yield rollout | boundary | no_step
+            continue
+        span = spans[k - 1]
+        step = {"start": span.start, "end": span.end, "change": float(gains[k - 1])}
+        grounding = [float(values[k - 1]) for values in support] if support else [None] * len(GROUNDING)
+        yield rollout | boundary | step | dict(zip(GROUNDING, grounding, strict=True))
+
+
+def selected(steps: pa.Table, wrong: Iterable[Key], plan: Revising) -> pa.Table:
+    """All rows of `steps` of a seed's sampled rollouts, with residual (Eq. 4) and fate.
+
+    steps: each rollout's rows together, boundaries in order. wrong: the rollouts that do not state the gold mark; the
+    steps of the others get no fate.
+    """
+    firsts = np.flatnonzero(steps["step"].to_numpy() == 0)
+    ends = np.append(firsts[1:], steps.num_rows)
+    grounding = np.column_stack([_column(steps, name) for name in GROUNDING])
+    changes, wrong_keys = _column(steps, "change"), set(wrong)
+    # The rows of each rollout's steps, boundary 0 left out
+    rollouts = [slice(int(first) + 1, int(end)) for first, end in zip(firsts, ends, strict=True)]
+    prefixes = residual([grounding[rows, 2] for rows in rollouts])
+    for rows, values in zip(rollouts, prefixes, strict=True):
+        grounding[rows, 2] = values
+    is_step = np.ones(steps.num_rows, bool)
+    is_step[firsts] = False
+    is_weak = weak(grounding, thresholds(grounding[is_step], plan.weak_below))
+    fates: list[str | None] = [None] * steps.num_rows
+    keys = zip(steps["response_id"].take(firsts).to_pylist(), steps["sample"].take(firsts).to_pylist(), strict=True)
+    for key, rows in zip(keys, rollouts, strict=True):
+        if key in wrong_keys:
+            fates[rows] = candidates(changes[rows], is_weak[rows], plan.candidates, plan.near_tie).fates
+    residuals = pa.array(grounding[:, 2], pa.float64(), mask=~is_step)
+    columns = {"prefix_residual": residuals, "fate": pa.array(fates, pa.string())}
+    for name, column in columns.items():
+        steps = steps.set_column(steps.column_names.index(name), steps.schema.field(name), column)
+    return steps
+
+
+def separated(steps: pa.Table, texts: Mapping[Key, str], synthesis: str, seed: int) -> list[dict[str, Any]]:
+    """Rows of `separations` of a seed. steps: as `selected` leaves them; texts: of the rollouts; synthesis: pattern of
+    the steps that put others together."""
+    steps = steps.filter(pc.greater(steps["step"], 0))
+    signals: dict[Signal, Floats] = {
+        "answer": _column(steps, "grounding_answer"),
+        "scheme": _column(steps, "grounding_scheme"),
+        "prefix": _column(steps, "grounding_prefix"),
+        "prefix_residual": _column(steps, "prefix_residual"),
+    }
+    labels: list[Label] = []
+    names = []
+    for row in steps.select(["response_id", "sample", "start", "end"]).to_pylist():
+        text = texts[row["response_id"], row["sample"]][row["start"] : row["end"]]
+        labels.append("synthesis" if begins(synthesis, text, "edit.synthesis") else "grounding")
+        names.append(f"{row['response_id']} {row['sample']}")
+    return [{"seed": seed, **separation._asdict()} for separation in separations(labels, signals, names)]
+
+
+def chosen(steps: Iterable[Record]) -> dict[Key, list[Candidate]]:
+    """Rollout → its steps to mend, the most harmful first. steps: rows of `steps`, boundaries in order."""
+    ranked: dict[Key, list[tuple[float, Candidate]]] = {}
+    before = 0.0
+    for row in steps:
+        if row["fate"] == "chosen":
+            words = diagnosis(row["change"], before, row["expected"])
+            steps_of = ranked.setdefault((row["response_id"], row["sample"]), [])
+            steps_of.append((row["change"], Candidate(row["step"] - 1, words)))
+        before = row["expected"]
+    return {key: _most_harmful_first(candidates) for key, candidates in ranked.items()}
+
+
+def _most_harmful_first(changes: list[tuple[float, Candidate]]) -> list[Candidate]:
+    return [candidate for _, candidate in sorted(changes, key=lambda pair: pair[0])]
+
+
+def revised(
+    arm: Arm,
+    attempts: Sequence[FailedRollout],
+    chosen_steps: Mapping[Key, Sequence[Candidate]],
+    prompts: Prompts,
+    write: Write,
+    plan: Revising,
+    *,
+    max_tokens: int,
+    seed: int,
+) -> list[Revision]:
+    """The revisions of wrong rollouts that an arm's pool is made of. found: what the signals chose, see `chosen`."""
+    options: dict[str, Any] = {"max_tokens": max_tokens, "seed": seed}
+    if arm == "int_sft":
+        return intervene(attempts, prompts, write, plan, **options)
+    if arm == "no_signals":
+        replies = ask(attempts, prompts, write, plan, **options)
+        ranked: list[Sequence[Candidate]] = []
+        for attempt, reply in zip(attempts, replies, strict=True):
+            ranked.append([Candidate(step) for step in named_step(reply, len(cut(attempt.text)))])
+        options["seed"] += 1
+    else:
+        ranked = [chosen_steps.get((attempt.sample.response_id, attempt.number), ()) for attempt in attempts]
+    ablation = {"with_checklist": arm != "no_checklist", "local": arm != "no_locality"}
+    return revise(attempts, ranked, prompts, write, plan, **options, **ablation)
+
+
+def revision_row(arm: Arm, seed: int, revision: Revision) -> dict[str, Any]:
+    """A row of `revisions`."""
+    attempt = revision.attempt
+    step = None if revision.step is None else revision.step + 1
+    sub_steps = [] if revision.refused else list(revision.sub_steps)
+    return {
+        "arm": arm,
+        "seed": seed,
+        "response_id": attempt.sample.response_id,
+        "sample": attempt.number,
+        "rank": revision.rank,
+        "step": step,
+        "steps": len(cut(attempt.text)),
+        "checklist": revision.checklist,
+        "sub_steps": sub_steps,
+        "refused": revision.refused,
+        "reply": revision.reply,
+        "begun": revision.begun or None,
+        "marks": list(revision.marks),
+        "kept": revision.repaired is not None,
+        "repaired": revision.repaired,
+    }
+
+
+def revision_of(row: Record, attempt: FailedRollout) -> Revision:
+    """The revision that a row of `revisions` tells of."""
+    step = None if row["step"] is None else row["step"] - 1
+    return Revision(
+        attempt=attempt,
+        rank=row["rank"],
+        step=step,
+        checklist=row["checklist"],
+        sub_steps=tuple(row["sub_steps"]),
+        refused=row["refused"],
+        reply=row["reply"],
+        begun=row["begun"] or "",
+        marks=tuple(row["marks"]),
+        repaired=row["repaired"],
+    )
+
+
+def pooled(arm: Arm, revisions: Sequence[Revision], attempts: Sequence[FailedRollout], share: float, seed: int) -> Pool:
+    """The pool of an arm; InputError where it is empty. attempts: all rollouts of the seed."""
+    mended = (interventions if arm == "int_sft" else repaired)(revisions)
+    lost = summary(revisions, sum(map(is_wrong, attempts)))
+    # InT learns its interventions and nothing else.
+    return pool(mended, [] if arm == "int_sft" else natural(attempts), share, seed, lost=lost)
+
+
+def demonstration_row(arm: Arm, seed: int, demonstration: Demonstration) -> dict[str, Any]:
+    """A row of `demonstrations`."""
+    return {"arm": arm, "seed": seed, **demonstration._asdict()}
+
+
+def curve_rows(arm: Arm, seed: int, tuned: Tuned) -> Iterator[dict[str, Any]]:
+    """What training logged, as rows of `learning`; times are no result."""
+    for step, metric, value in tuned.history:
+        if metric != "seconds":
+            yield {"arm": arm, "seed": seed, "part": "train", "metric": metric, "step": step, "value": value}
+
+
+def learning_row(metric: Record, step: int) -> dict[str, Any]:
+    """A row of `arm_metrics` as a point of the learning curve."""
+    return {name: metric[name] for name in ("arm", "seed", "part", "metric", "value")} | {"step": step}
+
+
+def _column(table: pa.Table, name: str) -> Floats:
+    """A column with NaN for null."""
+    values: Floats = table[name].to_numpy(zero_copy_only=False).astype(np.float64)
+    return values
+
+
+# The pool of an arm's supervised fine-tuning: rollouts mended, and rollouts that were right by themselves (section
+# 2.2).
+
+
+def repaired(revisions: Sequence[Revision]) -> list[Demonstration]:
+    """The mended rollouts, one for each attempt: that of the best-ranked candidate that was kept."""
+    successful = [revision for revision in revisions if revision.repaired is not None]
+    best: dict[tuple[str, int], str] = {}
+    for revision in sorted(successful, key=lambda revision: revision.rank):
+        key = revision.attempt.sample.response_id, revision.attempt.number
+        best.setdefault(key, revision.repaired or "")
+    return [Demonstration(*key, "repaired", text, True) for key, text in sorted(best.items())]
+
+
+def interventions(revisions: Sequence[Revision]) -> list[Demonstration]:
+    """InT: the kept attempts up to and with the intervention, without what followed, so that they do not end."""
+    demonstrations = []
+    for revision in revisions:
+        if revision.repaired is not None:
+            response_id, number = revision.attempt.sample.response_id, revision.attempt.number
+            demonstrations.append(Demonstration(response_id, number, "intervention", revision.begun, False))
+    return demonstrations
+
+
+def natural(rollouts: Sequence[FailedRollout]) -> list[Demonstration]:
+    """Of all rollouts those that state the gold mark, up to it."""
+    demonstrations = []
+    for sample, number, text, _ in rollouts:
+        if sample.gold is not None and read_mark(text, sample.top).mark == sample.gold:
+            completion = up_to_mark(text, sample.top)
+            demonstrations.append(Demonstration(sample.response_id, number, "natural", completion, True))
+    return demonstrations
+
+
+def pool(
+    mended: Sequence[Demonstration], natural: Sequence[Demonstration], share: float, seed: int, *, lost: str
+) -> Pool:
+    """The demonstrations that an arm is trained on.
+
+    mended: repaired rollouts or interventions, all of which are in. natural: a seeded choice of these makes up at most
+    `share`, in [0, 1], of the pool; where nothing is mended, all of them are the pool, and its note says so. The same
+    text of the same response is in once. lost: why no more was mended, as `summary` puts it. InputError for an empty
+    pool.
+    """
+    mended = _distinct(mended)
+    mended_texts = {(text.response_id, text.completion) for text in mended}
+    others = [text for text in _distinct(natural) if (text.response_id, text.completion) not in mended_texts]
+    if not mended and not (others and share):
+        raise InputError(
+            f"the pool is empty: {lost}; {len(others)} rollouts were right by themselves", field="edit.revising"
+        )
+    if mended and share < 1:
+        # n / (n + mended) ≤ share, with slack for the division's rounding
+        count = math.floor(len(mended) * share / (1 - share) + 1e-9)
+        drawn = np.random.default_rng(seed).permutation(len(others))[:count]
+        others = [others[number] for number in drawn]
+    note = None if mended else f"nothing was mended, the pool is naturally correct rollouts alone: {lost}"
+    return Pool(tuple(sorted([*mended, *others])), note)
+
+
+def summary(revisions: Sequence[Revision], wrong: int) -> str:
+    """Where the wrong rollouts went, in words: how many there were, had a candidate, were refused, and why, or kept.
+
+    wrong: rollouts without the gold mark.
+    """
+    if not wrong:
+        return "no rollout was wrong"
+    if not revisions:
+        return f"none of {wrong} wrong rollouts had a step to mend"
+    refused = Counter(revision.refused for revision in revisions if revision.refused is not None)
+    reasons = ", ".join(f"{reason} {count}" for reason, count in refused.most_common())
+    repaired = sum(revision.repaired is not None for revision in revisions)
+    return (
+        f"{wrong} wrong rollouts, {len(revisions)} revisions, {refused.total()} refused"
+        f"{f' ({reasons})' if reasons else ''}, {repaired} reached the gold mark"
+    )
+
+
+def _distinct(rows: Sequence[Demonstration]) -> list[Demonstration]:
+    """In order of response and rollout, each text of a response once."""
+    distinct: dict[tuple[str, str], Demonstration] = {}
+    for row in sorted(rows):
+        distinct.setdefault((row.response_id, row.completion), row)
+    return list(distinct.values())

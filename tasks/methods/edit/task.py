@@ -1,0 +1,87 @@
+"""The door of edit: responses and their target scores in; arms of a trained grader and what they are worth out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from rubricflow.tasks.core.contracts.bundle import unlocked
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import Row
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
+from rubricflow.tasks.core.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
+from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness, RuleTests
+from rubricflow.tasks.core.monitor.runs import task
+from rubricflow.tasks.core.stats.scores import target_scores
+from rubricflow.tasks.core.store.files import named
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.methods.edit.rollout import GradingSamples, grading_samples
+from rubricflow.tasks.methods.edit.testing import worth
+from rubricflow.tasks.methods.edit.training import go_through, prove
+from rubricflow.tasks.methods.edit.workspace import STAGE, Workspace
+
+TABLES: tuple[type[Row], ...] = (
+    Rollouts,
+    Steps,
+    Separations,
+    Revisions,
+    Demonstrations,
+    Policies,
+    Learning,
+    Gradings,
+    RuleTests,
+    RuleFaithfulness,
+    ArmMetrics,
+    ArmDifferences,
+)
+
+
+class EditTables(NamedTuple):
+    """What edit writes; gradings are those of every arm on the test split."""
+
+    rollouts: TableRef
+    steps: TableRef
+    separations: TableRef
+    revisions: TableRef
+    demonstrations: TableRef
+    policies: TableRef
+    learning: TableRef
+    gradings: TableRef
+    rule_tests: TableRef
+    faithfulness: TableRef
+    metrics: TableRef
+    differences: TableRef
+
+
+@task(task_run_name=named(STAGE))
+def train(
+    run: Run, study: Study, base: Path, items: TableRef, responses: TableRef, people: TableRef, bundles: TableRef
+) -> EditTables:
+    """Train and measure every arm of the study with every seed. What is finished is passed over, and a training goes on
+    from its last checkpoint.
+
+    people: gradings of the data. InputError for target scores that are no whole marks from 0, a train or test split
+    without responses, a prompt longer than the policy reads, or schemes that rule faithfulness cannot edit;
+    BackendError for a policy that cannot be loaded.
+    """
+    if not run.done(STAGE, "worth"):
+        assert study.edit is not None  # or the flow would have refused the study
+        run.commit(STAGE, "start", {row: [] for row in TABLES})
+        workspace = Workspace(run, study.edit, base, _grading_samples(run, study, items, responses, people, bundles))
+        prove(workspace)
+        for seed in study.edit.seeds:
+            go_through(workspace, seed)
+        run.commit(STAGE, "worth", worth(workspace, study.evaluation.draws, study.evaluation.seed))
+    return EditTables(*(run.ref(row, STAGE) for row in TABLES))
+
+
+def _grading_samples(
+    run: Run, study: Study, items: TableRef, responses: TableRef, people: TableRef, bundles: TableRef
+) -> GradingSamples:
+    target = target_scores(run.read(people), study.evaluation.target)
+    gold = dict(zip(target["response_id"].to_pylist(), target["score"].to_pylist(), strict=True))
+    rows = run.read(responses, ["response_id", "item_id", "text", "split"]).to_pylist()
+    locked = unlocked(run.read(bundles).to_pylist())
+    return grading_samples(rows, run.read(items).to_pylist(), locked, gold)

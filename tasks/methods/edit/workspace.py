@@ -1,0 +1,202 @@
+"""What the phases of one run share: the plan, the samples, the policies, and rollouts as rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.extras import install
+from rubricflow.tasks.core.contracts.schema import Row
+from rubricflow.tasks.core.contracts.settings.edit import STARTS, Arm, Edit
+from rubricflow.tasks.core.contracts.tables.edit import Rollouts
+from rubricflow.tasks.core.llm.calls import looking
+from rubricflow.tasks.core.store.digest import digest_of
+from rubricflow.tasks.core.store.shards import Rows
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.methods.edit.phases import Record, rolled, rollout_row
+from rubricflow.tasks.methods.edit.policy import Policy, Prompts
+from rubricflow.tasks.methods.edit.revise import FailedRollout
+from rubricflow.tasks.methods.edit.rollout import GradingSamples, Sample
+
+STAGE = "edit"
+CHUNK = 128
+"""Responses that are worked on together; after a kill at most so many of one phase are worked on again."""
+Tables = dict[type[Row], Rows]
+Fill = Callable[[str, Sequence[Sample]], Tables]
+"""Name of a shard and its samples → its tables."""
+
+
+_EVERY_S = 5.0
+_SILENT_S = 30.0
+"""Seconds after which a chunk that is still worked on is told of."""
+
+
+class TrainingProgress:
+    """Says a line now and then (plain text, so that it reads in any log)."""
+
+    def __init__(self, label: str, total: int, done: int | None = None) -> None:
+        """done: what an earlier session did, which does not count for the speed; None for what is reached first."""
+        self._label, self._total, self._before = label, total, done
+        self._start = self._last = self._heard = time.monotonic()
+
+    def reached(self, done: int) -> None:
+        """So many are done now; a line if the last one is long enough ago, or nothing is left."""
+        now = self._heard = time.monotonic()
+        if self._before is None:
+            self._before, self._start = done, now
+        if now - self._last < _EVERY_S and done < self._total:
+            return
+        self._last = now
+        rate = (done - self._before) / max(now - self._start, 1e-9)
+        remaining = f", {_words((self._total - done) / rate)} left" if rate and done < self._total else ""
+        print(f"edit: {self._label} {done:,} of {self._total:,}, {rate:.3g}/s{remaining}")
+
+    def look(self) -> None:
+        """A line where nothing was reached for long: the chunk is still worked on."""
+        now = time.monotonic()
+        if now - max(self._heard, self._last) < _SILENT_S:
+            return
+        self._last = now
+        silent = _words(now - self._heard)
+        print(f"edit: {self._label}, {self._total:,} in all: at work on the same chunk for {silent}")
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The trainings of one run."""
+
+    run: Run
+    plan: Edit
+    base: Path
+    """Folder of the study file."""
+    samples: GradingSamples
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        """The study's set of prompts."""
+        return Prompts(self.plan.prompts)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The policy as it came. Trainings borrow it and give it back as it was."""
+        return self._load([])
+
+    def policy_with(self, adapters: Sequence[Path]) -> Policy:
+        """The policy with the adapters of an arm."""
+        return self._load(adapters) if adapters else self.policy
+
+    def folder(self, arm: Arm, seed: int) -> Path:
+        """Where an arm is trained."""
+        return self.run.folder / "edit" / f"{arm}-{seed}"
+
+    def adapters(self, arm: Arm, seed: int) -> list[Path] | None:
+        """The adapters that make up an arm, in order; None for one that was not trained."""
+        if arm == "base":
+            return []
+        before = self.adapters(STARTS.get(arm, "base"), seed)
+        folder = self.folder(arm, seed)
+        if not (folder / "done.json").exists():  # another machine may have trained it
+            self.run.warehouse.fetch_folder(folder)
+        return [*before, folder / "adapter"] if before is not None and (folder / "done.json").exists() else None
+
+    def _load(self, adapters: Sequence[Path]) -> Policy:
+        folder = self.base / self.plan.policy
+        if find_spec("trl") is None or find_spec("peft") is None:
+            raise BackendError(f"training a policy needs the extras: {install('embedded', 'train')}")
+        rounds = self.plan.arithmetic == "bfloat16"
+        loaded = Policy.load(folder if folder.is_dir() else self.plan.policy, adapters, rounds)
+        # Its name tells trainings apart, and says nothing of where it lies.
+        return replace(loaded, name="/".join([self.plan.policy, *(path.parent.name for path in adapters)]))
+
+
+def written(
+    workspace: Workspace,
+    shard: str,
+    arm: Arm,
+    seed: int,
+    policy: Policy,
+    samples: Sequence[Sample],
+    count: int = 1,
+    temperature: float = 0.0,
+) -> list[dict[str, Any]]:
+    """Rollouts newly written, as rows: several of each sample, or the greedy one."""
+    start = time.monotonic()
+    attempts = rolled(
+        policy.write,
+        workspace.prompts,
+        samples,
+        count,
+        temperature=temperature,
+        max_tokens=workspace.plan.max_tokens,
+        seed=sampling_seed(shard),
+    )
+    seconds = (time.monotonic() - start) / len(attempts)
+    part = workspace.samples.part
+    return [rollout_row(arm, seed, part[attempt.sample.response_id], attempt, seconds) for attempt in attempts]
+
+
+def attempts_of(workspace: Workspace, seed: int, samples: Sequence[Sample]) -> list[FailedRollout]:
+    """The base policy's rollouts of training samples."""
+    sample_of = {sample.response_id: sample for sample in samples}
+    attempts = []
+    for row in rows_of(workspace.run, Rollouts, of_arm("base", seed, samples)):
+        is_closed = row["unmarked"] == "closed"
+        attempts.append(FailedRollout(sample_of[row["response_id"]], row["sample"], row["text"], is_closed))
+    return attempts
+
+
+# The shards of the stage: what a phase reads of those before it, and how it passes over those that are there.
+
+
+def chunks(name: str, samples: Sequence[Sample]) -> list[tuple[str, Sequence[Sample]]]:
+    """Shards of a phase with their samples."""
+    starts = range(0, len(samples), CHUNK)
+    return [(f"{name}-{number:05d}", samples[start : start + CHUNK]) for number, start in enumerate(starts)]
+
+
+def in_chunks(run: Run, name: str, samples: Sequence[Sample], fill: Fill, label: str, each: int = 1) -> None:
+    """Fill every chunk that is not done. label, each: the line about it, and what a sample counts in it."""
+    todo = [(shard, part) for shard, part in chunks(name, samples) if not run.done(STAGE, shard)]
+    done = len(samples) - sum(len(part) for _, part in todo)
+    progress = TrainingProgress(label, len(samples) * each, done * each)
+    with looking(progress.look):
+        for shard, part in todo:
+            run.commit(STAGE, shard, fill(shard, part))
+            done += len(part)
+            progress.reached(done * each)
+
+
+def sampling_seed(shard: str) -> int:
+    """The seed of a shard's sampling: by its name, so that it is the same whatever was done before it."""
+    return int(digest_of([STAGE, shard])[:8], 16)
+
+
+def table_of(run: Run, row: type[Row], where: pc.Expression | None = None) -> pa.Table:
+    """Rows of this stage, shard by shard."""
+    return run.read(run.ref(row, STAGE), where=where)
+
+
+def rows_of(run: Run, row: type[Row], where: pc.Expression | None = None) -> list[Record]:
+    """`table_of` as records."""
+    return list(table_of(run, row, where).to_pylist())
+
+
+def of_arm(arm: Arm, seed: int, samples: Sequence[Sample] | None = None) -> pc.Expression:
+    """Rows of an arm and a seed, on these samples where they are given."""
+    condition = (pc.field("arm") == arm) & (pc.field("seed") == seed)
+    if samples is None:
+        return condition
+    return condition & pc.field("response_id").isin([sample.response_id for sample in samples])
+
+
+def _words(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,1 @@
+"""Reports of the research methods: one folder and one stage entry point each."""

@@ -1,0 +1,270 @@
+"""Trained graders as people read them: side by side over seeds, by concept, and the takeaway in a sentence.
+
+What the report of graders is made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from rubricflow.tasks.core.contracts.settings.bottleneck import METHODS, Bottleneck
+from rubricflow.tasks.core.contracts.tables.bottleneck import ORDERS
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
+
+HUMAN = "human"
+MARK = "★"
+SAVING, LEAKAGE = "saving_", "leakage_"
+"""How the metrics begin that tell what questions buy, and what concepts leak."""
+
+
+class GraderColumn(NamedTuple):
+    """A figure of every grader."""
+
+    metric: str
+    criterion_id: str
+    words: str
+    higher: bool = True
+    """Whether more is better."""
+
+
+CONCEPTS = GraderColumn("concept_macro_f1", "all", "concept macro-F1")
+ACCURACY = GraderColumn("task_accuracy", "", "accuracy")
+MACRO_F1 = GraderColumn("task_macro_f1", "", "macro-F1")
+QWK = GraderColumn("task_qwk", "", "QWK")
+ECE = GraderColumn("task_ece", "", "ordinal ECE", higher=False)
+COLUMNS = (GraderColumn("concept_accuracy", "all", "concept accuracy"), CONCEPTS, ACCURACY, MACRO_F1, QWK, ECE)
+HEADER = ("grader", "seeds", *(column.words for column in COLUMNS), "n")
+"""Columns of `summary_rows`."""
+Seeds = Mapping[int, float]
+"""Seed → figure."""
+
+
+class Best(Cell):
+    """A figure that is ahead of the next by more than the spread of the seeds."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} {MARK}"
+
+
+class GraderGap(NamedTuple):
+    """The mean difference of two graders over the seeds that both have, and its standard deviation."""
+
+    mean: float
+    sd: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether it is more than its own spread."""
+        return abs(self.mean) > self.sd
+
+
+class Graders:
+    """The rows of `trials`, by what they measure. Figures are of the test split and of the study's own settings, unless
+    a setting is named. order: of the trained methods."""
+
+    def __init__(self, trials: pa.Table, order: Sequence[str] = tuple(METHODS)) -> None:
+        self.rows = [row for row in trials.to_pylist() if row["split"] == "test"]
+        self._values: dict[tuple[str, str, str, str], dict[int, float]] = {}
+        for row in self.rows:
+            if row["value"] is not None:
+                key = row["method"], row["metric"], row["criterion_id"], row["setting"]
+                self._values.setdefault(key, {})[row["seed"]] = row["value"]
+        measured = {row["method"] for row in self.rows if not row["setting"]}
+        self.trained = tuple(name for name in dict.fromkeys((*order, *tuple(METHODS))) if name in measured)
+        """Methods with a row."""
+        self.judges = tuple(sorted(measured - set(self.trained) - {HUMAN}))
+        """Raters that were judged or recorded."""
+        people = (HUMAN,) if HUMAN in measured else ()
+        self.everyone = (*self.trained, *people, *self.judges)
+
+    def values(self, method: str, column: GraderColumn, setting: str = "") -> Seeds:
+        """The figure of each seed."""
+        return self._values.get((method, column.metric, column.criterion_id, setting), {})
+
+    def cell(self, method: str, column: GraderColumn, setting: str = "") -> Cell:
+        """Mean and standard deviation over seeds; of people over pairs of persons."""
+        values = list(self.values(method, column, setting).values())
+        spread = stdev(values) if len(values) > 1 else None
+        return Cell(fmean(values) if values else None, se=spread, ends="se")
+
+    def gap(self, method: str, other: str, column: GraderColumn) -> GraderGap | None:
+        """How far one is above another, paired by seed; None for fewer than two seeds that both have."""
+        values, other_values = self.values(method, column), self.values(other, column)
+        differences = [values[seed] - other_values[seed] for seed in values.keys() & other_values.keys()]
+        return GraderGap(fmean(differences), stdev(differences)) if len(differences) > 1 else None
+
+    def ranked(self, column: GraderColumn) -> list[str]:
+        """The trained graders that have the figure, the best mean first."""
+        means = {name: self.cell(name, column).value for name in self.trained}
+        defined = {name: mean for name, mean in means.items() if mean is not None}
+        return sorted(defined, key=lambda name: defined[name], reverse=column.higher)
+
+    def best(self, column: GraderColumn) -> str | None:
+        """The trained grader that is ahead of the next by more than the spread of the seeds; None where none is."""
+        ranked = self.ranked(column)
+        gap = self.gap(ranked[0], ranked[1], column) if len(ranked) > 1 else None
+        return ranked[0] if gap is not None and gap.is_clear else None
+
+    def responses(self, method: str) -> int:
+        """Responses that its figures in `COLUMNS` rest on, at most."""
+        shown = {column.metric for column in COLUMNS}
+        rows = (row for row in self.rows if row["method"] == method and not row["setting"] and row["metric"] in shown)
+        return max((row["n"] for row in rows), default=0)
+
+    def seeds(self, method: str) -> int:
+        """Seeds that it has rows of."""
+        return len({row["seed"] for row in self.rows if row["method"] == method and not row["setting"]})
+
+
+def grader_name(method: str) -> str:
+    """A method in words; a rater's id as a name."""
+    if method == HUMAN:
+        return "one person against another"
+    return dict[str, str](METHODS).get(method) or say.name(method)
+
+
+def main_grader(graders: Graders) -> str:
+    """The grader that the report is about, which is the one exported; '' where none was trained."""
+    return graders.trained[0] if graders.trained else ""
+
+
+def sentence(graders: Graders) -> str:
+    """The takeaway of the whole report: quadratic weighted kappa (QWK) of the first method and the best other one."""
+    main = main_grader(graders)
+    if not graders.values(main, QWK):
+        return "No trained grader has an agreement with people on the test split"
+    words = f"{grader_name(main)} grades with QWK {_short(graders.cell(main, QWK))}"
+    others = [name for name in graders.ranked(QWK) if name != main]
+    if others:
+        best = others[0]
+        words += f"; {grader_name(best)} {_short(graders.cell(best, QWK))}: {_verdict(graders, main, best)}"
+    ceiling = graders.cell(HUMAN, QWK)
+    return words if ceiling.value is None else f"{words}; one person agrees with another {_short(ceiling)}"
+
+
+def _short(cell: Cell) -> str:
+    return str(cell._replace(digits=2))
+
+
+def _verdict(graders: Graders, main: str, other: str) -> str:
+    gap = graders.gap(main, other, QWK)
+    if gap is None:
+        return "one seed shows no spread"
+    if not gap.is_clear:
+        return "within the spread of seeds"
+    return f"{'ahead' if gap.mean > 0 else 'behind'} by more than the spread of seeds"
+
+
+def summary_table(graders: Graders) -> Table:
+    """Every grader with every figure."""
+    best = {column: graders.best(column) for column in COLUMNS}
+    rows: list[Cells] = []
+    for name in graders.everyone:
+        cells = ((graders.cell(name, column), best[column] == name) for column in COLUMNS)
+        marked = (Best(*cell) if is_best else cell for cell, is_best in cells)
+        seeds = count(graders.seeds(name)) if name in graders.trained else Cell(None)
+        rows.append((grader_name(name), seeds, *marked, count(graders.responses(name))))
+    header = ("Grader", *HEADER[1:])
+    return Table("graders", "Graders on the test split: mean ± standard deviation over seeds", header, tuple(rows))
+
+
+def summary_rows(trials: pa.Table) -> list[tuple[str, ...]]:
+    """Rows of text under `HEADER`, one per grader; '–' stands for a figure that is not known."""
+    return [tuple(map(_plain, row)) for row in summary_table(Graders(trials)).rows]
+
+
+def _plain(cell: Cell | str) -> str:
+    return say.plain(str(cell))
+
+
+def notes(graders: Graders) -> Iterator[str]:
+    """Why figures of the summary are missing."""
+    shown = {(column.metric, column.criterion_id): column.words for column in COLUMNS}
+    missing: dict[tuple[str, str, str], int] = {}
+    for row in graders.rows:
+        words = shown.get((row["metric"], row["criterion_id"]))
+        if words and row["value"] is None and not row["setting"]:
+            key = row["method"], words, say.visible(row["note"] or "not known why")
+            missing[key] = missing.get(key, 0) + 1
+    for (method, words, why), seeds in missing.items():
+        yield f"{grader_name(method)}, {words}: undefined for {say.plural(seeds, 'seed')} ({why})"
+
+
+def concept_table(graders: Graders, names: Mapping[str, str]) -> Table:
+    """How well each concept is read by the first grader, beside people. names: criterion → what people read."""
+    main = main_grader(graders)
+    shown = ("concept_accuracy", "accuracy"), ("concept_macro_f1", "macro-F1"), ("concept_qwk", "QWK")
+    header = ["Concept"]
+    for _, words in shown:
+        header += [words, f"{words}, people"]
+    rows: list[Cells] = []
+    for criterion, name in names.items():
+        columns = [GraderColumn(metric, criterion, words) for metric, words in shown]
+        cells = [graders.cell(grader, column) for column, grader in product(columns, (main, HUMAN))]
+        if any(cell.value is not None for cell in cells[::2]):
+            rows.append((say.name(name), *cells))
+    return Table("concepts", f"How {grader_name(main)} reads each concept", tuple(header), tuple(rows))
+
+
+def other_table(graders: Graders, of_leakage: bool) -> Table:
+    """Figures that the other tables do not show, by grader: those of leakage, or all others."""
+    shown = {column.metric for column in COLUMNS} | {"concept_qwk"}
+    notes: dict[tuple[str, str, str], str] = {}
+    for row in graders.rows:
+        key = row["metric"], row["criterion_id"], row["method"]
+        is_other = row["metric"] not in shown and not row["metric"].startswith(SAVING) and not row["setting"]
+        if is_other and row["criterion_id"] in ("", "all") and row["metric"].startswith(LEAKAGE) == of_leakage:
+            notes[key] = notes.get(key) or row["note"] or ""
+    rows: list[Cells] = []
+    for (metric, criterion, method), note in sorted(notes.items(), key=lambda item: item[0][:2]):
+        cell = graders.cell(method, GraderColumn(metric, criterion, ""))
+        rows.append((say.worded(metric), grader_name(method), cell, say.visible(note)))
+    id_, title = ("leakage", "Leakage") if of_leakage else ("others", "Other figures")
+    header = ("What", "of", "value", "note of the first seed")
+    return Table(id_, f"{title}: mean ± standard deviation over seeds", header, tuple(rows))
+
+
+def questions_table(graders: Graders) -> Table:
+    """What the questions of each order buy when they are asked over the whole set."""
+    main = main_grader(graders)
+    rows: list[Cells] = []
+    for order, words in ORDERS.items():
+        cells = [
+            graders.cell(main, GraderColumn(f"{SAVING}{metric}_{order}", "", "")) for metric in ("area", "questions")
+        ]
+        rows_of_order = (
+            row for row in graders.rows if row["method"] == main and row["metric"] == f"{SAVING}area_{order}"
+        )
+        note = next((row["note"] or "" for row in rows_of_order), "")
+        if any(cell.value is not None for cell in cells):
+            rows.append((words, *cells, say.visible(note)))
+    header = ("Order", "mean over budgets", "share of the questions for 90% of the gain", "first seed")
+    return Table("asked", "Questions asked one at a time over the whole set, the weightiest first", header, tuple(rows))
+
+
+@dataclass(frozen=True)
+class BottleneckView:
+    """What the report is made from: Arrow tables with the columns of tasks/core/contracts/tables/bottleneck.py."""
+
+    study: str
+    run_id: str
+    settings: Bottleneck
+    names: Mapping[str, str]
+    """Criterion id → what people read, of every concept in the bundle's order."""
+    trials: pa.Table
+    models: pa.Table
+    interventions: pa.Table
+    links: pa.Table
+    """Table `concept_links`."""
+    traces: pa.Table
+    texts: Mapping[str, str]
+    """response_id → text, at least of the responses that `needs_texts` names."""

@@ -1,0 +1,336 @@
+"""A run's graders as the content of their report: pure, tables in, sections and their takeaways out.
+
+What the graders rest on: their training, one by one, and the settings of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rubricflow.tasks.core.contracts.tables.bottleneck import GRADE_METRICS
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.bars import bar_chart
+from rubricflow.tasks.core.display.lines import ChartLine, ChartPoint, line_chart
+from rubricflow.tasks.core.display.page import rendered
+from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
+from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
+from rubricflow.tasks.methods.report.bottleneck import figures, interventions, sweeps, traces
+from rubricflow.tasks.methods.report.bottleneck.figures import (
+    CONCEPTS,
+    ECE,
+    HUMAN,
+    QWK,
+    BottleneckView,
+    GraderColumn,
+    Graders,
+    grader_name,
+)
+from rubricflow.tasks.methods.report.bottleneck.trace_picture import picture, style
+from rubricflow.tasks.methods.report.bottleneck.traces import ResponseTrace, exported
+
+TRACED = "Traces: how did a response come by its grade?"
+READ = (
+    "Expected level, its share of the highest, the share corrected by the other concepts, and what that adds. Bars "
+    "that take away are hollow and dashed; all bars with the bias make the logit. Attention says where a concept "
+    "looked, not why."
+)
+PANELS, FIGURES = 4, 2
+"""Graders whose interventions are drawn, and figures by which orders of asking are compared."""
+
+
+def needs_texts(traced: pa.Table, models: pa.Table) -> list[str]:
+    """The responses whose text the page shows. traced, models: tables `traces` and `models`."""
+    return list(traces.chosen(traced, models))
+
+
+def trace_pages(view: BottleneckView) -> dict[str, str]:
+    """Response → its decision trace as a document of its own, of those that the page shows."""
+    return {trace.response_id: rendered(_alone(trace, why), style()) for trace, why in _chosen(view)}
+
+
+def page(view: BottleneckView) -> str:
+    """The report: a whole HTML document that needs no other file."""
+    return rendered(content(view), style())
+
+
+def content(view: BottleneckView) -> Page:
+    """What the page shows."""
+    graders = Graders(view.trials, view.settings.methods)
+    sections = [
+        _compared(view, graders),
+        _interventions(view, graders),
+        _policies(view, graders),
+        _structure(view, graders),
+        _traces(view),
+        _sweeps(view, graders),
+        _leakage(graders),
+        _others(graders),
+        section(view),
+    ]
+    tested = max(map(graders.responses, graders.everyone), default=0)
+    trained, seeds = say.plural(len(graders.trained), "trained grader"), say.plural(len(view.settings.seeds), "seed")
+    return Page(
+        kind="Grader report",
+        study=say.name(view.study),
+        title=figures.sentence(graders),
+        lead=f"{trained}, {seeds} each, on {say.plural(tested, 'held-out response')}.",
+        keys=tuple(_keys(graders)),
+        sections=tuple(section for section in sections if section is not None),
+    )
+
+
+def _keys(graders: Graders) -> Iterator[Key]:
+    main = figures.main_grader(graders)
+    shown = (QWK, "Grade, QWK"), (CONCEPTS, "Concepts, macro-F1"), (ECE, "Ordinal calibration error")
+    for column, words in shown:
+        cell, people = (graders.cell(grader, column) for grader in (main, HUMAN))
+        if cell.value is not None:
+            spread = f"± {say.number(cell.se)} over seeds" if cell.se is not None else "one seed"
+            beside = f"people {say.number(people.value)}" if people.value is not None else ""
+            yield Key(f"{words}, {grader_name(main)}", say.number(cell.value), (spread, beside))
+
+
+def _compared(view: BottleneckView, graders: Graders) -> Section:
+    drawings = (_bars(graders, QWK, "Grade: QWK"), _bars(graders, CONCEPTS, "Concepts: macro-F1"))
+    return Section(
+        "graders",
+        "Graders compared: does the bottleneck cost or gain?",
+        _ahead(graders),
+        "± is one standard deviation over seeds, of people over pairs of persons, on the same responses: it does not "
+        f"say how far figures would move with other responses. {figures.MARK}: ahead of the next by more than the "
+        "standard deviation of their paired difference.",
+        drawings=tuple(drawing for drawing in drawings if drawing),
+        tables=(figures.summary_table(graders), figures.concept_table(graders, view.names)),
+        notes=tuple(figures.notes(graders)),
+    )
+
+
+def _ahead(graders: Graders) -> str:
+    """Who is clearly ahead, and in which figures."""
+    best = {column.words: graders.best(column) for column in figures.COLUMNS}
+    ahead = [f"{grader_name(name)} in {words}" for words, name in best.items() if name]
+    return f"Clearly ahead: {'; '.join(ahead)}" if ahead else "No grader is clearly ahead of the next in any figure"
+
+
+def _bars(graders: Graders, column: GraderColumn, title: str) -> Drawing | None:
+    cells = {grader_name(name): graders.cell(name, column) for name in (*graders.trained, *graders.judges)}
+    bars = [_bar(name, cell, cell.value) for name, cell in cells.items() if cell.value is not None]
+    if not bars:
+        return None
+    return Drawing(title, bar_chart(Panel(title, tuple(bars), graders.cell(HUMAN, column).value)))
+
+
+def _bar(name: str, cell: Cell, mean: float) -> Bar:
+    """A grader's mean with its standard deviation."""
+    low, high = (None if cell.se is None else mean + sign * cell.se for sign in (-1, 1))
+    return Bar(name, mean, low, high, str(cell._replace(digits=2)))
+
+
+def _interventions(view: BottleneckView, graders: Graders) -> Section | None:
+    curves = interventions.curves(view.interventions)
+    metric = interventions.metric_of(curves, graders.trained)
+    if metric is None:
+        return None
+    lines_of = {method: interventions.kind_lines(curves, method, metric) for method in graders.trained}
+    drawn = dict([(method, lines) for method, lines in lines_of.items() if lines][:PANELS])
+    if not drawn:
+        return None
+    ends = _ends(chain.from_iterable(drawn.values()))
+    up = GRADE_METRICS[metric]
+    drawings = []
+    for method, lines in drawn.items():
+        name = grader_name(method)
+        drawings.append(Drawing(name, line_chart(name, lines, "concepts set", up, within=ends)))
+    return Section(
+        "interventions",
+        "Interventions: what becomes of the grade when concepts are set?",
+        interventions.kind_takeaway(curves, next(iter(drawn)), metric),
+        "Concepts are set in each response, the surest first. Uprights: 95% interval of the change, paired over "
+        "responses, its ends averaged over seeds.",
+        drawings=tuple(drawings),
+        tables=(interventions.kind_table(curves, metric),),
+    )
+
+
+def _ends(lines: Iterable[ChartLine]) -> list[float]:
+    """All values of the lines' points, and the ends of their intervals."""
+    ends: list[float] = []
+    for point in chain.from_iterable(line.points for line in lines):
+        ends += [end for end in point[1:] if end is not None]
+    return ends
+
+
+def _policies(view: BottleneckView, graders: Graders) -> Section | None:
+    curves = interventions.curves(view.interventions)
+    main = figures.main_grader(graders)
+    drawn = {name: interventions.order_lines(curves, main, name) for name in GRADE_METRICS}
+    metrics = [name for name, lines in drawn.items() if len(lines) > 1][:FIGURES]
+    if not metrics:
+        return None
+    tables = [interventions.order_table(curves, main, name) for name in metrics]
+    return Section(
+        "policies",
+        "Policies: which concept to ask an educator about first?",
+        interventions.order_takeaway(curves, main, metrics[0]),
+        f"{grader_name(main)}; every answer is people's label.",
+        drawings=tuple(_asked(GRADE_METRICS[name], drawn[name]) for name in metrics),
+        tables=(*tables, figures.questions_table(graders)),
+    )
+
+
+def _asked(figure: str, drawn: list[ChartLine]) -> Drawing:
+    title = f"{figure} after so many answers for each response"
+    return Drawing(title, line_chart(title, drawn, "concepts asked about", figure))
+
+
+def _structure(view: BottleneckView, graders: Graders) -> Section | None:
+    links = interventions.of_first_seed(view.links, figures.main_grader(graders))
+    if not len(links):
+        return None
+    method, seed = grader_name(links["method"][0].as_py()), links["seed"][0].as_py()
+    return Section(
+        "structure",
+        "Structure: how do concepts hang together?",
+        interventions.takeaway(links),
+        "Labels: Pearson correlation on the train split. Given all others: partial correlation from the learned "
+        f"precision of {method}, seed {seed}. Neither is a cause.",
+        drawings=(Drawing("Tint: strength; dashed: negative", interventions.correlation_square(links, view.names)),),
+        small=(interventions.table(links, view.names),),
+    )
+
+
+def _chosen(view: BottleneckView) -> Iterator[tuple[ResponseTrace, str]]:
+    head = traces.head_of(view.models)
+    for name, why in traces.chosen(view.traces, view.models).items():
+        yield traces.read(view.traces, name, view.texts[name], view.names, head), why
+
+
+def _alone(trace: ResponseTrace, why: str) -> Page:
+    name = say.name(trace.response_id)
+    section = Section("trace", TRACED, why.capitalize(), READ, pictures=(Drawing("", picture(trace)),))
+    return Page(kind="Decision trace", study=name, title=name, sections=(section,))
+
+
+def _traces(view: BottleneckView) -> Section | None:
+    drawn = tuple(Drawing(why.capitalize(), picture(trace)) for trace, why in _chosen(view))
+    if not drawn:
+        return None
+    return Section(
+        "traces",
+        TRACED,
+        _right(view),
+        READ,
+        pictures=drawn,
+    )
+
+
+def _right(view: BottleneckView) -> str:
+    """How many of the traced grades are people's."""
+    columns = view.traces.select(["response_id", "score", "human"])
+    right = [traces.is_right(row) for row in columns.group_by(columns.column_names).aggregate([]).to_pylist()]
+    compared = [is_right for is_right in right if is_right is not None]
+    if not compared:
+        return f"{say.plural(len(right), 'grade')} without a human one beside them"
+    return f"{say.count(sum(compared))} of {say.plural(len(compared), 'traced grade')} are those that people gave"
+
+
+def _sweeps(view: BottleneckView, graders: Graders) -> Section | None:
+    study_sweeps = sweeps.sweeps(graders, view.settings.training)
+    if not study_sweeps:
+        return None
+    return Section(
+        "sweeps",
+        "Settings: how much hangs on them?",
+        "; ".join(map(sweeps.takeaway, study_sweeps)),
+        "On the test split, to see how sensitive the method is, not to choose by.",
+        drawings=tuple(chain.from_iterable(map(_swept, study_sweeps))),
+        tables=tuple(map(sweeps.table, study_sweeps)),
+    )
+
+
+def _swept(sweep: sweeps.Sweep) -> Iterator[Drawing]:
+    series = []
+    for index, column in enumerate(sweeps.COLUMNS):
+        points = []
+        for place, cells in enumerate(sweep.cells):
+            mean, spread = cells[index].value, cells[index].se
+            if mean is not None:
+                ends = (None, None) if spread is None else (mean - spread, mean + spread)
+                points.append(ChartPoint(float(place), mean, *ends))
+        series.append(ChartLine(column.words, tuple(points)))
+    drawn = [line for line in series if line.points]
+    if drawn:
+        ticks = {float(index): say.level(value) for index, value in enumerate(sweep.values)}
+        words = say.worded(sweep.field)
+        yield Drawing(words, line_chart(words, drawn, words, "mean ± sd over seeds", ticks))
+
+
+def _leakage(graders: Graders) -> Section | None:
+    table = figures.other_table(graders, of_leakage=True)
+    if not table.rows:
+        return None
+    main = figures.main_grader(graders)
+    leaked = graders.cell(main, GraderColumn("leakage_task", "", "")).value
+    control = graders.cell(main, GraderColumn("leakage_task_control", "", "")).value
+    title = (
+        "Not measured" if leaked is None else f"{grader_name(main)} leaks {say.number(leaked, 3)} nats into the grade"
+    )
+    if control is not None:
+        title += f"; the control without leakage measures {say.number(control, 3)}"
+    return Section(
+        "leakage",
+        "Leakage: do concepts carry more than they say?",
+        title,
+        "On all responses held out, cross-fitted, in nats a response. Into the grade: how much better the predicted "
+        "concepts tell it than the true labels alone do. Among concepts: what a concept's reading says of another one "
+        "beyond its own. Read it against the control, which leaks nothing.",
+        tables=(table,),
+    )
+
+
+def _others(graders: Graders) -> Section | None:
+    table = figures.other_table(graders, of_leakage=False)
+    if not table.rows:
+        return None
+    return Section("others", "Other figures", "What no section above shows", tables=(table,))
+
+
+def section(view: BottleneckView) -> Section:
+    """Who was trained how."""
+    rows: list[Cells] = []
+    for row in view.models.filter(pc.equal(view.models["setting"], "")).to_pylist():
+        epochs = f"{row['epochs_1']} and {row['epochs_2']}" if row["epochs_2"] else f"{row['epochs_1']}"
+        temperature = Cell(row["grade_temperature"], digits=2)
+        numbers = count(row["parameters"]), epochs, Cell(row["validation"]), temperature, Cell(row["seconds"], digits=1)
+        rows.append((grader_name(row["method"]), str(row["seed"]), *numbers))
+    header = ("Grader", "seed", "numbers trained", "epochs", "validation macro-F1", "temperature", "seconds")
+    return Section(
+        "made",
+        "How it was made",
+        "What the graders rest on",
+        facts=tuple(_facts(view)),
+        tables=(Table("models", "Graders", header, tuple(rows)),),
+    )
+
+
+def _facts(view: BottleneckView) -> Iterator[tuple[str, str]]:
+    settings, training = view.settings, view.settings.training
+    yield "run", view.run_id
+    if len(view.models):
+        backbones = sorted(set(view.models["backbone"].to_pylist()))
+        yield "text encoder", f"{', '.join(map(say.name, backbones))}, {settings.encoder}"
+    if best := exported(view.models):
+        yield "exported", f"{grader_name(best['method'])}, seed {best['seed']}, {(best['digest'] or '')[:12]}"
+    yield "concept labels", say.name(settings.labels)
+    yield "grades", "every score of the scale" if settings.bands is None else f"{settings.bands} equal bands"
+    yield "seeds", ", ".join(map(str, settings.seeds))
+    weights = ("concept_weight", "ranking_weight", "task_weight", "denoising_weight", "sparsity_weight")
+    yield (
+        "weights of the losses",
+        ", ".join(f"{say.worded(name)} {say.level(getattr(training, name))}" for name in weights),
+    )
+    yield "batch, epochs, patience", f"{training.batch_size}, at most {training.epochs}, {training.patience}"

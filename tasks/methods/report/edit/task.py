@@ -1,0 +1,73 @@
+"""The door of the report of trained arms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rubricflow.tasks.core.contracts.schema import Row
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
+from rubricflow.tasks.core.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
+from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.table import Table
+from rubricflow.tasks.core.monitor.runs import task
+from rubricflow.tasks.core.publish import tell
+from rubricflow.tasks.core.stats.bootstrap import cautions
+from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.methods.report.edit.cases import needs_texts as shown_rollouts
+from rubricflow.tasks.methods.report.edit.figures import HEADER as ARMS
+from rubricflow.tasks.methods.report.edit.figures import EditView
+from rubricflow.tasks.methods.report.edit.figures import summary_rows as arm_rows
+from rubricflow.tasks.methods.report.edit.view import page as policy_page
+
+
+@task(task_run_name="report")
+def report_policies(run: Run, manifest: Path) -> str:
+    """Write the report of trained arms; print the summary and where everything is, and leave the same as artifacts in
+    the Prefect UI."""
+    page = write_policies(run)
+    metrics = run.read(run.ref(ArmMetrics, "edit"))
+    title = "Arms on the test split: mean over seeds [95% interval] ± standard deviation over seeds"
+    notes = tuple(cautions(metrics.filter(pc.is_valid(metrics["low"]))["n"].to_pylist()))
+    table = Table("arms", title, ARMS, tuple(arm_rows(metrics)), notes)
+    arms = len(metrics["arm"].unique())
+    sentence = f"{say.plural(arms, 'arm')} trained and compared on the test split"
+    return tell(run, "edit", sentence, table, {"manifest": manifest, "tables": run.folder}, page)
+
+
+def write_policies(run: Run) -> Path:
+    """Write `<run>/edit.html` from the tables of trained arms; StoreError where none was trained."""
+    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+    assert study.edit is not None  # nothing was trained without
+
+    def table(row: type[Row], columns: list[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
+        return run.read(run.ref(row, "edit"), columns, where)
+
+    revisions = table(Revisions)
+    ids = pa.array([response for _, response, _ in shown_rollouts(revisions)], pa.string())
+    sampled = (pc.field("arm") == "base") & (pc.field("part") == "train") & pc.field("response_id").isin(ids)
+    texts = table(Rollouts, ["seed", "response_id", "sample", "text"], sampled).to_pylist()
+    view = EditView(
+        study=study.name,
+        run_id=run.run_id,
+        settings=study.edit,
+        metrics=table(ArmMetrics),
+        differences=table(ArmDifferences),
+        learning=table(Learning),
+        policies=table(Policies),
+        rollouts=table(Rollouts, [name for name in Rollouts.model_fields if name != "text"]),
+        steps=table(Steps, [name for name in Steps.model_fields if name != "belief"]),
+        separations=table(Separations),
+        revisions=revisions,
+        demonstrations=table(Demonstrations, ["arm", "seed", "origin"]),
+        faithfulness=table(RuleFaithfulness),
+        texts={(row["seed"], row["response_id"], row["sample"]): row["text"] for row in texts},
+    )
+    path = run.folder / "edit.html"
+    run.warehouse.write(path, policy_page(view).encode())
+    return path

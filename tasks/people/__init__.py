@@ -1,0 +1,1 @@
+"""Where people decide: the review of scores, and the annotation of concepts with its report."""

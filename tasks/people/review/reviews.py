@@ -1,0 +1,298 @@
+"""What one reviewer may see of a case and do to it, from all that people did so far. Pure but for its memory.
+
+Whoever acts first on a case sees the machine's work. Everybody after that is blind: no votes, no evidence, no grader
+and no reason for the doubt until they have submitted the case themselves.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from rubricflow.tasks.people.review.board import Ballot, Board, QueuedCase
+from rubricflow.tasks.people.review.ledger import CANNOT_BE_JUDGED, Act, Stored
+from rubricflow.tasks.people.review.settle import conflicts
+from rubricflow.tasks.people.review.subject import Subject, standing
+
+
+class NotAllowed(Exception):
+    """An act or a look that is not allowed now; status is the HTTP status that says so."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+@dataclass(frozen=True)
+class Hand:
+    """One reviewer's part in a case."""
+
+    votes: Mapping[str | None, Stored]
+    """Criterion → the vote that stands, if what was voted on is unchanged."""
+    submission: Stored | None
+    """The submission that stands: of a vote for everything that needs one, none of them later."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What people have come to on a case; the criterion None stands for its score."""
+
+    hands: Mapping[str, Hand]
+    """Rater → their part."""
+    counted: Mapping[str, Mapping[str | None, Stored]]
+    """Rater → criterion → the vote that counts, see `standing`."""
+    settled: Mapping[str | None, Stored]
+    """Criterion → the adjudication that stands."""
+    apart: tuple[str | None, ...]
+    """The criteria on which the votes that count differ with no majority, and which nobody adjudicated; of a score
+    only itself: levels behind it stay open where people differ on them."""
+    notes: tuple[Stored, ...]
+    """Words to the student that stand, in their order; the last one counts."""
+
+
+_NOTHING = Hand({}, None)
+
+
+class Sight(NamedTuple):
+    """What a reviewer may see of a case."""
+
+    machine: bool
+    """Levels, evidence, grader, and why the case waits."""
+    people: bool
+    """The votes of others who submitted."""
+
+
+class Reviews:
+    """The acts on a board's cases, and who was shown what since the start."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self.number = 0
+        """Of the last act taken."""
+        self._by_case: dict[str, list[Stored]] = defaultdict(list)
+        self._by_id: dict[str, Stored] = {}
+        self._undone: set[str] = set()
+        self._ballots: dict[str, tuple[Ballot, ...]] = {}
+        self._states: dict[str, State] = {}
+        self._shown: set[tuple[str, str]] = set()
+
+    def take(self, acts: Iterable[Stored]) -> None:
+        """Acts in their order; those already known are passed over."""
+        for stored in acts:
+            if stored.number <= self.number:
+                continue
+            self.number = stored.number
+            self._by_id[stored.act_id] = stored
+            self._by_case[stored.response_id].append(stored)
+            self._states.pop(stored.response_id, None)
+            if stored.kind == "undo" and stored.undoes:
+                self._undone.add(stored.undoes)
+
+    def by_id(self, act_id: str) -> Stored | None:
+        """The act of that id, if there is one."""
+        return self._by_id.get(act_id)
+
+    def ballots(self, case: QueuedCase) -> tuple[Ballot, ...]:
+        """What is voted on in a case."""
+        if case.response_id not in self._ballots:
+            self._ballots[case.response_id] = self.board.ballots(case)
+        return self._ballots[case.response_id]
+
+    def live(self, response_id: str) -> list[Stored]:
+        """The acts on a case that were not taken back, in order; undoings themselves are not among them."""
+        acts = self._by_case.get(response_id, [])
+        return [stored for stored in acts if stored.kind != "undo" and stored.act_id not in self._undone]
+
+    def state(self, case: QueuedCase) -> State:
+        """What people have come to on a case, by the acts so far."""
+        name = case.response_id
+        if name not in self._states:
+            self._states[name] = _state(
+                self._by_case.get(name, []), self.live(name), self.ballots(case), case.marked_at
+            )
+        return self._states[name]
+
+    def hand(self, case: QueuedCase, rater: str) -> Hand:
+        """One reviewer's part."""
+        return self.state(case).hands.get(rater, _NOTHING)
+
+    def is_second(self, case: QueuedCase, rater: str) -> bool:
+        """Whether somebody else was first; what was taken back counts, so that nothing turns round later."""
+        acts = self._by_case.get(case.response_id, [])
+        raters = (act.rater_id for act in acts if act.kind not in ("adjudicate", "note"))
+        return case.second or next(raters, rater) != rater
+
+    def may_adjudicate(self, case: QueuedCase, rater: str) -> bool:
+        """Whoever submitted, or has no vote of their own in the case."""
+        hand = self.hand(case, rater)
+        return hand.submission is not None or not hand.votes
+
+    def sight(self, case: QueuedCase, rater: str, adjudicating: bool = False) -> Sight:
+        """What the rater may see; NotAllowed where they ask to adjudicate and may not."""
+        if adjudicating:
+            if not self.may_adjudicate(case, rater):
+                raise NotAllowed(403, "you have votes here: submit them first")
+            state = self.state(case)
+            if state.apart or state.settled:
+                return Sight(True, True)
+        submitted = self.hand(case, rater).submission is not None
+        return Sight(submitted or not self.is_second(case, rater), submitted)
+
+    def show(self, case: QueuedCase, rater: str) -> None:
+        """Remembers that the rater was shown more than the response: later votes are not blind."""
+        self._shown.add((rater, case.response_id))
+
+    def was_shown(self, case: QueuedCase, rater: str) -> bool:
+        """Whether the rater has seen machine or votes: as far as shown since the start, and as their acts tell."""
+        pair = (rater, case.response_id)
+        return pair in self._shown or pair in informed(self._by_case.get(case.response_id, []))
+
+    def is_blind(self, case: QueuedCase, rater: str) -> bool:
+        """Whether a vote of the rater's is blind now."""
+        return self.is_second(case, rater) and not self.was_shown(case, rater)
+
+    def conflicts(self, case: QueuedCase, rater: str, adjudicating: bool) -> int:
+        """How many criteria wait for an adjudicator, as far as the rater may know; 0 for who votes blind.
+
+        Who asks in order to adjudicate is told of every case without votes of their own, and is not blind after that
+        where several others' votes count.
+        """
+        if not self.may_adjudicate(case, rater):
+            return 0
+        state = self.state(case)
+        if adjudicating and len(state.counted) > 1:
+            self.show(case, rater)
+        return len(state.apart) if self.was_shown(case, rater) else 0
+
+    def case(self, act: Act) -> QueuedCase:
+        """What an act is about; NotAllowed where it is not on the board."""
+        place = self.board.places.get(act.response_id)
+        if place is None or not _fits(act, self.board.cases[place]):
+            raise NotAllowed(404, "this case is not on the board")
+        return self.board.cases[place]
+
+    def check(self, case: QueuedCase, act: Act) -> None:
+        """NotAllowed for an act on a case that must not be stored."""
+        checks = {
+            "vote": self._vote,
+            "undo": self._undo,
+            "submit": self._submit,
+            "adjudicate": self._adjudicate,
+            "note": self._about,
+        }
+        checks[act.kind](case, act)
+
+    def _vote(self, case: QueuedCase, act: Act) -> None:
+        self._answers(case, act)
+        if self.hand(case, act.rater_id).submission:
+            raise NotAllowed(409, "you have submitted this case: take the submission back first")
+
+    def _answers(self, case: QueuedCase, act: Act) -> None:
+        ballot = self._about(case, act)
+        if act.value not in {CANNOT_BE_JUDGED, *(option.value for option in ballot.options)}:
+            raise NotAllowed(422, "there is no such level")
+
+    def _about(self, case: QueuedCase, act: Act) -> Ballot:
+        """The ballot that an act is about, as it is now."""
+        ballot = next((ballot for ballot in self.ballots(case) if ballot.criterion_id == act.criterion_id), None)
+        if ballot is None:
+            raise NotAllowed(404, "this criterion is not asked")
+        if ballot.digest != act.digest:
+            raise NotAllowed(409, "the response or the criterion has changed since you opened it")
+        return ballot
+
+    def _undo(self, case: QueuedCase, act: Act) -> None:
+        gone = self.by_id(act.undoes or "")
+        if gone is None or gone.rater_id != act.rater_id or gone.response_id != case.response_id:
+            raise NotAllowed(404, "this is no act of yours on this case")
+        if gone.kind == "undo" or gone.act_id in self._undone:
+            raise NotAllowed(409, "this was taken back already")
+        if gone.kind == "vote" and self.hand(case, act.rater_id).submission:
+            raise NotAllowed(409, "you have submitted this case: take the submission back first")
+
+    def _submit(self, case: QueuedCase, act: Act) -> None:
+        hand = self.hand(case, act.rater_id)
+        if hand.submission:
+            raise NotAllowed(409, "you have submitted this case")
+        needed = [ballot.criterion_id for ballot in self.ballots(case) if ballot.is_needed]
+        missing = [criterion or "the score" for criterion in needed if criterion not in hand.votes]
+        if missing:
+            raise NotAllowed(409, f"no vote yet on {', '.join(missing)}")
+        unjudged = [(name, vote) for name, vote in hand.votes.items() if vote.value == CANNOT_BE_JUDGED]
+        silent = [name or "the score" for name, vote in unjudged if not (vote.comment or "").strip()]
+        if silent:
+            raise NotAllowed(409, f"a comment must say why it cannot be judged: {', '.join(silent)}")
+
+    def _adjudicate(self, case: QueuedCase, act: Act) -> None:
+        self._answers(case, act)
+        if not self.may_adjudicate(case, act.rater_id):
+            raise NotAllowed(403, "you have votes here: submit them first")
+        if not self.was_shown(case, act.rater_id):
+            raise NotAllowed(403, "open this case to adjudicate it")
+        if act.criterion_id not in self.state(case).apart:
+            raise NotAllowed(409, "there is nothing to adjudicate")
+        if not (act.comment or "").strip():
+            raise NotAllowed(422, "a comment must say how it was settled")
+
+
+def _state(acts: Sequence[Stored], live: Iterable[Stored], ballots: Sequence[Ballot], marked_at: int) -> State:
+    """acts: all on a case, in their order; live: those that were not taken back; marked_at: as `standing` has it."""
+    current = {ballot.criterion_id: ballot.digest for ballot in ballots}
+    needed = [ballot.criterion_id for ballot in ballots if ballot.is_needed]
+    digests: dict[Subject, str] = {}
+    if acts:
+        digests = {(acts[0].response_id, criterion): digest for criterion, digest in current.items()}
+    stand = standing(acts, digests, {acts[0].response_id: marked_at} if acts else {})
+    counted: dict[str, dict[str | None, Stored]] = defaultdict(dict)
+    for vote in stand.votes:
+        counted[vote.rater_id][vote.criterion_id] = vote
+    apart = {conflict.subject[1] for conflict in conflicts(stand)}
+    needed_apart = [criterion for criterion in needed if criterion in apart]
+    return State(
+        # What was submitted before the last mark decides nothing any more: it can be voted on and submitted again.
+        hands=_hands((act for act in live if act.kind != "submit" or act.number > marked_at), current, needed),
+        counted=counted,
+        settled={act.criterion_id: act for act in stand.adjudications},
+        apart=tuple(needed_apart),
+        notes=stand.notes,
+    )
+
+
+def _hands(live: Iterable[Stored], current: Mapping[str | None, str], needed: Sequence[str | None]) -> dict[str, Hand]:
+    """Rater → their part. current: each criterion's digest as it is now; needed: criteria that everybody votes on."""
+    votes: dict[str, dict[str | None, Stored]] = defaultdict(dict)
+    submissions: dict[str, Stored] = {}
+    for act in live:
+        if act.kind == "submit":
+            submissions[act.rater_id] = act
+        elif act.kind == "vote":
+            submissions.pop(act.rater_id, None)
+            if current.get(act.criterion_id) == act.digest:
+                votes[act.rater_id][act.criterion_id] = act
+    hands = {}
+    for rater, cast in votes.items():
+        is_complete = all(criterion in cast for criterion in needed)
+        hands[rater] = Hand(cast, submissions.get(rater) if is_complete else None)
+    return hands
+
+
+def _fits(act: Act, case: QueuedCase) -> bool:
+    """Whether an act may be about a case: of a score, levels of criteria are a part."""
+    is_level = act.criterion_id is not None and act.subject_kind == "label"
+    return act.subject_kind == case.subject_kind or (is_level and case.subject_kind == "score")
+
+
+def informed(acts: Iterable[Stored]) -> set[tuple[str, str]]:
+    """(rater, response) where somebody has seen machine or votes, as their acts tell: whoever submits is shown both."""
+    telling = [act for act in acts if act.blind is False or act.kind in ("submit", "adjudicate")]
+    return {(act.rater_id, act.response_id) for act in telling}
+
+
+def with_blindness(acts: Iterable[Act], stored: Sequence[Stored]) -> list[Act]:
+    """Acts from outside the page, of which none is blind where the page has shown its rater more, as the acts that are
+    stored tell."""
+    shown, blind = informed(stored), {act.act_id: act.blind for act in stored}
+    fresh = ((act, False if (act.rater_id, act.response_id) in shown else act.blind) for act in acts)
+    return [replace(act, blind=blind.get(act.act_id, is_blind)) for act, is_blind in fresh]

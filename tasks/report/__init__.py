@@ -1,1 +1,0 @@
-"""Reports: what people look at, a folder each; made from the tables of a run."""

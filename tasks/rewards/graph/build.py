@@ -1,0 +1,288 @@
+"""From queries and rubrics to graphs: roles, candidate pairs, dependencies, projection, and the votes in between.
+
+What annotating takes, said before the first call; asks no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, NamedTuple, cast
+
+import networkx as nx
+
+from rubricflow.tasks.core.contracts.bundle import unlocked
+from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node, Relation, Role
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.tables.graph import Source
+from rubricflow.tasks.core.llm.request import Request, digest
+from rubricflow.tasks.core.store.digest import digest_of
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.rewards.graph.annotator import Annotator, ask_roles, role_requests
+from rubricflow.tasks.rewards.graph.dependencies import PairQuestion, ask_dependencies, pair_requests
+from rubricflow.tasks.rewards.graph.project import EdgeProposal, project
+from rubricflow.tasks.rewards.graph.subject import Authored, GraphSubject, by_sign, candidates, subjects
+from rubricflow.tasks.rewards.graph.votes import RubricVotes, Vote, ballots, with_votes
+
+_INVALID = {"unknown_criterion", "itself", "roles", "duplicate"}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All that a rubric's graph is made from. Equal ones make the same graph."""
+
+    annotator: str
+    """'authored', or the model asked."""
+    profile: str
+    """What the annotator was told to look for; 'none' where nobody was asked."""
+    digest: str
+    """SHA-256 of it all."""
+    parts: dict[str, str]
+    """What it is (question, context, criteria, annotator and its settings, votes) → SHA-256 of that."""
+
+
+@dataclass(frozen=True)
+class GraphDraft:
+    """A rubric's roles and proposals before the projection."""
+
+    subject: GraphSubject
+    roles: dict[str, Role]
+    origins: dict[str, Source]
+    """Criterion → who says its role."""
+    roles_missing: int = 0
+    """Criteria whose role the annotator was to give and did not."""
+    proposals: Sequence[EdgeProposal] = ()
+    calls: tuple[dict[str, Any], ...] = ()
+    """Rows of `Call`."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A rubric's graph, and how it came to be."""
+
+    draft: GraphDraft
+    """Its proposals are those of annotator and author, before the votes."""
+    proposals: tuple[EdgeProposal, ...]
+    """All of them in candidate order, kept or dropped."""
+    graph: Graph
+    sources: Sources
+
+
+def build(
+    subjects: Mapping[str, GraphSubject],
+    written: Mapping[str, Authored],
+    votes: Sequence[Vote],
+    annotator: Annotator | None,
+) -> list[Built]:
+    """The graph of every rubric, in their order.
+
+    written: graphs that a person wrote; annotator: who makes the others, None where there are no others.
+    """
+    sources = sources_of(subjects, written, votes, annotator.settings if annotator else {})
+    ballot = {name: RubricVotes() for name in subjects} | ballots(votes)
+    drafts = {name: _authored(subjects[name], one, ballot[name]) for name, one in written.items()}
+    others = [subject for name, subject in subjects.items() if name not in written]
+    if others:
+        assert annotator is not None
+        drafts |= _annotated(others, annotator, ballot)
+    return [_built(drafts[name], ballot[name], sources[name]) for name in subjects]
+
+
+def sources_of(
+    subjects: Mapping[str, GraphSubject],
+    written: Mapping[str, Authored],
+    votes: Sequence[Vote],
+    settings: Mapping[str, Any],
+) -> dict[str, Sources]:
+    """What the graph of every rubric is made from, as `build` makes it. settings: those of the annotator."""
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in subjects}
+    for vote in votes:
+        rows[vote.rubric_id].append(vote.row)
+    made_with = {name: _authored_with(written[name]) if name in written else dict(settings) for name in subjects}
+    return {name: _sources(subject, made_with[name], rows[name]) for name, subject in subjects.items()}
+
+
+def _sources(subject: GraphSubject, made_with: Mapping[str, Any], votes: list[dict[str, Any]]) -> Sources:
+    ordered = sorted(votes, key=lambda row: (row["subject"], row["rater_id"], row["voted_at"]))
+    whole = {**made_with, "votes": ordered}
+    parts = {"question": subject.question, "context": subject.context, "criteria": subject.content, **whole}
+    return Sources(
+        annotator=made_with["annotator"],
+        profile=made_with["profile"],
+        digest=subject.digest(whole),
+        parts={name: digest_of(part) for name, part in parts.items()},
+    )
+
+
+def _authored(subject: GraphSubject, written: Authored, ballot: RubricVotes) -> GraphDraft:
+    given = {node.criterion_id: node.role for node in written.graph.nodes}
+    origins: dict[str, Source] = {name: "authored" if name in written.listed else "fallback" for name in given}
+    edges = written.graph.edges
+    proposals = [EdgeProposal(edge.parent, edge.child, edge.relation, source="authored") for edge in edges]
+    return GraphDraft(subject, *_voted_roles(given, origins, ballot), proposals=proposals)
+
+
+def _authored_with(written: Authored) -> dict[str, Any]:
+    content = {"graph": written.graph.graph_id, "listed": sorted(written.listed)}
+    return {"annotator": "authored", "profile": "none"} | content
+
+
+def _annotated(
+    others: Sequence[GraphSubject], annotator: Annotator, ballot: Mapping[str, RubricVotes]
+) -> dict[str, GraphDraft]:
+    """Votes on roles count before pairs are made of them."""
+    if annotator.is_planned:
+        tell_plan(others, annotator)
+    roled = ask_roles(others, annotator)
+    drafts: dict[str, GraphDraft] = {}
+    for subject in others:
+        said = roled[subject.rubric_id].roles
+        given = {criterion.id: said.get(criterion.id, by_sign(criterion)) for criterion in subject.criteria}
+        origins: dict[str, Source] = {name: "annotator" if name in said else "fallback" for name in given}
+        voted = _voted_roles(given, origins, ballot[subject.rubric_id])
+        drafts[subject.rubric_id] = GraphDraft(subject, *voted, roles_missing=len(given) - len(said))
+    asked = [_questions(draft.subject, draft.roles) for draft in drafts.values()]
+    if annotator.is_planned:
+        annotator.tell(f"pairs: {planned_calls(pair_requests(asked, annotator), annotator)}")
+    labelled = ask_dependencies(asked, annotator)
+    annotated = dict[str, GraphDraft]()
+    for name, draft in drafts.items():
+        calls = (*roled[name].calls, *labelled[name].calls)
+        annotated[name] = replace(draft, proposals=labelled[name].proposals, calls=calls)
+    return annotated
+
+
+def tell_plan(others: Sequence[GraphSubject], annotator: Annotator) -> None:
+    """Says what annotating rubrics takes, before anything is asked."""
+    by_roles = [_questions(subject, {c.id: by_sign(c) for c in subject.criteria}) for subject in others]
+    annotator.tell(f"roles of {len(others):,} rubrics: {planned_calls(role_requests(others, annotator), annotator)}")
+    annotator.tell(f"pairs, of roughly so many: {planned_calls(pair_requests(by_roles, annotator), annotator)}")
+
+
+def _questions(subject: GraphSubject, roles: Mapping[str, Role]) -> PairQuestion:
+    """All that is asked about a rubric's pairs."""
+    return PairQuestion(subject, roles, tuple(candidates(roles)))
+
+
+def _voted_roles(
+    given: Mapping[str, Role], origins: Mapping[str, Source], ballot: RubricVotes
+) -> tuple[dict[str, Role], dict[str, Source]]:
+    """Roles and who says them, as the votes leave them; a tie changes nothing."""
+    voted = {name: cast(Role, outcome.value) for name, outcome in ballot.roles.items() if outcome.value}
+    return {**given, **voted}, {**origins, **dict.fromkeys(voted, "vote")}
+
+
+def _built(draft: GraphDraft, ballot: RubricVotes, sources: Sources) -> Built:
+    proposals = project(draft.roles, with_votes(draft.proposals, ballot.edges))
+    kept = [one for one in proposals if not one.dropped]
+    nodes = tuple(Node(criterion_id=name, role=role) for name, role in draft.roles.items())
+    edges = tuple(Edge(parent=one.parent, child=one.child, relation=cast(Relation, one.relation)) for one in kept)
+    return Built(draft=draft, proposals=proposals, graph=Graph(nodes=nodes, edges=edges), sources=sources)
+
+
+_CHARACTERS_PER_TOKEN = 4
+_REPLY_TOKENS = {"roles": 12, "pairs": 20}
+"""Of a reply, for each role or pair."""
+_TOGETHER = 1_000
+
+
+class PlannedCalls(NamedTuple):
+    """First calls; those that mend a reply come on top and are not known before."""
+
+    calls: int
+    kept: int
+    """Of these, those whose reply is in the reply store: they cost nothing."""
+    prompt_tokens: int
+    """Of the others, roughly, as the reply tokens."""
+    reply_tokens: int
+
+    def __str__(self) -> str:
+        stored = f", {self.kept:,} of them answered before" if self.kept else ""
+        tokens = f"about {self.prompt_tokens:,} prompt tokens and {self.reply_tokens:,} reply tokens"
+        return f"{self.calls:,} calls{stored}; {tokens}"
+
+
+def planned_calls(requests: Iterable[Request], annotator: Annotator) -> PlannedCalls:
+    """What these requests for roles or pairs take."""
+    calls = kept = characters = replies = 0
+    left = iter(requests)
+    while together := list(islice(left, _TOGETHER)):
+        keys = [digest(request, annotator.backend.model, annotator.backend.by_subject) for request in together]
+        known = annotator.replies.get_many(keys)
+        calls, kept = calls + len(together), kept + sum(key in known for key in keys)
+        for request in (request for request, key in zip(together, keys, strict=True) if key not in known):
+            characters += sum(len(message.content) for message in request.messages)
+            replies += _reply_tokens(request)
+    return PlannedCalls(calls, kept, characters // _CHARACTERS_PER_TOKEN, replies)
+
+
+def _reply_tokens(request: Request) -> int:
+    (key,) = request.keys
+    return _REPLY_TOKENS[key] * len(request.data.ids if key == "roles" else request.data.pairs)
+
+
+# Graphs as rows of their tables.
+
+
+def graph_row(built: Built) -> dict[str, Any]:
+    """One graph as a row of `RubricGraphs`."""
+    draft, dropped = built.draft, [proposal.dropped for proposal in built.proposals]
+    return {
+        "rubric_id": draft.subject.rubric_id,
+        "graph_id": built.graph.graph_id,
+        "source_digest": built.sources.digest,
+        "made_from": built.sources.parts,
+        "content": built.graph.canonical(),
+        "annotator": built.sources.annotator,
+        "profile": built.sources.profile,
+        "criteria": len(draft.roles),
+        "candidates": len(candidates(draft.roles)),
+        "proposed": sum(proposal.relation is not None for proposal in built.proposals),
+        "kept": dropped.count(None),
+        "invalid": sum(reason in _INVALID for reason in dropped),
+        "failed": sum(proposal.dropped == "failed" for proposal in draft.proposals),
+        "roles_missing": draft.roles_missing,
+        "depth": nx.dag_longest_path_length(nx.DiGraph((e.parent, e.child) for e in built.graph.edges)),
+        "calls": list(draft.calls),
+    }
+
+
+def node_rows(built: Built) -> Iterable[dict[str, Any]]:
+    """Its criteria as rows of `GraphNodes`."""
+    draft = built.draft
+    for position, criterion in enumerate(draft.subject.criteria):
+        yield {
+            "rubric_id": draft.subject.rubric_id,
+            "graph_id": built.graph.graph_id,
+            "criterion_id": criterion.id,
+            "position": position,
+            "text": criterion.text,
+            "weight": criterion.weight,
+            "role": draft.roles[criterion.id],
+            "source": draft.origins[criterion.id],
+        }
+
+
+def edge_rows(built: Built) -> Iterable[dict[str, Any]]:
+    """Its proposals as rows of `GraphEdges`."""
+    for number, proposal in enumerate(built.proposals):
+        yield {
+            "rubric_id": built.draft.subject.rubric_id,
+            "graph_id": built.graph.graph_id,
+            "proposal": number,
+            "parent": proposal.parent,
+            "child": proposal.child,
+            "relation": proposal.relation,
+            "confidence": proposal.confidence,
+            "source": proposal.source,
+            "kept": proposal.dropped is None,
+            "dropped": proposal.dropped,
+            "detail": proposal.detail,
+        }
+
+
+def rubric_subjects(run: Run, items: TableRef, bundles: TableRef) -> dict[str, GraphSubject]:
+    """Rubric → what its graph is made of, in the order of the bundles."""
+    columns = ["item_id", "rubric_id", "question", "context"]
+    return subjects(run.read(items, columns).to_pylist(), unlocked(run.read(bundles).to_pylist()))

@@ -1,0 +1,230 @@
+"""The diagnostics as people read them: what is paid for unlicensed criteria and kept of licensed ones.
+
+What the reward report is made from, and what it shows: sections of tables, drawings and cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from rubricflow.tasks.core.contracts.graph import RELATIONS
+from rubricflow.tasks.core.contracts.settings.reward import AGGREGATIONS, Reward
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
+
+By = Literal["response", "edge", "child", "graph"]
+BY: tuple[By, ...] = ("edge", "child")
+Metric = Literal["leakage", "preservation"]
+METRICS: tuple[Metric, ...] = ("leakage", "preservation")
+COMPARED: Mapping[str, str] = {**AGGREGATIONS, "random_graph": "random graph", "untyped": "untyped graph"}
+"""Aggregations and ablations in words."""
+SLICES: Mapping[str, str] = {
+    "all": "all dependencies",
+    "prerequisite": "prerequisites",
+    **{relation: f"{words}s" for relation, words in RELATIONS.items()},
+}
+PUBLISHED: Mapping[str, Mapping[str, float]] = {
+    "leakage": {"flat": 0.0922, "hard_verdict": 0.0003, "gear": 0.0032},
+    "preservation": {"flat": 1.0, "hard_verdict": 0.1877, "gear": 0.2706},
+}
+"""GEAR, Table 2: HealthBench, its authors' graphs, judge and policy; per edge."""
+DIGITS = {"leakage": 4, "preservation": 3}
+HEADER = (
+    "aggregation",
+    "rewarded",
+    "without reward",
+    "mean",
+    "sd",
+    "leakage per edge",
+    "violated edges",
+    "leakage per child",
+    "preservation per edge",
+    "satisfied edges",
+    "preservation per child",
+)
+"""Columns of `summary_rows`."""
+
+
+class DiagnosticFigures:
+    """The rows of `diagnostics`, by what they measure."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._rows: dict[tuple[str, str, str, str], Mapping[str, Any]] = {}
+        for row in table.to_pylist():
+            self._rows[row["metric"], row["aggregation"], row["per"], row["slice"]] = row
+
+    @property
+    def aggregations(self) -> list[str]:
+        """Those that were measured, in the order of `COMPARED`."""
+        measured = {key[1] for key in self._rows}
+        return [name for name in COMPARED if name in measured]
+
+    def row(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Mapping[str, Any] | None:
+        """The row of one number."""
+        return self._rows.get((metric, aggregation, by, slice_))
+
+    def value(self, metric: str, aggregation: str, by: By = "edge", slice_: str = "all") -> float | None:
+        """One number; None where it is not known."""
+        row = self.row(metric, aggregation, by, slice_)
+        return row["value"] if row else None
+
+    def cell(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Cell:
+        """One number with its interval."""
+        row = self.row(metric, aggregation, by, slice_) or dict.fromkeys(("value", "low", "high", "clusters"))
+        return _cell(row, DIGITS.get(metric, 3))
+
+    def cases(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Cell:
+        """How many cases a number is the mean of."""
+        row = self.row(metric, aggregation, by, slice_)
+        return count(row["n"] if row else 0)
+
+    def others(self) -> Iterator[Mapping[str, Any]]:
+        """What no other table of the page shows."""
+        shown = {"leakage", "leakage_reduction", "preservation", "reward_mean", "reward_sd"}
+        return (row for row in self._rows.values() if row["metric"] not in shown or row["aggregation"] not in COMPARED)
+
+
+def _cell(row: Mapping[str, Any], digits: int) -> Cell:
+    return Cell(row["value"], row["low"], row["high"], digits=digits, ends="interval", clusters=row["clusters"])
+
+
+def sentence(diagnostics: DiagnosticFigures) -> str:
+    """The takeaway of the whole report: leakage under GEAR over that under flat aggregation, on the same cases."""
+    flat, gear = diagnostics.value("leakage", "flat"), diagnostics.value("leakage", "gear")
+    if flat and gear is not None:
+        return f"GEAR pays {say.share(gear / flat)} of the credit that flat aggregation pays for unlicensed criteria"
+    if flat is None:
+        return "No response has a criterion without the one that licenses it: there is no false credit to withhold"
+    return "Flat aggregation pays nothing for unlicensed criteria: there is no false credit to withhold"
+
+
+def preserved(diagnostics: DiagnosticFigures) -> str:
+    """What suppressing costs where nothing is wrong."""
+    gear, hard = (diagnostics.value("preservation", name) for name in ("gear", "hard_verdict"))
+    if gear is None:
+        return "No dependency is satisfied in any response"
+    sentence = f"Where the parent is there, GEAR keeps {say.share(gear)} of a criterion"
+    return f"{sentence}, hard gating {say.share(hard)}" if hard is not None else sentence
+
+
+def reward_table(diagnostics: DiagnosticFigures) -> Table:
+    """Mean and spread of the rewards of each aggregation."""
+    rows: list[Cells] = []
+    for name in diagnostics.aggregations:
+        mean = diagnostics.row("reward_mean", name, "response")
+        if mean:
+            cells = (diagnostics.cell(metric, name, "response") for metric in ("reward_mean", "reward_sd"))
+            rows.append((COMPARED[name], count(mean["n"]), count(mean["unscored"]), *cells))
+    header = ("Aggregation", "rewarded", "without reward", "mean [95%]", "standard deviation [95%]")
+    return Table("rewards", "Rewards by aggregation", header, tuple(rows))
+
+
+def metric_table(diagnostics: DiagnosticFigures, metric: Metric) -> Table:
+    """One diagnostic of each aggregation, per edge and per child, beside the published one."""
+    rows: list[Cells] = []
+    for name in diagnostics.aggregations:
+        cells: list[Cell] = []
+        for by in BY:
+            cells += [diagnostics.cell(metric, name, by), diagnostics.cases(metric, name, by)]
+        if metric == "leakage":
+            cells.append(diagnostics.cell("leakage_reduction", name, "edge"))
+        rows.append((COMPARED[name], *cells, Cell(PUBLISHED[metric].get(name), digits=4)))
+    less = ("less than flat, as a share",) if metric == "leakage" else ()
+    header = ("Aggregation", "per edge [95%]", "n", "per child [95%]", "n", *less, "published, per edge")
+    title = {"leakage": "Leakage: lower is better", "preservation": "Preservation: higher is better"}[metric]
+    return Table(metric, title, header, tuple(rows))
+
+
+def relation_table(diagnostics: DiagnosticFigures, metric: Metric) -> Table:
+    """One diagnostic by kind of dependency, activations apart."""
+    names = [name for name in diagnostics.aggregations if name not in ("random_graph", "untyped")]
+    rows: list[Cells] = []
+    for key, words in SLICES.items():
+        if any(diagnostics.row(metric, name, "edge", key) for name in names):
+            cells = [diagnostics.cell(metric, name, "edge", key) for name in names]
+            rows.append((words, diagnostics.cases(metric, "flat", "edge", key), *cells))
+    header = ("Dependency", "n", *(COMPARED[name] for name in names))
+    return Table(f"{metric}-relations", f"{metric.capitalize()} by kind of dependency, per edge", header, tuple(rows))
+
+
+def panel(diagnostics: DiagnosticFigures, metric: Metric) -> Panel:
+    """One diagnostic as bars."""
+    bars = []
+    for name in diagnostics.aggregations:
+        row = diagnostics.row(metric, name, "edge")
+        if row and row["value"] is not None:
+            bars.append(Bar(COMPARED[name], row["value"], row["low"], row["high"]))
+    return Panel(f"{metric.capitalize()} per edge; n is in the table below", tuple(bars))
+
+
+def other_table(diagnostics: DiagnosticFigures) -> Table:
+    """Every other number, as it was written."""
+    rows: list[Cells] = []
+    for row in diagnostics.others():
+        metric, part = say.worded(row["metric"]), f"{row['per']}, {say.worded(row['slice'])}"
+        aggregation = COMPARED.get(row["aggregation"], say.worded(row["aggregation"]))
+        note = say.visible(row["note"] or "")
+        rows.append((metric, aggregation, part, _cell(row, 5), count(row["n"]), note))
+    return Table("other", "Other numbers", ("What", "of", "per", "value [95%]", "n", "note"), tuple(rows))
+
+
+def summary_rows(table: pa.Table) -> list[tuple[str, ...]]:
+    """Rows of text under `HEADER`, one per aggregation; '–' stands for a number that is not known. table: of
+    diagnostics."""
+    diagnostics = DiagnosticFigures(table)
+    rows = []
+    for name in diagnostics.aggregations:
+        mean = diagnostics.row("reward_mean", name, "response") or {"n": 0, "unscored": 0}
+        cells = [count(mean["n"]), count(mean["unscored"])]
+        for metric in ("reward_mean", "reward_sd"):
+            cells.append(diagnostics.cell(metric, name, "response")._replace(ends="none"))
+        for metric in ("leakage", "preservation"):
+            cells.append(diagnostics.cell(metric, name, "edge"))
+            cells.append(diagnostics.cases(metric, name, "edge"))
+            cells.append(diagnostics.cell(metric, name, "child"))
+        rows.append((COMPARED[name], *map(str, cells)))
+    return rows
+
+
+def leakiest(diagnostics: DiagnosticFigures) -> str:
+    """Under which kind of dependency GEAR still pays most."""
+    kinds = {SLICES[relation]: diagnostics.value("leakage", "gear", "edge", relation) for relation in RELATIONS}
+    defined = {words: value for words, value in kinds.items() if value is not None}
+    if not defined:
+        return "No dependency is violated in any response"
+    most = max(defined, key=lambda words: defined[words])
+    return f"What GEAR still pays, it pays most under {most}: {say.number(defined[most], DIGITS['leakage'])} per case"
+
+
+EVERY_REWARD = ("aggregation", "reward", "low", "unscored")
+"""What the report shows of the rewards of every aggregation."""
+
+
+@dataclass(frozen=True)
+class RewardView:
+    """What the report is made from: Arrow tables with the columns of tasks/core/contracts/tables."""
+
+    study: str
+    run_id: str
+    settings: Reward
+    rewards: pa.Table
+    """Of flat aggregation and GEAR."""
+    every_reward: pa.Table
+    """Of all aggregations; columns EVERY_REWARD."""
+    retention: Mapping[str, float]
+    """Relation → the factor that GEAR's rows say they were made with; empty without such rows."""
+    edge_cases: pa.Table
+    diagnostics: pa.Table
+    graphs: pa.Table
+    graph_nodes: pa.Table
+    graph_edges: pa.Table
+    retentions: pa.Table
+    """Empty where nothing was learned."""
+    questions: Mapping[str, str]
+    """item_id → question, at least of the responses that `needs_texts` names."""
+    texts: Mapping[str, str]
+    """response_id → text, of the same."""

@@ -1,0 +1,224 @@
+"""A rubric's graph as HTML: who licenses stands left of whom; what one response earned may be laid over it.
+
+The browser sets the text of the boxes; only the lines between them, whose heights are therefore fixed, are drawn.
+
+Dependencies as lines: one manner for each relation, and a mark where a response lacks the parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from itertools import chain, pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from markupsafe import Markup
+
+from rubricflow.tasks.core.contracts.graph import RELATIONS, Relation
+from rubricflow.tasks.core.contracts.tables.graph import DROPPED
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.draw import place
+from rubricflow.tasks.core.display.page import filled, rendered
+from rubricflow.tasks.core.display.section import Drawing, Page, Section
+from rubricflow.tasks.rewards.report.reward.layout import EarnedCredit, Layout, Pair, Row, box, layout
+
+WIDTH, GUTTER, HEAD, SAMPLE = 208.0, 64.0, 9.0, 34.0
+"""Px: a box, the room between layers; length of an arrowhead; width of a sample in the legend."""
+
+
+def ends(row: Row) -> Pair:
+    """Parent and child of an edge."""
+    return row["parent"], row["child"]
+
+
+def left_edge(layer: int) -> float:
+    """Where a layer's boxes begin, in px."""
+    return layer * (WIDTH + GUTTER)
+
+
+def lines(edges: Sequence[Row], layout: Layout, box_height: float, earned: EarnedCredit | None) -> list[Markup]:
+    """The dependencies, each from its parent's right side to its child's left, side by side where they meet.
+    box_height: in px."""
+    routes = {pair: [layout.places[stop] for stop in route] for pair, route in layout.routes.items()}
+    leaving, arriving = (_ports(routes, box_height, end) for end in (0, 1))
+    marks = []
+    for row in edges:
+        (first, _), *between, (last, _) = routes[ends(row)]
+        stops = [(first, leaving[ends(row)]), *between, (last, arriving[ends(row)])]
+        marks.append(_line(row, stops, _is_lost(row, earned)))
+    return marks
+
+
+def _ports(routes: Mapping[Pair, Sequence[tuple[int, float]]], box_height: float, end: int) -> dict[Pair, float]:
+    """Edge → the height at which it leaves its parent (end 0) or reaches its child (end 1): spread over the box's side
+    in the order of where the lines come from."""
+    pairs_of_box: dict[str, list[Pair]] = {}
+    for pair in routes:
+        pairs_of_box.setdefault(pair[end], []).append(pair)
+    ports = {}
+    for pairs in pairs_of_box.values():
+        pairs.sort(key=lambda pair: routes[pair][1 if end == 0 else -2][1])
+        step = min(12.0, (box_height - 24) / max(len(pairs) - 1, 1))
+        for index, pair in enumerate(pairs):
+            ports[pair] = routes[pair][-end][1] + step * (index - (len(pairs) - 1) / 2)
+    return ports
+
+
+def dotted(row: Row, parent: tuple[int, float], child: tuple[int, float]) -> Markup:
+    """The line of an edge that is not in the graph, from box to box; the reason is its tooltip. parent, child: layer,
+    and centre in px."""
+    x1, y1 = left_edge(parent[0]), parent[1]
+    x2, y2 = left_edge(child[0]), child[1]
+    leave = x1 + WIDTH if x2 >= x1 else x1
+    reach = x2 if x2 > x1 else x2 + WIDTH
+    bend = GUTTER / 2 if x2 >= x1 else -GUTTER / 2
+    back = bend if x1 == x2 else -bend
+    points = [(leave, y1), (leave + bend, y1), (reach + back, y2), (reach, y2)]
+    path = "M{} {}C{} {} {} {} {} {}".format(*map(place, chain.from_iterable(points)))
+    tooltip = f"{_pair(row)} is not kept: {DROPPED[row['dropped']]}"
+    if row["detail"]:
+        tooltip += f" ({say.visible(row['detail'])})"
+    return _group("", [Markup("<title>{}</title>").format(tooltip), _dots(path)])
+
+
+def legend(edges: Sequence[Row], with_dropped: bool, earned: EarnedCredit | None) -> list[tuple[Markup, str]]:
+    """A sample, SAMPLE px wide around height 0, and what it means, of all lines that the picture has."""
+    relations = {row["relation"] for row in edges}
+    samples = [(_arrow(relation), words) for relation, words in RELATIONS.items() if relation in relations]
+    if any(_is_lost(row, earned) for row in edges):
+        lost = [_arrow("strong_prerequisite"), _cross(SAMPLE - HEAD - 12, 0)]
+        samples.append((_group("lost", lost), "parent missing here"))
+    if with_dropped:
+        samples.append((_dots(f"M0 0H{place(SAMPLE)}"), "proposed and not kept"))
+    return samples
+
+
+def in_words(row: Row) -> str:
+    """A dependency in words."""
+    return f"{_pair(row)}: {RELATIONS[row['relation']]}"
+
+
+def _pair(row: Row) -> str:
+    return f"{say.visible(row['parent'])} → {say.visible(row['child'])}"
+
+
+def _arrow(relation: Relation) -> Markup:
+    return _stroke(f"M0 0H{place(SAMPLE - HEAD)}", relation) + _tip(SAMPLE, 0, relation)
+
+
+def _is_lost(row: Row, earned: EarnedCredit | None) -> bool:
+    """Whether the response has the child without the parent."""
+    if earned is None or not set(ends(row)) <= earned.local.keys():
+        return False
+    return earned.local[row["parent"]] < earned.threshold <= earned.local[row["child"]]
+
+
+def _line(row: Row, stops: Sequence[tuple[int, float]], lost: bool) -> Markup:
+    (first, start), (last, end) = stops[0], stops[-1]
+    path = [f"M{place(left_edge(first) + WIDTH)} {place(start)}"]
+    for (_, before), (layer, y) in pairwise(stops):
+        stop = left_edge(layer) - (HEAD if layer == last else 0)
+        middle = place(left_edge(layer) - GUTTER / 2)
+        path.append(f"C{middle} {place(before)} {middle} {place(y)} {place(stop)} {place(y)}")
+        if layer != last:
+            path.append(f"H{place(left_edge(layer) + WIDTH)}")
+    tooltip = in_words(row)
+    if row["confidence"] is not None:
+        tooltip += f", confidence {say.number(row['confidence'])}"
+    marks = [_stroke("".join(path), row["relation"]), _tip(left_edge(last), end, row["relation"])]
+    if lost:
+        tooltip += "; without the parent in this response"
+        marks.append(_cross(left_edge(last) - HEAD - 12, end))  # near the head, where no other line is
+    return _group("lost" if lost else "", [Markup("<title>{}</title>").format(tooltip), *marks])
+
+
+def _stroke(path: str, relation: Relation) -> Markup:
+    """A line in the manner of its relation: dashed, solid or double."""
+    template = Markup('<path class="{}" d="{}"/>')
+    if relation == "activation":
+        return template.format("line double", path) + template.format("between", path)
+    return template.format("line weak" if relation == "weak_prerequisite" else "line", path)
+
+
+def _tip(x: float, y: float, relation: Relation) -> Markup:
+    """An arrowhead whose point is there: hollow for an activation."""
+    template = '<path class="{}" d="M{} {}L{} {}V{}Z"/>'
+    ends = place(x), place(y), place(x - HEAD), place(y - 5), place(y + 5)
+    return Markup(template).format("hollow" if relation == "activation" else "head", *ends)
+
+
+def _cross(x: float, y: float) -> Markup:
+    return Markup('<path class="cross" d="M{} {}l8 8m0 -8l-8 8"/>').format(place(x - 4), place(y - 4))
+
+
+def _dots(path: str) -> Markup:
+    return Markup('<path class="line dropped" d="{}"/>').format(path)
+
+
+def _group(kind: str, marks: Iterable[Markup]) -> Markup:
+    return Markup('<g class="{}">{}</g>').format(kind, Markup("").join(marks))
+
+
+HERE = Path(__file__).parent
+LOOK = "Who licenses stands left of whom. Point at a box or a line for all that is known of it."
+HIGH, BAR = 104.0, 18.0
+"""Px: the height of a box, and of the bar in it."""
+DRAWN = ("cycle", "voted_out")
+"""Dropped for a reason that a person may want to look at: the others break a rule."""
+
+
+def rows_of(table: pa.Table, rubric_id: str) -> list[Row]:
+    """A rubric's rows."""
+    rows: list[Row] = table.filter(pc.field("rubric_id") == rubric_id).to_pylist()
+    return rows
+
+
+def picture(nodes: Sequence[Row], edges: Sequence[Row], earned: EarnedCredit | None = None) -> Markup:
+    """One rubric's graph, for a page with `graph.css`.
+
+    nodes, edges: its rows of `graph_nodes` and `graph_edges`; of the edges that were dropped those that closed a circle
+    or were voted out are drawn as well. earned: by a response.
+    """
+    rows = {row["criterion_id"]: row for row in sorted(nodes, key=lambda row: row["position"])}
+    kept_edges = [row for row in edges if row["kept"]]
+    dropped = [row for row in edges if row["dropped"] in DRAWN and set(ends(row)) <= rows.keys()]
+    linked = set(chain.from_iterable(ends(row) for row in (*kept_edges, *dropped)))
+    box_height = HIGH + (BAR if earned else 0)
+    placed = layout([name for name in rows if name in linked], map(ends, kept_edges), box_height)
+    places = {stop[0]: place for stop, place in placed.places.items() if len(stop) == 1}
+    boxes = [box(rows[name], earned, left_edge(layer), y - box_height / 2) for name, (layer, y) in places.items()]
+    dotted_lines = [dotted(row, places[row["parent"]], places[row["child"]]) for row in dropped]
+    last_layer = max((layer for layer, _ in places.values()), default=0)
+    words = [f"Graph of {say.plural(len(rows), 'criterion', 'criteria')}", *map(in_words, kept_edges)]
+    return filled(
+        HERE / "graph.html.j2",
+        boxes=boxes,
+        aside=[box(row, earned) for name, row in rows.items() if name not in linked],
+        lines=dotted_lines + lines(kept_edges, placed, box_height, earned),
+        legend=legend(kept_edges, bool(dropped), earned),
+        earned=earned is not None,
+        width=WIDTH,
+        high=box_height,
+        length=SAMPLE,
+        across=left_edge(last_layer + 1) - GUTTER,
+        down=placed.height,
+        label="; ".join(words),
+    )
+
+
+def graph_page(rubric_id: str, nodes: Sequence[Row], edges: Sequence[Row]) -> str:
+    """One rubric's graph as a document of its own. nodes, edges: its rows of `graph_nodes` and `graph_edges`."""
+    criteria, dependencies = say.plural(len(nodes), "criterion", "criteria"), sum(row["kept"] for row in edges)
+    title = f"{criteria}, {say.plural(dependencies, 'dependency', 'dependencies')}"
+    drawn = (Drawing("", picture(nodes, edges)),)
+    section = Section("graph", "Graph: which criterion licenses which?", title, LOOK, pictures=drawn)
+    name = say.name(rubric_id)
+    return rendered(Page(kind="Rubric graph", study=name, title=name, sections=(section,)), style())
+
+
+@cache
+def style() -> Markup:
+    """The rules that a picture needs, once per page."""
+    return Markup((HERE / "graph.css").read_text(encoding="utf-8"))

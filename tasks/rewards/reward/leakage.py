@@ -1,0 +1,186 @@
+"""Does credit get past a dependency that does not hold, and is it left alone where it does? (GEAR, section 4.3)
+
+A dependency of a response is a case where its child is supported: the child's own local score reaches the threshold.
+The case is violated where the parent's does not and satisfied where it does. Local scores group the cases; what is
+measured is the child's effective share q̃ under an aggregation:
+
+    leakage (Eq. 15)       mean over violated cases of |w_child| q̃_child / mass, see `Wired.mass`
+    preservation (Eq. 16)  mean over satisfied cases of q̃_child / p_child
+
+Negative weights count by their size, since an invalid penalty distorts a reward, too. In a rubric without positive
+weights the mass is Σ |w|; the authors' program counts such cases and adds 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rubricflow.tasks.core.contracts.graph import PREREQUISITES, Relation
+from rubricflow.tasks.core.contracts.settings.reward import Reward
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.rewards.reward.aggregate import Aggregated
+from rubricflow.tasks.rewards.reward.figures import Record, Resampling, Statistic, ratio, record
+from rubricflow.tasks.rewards.reward.local import Locals
+from rubricflow.tasks.rewards.reward.wire import Batch
+
+RELATIONS: tuple[Relation, ...] = (*PREREQUISITES, "activation")
+SLICES: dict[str, tuple[Relation, ...]] = {
+    "all": RELATIONS,
+    "prerequisite": PREREQUISITES,
+    **{relation: (relation,) for relation in RELATIONS},
+}
+BOOLEAN = "every local score is 0 or 1: gating leaks nothing by construction"
+GATED = "gates close at the threshold that makes a case: nothing leaks by construction"
+
+
+@dataclass(frozen=True)
+class Cases:
+    """c cases, in the order of the responses and of their rubrics' edges."""
+
+    response: Ints
+    """(c,) place of the response in its batch."""
+    edge: Ints
+    """(c,) place of the edge in the response's rubric."""
+    child: Ints
+    """(c,) place of the child among all criteria of the batch."""
+    relation: Ints
+    """(c,) place in `RELATIONS`."""
+    violated: Bools
+    """(c,) whether the parent is unsupported; the others are satisfied."""
+    local: Floats
+    """(c,) the child's local score, from the threshold to 1."""
+    effective: Floats
+    """(c,) its share after the dependencies, in [0, 1]."""
+    weight: Floats
+    """(c,) |w_child| / mass."""
+    left_out: int
+    """Responses of which a dependency is passed over because something that it hangs on is unscored."""
+
+    def part(self, cases: slice) -> Cases:
+        """Some neighbouring cases, without a copy."""
+        arrays = {field.name: getattr(self, field.name)[cases] for field in fields(self) if field.name != "left_out"}
+        return replace(self, **arrays)
+
+    @property
+    def leaked(self) -> Floats:
+        """(c,) the utility of the violated (Eq. 15); NaN for the satisfied."""
+        return np.where(self.violated, self.weight * self.effective, np.nan)
+
+    @property
+    def preserved(self) -> Floats:
+        """(c,) what is left of the local score of the satisfied (Eq. 16); NaN for the violated."""
+        return np.where(self.violated, np.nan, self.effective / self.local)
+
+
+def edge_cases(batch: Batch, effective: Floats, threshold: float) -> Cases:
+    """The cases of a batch.
+
+    effective: (Σk,) shares after the dependencies, as in `Aggregated.marginal`; they may be by another graph over the
+    same criteria: what this does about the batch's own dependencies is measured then. threshold: above 0.
+    A dependency is passed over where its child or anything that the child depends on is unscored, so that every
+    aggregation is measured on the same cases, and where `effective` is NaN.
+    """
+    edge_counts = [len(rubric.parent) for rubric in batch.wired]
+    sizes = np.array(edge_counts, dtype=np.int64)[batch.rubric_index]
+    response = np.repeat(np.arange(len(batch.rubric_index)), sizes)
+    edge = np.arange(len(response)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    wire = np.cumsum([0, *edge_counts])[batch.rubric_index[response]] + edge
+    child = batch.start[response] + _chained([rubric.child for rubric in batch.wired])[wire]
+    parent = batch.start[response] + _chained([rubric.parent for rubric in batch.wired])[wire]
+    is_known = _known(batch)[child] & ~np.isnan(effective[child])
+    case = np.flatnonzero(is_known & (batch.local[child] >= threshold))
+    weights = [np.abs(rubric.weights[rubric.child]) / rubric.mass for rubric in batch.wired]
+    relations = [np.array(_relation_numbers(rubric.relation)) for rubric in batch.wired]
+    left_out = len(np.unique(response[~is_known]))
+    response, edge, child, parent, wire = (places[case] for places in (response, edge, child, parent, wire))
+    return Cases(
+        response=response,
+        edge=edge,
+        child=child,
+        relation=_chained(relations)[wire].astype(np.int64),
+        violated=batch.local[parent] < threshold,
+        local=batch.local[child],
+        effective=effective[child],
+        weight=_chained(weights)[wire],
+        left_out=left_out,
+    )
+
+
+def diagnose(judged: Locals, aggregation: str, aggregated: Aggregated, settings: Reward) -> list[Record]:
+    """The rows of `diagnostics` about leakage under one aggregation, or an ablation of one, with intervals over items.
+
+    judged: the responses under the graph whose dependencies are meant; aggregated: their rewards, by that graph or
+    another.
+    Metrics `leakage`, `preservation`, and except for flat `leakage_reduction`: 1 − leakage over that of flat
+    aggregation (q̃ = p) on the same cases and draws, at most 1. By 'edge' as published. By 'child' a child counts once:
+    for leakage if some parent is unsupported, for preservation if all of them are supported. Slices take the edges of
+    some relations; a child is in one by an edge of it.
+    """
+    cases = edge_cases(judged.batch, aggregated.marginal, settings.threshold)
+    plan = Resampling.plan(judged, settings)
+    unlicensed, preserved = cases.child[cases.violated], cases.preserved
+    note = _by_construction(judged.batch, aggregation)
+    records = []
+    for by, (name, relations) in product(("edge", "child"), SLICES.items()):
+        inside = np.isin(cases.relation, _relation_numbers(relations))
+        violated, satisfied = np.flatnonzero(inside & cases.violated), np.flatnonzero(inside & ~cases.violated)
+        if by == "child":
+            licensed = satisfied[~np.isin(cases.child[satisfied], unlicensed)]
+            violated, satisfied = _once(cases, violated), _once(cases, licensed)
+        leaked, by_flat = (cases.weight[violated] * share[violated] for share in (cases.effective, cases.local))
+        terms_of_leakage = [leaked, np.ones(len(violated))]
+        terms_of_preservation = [preserved[satisfied], np.ones(len(satisfied))]
+        metrics: list[tuple[str, Statistic, Ints, list[Floats], str | None]] = [
+            ("leakage", ratio, violated, terms_of_leakage, note),
+            ("preservation", ratio, satisfied, terms_of_preservation, None),
+        ]
+        if aggregation != "flat":
+            metrics.append(("leakage_reduction", _reduction, violated, [leaked, by_flat], note))
+        for metric, statistic, chosen, terms, remark in metrics:
+            figure = plan.figure(statistic, cases.response[chosen], terms).noted(remark)
+            records.append(record(metric, aggregation, figure, len(chosen), cases.left_out, per=by, slice=name))
+    return records
+
+
+def _relation_numbers(relations: Sequence[Relation]) -> list[int]:
+    """The place of each in `RELATIONS`."""
+    return [RELATIONS.index(relation) for relation in relations]
+
+
+def _reduction(totals: Floats) -> Floats:
+    """1 − Σ leaked / Σ leaked by flat aggregation."""
+    return 1 - ratio(totals)
+
+
+def _once(cases: Cases, places: Ints) -> Ints:
+    """Of these cases one for each child."""
+    return places[np.unique(cases.child[places], return_index=True)[1]]
+
+
+def _by_construction(batch: Batch, aggregation: str) -> str | None:
+    """What leakage owes to nothing but the definitions."""
+    if np.isin(batch.local[batch.scored], (0.0, 1.0)).all():
+        return BOOLEAN
+    return GATED if aggregation in ("hard_local", "hard_propagated") else None
+
+
+def _known(batch: Batch) -> Bools:
+    """(Σk,) whether a criterion and all that it depends on are scored."""
+    is_known = batch.scored.copy()
+    holes = np.unique(np.searchsorted(batch.start, np.flatnonzero(~batch.scored), side="right") - 1)
+    for rubric in np.unique(batch.rubric_index[holes]):
+        graph, first = batch.wired[rubric], batch.start[holes[batch.rubric_index[holes] == rubric]]
+        for parent, child in zip(graph.parent, graph.child, strict=True):  # a parent's own parents come before it
+            is_known[first + child] &= is_known[first + parent]
+    return is_known
+
+
+def _chained(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Arrays one after the other; no numbers where there are none."""
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])

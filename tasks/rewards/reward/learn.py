@@ -1,0 +1,213 @@
+"""Retention factors of single edges from human scores: what GEAR leaves to future work.
+
+Per rubric, the factor λ_e of each edge, one for all responses, and a line from reward to score minimise
+
+    mean((y − a − b·R(λ))²) / var(y) + α·Σ_e (λ_e − λ⁰_e)²,    0 ≤ λ_e ≤ 1, b ≥ 0
+
+over the responses with a human score y. R is the reward by the topological update (Eqs. 12 and 14), λ⁰_e the relation's
+factor and α the strength of the pull to it. α is the one with the least error on folds left out; an infinite one, which
+leaves the relations' factors as they are, is among those tried.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from rubricflow.tasks.core.contracts.errors import ContractError
+from rubricflow.tasks.core.stats.arrays import Bools, Floats
+from rubricflow.tasks.rewards.reward.wire import Batch, Shorts, Wired
+
+STRENGTHS = (math.inf, 1.0, 0.1, 0.01, 0.001, 0.0001, 0.00001)
+"""Values of α tried; with 0.01, moving one factor from end to end costs a hundredth of the scores' variance."""
+SPARE = 3
+"""Labelled responses needed beyond one for each edge: two for the line, and one to err."""
+SAME = 1e-9
+"""Errors this near are equal, and the stronger pull is taken."""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What was learned about one rubric."""
+
+    rubric_id: str
+    n: int
+    """Responses with a human score and every criterion scored."""
+    factors: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """(parent, child) → its retention factor before η, as `wire` takes it; empty where nothing could be fitted."""
+    silent: tuple[tuple[str, str], ...] = ()
+    """Edges that the responses say nothing about; they keep the relation's factor."""
+    intercept: float = math.nan
+    """a, in units of the human score; NaN where nothing could be fitted."""
+    slope: float = math.nan
+    """b, human score per unit of reward; not negative."""
+    strength: float = math.inf
+    """The α chosen; infinite where the relations' factors stay."""
+    errors: Mapping[float, float] = field(default_factory=dict)
+    """α → root mean squared error on the folds left out, in units of the human score."""
+    note: str | None = None
+    """Why nothing was fitted, or what to know about what was."""
+
+    @property
+    def fitted(self) -> bool:
+        """Whether there was enough to fit to."""
+        return not math.isnan(self.slope)
+
+
+def learn(batch: Batch, scores: Floats, clusters: NDArray[Any], folds: int = 5, seed: int = 0) -> list[Learned]:
+    """The factors of every rubric of a batch, in its order.
+
+    The batch is wired at η = 1 with the relations' factors. scores: (n,) human scores, NaN where a response has none;
+    clusters: (n,) ids of what stays together in a fold, such as authors; folds: at least 2. Responses with an unscored
+    criterion are left out. ContractError for arrays that do not fit, an infinite score, or fewer than two folds.
+    """
+    scores, clusters = np.asarray(scores, dtype=np.float64), np.asarray(clusters)
+    if not len(scores) == len(clusters) == len(batch.rubric_index):
+        raise ContractError(
+            f"{len(scores)} scores and {len(clusters)} clusters for {len(batch.rubric_index)} responses"
+        )
+    if np.isinf(scores).any():
+        raise ContractError(f"response {int(np.flatnonzero(np.isinf(scores))[0])} of the batch: its score is infinite")
+    if folds < 2:
+        raise ContractError(f"{folds} folds: at least 2 are needed")
+    learned = []
+    for rubric, wired in enumerate(batch.wired):
+        rows, local = complete(batch, rubric)
+        labelled = ~np.isnan(scores[rows])
+        rows = rows[labelled]
+        fold = folds_of(clusters[rows], folds, seed)
+        learned.append(_learn_rubric(wired, local[:, labelled], scores[rows], fold, folds))
+    return learned
+
+
+def complete(batch: Batch, rubric: int) -> tuple[Shorts, Floats]:
+    """The responses under one rubric of a batch, by its place, that have all criteria scored: their places (m,) and
+    their local scores (k, m)."""
+    rows = np.flatnonzero(batch.rubric_index == rubric)
+    cells = batch.start[rows] + np.arange(len(batch.wired[rubric].criteria))[:, None]
+    is_complete = batch.scored[cells].all(axis=0)
+    return rows[is_complete].astype(np.int32), batch.local[cells[:, is_complete]]
+
+
+def folds_of(clusters: NDArray[Any], folds: int, seed: int) -> Shorts:
+    """The fold of each response, (n,): whole clusters dealt in the order of their seeded hash, whatever order the
+    responses are in."""
+    names, index = np.unique(clusters.astype(str), return_inverse=True)
+    hashed = [hashlib.sha256(f"{seed}:{name}".encode()).digest() for name in names.tolist()]
+    fold = np.empty(len(names), dtype=np.int32)
+    fold[sorted(range(len(names)), key=hashed.__getitem__)] = np.arange(len(names)) % folds
+    return fold[index]
+
+
+def line(reward: Floats, scores: Floats) -> tuple[float, float]:
+    """(a, b) of the least-squares line from rewards to scores, both (n,), among those with b ≥ 0."""
+    spread = float(reward.var())
+    slope = max(0.0, float(np.mean((reward - reward.mean()) * scores)) / spread) if spread > 0 else 0.0
+    return float(scores.mean() - slope * reward.mean()), slope
+
+
+def rewards_and_slopes(wired: Wired, local: Floats, factors: Floats) -> tuple[Floats, Floats]:
+    """Rewards (n,) by the topological update with the given factors (e,), and their derivatives by each of them (e, n).
+
+    local: (k, n) local scores. Differentiated by hand, edges in reverse: a child's share is a product over its edges.
+    """
+    share, retained = local.copy(), np.empty((len(factors), local.shape[1]))
+    for edge, (parent, child) in enumerate(zip(wired.parent, wired.child, strict=True)):
+        retained[edge] = factors[edge] + share[parent] * (1 - factors[edge])
+        share[child] *= retained[edge]
+    pull = np.repeat((wired.weights / wired.mass)[:, None], local.shape[1], axis=1)
+    slopes = np.empty_like(retained)
+    starts = sorted(np.unique(wired.child, return_index=True)[1].tolist())
+    for first, end in reversed(list(itertools.pairwise([*starts, len(factors)]))):
+        child, parents = wired.child[first], wired.parent[first:end]
+        # Each row's product of all the other rows, (d, n); division would fail where one is 0.
+        rows = retained[first:end]
+        ones = np.ones((1, rows.shape[1]))
+        before = np.cumprod(np.vstack([ones, rows[:-1]]), axis=0)
+        after = np.cumprod(np.vstack([ones, rows[:0:-1]]), axis=0)[::-1]
+        through = pull[child] * local[child] * np.asarray(before * after)
+        slopes[first:end] = through * (1 - share[parents])
+        pull[parents] += through * (1 - factors[first:end])[:, None]
+    return wired.weights @ share / wired.mass, slopes
+
+
+def _learn_rubric(wired: Wired, local: Floats, scores: Floats, fold: Shorts, folds: int) -> Learned:
+    """One rubric's factors; local (k, n), scores and fold (n,)."""
+    n, edges = len(scores), len(wired.retention)
+    if n < edges + SPARE:
+        return Learned(wired.rubric_id, n, note=f"{n} labelled responses for {edges} edges; needs {edges + SPARE}")
+    if len(np.unique(fold)) < folds:
+        return Learned(wired.rubric_id, n, note=f"too few clusters for {folds} folds")
+    if np.ptp(scores) == 0:
+        return Learned(wired.rubric_id, n, note=f"every human score is {scores[0]:g}")
+    sd, mean = float(scores.std()), float(scores.mean())
+    standard = (scores - mean) / sd
+    silent = _silent(wired, local)
+    strengths = STRENGTHS if edges > silent.sum() else (math.inf,)
+    errors = {strength: _error_left_out(wired, local, standard, fold, strength) for strength in strengths}
+    least = min(errors.values())
+    strength = next(strength for strength in strengths if errors[strength] <= least + SAME)
+    factors = _fit(wired, local, standard, strength)
+    intercept, slope = line(rewards_and_slopes(wired, local, factors)[0], standard)
+    silent_edges = itertools.compress(wired.edges, silent)
+    factor_of = dict(zip(wired.edges, factors.tolist(), strict=True))
+    in_score_units = {tried: sd * math.sqrt(error) for tried, error in errors.items()}
+    return Learned(
+        rubric_id=wired.rubric_id,
+        n=n,
+        factors=factor_of,
+        silent=tuple(silent_edges),
+        intercept=mean + sd * intercept,
+        slope=sd * slope,
+        strength=strength,
+        errors=in_score_units,
+        note="the human score does not rise with the reward" if slope == 0 else None,
+    )
+
+
+def _silent(wired: Wired, local: Floats) -> Bools:
+    """Edges whose factor moves no reward, or all of them alike, (e,): mostly because the parent is never unsupported
+    where the child is supported. Looked for halfway, where no other factor of 0 hides it."""
+    slopes = rewards_and_slopes(wired, local, np.full(len(wired.retention), 0.5))[1]
+    return np.asarray(np.ptp(slopes, axis=1) < SAME)
+
+
+def _error_left_out(wired: Wired, local: Floats, scores: Floats, fold: Shorts, strength: float) -> float:
+    """Mean squared error (standardised scores) of every fold by a fit to the others."""
+    error = 0.0
+    for out in (fold == number for number in np.unique(fold)):
+        factors = _fit(wired, local[:, ~out], scores[~out], strength)
+        intercept, slope = line(rewards_and_slopes(wired, local[:, ~out], factors)[0], scores[~out])
+        reward = rewards_and_slopes(wired, local[:, out], factors)[0]
+        error += float(np.sum((scores[out] - intercept - slope * reward) ** 2))
+    return error / len(scores)
+
+
+def _fit(wired: Wired, local: Floats, scores: Floats, strength: float) -> Floats:
+    """Factors (e,) in [0, 1] at the least loss, by L-BFGS-B from the relations' factors."""
+    prior = wired.retention
+    if math.isinf(strength) or not len(prior):
+        return prior
+
+    def loss(factors: Floats) -> tuple[float, Floats]:
+        # The line is the best one for these factors, so that moving along it changes nothing to first order.
+        reward, slopes = rewards_and_slopes(wired, local, factors)
+        intercept, slope = line(reward, scores)
+        missed = intercept + slope * reward - scores
+        value = np.mean(missed**2) + strength * np.sum((factors - prior) ** 2)
+        return float(value), 2 * slope * (slopes @ missed) / len(scores) + 2 * strength * (factors - prior)
+
+    silent = _silent(wired, local)
+    bounds = [(0.0, 1.0)] * len(prior)
+    for edge in np.flatnonzero(silent).tolist():
+        bounds[edge] = (float(prior[edge]), float(prior[edge]))
+    minimum = minimize(loss, prior, jac=True, method="L-BFGS-B", bounds=bounds)
+    return np.asarray(minimum.x, dtype=np.float64)

@@ -1,0 +1,82 @@
+"""The door of reward: judgments, bundles and graphs in; rewards, dependency cases and their figures out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from rubricflow.tasks.core.contracts.bundle import unlocked
+from rubricflow.tasks.core.contracts.graph import Graph
+from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import Row
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
+from rubricflow.tasks.core.monitor.runs import task
+from rubricflow.tasks.core.store.files import named
+from rubricflow.tasks.core.store.shards import Rows, give_back
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.rewards.reward.factors import Lesson, read_factors, taught
+from rubricflow.tasks.rewards.reward.rows import judged_responses, scores_to_learn, write_rewards
+from rubricflow.tasks.rewards.reward.wire import Wired, wire
+
+
+class Paid(NamedTuple):
+    """What reward writes."""
+
+    rewards: TableRef
+    edge_cases: TableRef
+    diagnostics: TableRef
+    retentions: TableRef
+
+
+@task(task_run_name=named("reward"))
+def reward(
+    run: Run,
+    study: Study,
+    base: Path,
+    items: TableRef,
+    responses: TableRef,
+    gradings: TableRef,
+    bundles: TableRef,
+    graphs: TableRef,
+    judgments: TableRef,
+) -> Paid:
+    """Reward every judged response by every aggregation, say what leaks, and learn factors where the study says so.
+
+    gradings: what people gave the responses, to learn from and to compare with. The study has a section `reward`.
+    InputError where the rater that it names judged nothing, or a table of factors does not fit the graphs.
+    """
+
+    def make() -> dict[type[Row], Rows]:
+        settings = study.reward
+        assert settings is not None  # the flow asks for it
+        locked = unlocked(run.read(bundles).to_pylist())
+        drawn = {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in run.read(graphs).to_pylist()}
+        factors = read_factors(base / settings.edge_retention, drawn) if settings.edge_retention else {}
+
+        def wiring(eta: float) -> Mapping[str, Wired]:
+            return {
+                name: wire(name, locked[name], graph, settings.retention, eta, factors.get(name))
+                for name, graph in drawn.items()
+            }
+
+        judged = judged_responses(run, items, responses, judgments, locked, wiring(settings.eta), settings)
+        give_back()
+        scores = run.read(gradings, ["response_id", "rater_id", "rater_kind", "score"])
+        lesson = Lesson([], [])
+        if settings.learn:
+            plain = {name: wire(name, locked[name], graph, settings.retention) for name, graph in drawn.items()}
+            human = scores_to_learn(run, judged, responses, scores, locked, settings.learn)
+            lesson = taught(judged, plain, human, settings.learn, settings.draws)
+        diagnostics = write_rewards(run, judged, wiring, study, settings, scores)
+        return {
+            Rewards: [],
+            EdgeCases: [],
+            Diagnostics: [*diagnostics, *lesson.diagnostics],
+            Retentions: lesson.retentions,
+        }
+
+    # The shard 'all' comes last: without it the stage is not done, and the others are written again, the same.
+    run.once("reward", make)
+    return Paid(*(run.ref(row, "reward") for row in (Rewards, EdgeCases, Diagnostics, Retentions)))

@@ -1,0 +1,135 @@
+"""Calls that outlast their batch: nothing is asked twice, and what came late is found."""
+
+import threading
+import time
+
+import pytest
+
+from rubricflow.tasks.core.contracts.errors import StoppedError
+from rubricflow.tasks.core.llm.ask import Checked, ask
+from rubricflow.tasks.core.llm.in_flight import PENDING, InFlight
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.llm.request import Message, Reply, Request, digest, overdue
+
+
+def request(text, until=float("inf")):
+    return Request(messages=(Message("user", text),), role="grade", subject="s", until=until)
+
+
+class Held:
+    """A backend that answers at once what does not begin with 'slow', and the rest when it is let go."""
+
+    name, model, batch_size, reads_prose, by_subject = "held", "held", 100, True, False
+
+    def __init__(self, fault=None):
+        self.free, self.asked, self.fault = threading.Event(), [], fault
+
+    def answer(self, requests):
+        texts = [request.messages[0].content for request in requests]
+        self.asked += texts
+        for index, text in enumerate(texts):
+            if not text.startswith("slow"):
+                yield index, Reply(text=text)
+        if any(text.startswith("slow") for text in texts):
+            self.free.wait(20)
+            if self.fault:
+                raise self.fault
+        for index, text in enumerate(texts):
+            if text.startswith("slow"):
+                yield index, Reply(text=text)
+
+
+def said(backend, texts, until=float("inf")):
+    replies = dict(backend.answer([request(text, until) for text in texts]))
+    return [replies[index].text or replies[index].error for index in range(len(texts))]
+
+
+def test_what_hangs_is_pending_and_its_reply_is_there_for_who_asks_again():
+    held, calls = Held(), InFlight()
+    backend = calls.around(held, 0.05, is_last=False)
+    assert said(backend, ["a", "slow b", "c"]) == ["a", PENDING, "c"]
+    assert said(backend, ["slow b"]) == [PENDING]
+    key = digest(request("slow b"), "held")
+    coming = calls.reply_of(key)
+    assert not coming.done()
+    held.free.set()
+    assert coming.result(5).text == "slow b"
+    assert said(backend, ["slow b"]) == ["slow b"]
+    assert held.asked == ["a", "slow b", "c"]
+    assert calls.reply_of(key) is None
+
+
+def test_the_last_who_asks_is_told_that_the_time_is_over():
+    held, calls = Held(), InFlight()
+    assert said(calls.around(held, 0.0, is_last=True), ["slow"]) == [overdue().error]
+    held.free.set()
+
+
+def test_replies_that_keep_coming_are_waited_for():
+    class Trickling(Held):
+        def answer(self, requests):
+            for index in range(len(requests)):
+                time.sleep(0.06)
+                yield index, Reply(text=str(index))
+
+    backend = InFlight().around(Trickling(), 0.3, is_last=False)
+    assert said(backend, [str(number) for number in range(10)]) == [str(number) for number in range(10)]
+
+
+def test_what_ends_the_backend_is_raised_where_it_is_waited_for_and_asked_anew_later():
+    held, calls = Held(fault=StoppedError("gone", passing=True)), InFlight()
+    backend = calls.around(held, 0.05, is_last=False)
+    assert said(backend, ["slow"]) == [PENDING]
+    held.free.set()
+    with pytest.raises(StoppedError):
+        said(calls.around(held, 5, is_last=False), ["slow"])
+    held.fault = None
+    assert said(backend, ["slow"]) == ["slow"]
+
+
+def test_a_call_that_ended_at_anothers_deadline_is_asked_again():
+    class Late(Held):
+        def answer(self, requests):
+            self.asked += requests
+            for index, one in enumerate(requests):
+                time.sleep(max(0.0, one.until - time.monotonic()) if len(self.asked) == 1 else 0.0)
+                yield index, overdue() if len(self.asked) == 1 else Reply(text="there")
+
+    held, calls = Late(), InFlight()
+    first = calls.around(held, 0.0, is_last=True)
+    assert said(first, ["a"], time.monotonic() + 0.1) == [overdue().error]
+    patient = calls.around(held, 5, is_last=False)
+    assert said(patient, ["a"], time.monotonic() + 60) == [PENDING]
+    assert said(patient, ["a"], time.monotonic() + 60) == ["there"]
+
+
+def test_the_asking_engine_keeps_no_pending_reply_and_pays_once(tmp_path):
+    held, calls = Held(), InFlight()
+    backend = calls.around(held, 0.05, is_last=False)
+    with ReplyStore(tmp_path / "replies.sqlite") as store:
+        asking = [request("a"), request("slow")]
+
+        def check(_, reply):
+            return Checked(reply.text, ())
+
+        first = ask(asking, backend, store, check)
+        assert [one.value for one in first] == ["a", None]
+        assert len(store) == 1
+        held.free.set()
+        calls.reply_of(first[1].attempts[-1].digest).result(5)
+        second = ask(asking, backend, store, check)
+        assert [one.value for one in second] == ["a", "slow"]
+        assert held.asked == ["a", "slow"]
+        assert [attempt.stored for one in second for attempt in one.attempts] == [True, False]
+
+
+def test_calls_that_nobody_asks_for_again_are_forgotten(monkeypatch):
+    monkeypatch.setattr("rubricflow.tasks.core.llm.in_flight._MANY", 2)
+    held, calls = Held(), InFlight()
+    backend = calls.around(held, 0.0, is_last=True)
+    for number in range(5):
+        said(backend, [f"slow {number}"], time.monotonic() - 1)
+    held.free.set()
+    time.sleep(0.1)
+    said(backend, ["slow 9"], time.monotonic() - 1)
+    assert len(calls._calls) <= 2

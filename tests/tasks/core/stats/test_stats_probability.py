@@ -1,0 +1,142 @@
+"""Probabilities of levels against the levels given: libraries, plain loops, simulations whose answer is known."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+from sklearn.metrics import brier_score_loss
+from sklearn.metrics import log_loss as sklearn_log_loss
+
+from rubricflow.tasks.core.stats.ordinal import rps
+from rubricflow.tasks.core.stats.probability import (
+    CLIP,
+    Top,
+    bins_of,
+    brier,
+    ece,
+    ece_by_chance,
+    log_loss,
+    ranked,
+    reliability,
+    top,
+)
+
+
+def drawn(rng, n=400, levels=4, sharp=1.0):
+    """Distributions, and levels drawn from them: calibrated by construction."""
+    p = rng.dirichlet(np.full(levels, sharp), size=n)
+    y = (rng.random(n)[:, None] > p.cumsum(axis=1)).sum(axis=1)
+    return p, y
+
+
+def test_log_loss_is_sklearns():
+    p, y = drawn(np.random.default_rng(1), sharp=2.0)
+    assert log_loss(p, y).mean() == pytest.approx(sklearn_log_loss(y, p, labels=range(4)))
+
+
+def test_brier_of_two_levels_is_twice_sklearns():
+    p, y = drawn(np.random.default_rng(2), levels=2)
+    assert brier(p, y).mean() == pytest.approx(2 * brier_score_loss(y, p[:, 1]))
+
+
+def test_brier_and_ranked_by_plain_loops():
+    p, y = drawn(np.random.default_rng(3), n=40)
+    for row in range(40):
+        squares = sum((p[row, k] - (k == y[row])) ** 2 for k in range(4))
+        steps = [(sum(p[row, t:]) - (y[row] >= t)) ** 2 for t in range(1, 4)]
+        assert brier(p, y)[row] == pytest.approx(squares)
+        assert ranked(p, y)[row] == pytest.approx(sum(steps) / 3)
+
+
+def test_ranked_is_the_ordinal_score_a_threshold():
+    p, y = drawn(np.random.default_rng(4))
+    assert ranked(p, y).mean() == pytest.approx(rps(p, y).value / 3)
+
+
+def test_a_near_miss_costs_less_than_a_far_one_only_in_the_ranked_score():
+    p = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    assert ranked(p, [1, 2]).tolist() == [0.5, 1.0]
+    assert brier(p, [1, 2]).tolist() == [2.0, 2.0]
+
+
+def test_log_loss_of_a_level_called_impossible_is_clipped():
+    assert log_loss([[1.0, 0.0]], [1])[0] == pytest.approx(-np.log(CLIP))
+
+
+def test_top_takes_the_lowest_of_equally_likely_levels():
+    found = top([[0.4, 0.4, 0.2], [0.1, 0.2, 0.7]], [0, 1])
+    assert found.confidence.tolist() == [0.4, 0.7]
+    assert found.correct.tolist() == [True, False]
+
+
+def test_ece_by_a_plain_loop_over_sorted_tenths():
+    rng = np.random.default_rng(5)
+    confidence = np.sort(rng.random(200))
+    correct = rng.random(200) < confidence**2
+    gaps = [abs(confidence[at : at + 20].mean() - correct[at : at + 20].mean()) for at in range(0, 200, 20)]
+    assert ece(Top(confidence, correct)).value == pytest.approx(np.mean(gaps))
+
+
+def test_calibrated_probabilities_have_no_more_error_than_chance_makes():
+    rng = np.random.default_rng(6)
+    found = [(ece(of).value, ece_by_chance(of).value) for of in (top(*drawn(rng)) for _ in range(60))]
+    own, chance = np.mean(found, axis=0)
+    assert own == pytest.approx(chance, rel=0.1)
+    assert ece(top(*drawn(rng, n=200_000))).value < 0.005
+
+
+def test_confidence_that_is_too_high_by_a_known_amount_is_found():
+    rng = np.random.default_rng(7)
+    right = rng.uniform(0.4, 0.8, 100_000)
+    assert ece(Top(right + 0.15, rng.random(100_000) < right)).value == pytest.approx(0.15, abs=0.005)
+
+
+def test_the_table_has_the_exact_intervals_and_all_rows():
+    rng = np.random.default_rng(8)
+    of = top(*drawn(rng, n=95))
+    table = reliability(of)
+    assert len(table) == 9
+    assert sum(one.n for one in table) == 95
+    for one in table:
+        exact = binomtest(round(one.accuracy * one.n), one.n).proportion_ci(0.95)
+        assert (one.low, one.high) == pytest.approx((exact.low, exact.high))
+
+
+@given(st.lists(st.sampled_from([0.3, 0.5, 0.55, 0.8, 1.0]), min_size=1, max_size=120), st.randoms())
+def test_bins_do_not_part_ties_and_do_not_depend_on_the_order(values, random):
+    at = bins_of(values)
+    assert all(len({int(b) for v, b in zip(values, at, strict=True) if v == value}) <= 1 for value in values)
+    order = list(range(len(values)))
+    random.shuffle(order)
+    assert bins_of([values[i] for i in order]).tolist() == [at[i] for i in order]
+    assert sorted(set(at.tolist())) == list(range(max(at) + 1))
+    by_value = sorted(zip(values, at.tolist(), strict=True))
+    assert [b for _, b in by_value] == sorted(b for _, b in by_value)
+
+
+def test_without_rows_everything_is_undefined_and_with_few_there_is_one_bin():
+    none = Top(np.empty(0), np.empty(0, dtype=bool))
+    assert ece(none).value is None
+    assert ece_by_chance(none).value is None
+    assert reliability(none) == []
+    few = ece(Top(np.array([0.9, 0.7]), np.array([True, False])))
+    assert few.value == pytest.approx(0.3)
+    assert few.note == "2 rows make one bin only"
+
+
+@pytest.mark.parametrize(
+    ("p", "y"),
+    [
+        ([[0.5, 0.6]], [0]),
+        ([[1.2, -0.2]], [0]),
+        ([[0.5, 0.5]], [2]),
+        ([[0.5, 0.5]], [0.5]),
+        ([[0.5, 0.5]], [0, 1]),
+        ([[1.0]], [0]),
+        ([[np.nan, 1.0]], [0]),
+    ],
+)
+def test_what_is_no_distribution_is_refused(p, y):
+    with pytest.raises(ValueError, match=r"probabilities|levels"):
+        brier(p, y)

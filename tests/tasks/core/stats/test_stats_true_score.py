@@ -1,0 +1,270 @@
+"""True-score statistics: worked examples, the identity of the losses, closed forms and a plain loop of resamples."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import f_oneway
+
+from rubricflow.tasks.core.stats import agreement as ag
+from rubricflow.tasks.core.stats import bootstrap as bs
+from rubricflow.tasks.core.stats import true_score as ts
+
+NAN = np.nan
+A = np.array([[0, 1, 2, 2, 3, 3, 4, 4], [0, 2, 2, 1, 3, 4, 4, 3]], dtype=float).T
+A_M = [1, 1, 2, 2, 2, 3, 4, 3]
+B = np.array([[1, 2, 3, 3, 4, 5, 6, 2, 4, 5], [2, NAN, 3, 4, NAN, 5, 5, NAN, 4, NAN]]).T
+B_M = [1.5, 2.2, 2.8, 3.9, 3.6, 5.4, 5.1, 2.9, 4.4, 4.8]
+WORKED = {
+    "A": (A, A_M, [0.25, 1.714286, 0.25, 0.854167, 0.922331]),
+    "B": (B, B_M, [0.25, 1.824561, -0.005625, 1.003083, 1.000400]),
+}
+NAMES = ["prmse", "r_true", "loss_association", "loss_spread", "loss_bias"]
+
+
+def sample(seed, n=60, k=3, missing=0.4, noise=0.8):
+    rng = np.random.default_rng(seed)
+    true = rng.normal(3, 1, n)
+    ratings = true[:, None] + rng.normal(0, noise, (n, k))
+    ratings[rng.random((n, k)) < missing] = NAN
+    return ratings, 0.7 * true + rng.normal(0.4, 0.5, n)
+
+
+def looped(ratings, machine, error_variance=None):
+    """The published sums, response by response."""
+    rows = [([x for x in row if not np.isnan(x)], m) for row, m in zip(ratings, machine, strict=True)]
+    rows = [(np.array(row), m) for row, m in rows if row]
+    c = [len(row) for row, _ in rows]
+    total, n = sum(c), len(rows)
+    spread = total - sum(x * x for x in c) / total
+    if error_variance is None:
+        error_variance = sum(((row - row.mean()) ** 2).sum() for row, _ in rows) / sum(x - 1 for x in c)
+    grand = sum(row.sum() for row, _ in rows) / total
+    machine_mean = sum(len(row) * m for row, m in rows) / total
+    true = sum(len(row) * (row.mean() - grand) ** 2 for row, _ in rows) - (n - 1) * error_variance
+    true /= spread
+    mse = (sum(len(row) * (row.mean() - m) ** 2 for row, m in rows) - n * error_variance) / total
+    cov = sum(len(row) * (row.mean() - grand) * (m - machine_mean) for row, m in rows) / spread
+    var = sum(len(row) * (m - machine_mean) ** 2 for row, m in rows) / spread
+    return [error_variance, true, mse, 1 - mse / true, cov / np.sqrt(true * var)]
+
+
+def figures(found):
+    return [found.error_variance, found.true_variance, found.mse, found.prmse.value, found.r_true.value]
+
+
+@pytest.mark.parametrize("name", WORKED)
+def test_worked_example(name):
+    ratings, machine, published = WORKED[name]
+    assert figures(ts.true_score(ratings, machine)) == pytest.approx(published, abs=5.1e-7)
+
+
+def test_counts():
+    found = ts.true_score(np.vstack([B, [[NAN, NAN]]]), [*B_M, 3])
+    assert (found.n, found.doubles) == (10, 6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("error_variance", [None, 0.3])
+def test_equals_the_published_sums(seed, error_variance):
+    ratings, machine = sample(seed)
+    ours = ts.true_score(ratings, machine, error_variance)
+    assert figures(ours) == pytest.approx(looped(ratings, machine, error_variance), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_all_doubled_closed_form(seed):
+    ratings, machine = sample(seed, k=2, missing=0)
+    mean = ratings.mean(axis=1)
+    error = np.mean((ratings[:, 0] - ratings[:, 1]) ** 2) / 2
+    true = mean.var(ddof=1) - error / 2
+    mse = np.mean((mean - machine) ** 2) - error / 2
+    r = np.cov(mean, machine)[0, 1] / np.sqrt(true * machine.var(ddof=1))
+    assert figures(ts.true_score(ratings, machine)) == pytest.approx([error, true, mse, 1 - mse / true, r], rel=1e-9)
+
+
+@given(st.integers(0, 10_000), st.floats(0, 0.7), st.integers(2, 4), st.floats(-50, 50))
+@settings(max_examples=60, deadline=None)
+def test_losses_add_up(seed, missing, k, shift):
+    ratings, machine = sample(seed, n=40, k=k, missing=missing)
+    found = ts.true_score(ratings, machine + shift)
+    if found.prmse.value is not None:
+        losses = found.loss_association + found.loss_spread + found.loss_bias
+        assert found.prmse.value == pytest.approx(1 - losses, rel=1e-7, abs=1e-7)
+
+
+def test_losses_name_what_is_wrong():
+    ratings, _ = sample(0, n=400, k=2, missing=0)
+    mean = ratings.mean(axis=1)
+    right = ts.true_score(ratings, mean)
+    shifted = ts.true_score(ratings, mean + 2)
+    stretched = ts.true_score(ratings, 3 * (mean - mean.mean()) + mean.mean())
+    assert shifted.loss_bias - right.loss_bias == pytest.approx(4 / right.true_variance)
+    assert shifted.loss_association == pytest.approx(right.loss_association)
+    assert shifted.loss_spread == pytest.approx(right.loss_spread)
+    ratio = np.sqrt(mean.var(ddof=1) / right.true_variance)
+    assert stretched.loss_spread == pytest.approx((3 * ratio - right.r_true.value) ** 2)
+
+
+def test_squared_bias_is_unbiased():
+    biases = []
+    for seed in range(300):
+        ratings, machine = sample(seed, n=50, k=2, missing=0.3)
+        found = ts.true_score(ratings, machine)
+        biases.append(found.loss_bias * found.true_variance)
+    # The machine's mean is 0.7 * 3 + 0.4, half a point below the true mean.
+    assert np.mean(biases) == pytest.approx(0.25, abs=3 * np.std(biases) / np.sqrt(300))
+
+
+def test_error_variance_from_elsewhere_needs_no_doubles():
+    found = ts.true_score(A[:, :1], A_M, error_variance=0.25)
+    assert (found.doubles, found.prmse.value is None) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("ratings", "machine", "error_variance", "note"),
+    [
+        (A[:, :1], A_M, None, ts.NO_DOUBLES),
+        ([[1, 2]], [1], None, "undefined: fewer than two rated responses"),
+        (np.empty((0, 2)), [], None, "undefined: fewer than two rated responses"),
+        ([[NAN, NAN]] * 3, [1, 2, 3], None, "undefined: fewer than two rated responses"),
+        ([[1, 5], [5, 1], [3, 2]], [1, 2, 3], None, ts.NO_TRUE_VARIANCE),
+        ([[0.1, 0.1]] * 7, range(7), None, ts.NO_TRUE_VARIANCE),
+        (A, A_M, 5.0, ts.NO_TRUE_VARIANCE),
+    ],
+)
+def test_undefined_with_a_reason(ratings, machine, error_variance, note):
+    found = ts.true_score(ratings, machine, error_variance)
+    assert (found.prmse, found.r_true) == ((None, note), (None, note))
+    assert (found.loss_association, found.loss_spread, found.loss_bias) == (None, None, None)
+
+
+def test_a_constant_machine_has_a_prmse_but_no_correlation():
+    found = ts.true_score(A, [2] * 8)
+    assert found.prmse.value == pytest.approx(looped(A, np.full(8, 2.000001))[3], abs=1e-5)
+    assert found.r_true == (None, "undefined: machine scores constant")
+    assert found.loss_association is None
+
+
+def test_values_out_of_range_are_kept_and_noted():
+    found = ts.true_score(B, B_M)
+    assert [stat.note.split(":")[0] for stat in (found.prmse, found.r_true)] == ["above 1", "above 1"]
+    assert ts.true_score(A, [9] * 8).prmse.note.startswith("below 0")
+    assert ts.true_score(A, A_M).prmse.note is None
+
+
+@pytest.mark.parametrize(
+    ("ratings", "machine", "error_variance"),
+    [
+        (A, [1] * 7, None),
+        (A, [NAN] * 8, None),
+        ([1, 2], [1, 2], None),
+        ([[1, np.inf]], [1], None),
+        (A, A_M, -0.1),
+        (A, A_M, NAN),
+    ],
+)
+def test_bad_input_is_refused(ratings, machine, error_variance):
+    with pytest.raises(ValueError, match="must"):
+        ts.true_score(ratings, machine, error_variance)
+
+
+def test_intervals_equal_a_loop_over_resampled_rows():
+    ratings, machine = sample(3)
+    ratings[5] = NAN
+    clusters = np.arange(60) // 3
+    counts = bs.resample_counts(np.random.default_rng(7), 20, 40).astype(int)
+    drawn = {name: [] for name in NAMES}
+    for row in counts:
+        times = row[clusters]
+        found = ts.true_score(np.repeat(ratings, times, axis=0), np.repeat(machine, times))
+        for name in NAMES:
+            value = getattr(found, name)
+            drawn[name].append(value.value if isinstance(value, ag.Stat) else value)
+    intervals = ts.true_score_intervals(ratings, machine, clusters, 40, 7)
+    for name in NAMES:
+        assert intervals[name] == pytest.approx(bs.interval(np.array(drawn[name]), 20), rel=1e-8)
+
+
+def test_draws_without_doubles_are_counted():
+    ratings = np.array([[1, 2], [3, NAN], [5, NAN], [4, NAN]])
+    found = ts.true_score_intervals(ratings, [1, 3, 5, 4], [1, 2, 3, 4], 500, 0)["prmse"]
+    # Three draws in ten miss the one doubled response: (3/4)^4 = 0.316.
+    assert found.undefined / 500 >= 0.25
+
+
+def test_intervals_refuse_clusters_of_another_length():
+    with pytest.raises(ValueError, match="clusters must have shape"):
+        ts.true_score_intervals(A, A_M, [1, 2], 10, 0)
+
+
+def test_reliability_of_a_large_sample():
+    ratings, _ = sample(1, n=20_000, noise=0.5)
+    assert ts.human_reliability(ratings).value == pytest.approx(1 / 1.25, abs=0.01)
+
+
+def test_reliability_equals_one_way_icc_when_complete():
+    ratings, _ = sample(2, n=30, k=3, missing=0)
+    f = f_oneway(*ratings).statistic
+    assert ts.human_reliability(ratings).value == pytest.approx((f - 1) / (f + 2), abs=1e-9)
+
+
+def test_reliability_without_doubles():
+    assert ts.human_reliability(A[:, :1]) == (None, ts.NO_DOUBLES)
+
+
+@pytest.mark.parametrize("error", [0.5, 1, 3])
+def test_ceiling_is_the_kappa_of_the_true_score(error):
+    true, noise = (np.ravel(axis) for axis in np.meshgrid([0.0, 2.0], [-error, error]))
+    kappa = ag.qwk_continuous(true + noise, true).value
+    assert ts.ceiling(1 / (1 + error**2)).value == pytest.approx(kappa)
+
+
+def test_ceiling_edges():
+    assert ts.ceiling(-0.1).value is None
+    assert ts.ceiling(0).value == 0
+    for bad in (1.1, NAN):
+        with pytest.raises(ValueError, match="reliability"):
+            ts.ceiling(bad)
+
+
+def noisy(seed, n=150, error=0.8, slope=0.7, shift=0.2):
+    """(ratings by one or two people, a machine's scores, true scores)."""
+    rng = np.random.default_rng(seed)
+    true = rng.normal(3, 1, n)
+    ratings = true[:, None] + rng.normal(0, error, (n, 2))
+    ratings[rng.random(n) < 0.3, 1] = NAN
+    return ratings, 3 + shift + slope * (true - 3) + rng.normal(0, 0.5, n), true
+
+
+def test_agreement_with_the_true_score_is_that_without_peoples_error():
+    ratings, machine, true = noisy(0, n=40_000)
+    assert ts.true_score(ratings, machine).qwk_true == pytest.approx(ag.qwk_continuous(true, machine).value, abs=0.01)
+    mean = np.nanmean(ratings, axis=1)
+    assert ag.qwk_continuous(mean, machine).value < ts.true_score(ratings, machine).qwk_true - 0.05
+
+
+def test_without_error_of_people_it_is_plain_kappa():
+    _, machine, true = noisy(1)
+    found = ts.true_score(np.column_stack([true, true]), machine)
+    # Their variances divide by n - 1, those of kappa by n.
+    assert found.qwk_true == pytest.approx(ag.qwk_continuous(true, machine).value, abs=0.005)
+
+
+def test_its_interval_holds_the_error_of_the_target():
+    _, machine, true = noisy(2, n=200_000)
+    wanted = ag.qwk_continuous(true, machine).value
+    held, narrow = [], []
+    for seed in range(60):
+        ratings, machine, _ = noisy(seed)
+        rows = np.arange(len(machine))
+        found = ts.true_score_intervals(ratings, machine, rows, 300, seed)["qwk_true"]
+        held.append(found.low <= wanted <= found.high)
+        plain = bs.bootstrap(np.nanmean(ratings, axis=1), machine, rows, (-3, 9, 0.001), 300, seed)["qwk_continuous"]
+        narrow.append(plain.low <= wanted <= plain.high)
+    assert np.mean(held) >= 0.88
+    assert np.mean(narrow) < 0.75
+
+
+def test_no_true_variance_leaves_it_unknown():
+    assert ts.true_score([[1, 2], [2, 1]], [1, 2]).qwk_true is None

@@ -1,0 +1,220 @@
+"""The four verbs: the same for a folder and for a bucket, racing writers and bad moods included."""
+
+from __future__ import annotations
+
+import pickle
+import string
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+from builders.buckets import moody, new_bucket, s3_server, variables
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from obstore.exceptions import GenericError
+
+from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.store import objects
+from rubricflow.tasks.core.store.objects import Bucket, Folder, Objects, url_of
+
+WRITERS = 12
+NAMES = st.text(string.ascii_lowercase + string.digits + "-_. é+%", min_size=1, max_size=8).filter(
+    lambda name: name.strip(". ") == name and not name.endswith(".tmp")
+)
+KEYS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+CONTENTS = st.binary(max_size=64)
+ACTS = st.lists(st.tuples(st.sampled_from(["put", "put_new"]), KEYS, CONTENTS), max_size=8)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch, s3_server() as endpoint:
+        for name, value in variables(endpoint).items():
+            patch.setenv(name, value)
+        yield endpoint
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def new_store(request: Any) -> Callable[[], Objects]:
+    """A function that makes an empty store of either kind."""
+    if request.param == "folder":
+        return lambda: Folder(Path(tempfile.mkdtemp()) / "house")
+    endpoint = request.getfixturevalue("server")
+    return lambda: Bucket(new_bucket(endpoint))
+
+
+def _fits(key: str, contents: dict[str, bytes]) -> bool:
+    """Whether a folder can hold the key too: none is a file and a folder at once."""
+    return not any(other.startswith(f"{key}/") or key.startswith(f"{other}/") for other in contents)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(acts=ACTS)
+def test_a_store_holds_what_was_put(new_store: Callable[[], Objects], acts: list[tuple[str, str, bytes]]) -> None:
+    store, contents = new_store(), dict[str, bytes]()
+    for verb, key, content in acts:
+        if not _fits(key, contents):
+            continue
+        if verb == "put":
+            store.put(key, content)
+            contents[key] = content
+        else:
+            assert store.put_new(key, memoryview(content)) == contents.setdefault(key, content)
+    assert {key: store.get(key) for key in contents} == contents
+    assert list(store.versions("")) == sorted(contents)
+    assert store.names("") == sorted({key.partition("/")[0] for key in contents})
+    for folder in {key.rpartition("/")[0] for key in contents} - {""}:
+        below = [key.removeprefix(f"{folder}/") for key in contents if key.startswith(f"{folder}/")]
+        assert list(store.versions(folder)) == sorted(below)
+        assert store.names(folder) == sorted({key.partition("/")[0] for key in below})
+
+
+def test_what_is_not_there_is_none(new_store: Callable[[], Objects]) -> None:
+    store = new_store()
+    store.put("a/b", b"1")
+    assert (store.get("a"), store.get("a/b/c"), store.get("x"), store.get("a/")) == (None, None, None, None)
+    assert (store.names("x"), store.names("a/b"), store.versions("x")) == ([], [], {})
+
+
+def test_of_racing_writers_one_wins_and_all_know_it(new_store: Callable[[], Objects]) -> None:
+    store, start = new_store(), Barrier(WRITERS)
+
+    def write(number: int) -> bytes:
+        start.wait()
+        return store.put_new("mark", b"%d" % number)
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        standing = set(pool.map(write, range(WRITERS)))
+    assert standing == {store.get("mark")}
+
+
+def test_another_content_is_another_version(new_store: Callable[[], Objects]) -> None:
+    store = new_store()
+    store.put("a", b"1")
+    before = store.versions("")
+    store.put("a", b"2")
+    assert store.versions("") != before
+
+
+def test_a_store_goes_to_another_process(new_store: Callable[[], Objects]) -> None:
+    store = new_store()
+    store.put("a", b"1")
+    assert pickle.loads(pickle.dumps(store)).get("a") == b"1"
+
+
+def test_a_refusal_reads_the_same_and_tells_no_secret(server: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for store in (Folder(tmp_path / "file"), Bucket("s3://nobody/house")):
+        with pytest.raises(StoreError, match=r"(cannot (write|read)|cannot be written).*what is finished stays") as no:
+            store.put("a", b"")
+        assert "not-told" not in str(no.value)
+    with pytest.raises(StoreError, match=r"s3://nobody/house/a cannot be listed: there is no such bucket"):
+        Bucket("s3://nobody/house").names("a")
+
+
+def test_who_has_no_credentials_is_told_so_at_once(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = new_bucket(server)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(objects, "_STRANGER", objects._STRANGER / 100)
+    with moody(server, lambda verb, path, times: 403) as (metadata, _):
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata)
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", metadata)
+        objects._opened.cache_clear()
+        with pytest.raises(StoreError, match=r"no credentials are set: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"):
+            Bucket(url).get("a")
+    objects._opened.cache_clear()
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_store_that_is_away_is_asked_again(server: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = new_bucket(server)
+    with moody(server, lambda verb, path, times: status if times < 3 else None) as (endpoint, asked):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        objects._opened.cache_clear()
+        store = Bucket(url)
+        store.put("a", b"1")
+        assert store.put_new("b", b"2") == b"2"
+        assert (store.get("a"), store.names(""), list(store.versions(""))) == (b"1", ["a", "b"], ["a", "b"])
+    assert asked["PUT", f"/{url[5:]}/b"] == 3
+    objects._opened.cache_clear()
+
+
+def test_a_first_try_that_arrived_unheard_is_no_other_writer(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store has written, and its answer is lost: the second try meets the first one's content."""
+    url = new_bucket(server)
+    Bucket(url).put("b", b"mine")
+    assert Bucket(url).put_new("b", b"mine") == b"mine"
+    assert Bucket(url).put_new("b", b"other's") == b"mine"
+
+
+def test_a_store_that_stays_away_ends_with_a_sentence(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = new_bucket(server)
+    monkeypatch.setattr(objects, "_PATIENCE", objects._PATIENCE / 1000)
+    with moody(server, lambda verb, path, times: 503) as (endpoint, _):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        objects._opened.cache_clear()
+        with pytest.raises(StoreError, match=r"house/a cannot be read: the store answers 503 Service Unavailable"):
+            Bucket(url).get("a")
+    objects._opened.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("place", "url"),
+    [
+        ("s3://b", "s3://b"),
+        ("s3://b/p/q/", "s3://b/p/q"),
+        (Path("s3://b/p"), "s3://b/p"),
+        ("data/warehouse", None),
+        ("s3", None),
+        ("/s3:/b", None),
+    ],
+)
+def test_places(place: str | Path, url: str | None) -> None:
+    assert url_of(place) == url
+
+
+class BreakingStore:
+    """A store of the library whose every request breaks some times before it is answered."""
+
+    def __init__(self, behind: Any, breaks: int) -> None:
+        self._behind, self._left = behind, Counter[str]()
+        self._breaks = breaks
+
+    def __getattr__(self, verb: str) -> Callable[..., Any]:
+        def request(*args: Any, **kwargs: Any) -> Any:
+            self._left[verb] += 1
+            if self._left[verb] % (self._breaks + 1):
+                raise GenericError("HTTP error: error sending request")
+            return getattr(self._behind, verb)(*args, **kwargs)
+
+        return request
+
+
+def test_a_request_whose_connection_breaks_is_made_again(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Bucket(new_bucket(server))
+    broken = BreakingStore(store._store, breaks=2)
+    monkeypatch.setattr(objects, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(objects, "_opened", lambda *_: broken)
+    store.put("a/one", b"1")
+    assert store.put_new("a/two", b"2") == b"2"
+    assert store.put_new("a/two", b"3") == b"2"
+    assert store.get("a/one") == b"1"
+    assert store.names("a") == ["one", "two"]
+    assert sorted(store.versions("a")) == ["one", "two"]
+
+
+def test_a_store_that_is_gone_is_an_error_after_a_while(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Bucket(new_bucket(server))
+    broken = BreakingStore(store._store, breaks=10**9)
+    monkeypatch.setattr(objects, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(objects, "_PATIENCE", timedelta(seconds=0.1))
+    monkeypatch.setattr(objects, "_opened", lambda *_: broken)
+    with pytest.raises(StoreError, match="cannot be read: HTTP error"):
+        store.get("a")

@@ -1,0 +1,110 @@
+"""A number written as text is of digits 0 to 9; what only Python reads as a number is none."""
+
+from __future__ import annotations
+
+import math
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.judge import Reader
+from rubricflow.tasks.core.llm.extract import extract
+from rubricflow.tasks.core.llm.foreign import json_keys, read_score
+from rubricflow.tasks.core.store.cells import as_number
+from rubricflow.tasks.core.text.numbers import number_of
+
+FOREIGN = [
+    "٣",
+    "３",
+    "²",
+    "①",
+    "３.０",
+    "１/２",
+    "½",
+    "1٣",
+    "2.٥",
+    "1e٢",
+    "٣e1",
+    "৩",
+    "Ⅳ",
+    "三",
+    "－1",
+    "−1",
+    "1_0",
+    "0x2",
+]
+NONE = [*FOREIGN, "nan", "inf", "-Infinity", "1e999", "9" * 400, "1e", ".", "+", "1,5", "--1", "1 2", "True", ""]
+SOME = {
+    " 2 ": 2.0,
+    "2\x1f": 2.0,
+    "2e0": 2.0,
+    "+.5": 0.5,
+    "-1.": -1.0,
+    "007": 7.0,
+    "1E-05": 1e-05,
+    "0" * 100_000 + "3": 3.0,
+}
+
+
+def digits_of(text: str) -> tuple[str, str, str]:
+    """Sign, digits with their point, and exponent."""
+    body, _, exponent = text.strip().lower().partition("e")
+    return body[:1], body[body[:1] in ("+", "-") :], exponent
+
+
+def is_number(text: str) -> bool:
+    """The rule, by hand."""
+    _, body, exponent = digits_of(text)
+    whole, _, part = body.partition(".")
+    has_exponent = "e" in text.lower()
+    power = exponent[exponent[:1] in ("+", "-") :]
+    plain = set(whole + part) <= set(string.digits) and bool(whole + part)
+    return plain and (not has_exponent or (bool(power) and set(power) <= set(string.digits)))
+
+
+@given(
+    st.text(st.sampled_from("0123456789+-.eE_ ٣３²½na\n\xa0"), max_size=8) | st.floats().map(str) | st.text(max_size=4)
+)
+def test_a_text_is_a_number_by_the_rule_and_then_the_one_that_python_reads(text: str) -> None:
+    found = number_of(text)
+    if is_number(text) and math.isfinite(float(text)):
+        assert found == float(text)
+    else:
+        assert found is None
+
+
+@pytest.mark.parametrize("text", NONE)
+def test_what_is_no_number_is_none_anywhere(text: str) -> None:
+    assert number_of(text) is None
+    if text:
+        with pytest.raises(InputError, match=r"f, row 2, field 'x': .* is not a finite number"):
+            as_number(text, "f", 2, "x")
+
+
+@pytest.mark.parametrize(("text", "value"), SOME.items(), ids=lambda given: str(given)[:10])
+def test_a_number_is_read_however_it_is_written(text: str, value: float) -> None:
+    assert number_of(text) == value
+    assert as_number(text, "f", 2, "x") == value
+
+
+@pytest.mark.parametrize("text", FOREIGN)
+def test_a_reply_with_other_digits_states_no_score(text: str) -> None:
+    assert read_score(f"Score: {text}", Reader(pattern=r"Score: (\S+)")) is None
+    assert json_keys(f'{{"score": "{text}"}}', ["score"]) is None
+    artifact, _ = extract(f'{{"score": {text}, "x": 1}}', frozenset({"score"}))
+    assert artifact is None or not isinstance(artifact["score"], int | float)
+
+
+@pytest.mark.parametrize("cell", [True, b"1", math.inf, None.__class__, 10**400, [1]])
+def test_a_cell_that_is_no_number_is_refused(cell: object) -> None:
+    with pytest.raises(InputError, match="is not a finite number"):
+        as_number(cell, "f", 2, "x")
+
+
+def test_an_endless_number_is_refused_and_not_a_defect() -> None:
+    for text in ("9" * 100_000, "9" * 5_000, "-" + "1" * 5_000):
+        artifact, _ = extract(f'{{"score": {text}}}', frozenset({"score"}))
+        assert artifact is None or json_keys(f'{{"score": {text}}}', ["score"]) is None

@@ -1,0 +1,360 @@
+"""Methods compared inside folds, and which one is chosen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rubricflow.tasks.core.contracts.bundle import Scale
+from rubricflow.tasks.core.contracts.errors import ContractError
+from rubricflow.tasks.core.contracts.settings.study import Calibration
+from rubricflow.tasks.core.stats.agreement import qwk
+from rubricflow.tasks.core.stats.bootstrap import paired_bootstrap
+from rubricflow.tasks.grading.calibrate.choose import _one_score_each, decide
+from rubricflow.tasks.grading.calibrate.curve import Refusal
+from rubricflow.tasks.grading.calibrate.folds import cross_fit
+from rubricflow.tasks.grading.calibrate.labels import LabelledRows
+from rubricflow.tasks.grading.calibrate.methods import STANDARD, apply_to_labels, fit_method
+from rubricflow.tasks.grading.calibrate.split import folds
+
+SCALE = Scale(min=0, max=5)
+
+
+def labels(raw, human, item=None, items=("q",), cluster=None, scales=None, matrix=None):
+    """Labels in score units of one item or, with several, in shares."""
+    n = len(raw)
+    return LabelledRows(
+        names=("trait.a",),
+        left_out=(),
+        items=items,
+        scales=scales or (SCALE,) * len(items),
+        low=0.0,
+        high=5.0 if len(items) == 1 else 1.0,
+        item=np.zeros(n, dtype=np.int64) if item is None else item,
+        raw=np.asarray(raw, dtype=np.float64),
+        human=np.asarray(human, dtype=np.float64),
+        matrix=np.asarray(raw, dtype=np.float64)[:, None] if matrix is None else matrix,
+        weight=np.ones(n),
+        cluster=np.array([f"response {k}" for k in range(n)]) if cluster is None else np.asarray(cluster),
+        weak=np.zeros(n, dtype=bool),
+    )
+
+
+def judged(seed, n=120, noise=0.8):
+    """A judge with half the slope of people, so that a line helps."""
+    rng = np.random.default_rng(seed)
+    truth = rng.uniform(0, 5, n)
+    human = np.clip(np.round(truth + rng.normal(0, noise, n)), 0, 5)
+    raw = np.clip(np.round(2 + truth / 2 + rng.normal(0, 0.3, n)), 0, 5)
+    return labels(raw, human)
+
+
+def rows(decision):
+    return {one.method: one for one in decision.candidates}
+
+
+# folds
+
+
+@pytest.mark.parametrize(("n", "clusters", "wanted"), [(99, 99, 5), (100, 100, 10), (120, 4, 4), (30, 7, 5)])
+def test_folds_keep_authors_whole_and_are_balanced(n, clusters, wanted):
+    cluster = np.array([f"author {k % clusters}" for k in range(n)])
+    fold = folds(cluster)
+    assert set(fold) == set(range(wanted))
+    assert all(len(set(fold[cluster == name])) == 1 for name in set(cluster))
+    sizes = np.bincount(fold)
+    assert np.ptp(sizes) <= -(-n // clusters)
+
+
+def test_folds_do_not_depend_on_the_order_of_rows():
+    cluster = np.array([f"author {k % 23}" for k in range(130)])
+    order = np.random.default_rng(0).permutation(130)
+    np.testing.assert_array_equal(folds(cluster[order]), folds(cluster)[order])
+
+
+@pytest.mark.parametrize("method", ["linear", "isotonic", "linking", "rulers"])
+def test_a_row_is_scored_by_a_fit_without_its_fold(method):
+    given = judged(1)
+    fold = folds(given.cluster)
+    tried = cross_fit(method, given, fold, 2.5)
+    out = fold == 3
+    alone = apply_to_labels(fit_method(method, given.take(~out), 2.5), given.take(out))
+    np.testing.assert_array_equal(tried.aligned[out], alone.aligned)
+    changed = given.human.copy()
+    changed[out] = 5 - changed[out]
+    again = cross_fit(method, labels(given.raw, changed), fold, 2.5)
+    np.testing.assert_array_equal(again.aligned[out], tried.aligned[out])
+    assert again.mapping != tried.mapping
+
+
+def test_a_fit_refused_in_one_fold_is_refused():
+    raw = np.zeros(20)
+    raw[7] = 1.0
+    given = labels(raw, raw * 3)
+    with pytest.raises(Refusal, match="the same, in one fold"):
+        cross_fit("linear", given, folds(given.cluster), 2.5)
+
+
+# figures
+
+
+def test_figures_are_those_of_the_cross_fitted_scores():
+    given = judged(2)
+    found = rows(decide(given, Calibration()))["linear"]
+    aligned = cross_fit("linear", given, folds(given.cluster), 2.5).aligned
+    assert found.qwk == pytest.approx(qwk(given.human, aligned, 0, 5).value)
+    assert found.rmse == pytest.approx(np.sqrt(np.mean((given.human - aligned) ** 2)))
+    assert found.sd_ratio == pytest.approx(aligned.std() / given.human.std())
+    assert found.distinct == len(set(np.floor(aligned + 0.5)))
+
+
+def test_pooled_qwk_and_rmse_of_items_with_one_scale_are_in_its_units():
+    own = judged(3)
+    item = np.arange(len(own)) % 2
+    pooled = labels(own.raw / 5, own.human / 5, item, ("p", "q"))
+    found = rows(decide(pooled, Calibration(method="identity")))["identity"]
+    expected = rows(decide(own, Calibration(method="identity")))["identity"]
+    assert found.qwk == pytest.approx(expected.qwk)
+    assert found.rmse == pytest.approx(expected.rmse)
+
+
+def test_standard_errors_agree_with_the_bootstrap_over_authors():
+    given = judged(4, 300)
+    given = labels(given.raw, given.human, cluster=[f"author {k // 2}" for k in range(300)])
+    found = rows(decide(given, Calibration(choose_by="qwk")))
+    scores = {name: cross_fit(name, given, folds(given.cluster), 2.5).aligned for name in ("identity", "linking")}
+    gap = paired_bootstrap(given.human, scores["linking"], scores["identity"], given.cluster, (0, 5, 1))["qwk"]
+    difference = found["identity"].behind - found["linking"].behind
+    assert difference == pytest.approx(-gap.estimate)
+    assert found["stacked"].behind == 0
+    against = cross_fit("stacked", given, folds(given.cluster), 2.5).aligned
+    gap = paired_bootstrap(given.human, scores["identity"], against, given.cluster, (0, 5, 1))["qwk"]
+    assert found["identity"].behind_se == pytest.approx((gap.high - gap.low) / (2 * 1.96), rel=0.15)
+
+
+# the choice
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_standard_method_stands_however_the_noise_of_few_labels_falls(seed):
+    rng = np.random.default_rng(seed)
+    human = rng.integers(0, 6, 25).astype(float)
+    given = labels(np.clip(human + rng.integers(-1, 2, 25), 0, 5), human)
+    found = decide(given, Calibration())
+    better = [one for one in found.candidates if one.behind is not None and -one.behind > 3 * one.behind_se]
+    assert found.method == "stacked" if not better else found.method in {one.method for one in better}
+
+
+def test_the_reason_gives_the_figure_inside_folds():
+    found = decide(judged(6), Calibration())
+    assert found.method == "stacked"
+    assert found.reason == f"the standard method; QWK inside 10 folds: {rows(found)['stacked'].qwk:.3f}"
+
+
+def test_a_method_that_is_clearly_better_is_taken():
+    rng = np.random.default_rng(8)
+    truth = rng.uniform(0, 5, 600)
+    human = np.clip(np.round(truth + rng.normal(0, 0.3, 600)), 0, 5)
+    found = decide(labels(truth**3 / 25, human, matrix=rng.normal(size=(600, 1))), Calibration(choose_by="rmse"))
+    assert found.method == "isotonic"
+    assert "better by more than 3 standard errors" in found.reason
+    assert rows(found)["isotonic"].behind < 0
+
+
+# nothing that misleads
+
+
+def test_signals_without_the_score_are_a_control_that_only_they_serve():
+    rng = np.random.default_rng(20)
+    human = rng.integers(0, 6, 80).astype(float)
+    length = rng.normal(size=80)
+    given = replace(labels(human, human, matrix=length[:, None]), names=("length",), has_score=False)
+    found = decide(given, Calibration())
+    assert found.method in ("stacked", "rulers")
+    assert abs(rows(found)[found.method].qwk) < 0.4
+    for method in ("identity", "linking", "linear", "isotonic"):
+        assert rows(found)[method].tried is None
+        assert "leave out" in rows(found)[method].note
+
+
+@pytest.mark.parametrize(("n", "method"), [(9, "choose"), (60, "linear"), (60, "identity")])
+def test_a_control_that_cannot_be_fitted_is_refused_rather_than_scored_by_the_judge(n, method):
+    human = np.arange(n) % 6.0
+    given = replace(labels(human, human), names=("length",), has_score=False)
+    with pytest.raises(ContractError, match="leave the judge's score out"):
+        decide(given, Calibration(method=method))
+
+
+def classes(seed, items, each, between, within):
+    """Items whose means differ far more than the responses of one; a judge who tells these apart, not the items."""
+    rng = np.random.default_rng(seed)
+    item = np.repeat(np.arange(items), each)
+    own = rng.normal(0, within, items * each)
+    human = np.clip(np.round(2.5 + rng.normal(0, between, items)[item] + own), 0, 5)
+    raw = np.clip(np.round(2.5 + own + rng.normal(0, within, items * each)), 0, 5)
+    return labels(raw / 5, human / 5, item, tuple(f"q{at:02d}" for at in range(items)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pooled_methods_are_weighed_by_agreement_within_items(seed):
+    given = classes(seed, 12, 15, 2.0, 0.6)
+    found = decide(given, Calibration())
+    tried = [one for one in found.candidates if one.tried]
+    assert all(one.qwk_within is not None for one in tried)
+    for one in tried:
+        level = given.levels(one.tried.aligned)
+        human = given.levels(given.human)
+        top = bottom = 0.0
+        for at in range(12):
+            h, m = human[given.item == at], level[given.item == at]
+            top += 2 * np.sum((h - h.mean()) * (m - m.mean()))
+            bottom += np.sum((h - h.mean()) ** 2 + (m - m.mean()) ** 2 + (h.mean() - m.mean()) ** 2)
+        assert one.qwk_within == pytest.approx(top / bottom)
+        assert one.worth[0] == pytest.approx(top / bottom)
+
+
+def test_one_score_for_everybody_on_a_question_is_refused():
+    given = classes(3, 10, 8, 2.0, 0.7)
+    constant = np.array([given.human[given.item == at].mean() for at in range(10)])[given.item]
+    human = given.levels(given.human)
+    assert _one_score_each(given, human, given.levels(constant)) == (
+        "it gives all responses of an item one score, where people and the judge tell them apart"
+    )
+    assert _one_score_each(given, human, given.levels(given.raw)) is None
+    flat = labels(np.full(80, 0.4), given.human, given.item, given.items)
+    assert _one_score_each(flat, human, given.levels(constant)) is None
+
+
+@pytest.mark.parametrize("method", [*STANDARD, "ridge"])
+def test_a_method_by_name_is_taken_and_still_compared(method):
+    found = decide(judged(9), Calibration(method=method))
+    assert (found.method, found.reason) == (method, "asked for by the study")
+    assert all(one.qwk is not None for one in found.candidates if one.method != "text_only")
+    assert rows(found)["text_only"].note == "the study's features hold nothing of the text"
+
+
+def test_the_ablation_is_never_chosen_unless_asked_for():
+    assert "ridge" not in rows(decide(judged(9), Calibration()))
+    assert rows(decide(judged(9), Calibration(method="ridge")))["ridge"].tried is not None
+
+
+def test_a_refused_method_by_name_keeps_the_raw_score_and_says_so():
+    given = judged(10)
+    found = decide(labels(5 - given.raw, given.human), Calibration(method="linear"))
+    assert found.method == "identity"
+    assert found.reason.startswith("the study asks for linear, but its slope is -")
+    assert rows(found)["linear"].qwk is None
+    assert rows(found)["linear"].note.startswith("its slope is -")
+
+
+@pytest.mark.parametrize("method", ["choose", "linear"])
+def test_too_few_labels_or_authors_keep_the_raw_score(method):
+    given = judged(11, 9)
+    found = decide(given, Calibration(method=method))
+    assert (found.method, found.folds, found.tried) == ("identity", 0, None)
+    assert found.reason == "9 usable labels, fewer than 10: the raw score is kept"
+    assert {one.note for one in found.candidates} == {"9 usable labels, fewer than 10"}
+    given = judged(11, 40)
+    found = decide(labels(given.raw, given.human, cluster=["author a"] * 40), Calibration(method=method))
+    assert (found.method, found.folds) == ("identity", 0)
+    assert "one author" in found.reason
+
+
+def test_one_author_of_nearly_all_labels_leaves_the_raw_score_as_the_only_candidate():
+    given = judged(12, 20)
+    found = decide(labels(given.raw, given.human, cluster=["author a"] * 19 + ["author b"]), Calibration())
+    assert (found.method, found.folds) == ("identity", 2)
+    assert [one.method for one in found.candidates if one.tried] == ["identity"]
+    assert rows(found)["linear"].note == "fewer than two labels to fit, in one fold"
+
+
+def test_people_who_all_give_one_score_leave_qwk_undefined_for_who_agrees():
+    found = decide(labels([1.0, 2, 3, 4, 5] * 4, [2.0] * 20), Calibration())
+    assert found.method == "identity"
+    assert rows(found)["rulers"].note == "QWK is undefined"
+
+
+# the published comparison of this project's evaluation guide
+
+
+def world(rng, n, offset):
+    """Responses to eight items with offsets, marked 0 to 5 by a person and by a judge whose scale is curved."""
+    item = rng.integers(0, 8, n)
+    truth = rng.normal(2.5, 1.2, n)
+    human = np.clip(np.round(truth + offset[item] + rng.normal(0, 0.7, n)), 0, 5)
+    raw = np.clip(5 / (1 + np.exp(-(truth + rng.normal(0, 0.4, n) - 2.2) / 0.9)), 0, 5)
+    return item, raw, human
+
+
+def rmse_on_new(method, pooled, own, new):
+    item, raw, human = new
+    if own:
+        aligned = np.empty(len(raw))
+        for k in range(8):
+            rows = pooled.item == k
+            part = labels(pooled.raw[rows], pooled.human[rows])
+            one = labels(raw[item == k], human[item == k])
+            aligned[item == k] = apply_to_labels(fit_method(method, part, 2.5), one).aligned
+        return np.sqrt(np.mean((aligned - human) ** 2))
+    items = tuple("abcdefgh")
+    mapping = fit_method(method, labels(pooled.raw / 5, pooled.human / 5, pooled.item, items), 2.5)
+    aligned = 5 * apply_to_labels(mapping, labels(raw / 5, human / 5, item, items)).aligned
+    return np.sqrt(np.mean((aligned - human) ** 2))
+
+
+def test_shrunken_item_offsets_beat_a_line_for_all_and_a_line_for_each_item():
+    errors = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        offset = rng.normal(0, 0.35, 8)
+        item, raw, human = world(rng, 200, offset)
+        new = world(rng, 4000, offset)
+        pooled = labels(raw, human, item, tuple("abcdefgh"))
+        shrunken = rmse_on_new("linear", pooled, False, new)
+        per_item = rmse_on_new("linear", pooled, True, new)
+        alone = fit_method("linear", labels(raw, human), 2.5)
+        plain = np.sqrt(np.mean((apply_to_labels(alone, labels(new[1], new[2])).aligned - new[2]) ** 2))
+        isotonic = rmse_on_new("isotonic", pooled, False, new)
+        errors.append([shrunken, plain, per_item, rmse_on_new("isotonic", pooled, True, new), isotonic])
+    shrunken, plain, per_item, isotonic_per_item, isotonic = np.mean(errors, axis=0)
+    print(np.mean(errors, axis=0))
+    assert shrunken < min(plain, per_item) - 0.005
+    assert per_item < isotonic_per_item
+    assert abs(isotonic - shrunken) < 0.02
+
+
+# labels that were chosen
+
+
+def chosen_beside(given, cluster="other"):
+    """Twenty labels that were chosen, on which a line falls."""
+    raw = np.tile([1.0, 4.0], 10)
+    return labels(raw, 5 - raw, cluster=[f"{cluster} {k}" for k in range(20)])
+
+
+@pytest.mark.parametrize("method", ["linear", "linking", "rulers"])
+def test_chosen_labels_teach_the_mapping_and_are_not_predicted(method):
+    given = judged(1)
+    chosen = chosen_beside(given)
+    found = cross_fit(method, given, folds(given.cluster), 2.5, chosen)
+    assert found.mapping == fit_method(method, given.beside(chosen), 2.5)
+    assert found.mapping != cross_fit(method, given, folds(given.cluster), 2.5).mapping
+    assert len(found.aligned) == len(given)
+
+
+def test_a_chosen_label_does_not_teach_the_fold_of_its_author():
+    given = judged(2)
+    fold = folds(given.cluster)
+    out = fold == 0
+    mine = labels([2.0], [5.0], cluster=[given.cluster[out][0]])
+    apart, beside = (cross_fit("linear", given, fold, 2.5, chosen).aligned for chosen in (None, mine))
+    np.testing.assert_array_equal(apart[out], beside[out])
+    assert (apart[~out] != beside[~out]).any()
+
+
+def test_the_figures_are_those_of_drawn_labels():
+    given = judged(3)
+    found = decide(given, Calibration(), chosen_beside(given))
+    aligned = cross_fit("linear", given, folds(given.cluster), 2.5, chosen_beside(given)).aligned
+    assert rows(found)["linear"].rmse == pytest.approx(float(np.sqrt(np.mean((aligned - given.human) ** 2))))
+    assert len(found.fold) == len(given)

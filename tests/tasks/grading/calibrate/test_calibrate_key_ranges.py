@@ -1,0 +1,55 @@
+"""Packs by their keys: every grading in exactly one of them, as a pass over all gradings in order cuts them."""
+
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+from builders.rows import grading
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.calibrate.key_ranges import gradings_of, in_packs, packs
+
+ID = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3)
+ITEMS = st.dictionaries(ID, st.dictionaries(ID, st.integers(1, 5), max_size=12), max_size=5)
+"""Item → response → samples."""
+
+
+def written(folder, items, order, shards):
+    """The gradings in shards, in the order of `order`, each with a score of its own; responses are their item's."""
+    rows = [
+        grading(f"{response}@{item}", "m", 0.0, item_id=item, sample=sample)
+        for item, responses in items.items()
+        for response, samples in responses.items()
+        for sample in range(samples)
+    ]
+    order.shuffle(rows)
+    run = Warehouse.open(folder / "house").run("run")
+    for number in range(shards):
+        mine = [row | {"score": float(place)} for place, row in enumerate(rows)][number::shards]
+        run.commit("judge", f"{number:05d}", {Gradings: mine})
+    return run, run.ref(Gradings, "judge")
+
+
+@settings(max_examples=60, deadline=None)
+@given(ITEMS, st.randoms(use_true_random=False), st.integers(1, 4), st.integers(1, 9))
+def test_a_pack_read_by_its_keys_is_what_a_pass_over_all_gradings_gives(items, order, shards, rows):
+    with tempfile.TemporaryDirectory() as folder:
+        run, gradings = written(Path(folder), items, order, shards)
+        passed = [(name, table.to_pylist()) for name, table in in_packs(run, gradings, rows)]
+        parted = list(packs(run, gradings, rows))
+        assert [(pack.name, gradings_of(run, gradings, pack).to_pylist()) for pack in parted] == passed
+        assert [pack.rows for pack in parted] == [len(table) for _, table in passed]
+        assert sum(pack.rows for pack in parted) == gradings.rows
+        assert not [pack for pack in parted[:-1] if pack.rows < rows]
+
+
+def test_gradings_that_came_or_went_since_are_named(tmp_path):
+    run, gradings = written(tmp_path, {"i": {"a": 1, "b": 2}}, random.Random(0), 1)
+    (pack,) = packs(run, gradings, 9)
+    with pytest.raises(StoreError, match="predictions-00000 has 3 rows, not 4"):
+        gradings_of(run, gradings, pack._replace(rows=4))

@@ -1,0 +1,158 @@
+"""Who agrees with whom, per slice: the right rows, the right pairs, the right numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+from rubricflow.tasks.core.contracts.schema import conform
+from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
+from rubricflow.tasks.core.stats.bootstrap import interval
+from rubricflow.tasks.grading.evaluate.agree import agree, pairs
+
+SCALES = {"a": (0.0, 4.0, 1.0), "b": (0.0, 4.0, 1.0)}
+
+
+def frame(n: int = 80, seed: int = 0) -> pd.DataFrame:
+    """Two items, two raters and a machine that agrees better after calibration."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, 5, n)
+
+    def noisy(spread: float) -> np.ndarray:
+        return np.clip(np.round(truth + rng.normal(0, spread, n)), 0, 4)
+
+    return pd.DataFrame(
+        {
+            "response_id": [f"r{i}" for i in range(n)],
+            "item_id": np.where(np.arange(n) % 2, "a", "b"),
+            "type": "short",
+            "author_id": [f"s{i % 10}" for i in range(n)],
+            "group:school": np.where(np.arange(n) % 3, "north", "south"),
+            "target": truth.astype(float),
+            "human:one": truth.astype(float),
+            "human:two": noisy(0.5),
+            "raw": noisy(2.0),
+            "calibrated": noisy(1.0),
+            "route": np.where(np.arange(n) % 4, "release", "review"),
+            "cluster": np.arange(n) % 10,
+        }
+    )
+
+
+def metrics(scores: pd.DataFrame, draws: int = 100, scales: dict | None = None) -> pd.DataFrame:
+    found = agree(scores, ["school"], scales or SCALES, pairs(["one", "two"], "m"), draws, 0)
+    return conform(Metrics, found).to_pandas()
+
+
+def one(found: pd.DataFrame, **where: str) -> pd.Series:
+    for name, value in where.items():
+        found = found[found[name] == value]
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+def test_the_key_is_unique() -> None:
+    assert not metrics(frame()).duplicated(list(Metrics.key)).any()
+
+
+def test_a_slice_has_the_kappa_of_its_own_rows() -> None:
+    scores = frame()
+    part = scores[scores["item_id"] == "a"]
+    wanted = cohen_kappa_score(part["target"], part["calibrated"], weights="quadratic", labels=range(5))
+    row = one(metrics(scores), metric="qwk", rater_a="target", stage="calibrated", slice="item", value_of="a")
+    assert row["value"] == pytest.approx(wanted)
+
+
+def test_people_are_compared_with_people_on_the_same_rows() -> None:
+    scores = frame()
+    wanted = cohen_kappa_score(scores["human:one"], scores["human:two"], weights="quadratic", labels=range(5))
+    assert one(metrics(scores), metric="qwk", stage="human", slice="all")["value"] == pytest.approx(wanted)
+
+
+def test_subgroups_are_slices() -> None:
+    found = metrics(frame())
+    assert set(found.loc[found["slice"] == "school", "value_of"]) == {"north", "south"}
+
+
+def test_authors_are_resampled_where_every_response_has_one() -> None:
+    found = metrics(frame())
+    assert set(found.loc[found["low"].notna(), "resampled"]) == {"author"}
+
+
+def test_responses_are_resampled_where_an_author_is_missing() -> None:
+    scores = frame()
+    scores = scores.assign(author_id=scores["author_id"].where(scores.index != 3), cluster=np.arange(len(scores)))
+    found = metrics(scores)
+    assert set(found.loc[found["low"].notna(), "resampled"]) == {"response"}
+
+
+def test_unscored_responses_are_counted_and_left_out() -> None:
+    scores = frame()
+    scores.loc[:4, "calibrated"] = np.nan
+    row = one(metrics(scores), metric="qwk", rater_a="target", stage="calibrated", slice="all")
+    assert (row["n"], row["unscored"]) == (75, 5)
+
+
+def test_a_response_without_a_human_score_is_not_counted_as_unscored() -> None:
+    scores = frame()
+    scores.loc[:4, "target"] = np.nan
+    row = one(metrics(scores), metric="qwk", rater_a="target", stage="calibrated", slice="all")
+    assert (row["n"], row["unscored"]) == (75, 0)
+
+
+def test_items_of_different_scales_are_not_pooled() -> None:
+    found = metrics(frame(), scales={"a": (0.0, 4.0, 1.0), "b": (0.0, 8.0, 1.0)})
+    row = one(found, metric="qwk", rater_a="target", stage="raw", slice="all")
+    assert pd.isna(row["value"])
+    assert "different scales" in row["note"]
+
+
+def test_the_mean_over_items_is_the_mean_of_their_kappas() -> None:
+    found = metrics(frame())
+    machine = found[(found["rater_a"] == "target") & (found["stage"] == "raw")]
+    items = machine[(machine["metric"] == "qwk") & (machine["slice"] == "item")]["value"]
+    assert one(machine, metric="qwk_item_mean")["value"] == pytest.approx(items.mean())
+
+
+def test_an_item_with_an_undefined_kappa_is_named() -> None:
+    scores = frame()
+    columns = ["target", "human:one", "human:two", "raw", "calibrated"]
+    scores.loc[scores["item_id"] == "b", columns] = 2.0
+    row = one(metrics(scores), metric="qwk_item_mean", rater_a="target", stage="raw")
+    assert row["note"] == "undefined for 1 items, the first b"
+
+
+def test_what_is_released_is_compared_by_itself() -> None:
+    scores = frame()
+    part = scores[scores["route"] == "release"]
+    wanted = cohen_kappa_score(part["target"], part["calibrated"], weights="quadratic", labels=range(5))
+    row = one(metrics(scores), metric="qwk", stage="released", slice="all")
+    assert (row["value"], row["n"]) == (pytest.approx(wanted), len(part))
+
+
+def test_the_interval_of_the_item_mean_draws_an_author_in_all_items_at_once() -> None:
+    scores = frame(400)
+    row = one(metrics(scores, 400), metric="qwk_item_mean", rater_a="target", stage="raw")
+    drawn = []
+    rng = np.random.default_rng(1)
+    for _ in range(400):
+        rows = pd.concat([scores[scores["cluster"] == c] for c in rng.integers(0, 10, 10)])
+        drawn.append(
+            np.mean(
+                [
+                    cohen_kappa_score(part["target"], part["raw"], weights="quadratic", labels=range(5))
+                    for _, part in rows.groupby("item_id")
+                ]
+            )
+        )
+    low, high = interval(np.array(drawn), 10)[:2]
+    assert row["clusters"] == 10
+    assert (row["low"], row["high"]) == (pytest.approx(low, abs=0.05), pytest.approx(high, abs=0.05))
+
+
+def test_without_draws_there_are_no_intervals() -> None:
+    found = metrics(frame(), draws=0)
+    assert found["low"].isna().all()
+    assert (found["resampled"] == "").all()

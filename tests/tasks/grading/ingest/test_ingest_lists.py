@@ -1,0 +1,154 @@
+"""Cells that hold lists: from JSON, Parquet and, as JSON, from CSV; and what is none, by its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.study import Source, load_study
+from rubricflow.tasks.core.store.source import read
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.ingest.canonical import items
+from rubricflow.tasks.grading.ingest.lists import cell_answers, cell_list, cell_texts
+from rubricflow.tasks.grading.ingest.task import ingest
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
+    max_leaves=8,
+)
+
+
+@given(st.lists(JSON), st.sampled_from([None, 2]), st.booleans())
+def test_a_list_written_as_json_is_the_list(given_list: list[Any], indent: int | None, ascii_only: bool) -> None:
+    cell = f" {json.dumps(given_list, indent=indent, ensure_ascii=ascii_only)}\n"
+    assert cell_list(cell, "f", 1, "c") == cell_list(given_list, "f", 1, "c") == given_list
+
+
+@pytest.mark.parametrize("cell", [None, "", "  ", float("nan")])
+def test_an_empty_cell_is_no_list(cell: Any) -> None:
+    assert cell_list(cell, "f", 1, "c") is None
+    assert cell_texts(cell, "f", 1, "c") is None
+    assert cell_answers(cell, "f", 1, "c") == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "rule"),
+    [
+        ('["a", "b"', r"is no JSON list: Expecting ',' delimiter at character 10"),
+        ("['a', 'b']", "is no JSON list: Expecting value at character 2"),
+        ('["a"] and more', "is no JSON list: Extra data at character 7"),
+        ("[NaN]", "is no JSON list: NaN is no JSON number"),
+        ("[" * 100_000, "is no JSON list: "),
+        ("a; b", r"is not a list .write \["),
+        ('{"a": 1}', "is not a list"),
+        (3, "is not a list"),
+    ],
+)
+def test_what_is_no_list_is_named_by_its_place(cell: Any, rule: str) -> None:
+    with pytest.raises(InputError, match=rule) as stop:
+        cell_list(cell, "items.csv", 4, "keys")
+    assert (stop.value.file, stop.value.row, stop.value.field) == ("items.csv", 4, "keys")
+
+
+def test_texts_may_be_numbers_or_objects_with_a_text() -> None:
+    told = ["heat", 2, 2.5, {"text": "light", "category": "BEST"}, {"text": "cold", "weight": None}]
+    assert cell_texts(told, "f", 1, "c") == ["heat", "2", "2.5", "light", "cold"]
+
+
+@pytest.mark.parametrize(
+    ("element", "rule"),
+    [
+        (None, "is empty"),
+        (True, "is neither a text nor an object with a 'text'"),
+        (["a"], "is neither a text nor an object with a 'text'"),
+        ({"idea": "a"}, "is empty"),
+        ({"text": ["a"]}, "is neither a text nor an object with a 'text'"),
+        (
+            {"text": "a", "weight": 2},
+            "has a weight, which a list of texts cannot keep .give the weights in key_weights",
+        ),
+    ],
+)
+def test_an_element_that_is_no_text_is_named_by_its_place(element: Any, rule: str) -> None:
+    with pytest.raises(InputError, match=rule) as stop:
+        cell_texts(json.dumps(["heat", element]), "items.csv", 4, "keys")
+    assert stop.value.field == "keys.1"
+
+
+@pytest.mark.parametrize(
+    ("cell", "answers"),
+    [
+        ("Heat.", ["Heat."]),
+        (["Heat.", " ", "Light."], ["Heat.", "Light."]),
+        ('[{"text": "Heat.", "category": "BEST"}, {"text": "Light."}]', ["Heat.", "Light."]),
+        ('["Heat."]', ["Heat."]),
+        ("[1] says so.", ["[1] says so."]),
+        ("[1, 2, 3]", ["[1, 2, 3]"]),
+        ("[]", ["[]"]),
+    ],
+)
+def test_model_answers_are_a_text_or_a_list(cell: Any, answers: list[str]) -> None:
+    assert cell_answers(cell, "f", 1, "c") == answers
+
+
+@pytest.mark.parametrize("cell", ['["Heat.", "Light."', "['Heat.']", '[{"answer": "Heat."}]', {"text": "Heat."}, b"x"])
+def test_a_broken_list_of_model_answers_is_no_text(cell: Any) -> None:
+    with pytest.raises(InputError, match=r"f, row 1, field 'c"):
+        cell_answers(cell, "f", 1, "c")
+
+
+COLUMNS = ("key_elements", "key_weights", "misconceptions", "criteria", "reference_answer")
+SOURCE = Source(file="items", items={name: name for name in ("item_id", "question", *COLUMNS)})
+ROWS: list[dict[str, Any]] = [
+    {
+        "item_id": "i",
+        "question": "Why?",
+        "key_elements": ["heat, light", 'a "quote"'],
+        "key_weights": [1, 2.5],
+        "misconceptions": ["cold"],
+        "criteria": [{"id": "a", "text": "Names heat.", "weight": 1, "levels": ["no", "yes"]}],
+        "reference_answer": ["Heat.", "Light."],
+    }
+]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_a_list_is_the_same_in_every_kind_of_file(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"items{ending}"
+    frame = pd.DataFrame(ROWS)
+    if ending in (".csv", ".tsv"):
+        frame = frame.assign(**{name: frame[name].map(json.dumps) for name in COLUMNS})
+        frame.to_csv(path, index=False, sep="\t" if ending == ".tsv" else ",")
+    elif ending == ".jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_parquet(path)
+    ((_, item),) = items(SOURCE, read(path))
+    told = ROWS[0] | {"context": None, "type": "item", "rubric_id": "i", "rubric_text": None}
+    told["criteria"] = [told["criteria"][0] | {"parent": None}]
+    assert item == told | {"reference_answer": "Heat.\nor: Light.", "reference_answers": ["Heat.", "Light."]}
+
+
+def test_semeval_is_read_by_its_study_file_alone(tmp_path: Path) -> None:
+    labels = ["correct", "incorrect", "contradictory"]
+    told = [{"text": "The bulb lights.", "category": "BEST"}, {"text": "It is lit.", "category": "MINIMAL"}]
+    rows = [
+        {"answer_id": f"a{n}", "question_id": "q", "question": "Why?", "corpus": "beetle", "module": "M"}
+        | {"reference_answers_json": json.dumps(told), "student_answer": "It is.", "label_3way": label}
+        for n, label in enumerate(labels)
+    ]
+    (tmp_path / "semeval2013").mkdir()
+    pd.DataFrame(rows).to_parquet(tmp_path / "semeval2013" / "answers_3way.parquet")
+    study = load_study(Path(__file__).parents[4] / "data/studies/semeval2013.yaml")
+    run = Warehouse.open(tmp_path / "house").run("r")
+    data = ingest.fn(run, study, tmp_path)
+    assert run.read(data.items)["reference_answers"].to_pylist() == [["The bulb lights.", "It is lit."]]
+    assert run.read(data.gradings)["score"].to_pylist() == [2, 1, 0]

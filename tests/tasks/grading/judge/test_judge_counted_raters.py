@@ -1,0 +1,124 @@
+"""A rubric with counts from its lock to its gradings: raters decide the sub-points, and code counts them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.cases import case
+from builders.keys import counting, criterion, locked
+
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.grading.judge import prompt
+from rubricflow.tasks.grading.judge.grade import grade_batch
+from rubricflow.tasks.grading.judge.prove import prove_bundle
+from rubricflow.tasks.grading.judge.rater import rater
+from rubricflow.tasks.grading.judge.simulated import human_marks
+
+QUESTION = "What do plants need to grow?"
+TEXTS = (
+    "Plants need light for photosynthesis. Their roots take up water from the soil. They need warmth.",
+    "They need light.",
+    "A plant grows best in the dark.",
+)
+POINTS = {"P1": "Plants need light for photosynthesis", "P2": "Roots take up water", "P3": "Plants need warmth"}
+PLANS = [
+    {"protocol": "rulers"},
+    {"protocol": "pointwise"},
+    {"protocol": "pointwise", "criteria_per_call": 2},
+    {"protocol": "checkeval"},
+    {"protocol": "concepts"},
+]
+
+
+def bundle_of(plan: dict[str, Any]) -> Bundle:
+    """One of three is 1 point, all are 3; growth in the dark costs 1 and excludes light."""
+    parts = [
+        criterion(name, text=text, parent="K", evidence="weakly_groundable", kind="gold_point")
+        for name, text in POINTS.items()
+    ]
+    dark = criterion("M", text="Plants grow in the dark", weight=-1, excludes=("P1",), evidence="weakly_groundable")
+    made = locked(counting("K", [0, 1, 1, 3]), *parts, dark, final_score="weighted_points", **plan)
+    return made.model_copy(update={"protocol": made.protocol.model_copy(update={"echo": "allowed"})})
+
+
+def official(bundle: Bundle, levels: dict[str, int]) -> int:
+    top = {c.id: c.top for c in bundle.criteria}
+    light = levels["P1"] == top["P1"] and levels["M"] < top["M"]
+    dark = levels["M"] / top["M"] if levels["M"] >= levels["P1"] else 0
+    met = light + sum(levels[name] == top[name] for name in ("P2", "P3"))
+    return max(0, int((0, 1, 1, 3)[met] - dark + 0.5))
+
+
+@pytest.mark.parametrize("judge", PLANS)
+def test_raters_decide_the_sub_points_and_the_count_makes_the_score(judge: dict[str, Any], tmp_path: Path) -> None:
+    plan, bundle = Judge.model_validate(judge), bundle_of(judge)
+    cases = [case(bundle, text, f"r{n}", "i", question=QUESTION) for n, text in enumerate(TEXTS)]
+    with ReplyStore(":memory:") as replies:
+        found = grade_batch(cases, rater(plan, tmp_path, replies), replies).tables()
+    rows = found[Judgments].to_pylist()
+    assert [row["criterion_id"] for row in rows] == ["P1", "P2", "P3", "M"] * len(TEXTS)
+    for row in found[Gradings].to_pylist():
+        levels = {j["criterion_id"]: j["decision"] for j in rows if j["response_id"] == row["response_id"]}
+        assert row["score"] == dict(row["trait_scores"])["t"] == official(bundle, levels)
+        clash = levels["P1"] > 0 and levels["M"] > 0
+        assert dict(row["signals"]).get("conflicts", 0) == clash
+    assert len(set(found[Gradings]["score"].to_pylist())) > 1
+    assert prove_bundle(bundle, QUESTION, None, TEXTS[0]) == []
+
+
+def test_a_mean_is_of_expected_points_and_a_criterion_of_expected_levels(tmp_path: Path) -> None:
+    plan, bundle = Judge.model_validate({"protocol": "pointwise"}), bundle_of({})
+    with ReplyStore(":memory:") as replies:
+        graded = grade_batch([case(bundle, TEXTS[1], question=QUESTION)], rater(plan, tmp_path, replies), replies)
+    (judged,), (grading,) = graded.judged, graded.gradings
+    stands = {d.criterion_id for d in judged.decisions if d.level == d.stated}
+    assert stands == {"P1", "P2", "P3", "M"}
+    likely = judged.probabilities
+    for name, p in likely.items():
+        assert grading.signals[f"criterion.{name}"] == pytest.approx((p[1] + 2 * p[2]) / 2)
+    met = {name: p[2] for name, p in likely.items()}
+    falls = (likely["M"][1] + 2 * likely["M"][2]) / 2 >= met["P1"]
+    a, b, c = 0 if falls else met["P1"], met["P2"], met["P3"]
+    every, none = a * b * c, (1 - a) * (1 - b) * (1 - c)
+    cost = (likely["M"][1] + 2 * likely["M"][2]) / 2 if falls else 0
+    assert grading.signals["mean.t"] == pytest.approx(max(0, (3 * every + (1 - every - none) - cost) / 3))
+
+
+@pytest.mark.parametrize(("highest", "score"), [(2, 3), (4, 3)])
+def test_a_simulated_rater_counts_marks_of_more_levels_by_where_they_lie(
+    highest: int, score: float, tmp_path: Path
+) -> None:
+    """People's highest mark is the highest level, and what lies below it is not met."""
+    truth = {"rater": "key", "noise": 0, "invented": 0, "broken": 0}
+    plan = Judge.model_validate({"protocol": "dhs", "backend": "simulated", "truth": truth})
+    bundle = bundle_of({}).model_copy(update={"protocol": plan.as_protocol()})
+    given = {"r0": dict.fromkeys(POINTS, highest) | {"M": 0}, "r1": dict.fromkeys(POINTS, highest - 1) | {"M": 0}}
+    marks = [
+        {"response_id": r, "criterion_id": name, "decision": level}
+        for r, of in given.items()
+        for name, level in of.items()
+    ]
+    scores = [{"response_id": r, "item_id": "i", "score": None, "trait_scores": {}} for r in given]
+    cases = [case(bundle, TEXTS[0], r, "i", question=QUESTION) for r in given]
+    with ReplyStore(":memory:") as replies:
+        who = rater(plan, tmp_path, replies, marks=human_marks(scores, marks))
+        found = grade_batch(cases, who, replies).gradings
+    assert [one.scored.score for one in found] == [score, 0]
+
+
+def test_who_states_a_score_is_told_how_points_are_counted() -> None:
+    plan = Judge.model_validate({"protocol": "dhs"}).as_protocol()
+    names = counting("R", [0, 1, 2], needs=("T",)), counting("T", [0, 1], parent="R"), criterion("D", parent="R")
+    bundle = locked(*names, criterion("t1", parent="T"), criterion("t2", parent="T"), top=2)
+    told = prompt.system(bundle.model_copy(update={"protocol": plan}), bundle.criteria, QUESTION, None)
+    assert (
+        "from 0 to 2 in steps of 1. R is worth 0, 1, 2 points for 0, 1, 2 or more of D, T, and 0 without T. "
+        "T is worth 0, 1 points for 0, 1 or more of t1, t2."
+    ) in told
+    decided = prompt.system(bundle, bundle.criteria, QUESTION, None)
+    assert "worth" not in decided  # who decides criteria one by one does so for its own sake

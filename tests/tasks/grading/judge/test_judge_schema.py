@@ -1,0 +1,175 @@
+"""The contract as JSON Schema: exactly the sound artifacts."""
+
+from itertools import chain
+from typing import get_args
+
+import jsonschema
+import pytest
+from builders.bundles import bundle, trait
+
+from rubricflow.tasks.core.contracts.bundle import Criterion, EvidenceType
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge import schema as contract
+from rubricflow.tasks.grading.judge.schema import MAX_PROSE, MAX_QUOTE, MAX_QUOTES, holistic
+from rubricflow.tasks.grading.judge.unit_names import PLAIN
+
+CRITERIA = (
+    Criterion(id="B", trait="t", text="b", levels=("no", "some", "yes")),
+    Criterion(id="A", trait="t", text="a", evidence="none"),
+    Criterion(id="G", trait="t", text="g", evidence="global_diagnostic"),
+)
+UNITS = units("Its words. And more.")
+QUOTE = {"unit": "sentence 1", "quote": "its words"}
+
+
+def checklist(criteria):
+    return contract.citing(contract.checklist(criteria), UNITS, PLAIN)
+
+
+def sound():
+    return {
+        "decisions": {
+            "B": {"evidence": [QUOTE], "level": 2},
+            "A": {"level": 0},
+            "G": {"evidence": [QUOTE], "diagnostic": "calm", "level": 1},
+        }
+    }
+
+
+def on_scale(low, high, step=1.0):
+    ends = low, high, step
+    return bundle(ends=ends, traits=(trait("t", *ends),), name="dhs", final_score="judged")
+
+
+def admits(schema, artifact):
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema).is_valid(artifact)
+
+
+def with_decision(name, **changes):
+    artifact = sound()
+    artifact["decisions"][name] |= changes
+    return artifact
+
+
+def test_admits_the_sound_artifact_and_every_level():
+    assert admits(checklist(CRITERIA), sound())
+    assert all(admits(checklist(CRITERIA), with_decision("B", level=level)) for level in (0, 1, 2))
+    assert admits(checklist(CRITERIA), with_decision("B", level=0, evidence=[]))
+
+
+NEEDS_A_QUOTE = ("local_quote", "span_level", "global_diagnostic")
+
+
+@pytest.mark.parametrize("levels", [2, 3, 5])
+@pytest.mark.parametrize("type_", get_args(EvidenceType))
+def test_a_level_above_0_has_evidence_where_its_type_needs_some(type_, levels):
+    criterion = Criterion(id="C", trait="t", text="c", evidence=type_, levels=tuple(map(str, range(levels))))
+    diagnostic = {"diagnostic": "calm"} if type_ == "global_diagnostic" else {}
+    for level in range(levels):
+        for evidence in ([], [QUOTE], [QUOTE] * MAX_QUOTES):
+            cited = {} if type_ == "none" else {"evidence": evidence}
+            artifact = {"decisions": {"C": {**diagnostic, "level": level, **cited}}}
+            is_sound = bool(evidence) or level == 0 or type_ not in NEEDS_A_QUOTE
+            assert admits(checklist([criterion]), artifact) == is_sound
+
+
+@pytest.mark.parametrize("ends", [(0, 4, 1), (-1, 1, 1), (1, 3, 0.5)])
+def test_a_score_above_the_lowest_has_evidence(ends):
+    schema = contract.citing(contract.traits((trait("t", *ends),)), UNITS, PLAIN)
+    low, high, step = ends
+    for n in range(-4, 12):
+        score = low + step * n
+        for evidence in ([], [QUOTE]):
+            is_sound = score == low or (low < score <= high and bool(evidence))
+            assert admits(schema, {"traits": {"t": {"score": score, "evidence": evidence}}}) == is_sound
+
+
+def test_order_of_properties_is_that_of_the_criteria_and_the_level_is_before_its_quotes():
+    decisions = checklist(CRITERIA)["properties"]["decisions"]
+    assert list(decisions["properties"]) == decisions["required"] == ["B", "A", "G"]
+    alternatives = chain.from_iterable(one.get("anyOf", [one]) for one in decisions["properties"].values())
+    asked = [decision["required"] for decision in alternatives]
+    quoted = ["level", "evidence"]
+    assert asked == [quoted, quoted, ["level"], ["diagnostic", *quoted], ["diagnostic", *quoted]]
+
+
+@pytest.mark.parametrize("name", ["A", "B", "G"])
+def test_every_criterion_stands_there(name):
+    artifact = sound()
+    del artifact["decisions"][name]
+    assert not admits(checklist(CRITERIA), artifact)
+
+
+@pytest.mark.parametrize("level", [-1, 3, 1.5, "1", None, True, [1]])
+def test_refuses_what_is_no_level(level):
+    assert not admits(checklist(CRITERIA), with_decision("B", level=level))
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        None,
+        "its words",
+        QUOTE,
+        ["its words"],
+        [{"quote": "its words"}],
+        [QUOTE | {"more": 1}],
+        [QUOTE | {"unit": "s1"}],
+        [QUOTE | {"unit": "sentence 3"}],
+        [QUOTE | {"unit": "paragraph 1"}],
+        [QUOTE | {"unit": None}],
+        [QUOTE | {"quote": ""}],
+        [QUOTE | {"quote": "w" * (MAX_QUOTE + 1)}],
+        [QUOTE] * (MAX_QUOTES + 1),
+    ],
+)
+def test_refuses_unsound_evidence(evidence):
+    assert not admits(checklist(CRITERIA), with_decision("B", evidence=evidence))
+
+
+@pytest.mark.parametrize(
+    "artifact",
+    [
+        {},
+        {"decisions": []},
+        sound() | {"score": 4},
+        {"decisions": sound()["decisions"] | {"C": {"level": 0}}},
+        with_decision("A", evidence=[]),
+        with_decision("B", diagnostic="x"),
+        with_decision("G", diagnostic="x" * (MAX_PROSE + 1)),
+        with_decision("G", diagnostic=None),
+        with_decision("G", diagnostic=""),
+    ],
+)
+def test_refuses_anything_more_or_less(artifact):
+    assert not admits(checklist(CRITERIA), artifact)
+
+
+def test_strings_are_bounded_everywhere():
+    todo, strings = [checklist(CRITERIA), holistic(on_scale(0, 5))], []
+    while todo:
+        node = todo.pop()
+        strings += [node] if node.get("type") == "string" else []
+        todo += [child for child in node.values() if isinstance(child, dict)] + node.get("anyOf", [])
+    assert strings
+    assert all(node.keys() & {"maxLength", "pattern", "enum"} for node in strings)
+
+
+@pytest.mark.parametrize(
+    ("bundle", "scores"),
+    [
+        (on_scale(0, 3), [0, 1, 2, 3]),
+        (on_scale(-2, 0), [-2, -1, 0]),
+        (on_scale(1, 10, 3), [1, 4, 7, 10]),
+        (on_scale(1, 3, 0.5), [1, 1.5, 2, 2.5, 3]),
+        (on_scale(0.5, 2.5), [0.5, 1.5, 2.5]),
+        (on_scale(0, 0.5, 0.1), [0, 0.1, 0.2, 0.3, 0.4, 0.5]),
+    ],
+)
+def test_holistic_score_is_on_the_scale_and_nothing_else(bundle, scores):
+    contract = holistic(bundle)
+    tried = {round(n * 0.05, 2) for n in range(-60, 260)}
+    assert {s for s in tried if admits(contract, {"rationale": "r", "score": s})} == set(scores)
+    assert not admits(contract, {"rationale": "r", "score": str(scores[0])})
+    assert not admits(contract, {"rationale": "r", "score": None})

@@ -1,0 +1,192 @@
+"""Evidence by meaning: what is found, what is refused, and that the verifier stays idempotent with it."""
+
+import re
+
+import numpy as np
+import pytest
+from builders.bundles import bundle, criterion
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rubricflow.tasks.core.llm.request import Same
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge.doubted_quotes import wording
+from rubricflow.tasks.grading.judge.evidence import WINDOW, Matcher, Subject, subject_of
+from rubricflow.tasks.grading.judge.protocol import Question
+from rubricflow.tasks.grading.judge.verify import verify
+
+TEXT = "The cells lose their water. My uncle has a red boat. He paid 40 dollars for it."
+SYNONYMS = {"cell": "cells", "give": "lose", "away": "lose", "moisture": "water", "vessel": "boat", "crimson": "red"}
+POINT = "the stuff inside of the cells is drained away slowly"
+
+
+class Words:
+    """An encoder whose meaning is the set of words, with a few synonyms; it counts its calls."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, texts):
+        self.calls.append(list(texts))
+        vectors = np.zeros((len(texts), 512), np.float32)
+        for row, text in zip(vectors, texts, strict=True):
+            for word in re.findall(r"\w+", text.lower()):
+                row[sum(map(ord, SYNONYMS.get(word, word))) % 512] = 1
+            row /= np.linalg.norm(row) or 1
+        return vectors
+
+
+def bundle_of(evidence="local_quote", source="response", on_failure="demote"):
+    asked = {"text": POINT, "levels": ("0", "1", "2"), "evidence": evidence, "evidence_from": source}
+    points = (criterion(f"C{n}", **asked) for n in (1, 2))
+    return bundle(*points, evidence_match="semantic", failed_quote=on_failure)
+
+
+def subject(text=TEXT, encode=None, bundle=None, threshold=0.7):
+    found, rule = units(text), wording(Same(bundle or bundle_of()), "Why?", None)
+    match = Matcher(text, found, encode or Words(), threshold)
+    return Subject(text, {u.unit_id: u for u in found}, None, rule, rule, match)
+
+
+def decided(entries, of=None, bundle=None):
+    bundle = bundle or bundle_of()
+    artifact = {"decisions": {"C1": {"evidence": entries, "level": 2}, "C2": {"evidence": [], "level": 0}}}
+    return verify(artifact, bundle, bundle.criteria, of or subject(bundle=bundle))
+
+
+@pytest.mark.parametrize(
+    ("quote", "unit", "status"),
+    [
+        ("The cells lose their water", "s1", "verified"),
+        ("the cell give away their moisture", "s1", "semantic"),
+        ("the cell give away their moisture", None, "semantic"),
+        ("the cell give away their moisture", "p1", "semantic"),
+        ("the cell give away their moisture", "s2", "fabricated"),
+        ("the cell give away their moisture", "s9", "fabricated"),
+        ("The cells lose their water", "s2", "misattributed"),
+        ("the cells do not lose their moisture", "s1", "fabricated"),
+        ("the cells don't lose their moisture", "s1", "fabricated"),
+        ("he paid 50 dollars for it", "s3", "fabricated"),
+        ("he paid 40 dollars for the vessel", "s3", "semantic"),
+        ("nothing of this kind was said anywhere", "s1", "fabricated"),
+    ],
+)
+def test_a_paraphrase_holds_where_its_span_is_in_the_unit_cited(quote, unit, status):
+    (row,) = decided([{"unit": unit, "quote": quote}]).decisions[0].evidence
+    assert row["status"] == status
+    if status == "semantic":
+        assert TEXT[row["start"] : row["end"]] in (TEXT[:27], TEXT[53:])
+
+
+def test_it_is_counted_apart_and_supports_the_level():
+    verdict = decided([{"unit": "s1", "quote": "the cell give away their moisture"}])
+    assert verdict.decisions[0].level == 2
+    assert (verdict.signals["semantic"], verdict.signals["verified"], verdict.signals["invalid_evidence"]) == (1, 0, 0)
+
+
+def test_the_canonical_artifact_holds_the_words_of_the_response():
+    bundle = bundle_of()
+    artifact = decided([{"unit": "s1", "quote": "the cell give away their moisture"}]).artifact(bundle.criteria)
+    assert artifact["decisions"]["C1"]["evidence"] == [{"unit": "sentence 1", "quote": "The cells lose their water."}]
+
+
+def test_the_wording_of_the_rubric_is_never_matched():
+    text = "The stuff inside of each cell is drained away slowly. So it goes."
+    (row,) = decided([{"unit": "s1", "quote": POINT}], subject(text)).decisions[0].evidence
+    assert row["status"] == "fabricated"
+
+
+def test_a_span_that_repeats_the_rubric_is_never_found():
+    text = f"{POINT}. So it goes."
+    quote = "the stuff inside of the cell is drained away quite slowly"
+    (row,) = decided([{"unit": "s1", "quote": quote}], subject(text)).decisions[0].evidence
+    assert row["status"] == "fabricated"
+
+
+def test_two_quotes_of_one_span_are_one():
+    entries = [
+        {"unit": "s1", "quote": "the cell give away their moisture"},
+        {"unit": "s1", "quote": "the cells lose their moisture"},
+        {"unit": "s1", "quote": "The cells lose their water."},
+    ]
+    rows = decided(entries).decisions[0].evidence
+    assert [row["status"] for row in rows] == ["semantic", "duplicate", "duplicate"]
+
+
+def test_a_reply_is_encoded_at_once_and_only_what_its_words_left_open():
+    encode = Words()
+    of = subject(encode=encode)
+    decided([{"unit": "s1", "quote": "The cells lose their water"}], of)
+    assert not encode.calls
+    decided([{"unit": "s1", "quote": q} for q in ("the cell give away their moisture", "no such words here")], of)
+    assert len(encode.calls) == 1
+
+
+def test_a_long_sentence_is_read_in_windows():
+    text = " ".join(f"filler{n}" for n in range(3 * WINDOW)) + " the red boat of my uncle sank"
+    match = Matcher(text, units(text), Words(), 0.4)
+    span = match.find("the crimson vessel of my uncle sank", 0, len(text))
+    assert span is not None
+    assert text[span.start : span.end].endswith("the red boat of my uncle sank")
+    assert len(text[span.start : span.end].split()) <= WINDOW
+
+
+WORDS = [
+    "cells",
+    "lose",
+    "water",
+    "boat",
+    "red",
+    "not",
+    "4",
+    "no",
+    "İstanbul",
+    "straße",
+    "cafe\u0301",
+    "…",
+    "a.b",
+    "水分",
+]
+SAID = st.lists(st.sampled_from([*WORDS, *SYNONYMS]), min_size=1, max_size=6).map(" ".join)
+
+
+@settings(max_examples=150, deadline=None)
+@example([("water lose cells cells", "\n")] * 2, [("s1", "cells water"), ("s2", "cells lose")], "local_quote", "demote")
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join),
+            st.sampled_from([". ", "\n", "\n\n"]),
+        )
+    ),
+    st.lists(st.tuples(st.sampled_from(["s1", "s2", "p1", None, "s9"]), SAID), max_size=4),
+    st.sampled_from(["local_quote", "span_level", "weakly_groundable"]),
+    st.sampled_from(["demote", "drop", "count"]),
+)
+def test_verifying_the_canonical_artifact_changes_nothing(sentences, quotes, evidence, on_failure):
+    text = "".join(said + gap for said, gap in sentences)
+    bundle = bundle_of(evidence, on_failure=on_failure)
+    of = subject(text, bundle=bundle, threshold=0.3)
+    first = decided([{"unit": unit, "quote": quote} for unit, quote in quotes], of, bundle)
+    canonical = first.artifact(bundle.criteria)
+    again = verify(canonical, bundle, bundle.criteria, of)
+    assert [d.level for d in again.decisions] == [d.level for d in first.decisions]
+    assert again.artifact(bundle.criteria) == canonical
+    assert again.signals["semantic"] == again.signals["duplicate"] == again.signals["invalid_evidence"] == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["s1", "s2", None]), SAID), max_size=4), st.data())
+def test_removing_a_quote_never_helps(quotes, data):
+    of, entries = subject(threshold=0.3), [{"unit": unit, "quote": quote} for unit, quote in quotes]
+    kept = data.draw(st.lists(st.sampled_from(entries), unique_by=id) if entries else st.just([]))
+    assert decided(kept, of).decisions[0].level <= decided(entries, of).decisions[0].level
+
+
+def test_the_encoder_is_asked_only_under_a_protocol_that_wants_it(monkeypatch):
+    monkeypatch.setattr("rubricflow.tasks.grading.judge.evidence.minilm", Words)
+    bundle = bundle_of()
+    lexical = bundle.model_copy(update={"protocol": bundle.protocol.model_copy(update={"evidence_match": "lexical"})})
+    for of, wanted in ((bundle, True), (lexical, False)):
+        question = Question(of, of.criteria, TEXT, tuple(units(TEXT)), "i", "Why?", None)
+        assert (subject_of(question).match is not None) is wanted

@@ -1,0 +1,149 @@
+"""Counts over all responses of a run, against rows counted by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders.rows import connected
+
+from rubricflow.tasks.core.contracts.schema import conform, schema
+from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
+from rubricflow.tasks.grading.report.counts import counts
+
+
+def counted(target: str = "mean", **rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    given = {table: rows.get(table.table) for table in TABLES}
+    connection = connected({row: conform(row, of) if of else schema(row).empty_table() for row, of in given.items()})
+    return {name: found.to_pylist() for name, found in counts(connection, target).items()}
+
+
+def response(name: str, **more: Any) -> dict[str, Any]:
+    return {"response_id": name, "item_id": "i", "text": "x" * 7, "split": "test", "groups": []} | more
+
+
+def grading(name: str, rater: str, score: float | None, **more: Any) -> dict[str, Any]:
+    row = {"response_id": name, "item_id": "i", "rater_id": rater, "rater_kind": "human", "sample": 0, "score": score}
+    return row | {"trait_scores": [], "signals": [], "status": "unscored" if score is None else "scored"} | more
+
+
+def prediction(name: str, score: float | None, **more: Any) -> dict[str, Any]:
+    row = {"response_id": name, "item_id": "i", "rater_id": "judge", "split": "test", "score": score, "clipped": False}
+    return row | {"route": "review", "route_reason": "risk"} | more
+
+
+def test_nothing_is_counted_where_there_is_nothing() -> None:
+    found = counted()
+    assert found.pop("set") == [{"responses": 0, "items": 0, "with_author": 0, "authors": 0, "longest": 0}]
+    assert found.pop("repeats") == [{"responses": 0, "same": 0, "asked": 0, "spread": None}]
+    assert not any(found.values())
+
+
+@pytest.mark.parametrize(("target", "labelled"), [("mean", {"a", "b"}), ("anna", {"a"}), ("board", {"c"})])
+def test_a_response_is_labelled_where_the_human_score_that_counts_is_there(target: str, labelled: set[str]) -> None:
+    people = [
+        grading("a", "anna", 1.0),
+        grading("a", "ben", 2.0),
+        grading("b", "ben", 2.0),
+        grading("b", "anna", None),
+        grading("c", "board", 2.0, rater_kind="adjudication"),
+        grading("d", "judge", 2.0, rater_kind="llm"),
+    ]
+    splits = dict(zip("abcd", ("train", "calibration", "test", "test"), strict=True))
+    rows = counted(target, responses=[response(name, split=part) for name, part in splits.items()], gradings=people)[
+        "responses"
+    ]
+    labels = {(row["split"], row["labelled"]): row["n"] for row in rows}
+    assert {(split, True) for name, split in splits.items() if name in labelled} == {key for key in labels if key[1]}
+    assert sum(row["n"] for row in rows) == 4
+    assert {row["split"]: row["persons"] for row in rows if row["split"] != "test"} == {"train": 2, "calibration": 1}
+
+
+def test_a_response_without_a_prediction_is_unscored_and_counted() -> None:
+    rows = counted(
+        responses=[response("a"), response("b"), response("c")],
+        predictions=[prediction("a", 2.0, route="release", route_reason=None, clipped=True), prediction("b", None)],
+    )["responses"]
+    found = {(row["scored"], row["route"]): (row["n"], row["clipped"]) for row in rows}
+    assert found == {(True, "release"): (1, 1), (False, "review"): (1, 0), (False, None): (1, 0)}
+
+
+def test_quotes_and_decisions_of_people_are_not_the_machines() -> None:
+    def judgment(
+        name: str, rater: str, kind: str, decision: int | None, verified: bool | None, *status: str
+    ) -> dict[str, Any]:
+        quotes = [{"unit_id": None, "quote": "q", "start": None, "end": None, "status": one} for one in status]
+        row = {"response_id": name, "criterion_id": "G", "rater_id": rater, "rater_kind": kind, "sample": 0}
+        return row | {"decision": decision, "verified": verified, "evidence": quotes, "action": "none"}
+
+    found = counted(
+        judgments=[
+            judgment("a", "judge", "llm", 1, True, "verified", "fabricated"),
+            judgment("b", "judge", "llm", 1, None),
+            judgment("c", "judge", "llm", None, None, "fabricated"),
+            judgment("a", "anna", "human", 1, None, "verified"),
+        ]
+    )
+    assert {row["status"]: row["n"] for row in found["quotes"]} == {"verified": 1, "fabricated": 2}
+    assert {(row["unscored"], row["ungrounded"]): row["n"] for row in found["decisions"]} == {
+        (False, False): 1,
+        (False, True): 1,
+        (True, False): 1,
+    }
+
+
+@pytest.mark.parametrize(("bundle_id", "counts_it"), [(None, False), ("b", True)])
+def test_what_the_data_recorded_of_a_machine_is_not_the_judges(bundle_id: str | None, counts_it: bool) -> None:
+    quote = {"unit_id": None, "quote": "q", "start": None, "end": None, "status": "verified"}
+    judgment = {"response_id": "a", "criterion_id": "G", "rater_id": "m", "rater_kind": "replayed", "sample": 0}
+    judgment |= {"bundle_id": bundle_id, "decision": 1, "evidence": [quote], "action": "none"}
+    rows = [
+        grading("a", "m", score, sample=n, rater_kind="replayed", bundle_id=bundle_id) for n, score in ((0, 1), (1, 2))
+    ]
+    found = counted(gradings=rows, judgments=[judgment])
+    assert [sum(row["n"] for row in found[query]) for query in ("gradings", "quotes", "decisions")] == (
+        [2, 1, 1] if counts_it else [0, 0, 0]
+    )
+    assert found["repeats"][0]["responses"] == counts_it
+
+
+def test_repeats_are_the_machines_scores_of_one_response() -> None:
+    machine = {"rater_kind": "llm"}
+    rows = [grading("a", "judge", score, sample=at, **machine) for at, score in enumerate((1.0, 1.0, 1.0))]
+    rows += [grading("b", "judge", score, sample=at, **machine) for at, score in enumerate((1.0, 3.0))]
+    rows += [grading("c", "judge", 1.0, **machine), grading("c", "anna", 2.0), grading("c", "ben", 1.0)]
+    assert counted(gradings=rows)["repeats"] == [{"responses": 2, "same": 1, "asked": 3, "spread": 1.0}]
+
+
+def test_tokens_that_no_backend_counts_stay_unknown() -> None:
+    row = {"response_id": "a", "rater_id": "judge", "sample": 0, "part": "all", "role": "grade", "request_digest": "d"}
+    row |= {
+        "model": "m",
+        "seed": 0,
+        "reply": "{}",
+        "mends": [],
+        "memory": [],
+        "characters": {},
+        "stored": False,
+        "violations": [],
+    }
+    found = counted(attempts=[row | {"attempt": 0, "prompt_tokens": 5}, row | {"attempt": 1, "violations": ["v"]}])[
+        "attempts"
+    ]
+    assert [(one["violated"], one["calls"], one["prompt_tokens"], one["completion_tokens"]) for one in found] == [
+        (False, 1, 5, None),
+        (True, 1, None, None),
+    ]
+
+
+def test_responses_whose_criteria_contradict_each_other_are_counted_once() -> None:
+    clash, none = {"signals": [("conflicts", 2.0), ("length", 1.0)]}, {"signals": [("length", 1.0)]}
+    rows = [
+        grading("a", "judge", 1.0, rater_kind="llm", **clash),
+        grading("a", "judge", 1.0, rater_kind="llm", **clash) | {"sample": 1},
+        grading("b", "judge", 1.0, rater_kind="llm", **clash),
+        grading("c", "judge", 1.0, rater_kind="llm", **none),
+        grading("c", "anna", 1.0, **clash),
+    ]
+    assert counted(gradings=rows)["conflicts"] == [{"n": 2}]
+    assert counted(gradings=rows[3:])["conflicts"] == []

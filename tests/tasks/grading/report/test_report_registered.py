@@ -1,0 +1,58 @@
+"""A metric with a gate is one record: from outside, with no file of tasks edited, it is computed, asked and shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from grading_scene import MANIFEST, SCALE, STUDY, made_run
+
+from rubricflow.tasks.core.contracts.schema import conform
+from rubricflow.tasks.core.contracts.settings.study import Evaluation, Release
+from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Verdicts
+from rubricflow.tasks.core.stats.agreement import Stat
+from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.core.stats.metrics import METRICS, Gate, Metric
+from rubricflow.tasks.core.stats.pair_sums import TERMS, Scale
+from rubricflow.tasks.core.stats.scores import ScoreFrame
+from rubricflow.tasks.grading.evaluate.figures import figures
+from rubricflow.tasks.grading.report.page import page
+from rubricflow.tasks.grading.report.view import view
+
+
+def mse(human: Floats, machine: Floats, scale: Scale) -> Stat:
+    return Stat(float(np.mean((machine - human) ** 2)))
+
+
+def mse_of_totals(totals: Floats) -> Floats:
+    return totals[:, TERMS.index("dd")] / totals[:, TERMS.index("n")]
+
+
+SMALL = Gate("small_mse", "this test", "look again", most=9.0, question="Is the squared error small?")
+TOY = Metric("mse", "Mean squared error", section="agreement", of=mse, of_totals=mse_of_totals).gated(SMALL)
+WITH_TOY = (*METRICS, TOY)
+
+
+def test_a_record_alone_brings_metric_gate_and_words() -> None:
+    run = made_run(items=2, each=60)
+    frame = run.scores.assign(cluster=np.arange(len(run.scores)), row=np.arange(len(run.scores)))
+    scores = ScoreFrame(frame, [], ["anna", "ben"], pa.chunked_array([[[0.2] * 5] * len(frame)]))
+    scales = dict.fromkeys(frame["item_id"].unique(), SCALE.bounds)
+    plan = Evaluation(target="mean", draws=50), Release()
+    metrics, verdicts = figures(scores, scales, "judge", *plan, metrics=WITH_TOY)
+    whole = [r for r in metrics if (r["metric"], r["stage"], r["slice"]) == ("mse", "calibrated", "all")]
+    (row,) = [r for r in whole if r["rater_a"] == "target"]
+    both = frame.dropna(subset=["target", "calibrated"])
+    assert row["value"] == np.mean((both["calibrated"] - both["target"]) ** 2)
+    assert row["low"] < row["value"] < row["high"]
+    (verdict,) = [r for r in verdicts if r["gate"] == "small_mse"]
+    assert (verdict["metric"], verdict["most"], verdict["outcome"]) == ("mse", 9.0, "pass")
+    tables = replace(run, metrics=conform(Metrics, metrics), verdicts=conform(Verdicts, verdicts))
+    shown = view(tables, STUDY, MANIFEST, WITH_TOY)
+    assert "Mean squared error" in [stages.name for stages in shown.agreement.overall]
+    (gate,) = [gate for gate in shown.verdict.overall.rows if gate.question == SMALL.question]
+    assert (gate.bound, gate.outcome, gate.if_missed) == ("at most 9.00", "pass", "look again")
+    html = page(shown)
+    assert SMALL.question in html
+    assert TOY.title in html

@@ -1,0 +1,138 @@
+"""Measures of graders against scikit-learn and worked numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score
+
+from rubricflow.tasks.core.contracts.tables.bottleneck import Trials
+from rubricflow.tasks.methods.bottleneck.data import MISSING, Concepts, Estimates, LabelledData
+from rubricflow.tasks.methods.bottleneck.measures import human_rows, trial_rows
+
+CONCEPTS = Concepts(
+    ("c1", "c2", "c3"), ("A", "B", "C"), ("a", "b", "c"), (("0", "1", "2"), ("0", "1"), ("0", "1", "2"))
+)
+N, K = 120, 3
+
+
+@pytest.fixture
+def data() -> LabelledData:
+    rng = np.random.default_rng(1)
+    levels = rng.integers(0, CONCEPTS.tops + 1, size=(N, K))
+    levels[rng.random((N, K)) < 0.2] = MISSING
+    grades = rng.integers(0, 4, N)
+    grades[:7] = MISSING
+    split = np.where(np.arange(N) % 2, "test", "train")
+    ids = tuple(f"r{i:03}" for i in range(N))
+    return LabelledData(ids, CONCEPTS, levels, np.ones((N, K)), grades, np.array([0.5, 1.5, 2.5, 3.5]), split)
+
+
+@pytest.fixture
+def estimates() -> Estimates:
+    rng = np.random.default_rng(2)
+    levels = rng.dirichlet(np.ones(3), size=(N // 2, K))
+    levels[:, 1, 2] = 0
+    return Estimates(levels / levels.sum(axis=2, keepdims=True), rng.dirichlet(np.ones(4), size=N // 2))
+
+
+def by_key(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    found = {(row["metric"], row["criterion_id"]): row for row in rows}
+    assert len(found) == len(rows)
+    assert all(set(row) == set(Trials.model_fields) for row in rows)
+    return found
+
+
+def test_concepts_are_measured_on_their_labels_as_scikit_learn_does(data: LabelledData, estimates: Estimates) -> None:
+    found = by_key(trial_rows(estimates, data, "test", "rec_cbm", 3, ""))
+    given, chosen = data.levels[data.rows("test")], estimates.chosen()
+    for k, concept in enumerate(CONCEPTS.ids):
+        on = given[:, k] != MISSING
+        y, by = given[on, k], chosen[on, k]
+        assert found["concept_accuracy", concept]["value"] == pytest.approx(accuracy_score(y, by))
+        assert found["concept_macro_f1", concept]["value"] == pytest.approx(f1_score(y, by, average="macro"))
+        assert found["concept_qwk", concept]["value"] == pytest.approx(cohen_kappa_score(y, by, weights="quadratic"))
+        assert found["concept_qwk", concept]["n"] == on.sum()
+    each = [found["concept_qwk", concept]["value"] for concept in CONCEPTS.ids]
+    assert found["concept_qwk", "all"]["value"] == pytest.approx(np.mean(each))
+
+
+def test_grades_are_measured_where_there_is_one(data: LabelledData, estimates: Estimates) -> None:
+    found = by_key(trial_rows(estimates, data, "test", "rec_cbm", 3, ""))
+    given = data.grades[data.rows("test")]
+    on = given != MISSING
+    y, by = given[on], estimates.grade[on]
+    assert not on.all()
+    assert found["task_macro_f1", ""]["value"] == pytest.approx(f1_score(y, by, average="macro"))
+    assert found["task_qwk", ""]["value"] == pytest.approx(cohen_kappa_score(y, by, weights="quadratic"))
+    assert found["task_mae", ""]["value"] == pytest.approx(np.abs(y - by).mean())
+    assert {row["n"] for (metric, _), row in found.items() if metric.startswith("task")} == {on.sum()}
+
+
+def test_qwk_counts_the_levels_that_nobody_uses() -> None:
+    """Grades 0 and 3 of 0…3 alone: one disagreement in four costs as much as on any scale, so kappa is a worked one."""
+    some = LabelledData(
+        tuple("abcd"),
+        Concepts((), (), (), ()),
+        np.empty((4, 0), np.int64),
+        np.empty((4, 0)),
+        np.array([0, 0, 3, 3]),
+        np.arange(4.0),
+        np.full(4, "test"),
+    )
+    says = Estimates(None, np.eye(4)[[0, 3, 3, 3]])
+    found = by_key(trial_rows(says, some, "test", "plm", 0, ""))
+    assert found["task_qwk", ""]["value"] == pytest.approx(0.5)
+    assert found["task_mae", ""]["value"] == pytest.approx(0.75)
+    assert not any(metric.startswith("concept") for metric, _ in found)
+
+
+def test_calibrated_probabilities_stand_beside_the_raw_ones(data: LabelledData, estimates: Estimates) -> None:
+    right = np.eye(4)[np.maximum(data.grades[data.rows("test")], 0)]
+    found = by_key(trial_rows(estimates, data, "test", "rec_cbm", 3, "", right))
+    assert found["task_ece", ""]["value"] == pytest.approx(0)
+    assert found["task_rps", ""]["value"] == pytest.approx(0)
+    raw = by_key(trial_rows(estimates, data, "test", "rec_cbm", 3, ""))
+    assert found["task_ece_uncalibrated", ""]["value"] == raw["task_ece", ""]["value"] > 0.05
+    assert "not calibrated" in raw["task_ece", ""]["note"]
+
+
+def test_what_is_undefined_is_null_with_a_reason(data: LabelledData, estimates: Estimates) -> None:
+    levels = data.levels.copy()
+    levels[:, 0] = MISSING
+    bare = replace(data, levels=levels, grades=np.full(N, MISSING))
+    found = by_key(trial_rows(estimates, bare, "test", "rec_cbm", 3, ""))
+    for key in (("concept_accuracy", "c1"), ("task_qwk", ""), ("task_rps", ""), ("task_ece", "")):
+        assert found[key]["value"] is None
+        assert "undefined" in found[key]["note"]
+        assert found[key]["n"] == 0
+    assert found["concept_qwk", "all"]["note"] == "over the 2 of 3 concepts where it is defined"
+
+
+def test_a_grader_of_the_first_concepts_is_measured_on_those(data: LabelledData, estimates: Estimates) -> None:
+    assert estimates.levels is not None
+    fewer = by_key(trial_rows(replace(estimates, levels=estimates.levels[:, :2]), data, "test", "m", 0, "concepts=2"))
+    assert {concept for metric, concept in fewer if metric == "concept_qwk"} == {"c1", "c2", "all"}
+
+
+def test_estimates_of_other_rows_are_refused(data: LabelledData, estimates: Estimates) -> None:
+    with pytest.raises(ValueError, match="split test"):
+        trial_rows(Estimates(None, estimates.grades[1:]), data, "test", "plm", 0, "")
+
+
+def test_a_person_is_measured_like_a_grader_and_it_does_not_matter_who_is_first(data: LabelledData) -> None:
+    rows = data.rows("test")
+    a, b = data.levels[rows], np.roll(data.levels[rows], 1, axis=0)
+    grades_a, grades_b = data.grades[rows], np.roll(data.grades[rows], 1)
+    one = human_rows(a, b, grades_a, grades_b, CONCEPTS, data.scores, "test")
+    other = human_rows(b, a, grades_b, grades_a, CONCEPTS, data.scores, "test")
+    first, second = by_key(one), by_key(other)
+    assert {key: row["n"] for key, row in first.items()} == {key: row["n"] for key, row in second.items()}
+    assert [row["value"] for row in first.values()] == pytest.approx([row["value"] for row in second.values()])
+    both = (grades_a != MISSING) & (grades_b != MISSING)
+    assert first["task_accuracy", ""]["n"] == both.sum()
+    assert first["task_accuracy", ""]["value"] == pytest.approx((grades_a == grades_b)[both].mean())
+    assert {row["method"] for row in one} == {"human"}

@@ -1,0 +1,192 @@
+"""Question policies against brute force: priorities, the order of questions over a set, and what they save."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rubricflow.tasks.core.contracts.tables.bottleneck import Order, Trials
+from rubricflow.tasks.methods.bottleneck.data import MISSING, Concepts, LabelledData
+from rubricflow.tasks.methods.bottleneck.policies import (
+    GAIN,
+    POLICIES,
+    STEPS,
+    _turns,
+    ask,
+    expected_change,
+    expected_shares,
+    order_of,
+    priorities,
+    saving_rows,
+    savings,
+)
+from rubricflow.tasks.methods.bottleneck.trace import Head
+
+TOPS = np.array([2, 1, 2])
+K, GRADES = 3, 4
+
+
+def some_levels(rng: np.random.Generator, n: int, sharp: float = 1.0) -> np.ndarray:
+    levels = np.zeros((n, K, 3))
+    for k, top in enumerate(TOPS):
+        levels[:, k, : top + 1] = rng.dirichlet(np.full(top + 1, sharp), size=n)
+    return levels
+
+
+def some_head(rng: np.random.Generator) -> Head:
+    root = rng.normal(size=(K, K))
+    weights, bias = rng.normal(size=(GRADES, K)) * 3, rng.normal(size=GRADES)
+    return Head(weights, bias, root @ root.T + np.eye(K), rng.uniform(0.1, 0.5, K), temperature=0.8)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6))
+def test_expected_change_is_the_mean_over_levels_of_the_total_variation(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    head, levels, state = some_head(rng), some_levels(rng, 3), rng.random((3, K))
+    found = expected_change(levels, head, state, TOPS)
+    for row in range(3):
+        now = head.probabilities(state[row])
+        for k, top in enumerate(TOPS):
+            want = 0.0
+            for level in range(top + 1):
+                moved = state[row].copy()
+                moved[k] = level / top
+                want += levels[row, k, level] * np.abs(head.probabilities(moved) - now).sum() / 2
+            assert found[row, k] == pytest.approx(want)
+    assert ((found >= 0) & (found <= 1)).all()
+
+
+def test_a_concept_that_the_head_does_not_read_changes_nothing() -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(GRADES, K))
+    weights[:, 1] = 0
+    levels = some_levels(rng, 5)
+    found = expected_change(levels, Head(weights, np.zeros(GRADES)), expected_shares(levels, TOPS), TOPS)
+    assert found[:, 1] == pytest.approx(0)
+    assert (found[:, [0, 2]] > 0).all()
+
+
+def test_orders_by_hand() -> None:
+    levels = np.array([[[0.6, 0.2, 0.2], [0.5, 0.5, 0.0], [0.9, 0.1, 0.0]]])
+    head = Head(np.ones((2, K)), np.zeros(2))
+    assert order_of("confidence", levels, head, TOPS, 0).tolist() == [[2, 0, 1]]
+    # Entropy over that of a guess: 0.950 of log 3 is 0.865; log 2 of log 2 is 1; 0.325 of log 3 is 0.296.
+    assert priorities("uncertainty", levels, head, TOPS, 0)[0] == pytest.approx([0.8650, 1.0, 0.2959], abs=1e-4)
+    assert order_of("uncertainty", levels, head, TOPS, 0).tolist() == [[1, 0, 2]]
+    assert order_of("random", levels, head, TOPS, 0).tolist() == order_of("random", levels, head, TOPS, 0).tolist()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_order_names_every_concept_once(policy: Order) -> None:
+    rng = np.random.default_rng(1)
+    order = order_of(policy, some_levels(rng, 30), some_head(rng), TOPS, 5)
+    assert (np.sort(order, axis=1) == np.arange(K)).all()
+
+
+def one_by_one(policy: Order, levels: np.ndarray, head: Head, answers: np.ndarray, seed: int) -> list[tuple[int, int]]:
+    """(response, concept) in the order of questions: everything is asked anew before each question."""
+    state, left = expected_shares(levels, TOPS), ~np.isnan(answers)
+    fixed = priorities(policy, levels, head, TOPS, seed)
+    asked = []
+    while left.any():
+        value = expected_change(levels, head, state, TOPS) if policy == "expected_change" else fixed
+        row, k = np.unravel_index(np.where(left, value, -np.inf).argmax(), left.shape)
+        state[row, k], left[row, k] = answers[row, k], False
+        asked.append((int(row), int(k)))
+    return asked
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(POLICIES))
+def test_questions_come_as_a_greedy_search_asks_them(seed: int, policy: Order) -> None:
+    rng = np.random.default_rng(seed)
+    n = 6
+    head, levels = some_head(rng), some_levels(rng, n)
+    answers = rng.integers(0, TOPS + 1, size=(n, K)) / TOPS
+    answers[rng.random((n, K)) < 0.25] = np.nan
+    asked = ask(policy, levels, head, answers, TOPS, seed)
+    found = sorted(
+        (int(asked.turn[row, at]), row, int(asked.order[row, at]))
+        for row in range(n)
+        for at in range(K)
+        if asked.turn[row, at] < n * K
+    )
+    assert [(row, k) for _, row, k in found] == one_by_one(policy, levels, head, answers, seed)
+    assert [turn for turn, _, _ in found] == list(range(len(found)))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6))
+def test_turns_are_those_of_a_queue_even_where_priorities_rise_and_tie(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    priority = rng.integers(0, 4, size=(5, 4)).astype(float)
+    queue = [(-priority[row, 0], row, 0) for row in range(5)]
+    heapq.heapify(queue)
+    want = np.empty((5, 4), int)
+    for turn in range(20):
+        _, row, at = heapq.heappop(queue)
+        want[row, at] = turn
+        if at < 3:
+            heapq.heappush(queue, (-priority[row, at + 1], row, at + 1))
+    assert (_turns(priority) == want).all()
+
+
+def planted(n: int = 150) -> tuple[LabelledData, Head, np.ndarray]:
+    """The grade hangs on the first concept alone, of which half the estimates are wild guesses; the others are sure."""
+    rng = np.random.default_rng(3)
+    tops = np.array([3, 3, 3])
+    levels = rng.integers(0, 4, size=(n, K))
+    middle = np.arange(4) / 3
+    head = Head(np.outer(middle, [1, 0, 0]) * 40, -20 * middle**2)
+    sure = np.full((n, K, 4), 0.01) + 0.96 * np.eye(4)[levels]
+    wild = rng.random(n) < 0.5
+    sure[wild, 0] = rng.dirichlet(np.ones(4), size=int(wild.sum()))
+    concepts = Concepts(("a", "b", "c"), ("a", "b", "c"), ("a", "b", "c"), tuple(("x",) * (t + 1) for t in tops))
+    grades = levels[:, 0].copy()
+    levels[:5, 2] = MISSING
+    grades[-3:] = MISSING
+    ids = tuple(f"r{i:03}" for i in range(n))
+    return LabelledData(ids, concepts, levels, np.ones((n, K)), grades, np.arange(4.0), np.full(n, "test")), head, sure
+
+
+def test_asking_for_what_moves_the_grade_saves_questions() -> None:
+    data, head, levels = planted()
+    found = {one.policy: one for one in savings(levels, head, data, data.rows("test"), 0, draws=200)}
+    best, by_chance, surest = found["expected_change"], found["random"], found["confidence"]
+    assert best.n == 147
+    assert best.questions == 147 * K - 5
+    assert {one.values[-1] for one in found.values()} == {1.0}
+    assert len({one.values[0] for one in found.values()}) == 1
+    assert best.needed.value is not None
+    assert best.needed.value < 0.2
+    assert by_chance.needed.value == pytest.approx(GAIN, abs=0.12)
+    assert best.area.low is not None
+    assert best.area.low > 0
+    assert surest.area.value is not None
+    assert by_chance.area.value is not None
+    assert surest.area.value < by_chance.area.value
+    assert (by_chance.area.change, by_chance.area.low, by_chance.area.high) == (0, 0, 0)
+    assert best.area.value == pytest.approx(np.mean((best.values[1:] + best.values[:-1]) / 2))
+    assert len(best.values) == STEPS + 1
+
+
+def test_saving_rows_keep_the_contract() -> None:
+    data, head, levels = planted()
+    rows = saving_rows(savings(levels, head, data, data.rows("test"), 0, "task_qwk", draws=50), "m", 1, "test")
+    assert len({row["metric"] for row in rows}) == len(rows) == 2 * len(POLICIES)
+    assert all(set(row) == set(Trials.model_fields) for row in rows)
+    assert "task_qwk" in rows[0]["note"]
+
+
+def test_answers_that_gain_nothing_have_no_need() -> None:
+    data, _, levels = planted()
+    deaf = Head(np.zeros((4, K)), np.arange(4.0))
+    for one in savings(levels, deaf, data, data.rows("test"), 0, draws=20):
+        assert one.needed == (None, None, None, None)
+        assert one.area.change == 0
+    assert all("undefined" in row["note"] for row in saving_rows([one], "m", 0, "test") if "need" in row["metric"])

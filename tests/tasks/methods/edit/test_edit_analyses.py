@@ -1,0 +1,124 @@
+"""The validation analyses of appendices C and D against scipy, plain loops and worked numbers."""
+
+from __future__ import annotations
+
+from math import log
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import jensenshannon
+from scipy.stats import entropy, mannwhitneyu
+
+from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.methods.edit.grounding import HIGHER, Label, Separation, separations
+from rubricflow.tasks.methods.edit.measures import divergence
+
+RNG = np.random.default_rng(5)
+
+
+def beliefs(steps: int, top: int) -> Floats:
+    return RNG.dirichlet(np.ones(top + 1), steps + 1)
+
+
+def test_divergences_are_those_of_scipy() -> None:
+    policy = [beliefs(steps, top) for steps, top in ((0, 2), (3, 4), (7, 12), (500, 1))]
+    reference = [beliefs(len(one) - 1, one.shape[1] - 1) for one in policy]
+    kl, jsd = list[float](), list[float]()
+    parts: dict[int, list[float]] = {0: [], 1: [], 2: []}
+    for mine, other in zip(policy, reference, strict=True):
+        for step, (p, q) in enumerate(zip(mine, other, strict=True)):
+            kl.append(entropy(p, q))
+            jsd.append(jensenshannon(p, q) ** 2)
+            if len(mine) > 1:
+                share = step / (len(mine) - 1)
+                parts[0 if share <= 1 / 3 else 1 if share <= 2 / 3 else 2].append(jsd[-1])
+    found = divergence(policy, reference)
+    assert found.kl == pytest.approx(np.mean(kl))
+    assert found.jsd == pytest.approx(np.mean(jsd))
+    assert found[2:5] == pytest.approx([np.mean(of) for of in parts.values()])
+
+
+def test_equal_beliefs_do_not_diverge_and_opposite_ones_do_so_most() -> None:
+    same = [np.array([[0.2, 0.8], [1.0, 0.0]])]
+    assert divergence(same, same)[:2] == (0, 0)
+    apart = divergence([np.array([[1.0, 0.0]] * 4)], [np.array([[0.0, 1.0]] * 4)])
+    assert apart.jsd == pytest.approx(log(2))
+    assert apart.kl is None
+
+
+def test_kl_is_that_of_the_policy_from_the_reference() -> None:
+    found = divergence([np.array([[1.0, 0.0]] * 2)], [np.array([[0.5, 0.5]] * 2)])
+    assert found.kl == pytest.approx(log(2))
+
+
+def test_a_rollout_without_steps_has_no_part_and_none_has_nothing() -> None:
+    found = divergence([beliefs(0, 3)], [beliefs(0, 3)])
+    assert found.jsd is not None
+    assert found[2:] == (None, None, None)
+    assert divergence([], []) == (None, None, None, None, None)
+
+
+def test_beliefs_at_other_boundaries_are_refused() -> None:
+    for other in ([beliefs(2, 3)], [beliefs(3, 2)], []):
+        with pytest.raises(ValueError, match="same boundaries"):
+            divergence([beliefs(3, 3)], other)
+
+
+values = st.lists(st.integers(-3, 3), min_size=1, max_size=12)
+
+
+@given(grounding=values, synthesis=values)
+@settings(max_examples=30, deadline=None)
+def test_the_effect_is_the_share_of_pairs_in_order_less_those_against_it(
+    grounding: list[int], synthesis: list[int]
+) -> None:
+    labels: list[Label] = ["grounding"] * len(grounding) + ["synthesis"] * len(synthesis)  # type: ignore[assignment]
+    found = np.array([*grounding, *synthesis], dtype=np.float64)
+    rollouts = [f"r{at}" for at in range(len(found))]
+    for signal, kind in HIGHER.items():
+        step, mean = separations(labels, {signal: found}, rollouts)
+        high, low = (grounding, synthesis) if kind == "grounding" else (synthesis, grounding)
+        pairs = [np.sign(a - b) for a in high for b in low]
+        assert step.effect == pytest.approx(np.mean(pairs))
+        assert step.p == mannwhitneyu(high, low, alternative="greater").pvalue
+        assert (step.grounding, step.synthesis) == (len(grounding), len(synthesis))
+        assert mean == step._replace(unit="rollout")
+
+
+def test_means_are_of_each_rollouts_steps_of_a_kind() -> None:
+    labels: list[Label] = ["grounding", "grounding", "synthesis", "grounding", "synthesis"]
+    signal = np.array([1.0, 3.0, 2.5, 5.0, 4.0])
+    _, found = separations(labels, {"answer": signal}, ["a", "a", "a", "b", "b"])
+    # grounding means 2 and 5, synthesis means 2.5 and 4: two of four pairs in order
+    assert found == ("answer", "rollout", 0.0, mannwhitneyu([2, 5], [2.5, 4], alternative="greater").pvalue, 2, 2)
+
+
+def test_a_planted_dissociation_is_found_in_its_direction_only() -> None:
+    labels: list[Label] = ["grounding", "synthesis"] * 100
+    is_grounding = np.array([label == "grounding" for label in labels])
+    answer = is_grounding + RNG.normal(0, 0.5, 200)
+    rollouts = [f"r{at // 10}" for at in range(200)]
+    both = separations(labels, {"answer": answer, "prefix": answer}, rollouts)
+    found: dict[tuple[str, str], Separation] = {(one.signal, one.unit): one for one in both}
+    for unit in ("step", "rollout"):
+        right, wrong = found["answer", unit], found["prefix", unit]
+        assert (right.effect or 0) > 0.7
+        assert (right.p or 1) < 1e-6
+        assert wrong.effect == pytest.approx(-(right.effect or 0))
+        assert (wrong.p or 0) > 0.99
+
+
+def test_one_kind_alone_separates_nothing() -> None:
+    found = list(separations(["synthesis"] * 3, {"prefix": np.arange(3.0)}, ["a", "a", "b"]))
+    assert found == [
+        Separation("prefix", "step", None, None, 0, 3),
+        Separation("prefix", "rollout", None, None, 0, 2),
+    ]
+
+
+def test_signals_are_finite_and_one_for_each_step() -> None:
+    for values_of, rollouts in ((np.array([1.0]), ["a", "a"]), (np.array([1.0, np.nan]), ["a", "a"])):
+        with pytest.raises(ValueError, match="one finite value"):
+            list(separations(["grounding", "synthesis"], {"answer": values_of}, rollouts))

@@ -1,0 +1,211 @@
+"""The report of graders: its figures are those of the tables, every section stands on its own, and all text is text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from bottleneck_scene import NAMES, TEXT, link_rows, made, model_rows, traced, trial, trial_rows
+from seen import Seen
+
+from rubricflow.tasks.core.contracts.schema import conform
+from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Models, Traces, Trials
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.store.catalogue import ask
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.methods.report.bottleneck import interventions
+from rubricflow.tasks.methods.report.bottleneck.interventions import Half
+from rubricflow.tasks.methods.report.bottleneck.view import content, needs_texts, page
+
+EVIL = '</blockquote></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'
+TABLES = ("trials", "models", "interventions", "links", "traces")
+
+
+def test_it_opens_with_the_takeaway_and_the_figures_behind_it() -> None:
+    seen = Seen(page(made()))
+    told = "REC-CBM grades with QWK 0.62 ± 0.02; vanilla CBM 0.59 ± 0.08: within the spread of seeds; "
+    assert f"{told}one person agrees with another 0.72" in seen.words
+    assert seen.after("Grade, QWK, REC-CBM", 3) == ["0.62", "± 0.02 over seeds", "people 0.72"]
+    assert "3 trained graders, 3 seeds each, on 40 held-out responses." in seen.words
+
+
+def test_every_section_is_there_in_order() -> None:
+    assert Seen(page(made())).ids == [
+        "graders",
+        "interventions",
+        "policies",
+        "structure",
+        "traces",
+        "sweeps",
+        "leakage",
+        "made",
+    ]
+    rows = [*trial_rows(), trial("plm", "task_mae", 0.4)]
+    assert "others" in Seen(page(made(trials=conform(Trials, rows)))).ids
+
+
+@pytest.mark.parametrize(
+    ("without", "gone"),
+    [
+        ("interventions", {"interventions", "policies"}),
+        ("links", {"structure"}),
+        ("traces", {"traces"}),
+        ("trials", {"interventions", "policies", "structure", "sweeps", "leakage"}),
+        ("models", set()),
+    ],
+)
+def test_a_run_that_lacks_a_table_lacks_its_sections(without: str, gone: set[str]) -> None:
+    view = made()
+    empty: pa.Table = getattr(view, without).slice(0, 0)
+    whole = Seen(page(view)).ids
+    assert Seen(page(replace(view, **{without: empty}))).ids == [name for name in whole if name not in gone]
+
+
+def test_a_run_without_anything_has_a_page() -> None:
+    view = made()
+    html = page(replace(view, **{name: getattr(view, name).slice(0, 0) for name in TABLES}, texts={}))
+    assert "No trained grader has an agreement with people on the test split" in html
+    assert "0 trained graders" in html
+
+
+def test_it_says_who_is_clearly_ahead() -> None:
+    rows = [
+        trial(method, "task_qwk", value + seed / 100, seed=seed)
+        for method, value in (("rec_cbm", 0.6), ("plm", 0.4))
+        for seed in (0, 1)
+    ]
+    assert "Clearly ahead: REC-CBM in QWK" in page(made(trials=conform(Trials, rows)))
+    assert "No grader is clearly ahead of the next in any figure" in page(made())
+
+
+def test_leakage_stands_beside_its_control() -> None:
+    rows = [*trial_rows(), trial("rec_cbm", "leakage_task_control", 0.004)]
+    told = "REC-CBM leaks 0.022 nats into the grade; the control without leakage measures 0.004"
+    assert told in page(made(trials=conform(Trials, rows)))
+    rows = [row for row in trial_rows() if not row["metric"].startswith("leakage_task")]
+    assert "Not measured" in page(made(trials=conform(Trials, rows)))
+
+
+def test_it_says_how_the_graders_were_made() -> None:
+    seen = Seen(page(made()))
+    assert seen.after("text encoder", 1) == ["\u2068minilm-123\u2069, frozen"]
+    assert seen.after("exported", 1) == ["REC-CBM, seed 0, dddddddddddd"]
+    assert seen.after("grades", 1) == ["every score of the scale"]
+
+
+def test_it_needs_the_texts_of_the_traces_that_it_shows() -> None:
+    view = made()
+    needed = needs_texts(view.traces, view.models)
+    assert needed == ["r2", "r4"]
+    html = page(replace(view, texts=dict.fromkeys(needed, TEXT)))
+    assert html.count('class="trace"') == len(needed)
+    assert "1 of 4 traced grades are those that people gave" in html
+
+
+def test_grades_without_human_ones_are_neither_right_nor_wrong() -> None:
+    html = page(made(traces=conform(Traces, [row | {"human": None} for row in traced()])))
+    assert "4 grades without a human one beside them" in html
+    assert html.count('class="trace"') == 1
+
+
+def test_what_people_wrote_is_text() -> None:
+    rows = [*trial_rows(), trial(EVIL, "task_qwk", 0.5, note=EVIL), trial("rec_cbm", "task_rps", None, note=EVIL)]
+    html = page(made(EVIL, trials=conform(Trials, rows)))
+    seen = Seen(html)
+    assert not {"img", "script", "iframe", "link"} & set(seen.tags)
+    assert seen.tags.count("style") == 1
+    assert "49" not in "".join(word for word in seen.words if "7*7" in word)
+    assert "\u202e" not in html
+    assert any("<script>alert(1)</script>" in word for word in seen.words)
+
+
+def test_nothing_is_fetched() -> None:
+    html = page(made())
+    assert "default-src 'none'" in html
+    assert "http" not in html.replace('http-equiv="', "")
+    assert "@import" not in html
+    assert "url(" not in html
+
+
+def test_graders_are_bars_with_the_spread_of_seeds_and_people_as_a_line() -> None:
+    (drawing, *_) = next(section for section in content(made()).sections if section.id == "graders").drawings
+    assert re.search(r'aria-label="Grade: QWK: [^"]* ± [^"]*; people [\d.]+"', drawing.svg)
+    assert drawing.svg.count('class="hl"') == 1
+
+
+def test_the_square_has_labels_above_and_what_is_left_of_them_below() -> None:
+    drawn = interventions.square(["one", "two"], {(0, 1): Half(0.5, -0.25)})
+    cells = re.findall(r'class="(plus|minus)" x="([\d.]+)%" y="([\d.]+)"[^>]*--v:([\d.]+)%', drawn)
+    (above, below) = cells
+    assert (above[0], below[0]) == ("plus", "minus")
+    assert float(above[1]) > float(below[1])
+    assert float(above[2]) < float(below[2])
+    assert (float(above[3]), float(below[3])) == (30.0, 15.0)
+    assert ">0.50<" in drawn
+    assert ">−0.25<" in drawn
+    assert "one and two: labels 0.50, partial −0.25" in drawn
+
+
+def test_a_correlation_that_is_undefined_is_a_dash() -> None:
+    drawn = interventions.square(["one", "two"], {(0, 1): Half(None, 0.0)})
+    assert ">–<" in drawn
+    assert "labels undefined" in drawn
+
+
+def test_concepts_that_links_name_in_any_order_find_their_place() -> None:
+    turned = [row | {"a": row["b"], "b": row["a"]} for row in link_rows()]
+    there, back = (content(made(links=conform(ConceptLinks, rows))) for rows in (link_rows(), turned))
+    of = [next(section for section in made.sections if section.id == "structure") for made in (there, back)]
+    assert of[0].drawings == of[1].drawings
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    found = Warehouse.open(tmp_path).run("one")
+    responses: list[dict[str, Any]] = [
+        {"response_id": name, "item_id": "i", "text": TEXT, "split": "test", "groups": {}}
+        for name in ("r1", "r2", "r3", "r4")
+    ]
+    item = {"item_id": "i", "question": "", "key_elements": [], "type": "t", "rubric_id": "r"}
+    found.commit("ingest", "all", {Items: [item], Responses: responses})
+    found.commit("train", "all", {Trials: trial_rows(), Models: model_rows(), Traces: traced()})
+    return found
+
+
+@pytest.fixture
+def asked(run: Run) -> Callable[..., list[dict[str, Any]]]:
+    def rows(question: str, **parameters: str) -> list[dict[str, Any]]:
+        answer = ask(run, question, parameters or None)
+        return [dict(zip(answer.columns, row, strict=True)) for row in answer.fetchall()]
+
+    return rows
+
+
+def test_a_question_says_how_one_response_came_by_its_grade(asked: Callable[..., list[dict[str, Any]]]) -> None:
+    rows = asked("trace", response_id="r1")
+    assert [row["criterion_id"] for row in rows][-1] == "bias"
+    assert {row["criterion_id"] for row in rows} == {*NAMES, "bias"}
+    sizes = [abs(row["contribution"]) for row in rows[:-1]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(row["contribution"] for row in rows) == pytest.approx(rows[0]["logit"])
+    of = {row["criterion_id"]: row for row in rows}
+    assert of["FC"]["looks_at"] == ["sequence", "of", "nodes"]
+    assert (of["FC"]["level"], of["bias"]["level"]) == (2, None)
+
+
+@pytest.mark.parametrize("value", ["'; DROP TABLE traces; --", "x\x00", "é\u202e", "", "r1' OR 'a'='a"])
+def test_a_hostile_response_id_is_only_a_value(asked: Callable[..., list[dict[str, Any]]], value: str) -> None:
+    assert asked("trace", response_id=value) == []
+    assert asked("label_history", response_id=value) == []
+
+
+def test_a_question_sets_graders_side_by_side(asked: Callable[..., list[dict[str, Any]]]) -> None:
+    rows = [row for row in asked("graders") if row["metric"] == "task_qwk"]
+    assert [row["method"] for row in rows] == ["human", "rec_cbm", "vanilla_cbm", "recorded-gpt", "plm"]
+    assert (rows[1]["mean"], rows[1]["sd"], rows[1]["seeds"]) == (pytest.approx(0.62), pytest.approx(0.02), 3)
+    assert rows[3]["sd"] is None

@@ -1,0 +1,392 @@
+"""The report of trained arms: its figures are those of the tables, sections stand alone, and all text is text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from edit_scene import (
+    BELIEFS,
+    LINES,
+    QWK,
+    TEXT,
+    demonstration_rows,
+    difference_rows,
+    learning_rows,
+    made,
+    metric,
+    metric_rows,
+    policy_rows,
+    revision_rows,
+    rollout_rows,
+    rule_rows,
+    separation_rows,
+    step_rows,
+)
+from seen import Seen
+
+from rubricflow.tasks.core.contracts.schema import conform
+from rubricflow.tasks.core.contracts.settings.edit import ARMS, GRID, STARTS
+from rubricflow.tasks.core.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
+from rubricflow.tasks.core.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
+from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness
+from rubricflow.tasks.core.store.catalogue import ask
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.methods.report.edit import cases, charts, faithful, figures
+from rubricflow.tasks.methods.report.edit.figures import ABLATIONS, ORDERS, Arms, Gaps, summary_rows
+from rubricflow.tasks.methods.report.edit.view import page
+
+EVIL = '</td></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'
+TABLES = (
+    "metrics",
+    "differences",
+    "learning",
+    "policies",
+    "rollouts",
+    "steps",
+    "revisions",
+    "demonstrations",
+    "faithfulness",
+)
+
+
+def rows_of(table: Any) -> dict[str, list[str]]:
+    """First cell of each row → the others as they are shown."""
+    return {str(row[0]): [str(cell) for cell in row[1:]] for row in table.rows}
+
+
+def test_every_arm_has_its_place() -> None:
+    named = {arm for pair in ORDERS for arm in pair} | set(GRID) | set(STARTS) | set(ABLATIONS)
+    assert named <= set(ARMS)
+    assert {arm for group in charts.GROUPS.values() for arm in group} == set(STARTS)
+
+
+def test_it_opens_with_the_takeaway_and_says_what_is_more_than_chance() -> None:
+    seen = Seen(page(made()))
+    assert (
+        "Edit-RL marks with QWK 0.58 on unseen questions, Base 0.41; 0.63 on questions seen in training, Base 0.46"
+        in seen.words
+    )
+    lead = next(word for word in seen.words if word.startswith("12 arms, 3 seeds"))
+    told = "Edit-SFT over Base (+0.11), Edit-RL over Edit-SFT (+0.06), Edit-RL over GRPO (+0.11); 1 other within"
+    assert lead.count(told) == 2
+    assert "6 of 10 differences in QWK are larger than intervals and seeds leave open" in seen.words
+
+
+def test_every_section_is_there_in_order() -> None:
+    assert Seen(page(made())).ids == [
+        "arms",
+        "differences",
+        "grid",
+        "ablations",
+        "curves",
+        "beliefs",
+        "selection",
+        "grounding",
+        "divergence",
+        "rules",
+        "made",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("without", "gone"),
+    [
+        ("metrics", {"arms", "grid", "ablations", "divergence"}),
+        ("differences", {"differences"}),
+        ("learning", set()),
+        ("rollouts", {"beliefs"}),
+        ("steps", {"beliefs", "grounding"}),
+        ("revisions", {"beliefs"}),
+        ("demonstrations", set()),
+        ("faithfulness", {"rules"}),
+        ("policies", set()),
+    ],
+)
+def test_a_run_that_lacks_a_table_lacks_its_sections(without: str, gone: set[str]) -> None:
+    view = made()
+    empty: pa.Table = getattr(view, without).slice(0, 0)
+    whole = Seen(page(view)).ids
+    assert Seen(page(replace(view, **{without: empty}))).ids == [name for name in whole if name not in gone]
+
+
+def test_a_run_without_anything_has_a_page() -> None:
+    view = made()
+    html = page(replace(view, **{name: getattr(view, name).slice(0, 0) for name in TABLES}, texts={}))
+    assert "No arm has a QWK on the test split" in html
+    assert Seen(html).ids == ["made"]
+
+
+def test_a_figure_is_the_mean_of_the_seeds_with_their_intervals_and_spread() -> None:
+    arms = Arms(conform(ArmMetrics, metric_rows()))
+    assert str(arms.figure("edit_rl", "unseen", "qwk")) == "0.58 [0.55, 0.61] ± 0.01"
+    assert str(arms.figure("base", "unseen", "qwk")) == "0.41 [0.38, 0.44]"
+    rows = [metric("grpo", "qwk", value, seed=seed) for seed, value in enumerate((0.2, None, 0.6))]
+    found = Arms(conform(ArmMetrics, rows)).figure("grpo", "seen", "qwk")
+    assert (found.value, found.se) == (pytest.approx(0.4), pytest.approx(0.08**0.5))
+
+
+def test_the_summary_has_a_row_for_every_arm_and_part() -> None:
+    rows = summary_rows(conform(ArmMetrics, metric_rows()))
+    assert len(rows) == 2 * len(QWK)
+    assert rows[0][:4] == ("Base", "seen", "1", "0.46 [0.43, 0.49]")
+    assert {len(row) for row in rows} == {len(figures.HEADER)}
+
+
+def test_what_was_left_out_is_said_once() -> None:
+    rows = [row | {"note": "left out: 2" if row["metric"] == "qwk" else None} for row in metric_rows()]
+    rows[-1]["note"] = "why <b>"
+    notes = figures.summary_table(Arms(conform(ArmMetrics, rows)), "unseen").notes
+    assert notes[0] == "QWK, all arms: left out: 2"
+    table = figures.summary_table(Arms(conform(ArmMetrics, [metric("base", "mae", None, note="no mark")])), "seen")
+    assert table.notes == ("MAE, all arms: no mark",)
+    assert rows_of(table)["Base"][4] == "–"
+
+
+def test_the_grid_has_rl_on_both_starts() -> None:
+    table = figures.grid(Arms(conform(ArmMetrics, metric_rows())), "unseen")
+    found = {name: [cell[:4] for cell in cells] for name, cells in rows_of(table).items()}
+    assert found == {"no RL": ["0.41", "0.52"], "GRPO": ["0.47", "0.55"], "Edit-RL": ["0.46", "0.58"]}
+
+
+def difference(value: float, spread: tuple[float, float] = (0.04, 0.04), **more: Any) -> dict[str, Any]:
+    row = {"arm": "edit_rl", "against": "grpo", "seed": 0, "part": "unseen", "metric": "qwk", "value": value}
+    row |= {"low": value - spread[0], "high": value + spread[1], "p": 0.1, "n": 9, "note": None}
+    return row | more
+
+
+@pytest.mark.parametrize(
+    ("values", "is_clear"),
+    [((0.1,), True), ((0.03,), False), ((-0.1,), True), ((0.02, 0.18), False), ((0.09, 0.11), True)],
+)
+def test_a_difference_is_clear_beyond_its_interval_and_the_spread_of_seeds(
+    values: tuple[float, ...], is_clear: bool
+) -> None:
+    rows = [difference(value, seed=seed) for seed, value in enumerate(values)]
+    gap = Gaps(conform(ArmDifferences, rows)).gap("edit_rl", "grpo", "unseen", "qwk")
+    assert gap is not None
+    assert gap.is_clear == is_clear
+
+
+def test_a_difference_can_be_seen_from_either_arm() -> None:
+    gaps = Gaps(conform(ArmDifferences, [difference(0.1, (0.02, 0.05)), difference(0.1, metric="mae")]))
+    turned = gaps.gap("grpo", "edit_rl", "unseen", "qwk")
+    assert turned is not None
+    assert turned.figure[:3] == pytest.approx((-0.1, -0.15, -0.08))
+    assert not turned.is_better
+    error = gaps.gap("edit_rl", "grpo", "unseen", "mae")
+    assert error is not None
+    assert not error.is_better
+    assert gaps.gap("edit_rl", "base", "unseen", "qwk") is None
+
+
+def test_it_says_which_of_the_papers_orders_appear() -> None:
+    rows = [
+        difference(0.1),
+        difference(-0.1, against="edit_sft"),
+        difference(0.01, against="dgpo"),
+        difference(-0.01, against="base"),
+    ]
+    found = rows_of(figures.orders(Gaps(conform(ArmDifferences, rows))))
+    assert {name: cells[1] for name, cells in found.items()} == {
+        "Edit-RL over GRPO": "appears",
+        "Edit-RL over Edit-SFT": "turned round",
+        "Edit-RL over DGPO": "the same in the mean, not clear",
+        "Edit-RL over Base": "not in the mean, not clear either way",
+    }
+    assert {cells[0] for cells in found.values()} == {"not compared"}
+
+
+def test_where_nothing_is_clear_it_says_so() -> None:
+    told = figures.takeaway(Gaps(conform(ArmDifferences, [difference(0.01)])))
+    assert told == "On unseen questions: none is larger than its interval."
+
+
+def test_curves_begin_with_the_start_and_end_with_the_arm() -> None:
+    told = charts.takeaway(made())
+    assert "GRPO 0.41 to 0.47" in told
+    assert "Edit-RL 0.52 to 0.58" in told
+    drawn = {drawing.title: drawing.svg for drawing in charts.drawings(made())}
+    assert "Edit-RL: 0 0.520, 20 " in drawn["QWK, unseen questions: the grid"]
+    assert "QWK, unseen questions: other methods" in drawn
+    rewards = re.findall(r'class="mf" cx', drawn["Reward r (Eq. 7): the grid"])
+    assert 0 < len(rewards) <= 2 * charts.POINTS
+
+
+def test_the_rollouts_shown_are_mended_ones_and_one_that_was_not() -> None:
+    assert cases.needs_texts(made().revisions) == [(0, "r1", 0), (0, "r2", 0)]
+    table = next(cases.tables(made()))
+    names = [str(row[0]) for row in table.rows]
+    assert names == [
+        f"1. {LINES[0]}",
+        f"2. {LINES[1]}",
+        "→ P2 asks for water.",
+        "→ The answer names no water: not met.",
+        f"3. {LINES[2]}",
+        f"4. {LINES[3]}",
+    ]
+    assert [str(cell) for cell in table.rows[1][1:]] == ["1.90", "−0.70", "0.00", "1.50", "−0.50", "chosen"]
+
+
+def test_beliefs_are_drawn_at_their_places() -> None:
+    drawn = next(cases.drawings(made()))
+    assert drawn.title.endswith("mark 2, gold 1, 2 of 4 continuations of the revision reach it")
+    points = [tuple(map(float, at)) for at in re.findall(r'class="mf" cx="([\d.]+)%" cy="([\d.]+)" r="3.5"', drawn.svg)]
+    assert [x for x, _ in points] == pytest.approx([9, 31, 53, 75, 97])
+    marks = [(190 - y) / (190 - 14) * 3 for _, y in points]
+    assert marks == pytest.approx(BELIEFS["r1"], abs=0.01)
+    assert drawn.svg.count('class="sq"') == 1
+    assert "mended: 1.40, 1.20, 1.10, 1.00" in drawn.svg
+
+
+def test_a_rollout_of_many_steps_is_cut_and_says_so() -> None:
+    base = next(row for row in step_rows() if row["step"] == 1)
+    rows = [base | {"step": step, "start": 0, "end": 5} for step in range(1, 501)]
+    rows.append(next(row for row in step_rows() if row["step"] == 0))
+    table = next(cases.tables(made(steps=conform(Steps, rows))))
+    assert len(table.rows) == cases.STEPS + 2
+    assert table.notes == ("460 more steps in the table `steps`.",)
+    assert next(cases.drawings(made(steps=conform(Steps, rows)))).svg.count('class="mf"') == 501
+
+
+def test_the_phases_count_rollouts() -> None:
+    assert cases.phases(made()) == {
+        "sampled": 6,
+        "wrong": 2,
+        "with a harmful step": 2,
+        "with a weak one": 2,
+        "revision taken": 2,
+        "a continuation is right": 1,
+    }
+    unmarked = [row | {"mark": None, "unmarked": "no_mark"} for row in rollout_rows()]
+    assert cases.phases(made(rollouts=conform(Rollouts, unmarked)))["wrong"] == 6
+
+
+def test_revisions_and_pools_are_counted_by_arm() -> None:
+    found = rows_of(cases.revision_table(made()))
+    assert found["Edit-SFT"] == ["2", "3", "2", "1", "0.33", "1"]
+    assert list(cases.refusal_notes(made())) == ["Edit-SFT, refused: states the mark (1)"]
+    rows = [row | {"reply": row["refused"] and f"The mark\nis 2. {'x' * 400}"} for row in revision_rows()]
+    (note,) = cases.refusal_notes(made(revisions=conform(Revisions, rows)))
+    reasons, _, reply = note.partition(". A reply that was refused for the first of these: ")
+    assert reasons == "Edit-SFT, refused: states the mark (1)"
+    assert reply.startswith("“The mark is 2. xxx")
+    assert reply.endswith("x…”")
+    assert rows_of(cases.pool_table(made()))["Edit-SFT"] == ["2", "1.0", "0.0", "0.5", "1.5"]
+
+
+def test_positions_are_shares_of_the_tenth_that_a_step_ends_in() -> None:
+    row = revision_rows()[0]
+    rows = [row | {"sample": at, "step": step, "steps": 30} for at, step in enumerate((1, 3, 4, 30))]
+    drawn = next(cases.position_drawings(made(revisions=conform(Revisions, rows)))).svg
+    assert "Edit-SFT: 0.1 0.500, 0.2 0.250, 0.3 0.000," in drawn
+    assert "1 0.250" in drawn
+
+
+def test_rules_stand_apart_by_who_makes_the_mark() -> None:
+    tables = {table.id: rows_of(table) for table in faithful.tables(made().faithfulness)}
+    assert tables["rules-stated-levels-in_rubric"]["Edit-RL"][1] == "0.92 [0.87, 0.97] ± 0.03"
+    assert tables["rules-stated-points-floor_rate"]["Base"][1] == "0.07 [0.02, 0.12]"
+    assert list(tables["rules-summed-points-in_rubric"]) == ["\u2068embedded-points\u2069"]
+    assert "embedded" not in "".join(tables["rules-stated-points-in_rubric"])
+    assert faithful.takeaway(made().faithfulness).startswith("Edit-RL follows edits of level-of-response schemes best")
+
+
+def test_the_audit_is_tried_against_kinds_of_steps() -> None:
+    (table,) = cases.separation_tables(made())
+    assert [[str(cell) for cell in row] for row in table.rows] == [
+        ["answer", unit, "2", "60", "20", "0.700", "0.002"] for unit in ("rollout", "step")
+    ]
+    assert not list(cases.separation_tables(made(separations=conform(Separations, []))))
+
+
+def test_a_ratio_that_is_undefined_says_why() -> None:
+    rows = [row | {"in_rubric": None, "in_rubric_note": "every mark is 0"} for row in rule_rows()[:1]]
+    found = conform(RuleFaithfulness, rows)
+    assert list(faithful.notes(found))[1:] == ["Edit-RL, A1: every mark is 0"]
+    assert faithful.takeaway(found) == "No grader that states its mark has an in-rubric RSR"
+    assert "–" in page(made(faithfulness=found))
+
+
+def test_what_policies_and_students_wrote_is_text() -> None:
+    revisions = [
+        row | {"sub_steps": [EVIL], "refused": row["refused"] and EVIL, "reply": EVIL} for row in revision_rows()
+    ]
+    tables = {
+        "revisions": conform(Revisions, revisions),
+        "policies": conform(Policies, [row | {"note": EVIL} for row in policy_rows()]),
+        "metrics": conform(ArmMetrics, [row | {"note": EVIL} for row in metric_rows()]),
+        "faithfulness": conform(RuleFaithfulness, [row | {"rater_id": EVIL} for row in rule_rows()[:1]]),
+    }
+    html = page(replace(made(**tables), study=EVIL, texts={(0, name, 0): EVIL + TEXT for name in BELIEFS}))
+    seen = Seen(html)
+    assert not {"img", "script", "iframe", "link"} & set(seen.tags)
+    assert seen.tags.count("style") == 1
+    assert not any(word in ("49", "49 \u27e8U+202E\u27e9") for word in seen.words)
+    assert "{{ 7*7 }}" in html
+    assert "\u202e" not in html
+    assert any("<script>alert(1)</script>" in word for word in seen.words)
+
+
+def test_nothing_is_fetched() -> None:
+    html = page(made())
+    assert "default-src 'none'" in html
+    assert "http" not in html.replace('http-equiv="', "")
+    assert "@import" not in html
+    assert "url(" not in html
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    found = Warehouse.open(tmp_path).run("one")
+    tables = {
+        Rollouts: rollout_rows(),
+        Steps: step_rows(),
+        Separations: separation_rows(),
+        Revisions: revision_rows(),
+        Demonstrations: demonstration_rows(),
+        Policies: policy_rows(),
+        Learning: learning_rows(),
+        ArmMetrics: metric_rows(),
+        ArmDifferences: difference_rows(),
+        RuleFaithfulness: rule_rows(),
+    }
+    found.commit("edit", "worth", tables)
+    return found
+
+
+@pytest.fixture
+def asked(run: Run) -> Callable[[str], list[dict[str, Any]]]:
+    def rows(question: str) -> list[dict[str, Any]]:
+        answer = ask(run, question)
+        return [dict(zip(answer.columns, row, strict=True)) for row in answer.fetchall()]
+
+    return rows
+
+
+def test_a_question_sets_arms_side_by_side(asked: Callable[[str], list[dict[str, Any]]]) -> None:
+    rows = [row for row in asked("arms") if (row["part"], row["metric"]) == ("unseen", "qwk")]
+    assert [row["arm"] for row in rows[:2]] == ["edit_rl", "grpo_on_edit_sft"]
+    assert (rows[0]["mean"], rows[0]["sd"], rows[0]["seeds"]) == (pytest.approx(0.58), pytest.approx(0.01), 3)
+    errors = [row["mean"] for row in asked("arms") if (row["part"], row["metric"]) == ("unseen", "mae")]
+    assert errors == sorted(errors)
+
+
+def test_a_question_shows_the_steps_that_were_edited(asked: Callable[[str], list[dict[str, Any]]]) -> None:
+    rows = asked("edited_steps")
+    assert len(rows) == len(revision_rows())
+    first = rows[0]
+    assert (first["arm"], first["says"], first["fate"], first["kept"]) == ("edit_sft", LINES[1], "chosen", True)
+    assert first["change"] == pytest.approx(-0.7)
+    assert first["sub_steps"] == revision_rows()[0]["sub_steps"]
+
+
+def test_a_question_gives_learning_curves(asked: Callable[[str], list[dict[str, Any]]]) -> None:
+    rows = [row for row in asked("learning_curve") if (row["arm"], row["metric"]) == ("grpo", "reward")]
+    assert [row["step"] for row in rows] == list(range(1, 61))
+    assert (rows[0]["mean"], rows[0]["sd"], rows[0]["seeds"]) == (pytest.approx(0.512), pytest.approx(0.01), 3)

@@ -1,0 +1,137 @@
+"""The board's parts, and what people's acts come to, against plain ways of working them out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from review_scene import CRITERIA, HEAD, PLAIN, case, scene
+
+from rubricflow.tasks.core.contracts.bundle import Criterion, Scale
+from rubricflow.tasks.core.contracts.errors import ContractError
+from rubricflow.tasks.people.review.board import GraderHead, Option
+from rubricflow.tasks.people.review.ledger import Stored
+from rubricflow.tasks.people.review.reviews import Reviews
+from rubricflow.tasks.people.review.settle import conflicts
+from rubricflow.tasks.people.review.subject import digest, standing
+from rubricflow.tasks.people.review.view import opened
+
+CASE = case("R-0412")
+
+
+@pytest.mark.parametrize(
+    ("scale", "values"),
+    [
+        (Scale(min=1, max=3), ["1", "2", "3"]),
+        (Scale(min=0, max=200, step=40), [str(40 * i) for i in range(6)]),
+        (Scale(min=0, max=1, step=0.1), [f"{i / 10:g}" for i in range(11)]),
+        (Scale(min=-1, max=0, step=0.5), ["-1", "-0.5", "0"]),
+    ],
+)
+def test_a_score_is_one_of_the_scales_and_is_typed(scale: Scale, values: list[str]) -> None:
+    board = scene()
+    score = next(one for one in board.cases if one.subject_kind == "score")
+    ballots = type(board)("s", "s", (score,), {"r": CRITERIA}, {"r": scale}, {}).ballots(score)
+    assert ballots[0].options == tuple(Option(value, None, "") for value in values)
+    assert ballots[0].digest == digest(PLAIN, "", values)
+
+
+@pytest.mark.parametrize(("levels", "is_typed"), [(10, False), (11, True)])
+def test_levels_are_typed_where_a_digit_could_be_the_first_of_two(levels: int, is_typed: bool) -> None:
+    counted = Criterion(id="N", trait="t", text="How many", levels=tuple(f"{i} of them" for i in range(levels)))
+    board = scene((CASE,))
+    (ballot,) = type(board)("s", "s", (CASE,), {"r": (counted,)}, board.scales, {}).ballots(CASE)
+    assert [option.key for option in ballot.options] == [None if is_typed else str(i) for i in range(levels)]
+
+
+def test_a_concept_is_voted_on_by_its_levels() -> None:
+    first = scene().ballots(CASE)[0]
+    assert first.options == (
+        Option("0", "0", "no"),
+        Option("1", "1", "moves somewhere"),
+        Option("2", "2", "leaves the cells"),
+    )
+    assert first.digest == digest(PLAIN, CRITERIA[0].text, CRITERIA[0].levels)
+
+
+def test_a_case_that_is_queued_twice_is_refused() -> None:
+    with pytest.raises(ContractError, match="twice"):
+        scene((CASE, CASE))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"bias": (1.0,)}, {"tops": (2, 2, 0)}, {"temperature": 0.0}, {"correction": ((1.0,),)}, {"scores": ()}]
+)
+def test_a_head_whose_parts_do_not_fit_is_refused(wrong: dict[str, Any]) -> None:
+    assert GraderHead.read(HEAD.model_dump_json()) == HEAD
+    with pytest.raises(ContractError, match="head"):
+        GraderHead.read(HEAD.model_copy(update=wrong).model_dump_json())
+
+
+def test_shares_follow_the_heads_order_and_one_missing_is_no_estimate() -> None:
+    board = scene()
+    assert board.shares(CASE) == [0.95, 0.5, 0.25]
+    assert board.shares(case("R-0001")) is None
+
+
+RATERS, VALUES = ("Ada", "Bo", "Cyd"), ("0", "1", "2", "x")
+STEP = st.tuples(
+    st.sampled_from(("rate", "rate", "vote", "submit", "undo", "adjudicate")),
+    st.sampled_from(RATERS),
+    st.tuples(*[st.sampled_from(VALUES)] * 3),
+    st.sampled_from((True, True, True, False)),
+)
+
+
+def acts_of(steps: list[Any], digests: dict[str, str]) -> list[Stored]:
+    """Steps as acts: rate votes on everything and submits; a step that is not current is about another text."""
+    acts: list[Stored] = []
+
+    def add(kind: Any, rater: str, criterion: str | None, value: str | None, digest: str, undoes: str | None) -> None:
+        id, at, said = f"00000000-0000-4000-8000-{len(acts):012d}", datetime.now(UTC), "so" if value else None
+        what = {"study": "science", "subject_kind": "label", "response_id": CASE.response_id, "comment": said}
+        what |= {"act_id": id, "kind": kind, "criterion_id": criterion, "value": value, "rater_id": rater}
+        acts.append(Stored(**what, digest=digest, undoes=undoes, number=len(acts) + 1, stored_at=at))
+
+    for kind, rater, values, is_current in steps:
+        given_to = zip(digests.items(), values, strict=True)
+        votes = [(criterion, value, digest if is_current else "0" * 64) for (criterion, digest), value in given_to]
+        if kind in ("vote", "adjudicate"):
+            add(kind, rater, *votes[len(acts) % 3], None)
+        if kind == "rate":
+            for vote in votes:
+                add("vote", rater, *vote, None)
+        if kind in ("submit", "rate"):
+            add("submit", rater, None, None, "", None)
+        own = [act.act_id for act in acts if act.rater_id == rater and act.kind != "undo"]
+        if kind == "undo" and own:
+            add(kind, rater, None, None, "", own[-1])
+    return acts
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(STEP, max_size=12))
+def test_whatever_people_do_conflicts_are_those_of_the_labels_and_the_blind_see_nothing(steps: list[Any]) -> None:
+    reviews = Reviews(scene((CASE,)))
+    digests = {str(ballot.criterion_id): ballot.digest for ballot in reviews.ballots(CASE)}
+    acts = acts_of(steps, digests)
+    reviews.take(acts)
+    reviews.take(acts)
+    state = reviews.state(CASE)
+    done = [rater for rater, hand in state.hands.items() if hand.submission]
+    current = {(CASE.response_id, criterion): digest for criterion, digest in digests.items()}
+    stand = standing(acts, current)
+    assert set(state.apart) == {one.subject[1] for one in conflicts(stand)}
+    for rater in RATERS:
+        view = opened(reviews, CASE, rater)
+        others = [act for act in acts if act.rater_id != rater and act.kind != "adjudicate"]
+        is_second = bool(others) and others[0].number == min(a.number for a in acts if a.kind != "adjudicate")
+        if is_second and rater not in done:
+            assert not view["sees_machine"]
+            assert view["grader"] is None
+        if rater not in done:
+            assert view["others"] == []
+        assert {one["rater"] for one in view["others"]} <= {vote.rater_id for vote in stand.votes} - {rater}

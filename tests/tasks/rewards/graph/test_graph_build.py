@@ -1,0 +1,210 @@
+"""From rubrics to graphs, with scripted annotators."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import networkx as nx
+import pytest
+from builders.bundles import bundle
+
+from rubricflow.tasks.core.contracts.bundle import Criterion
+from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node
+from rubricflow.tasks.core.contracts.schema import conform
+from rubricflow.tasks.core.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
+from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.rewards.graph.annotator import RoleQuestion
+from rubricflow.tasks.rewards.graph.build import Built, build, edge_rows, graph_row, node_rows
+from rubricflow.tasks.rewards.graph.subject import Authored, subjects
+from rubricflow.tasks.rewards.graph.votes import Vote
+
+WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def annotating(roles: dict[str, str], edges: dict[tuple[str, str], str]) -> Any:
+    """A script that gives these roles, core otherwise, and these relations, none otherwise."""
+
+    def answer(request: Request) -> str:
+        if isinstance(request.data, RoleQuestion):
+            return json.dumps({"roles": {name: roles.get(name, "core") for name in request.data.ids}})
+        labels = [edges.get(pair, "none") for pair in request.data.pairs]
+        pairs = {str(at): {"relation": one, "confidence": 50} for at, one in enumerate(labels, 1)}
+        return json.dumps({"pairs": pairs})
+
+    return answer
+
+
+def built(subject: Any, annotator: Any = None, votes: tuple[Vote, ...] = (), **written: Authored) -> Built:
+    (found,) = build({subject.rubric_id: subject}, written, votes, annotator)
+    return found
+
+
+def edges(one: Built) -> dict[tuple[str, str], str]:
+    return {(edge.parent, edge.child): edge.relation for edge in one.graph.edges}
+
+
+def told(one: Built) -> list[tuple[Any, ...]]:
+    return [(row["parent"], row["child"], row["kept"], row["dropped"], row["source"]) for row in edge_rows(one)]
+
+
+def test_roles_pairs_labels_and_projection_make_a_graph(rubric: Any, scripted: Any) -> None:
+    found = {("c0", "c1"): "weak_prerequisite", ("c1", "c0"): "strong_prerequisite", ("c2", "c3"): "activation"}
+    annotator, _ = scripted(annotating({"c2": "applicability", "c3": "penalty"}, found))
+    one = built(rubric(5, 5, 5, -5), annotator)
+    assert edges(one) == {("c1", "c0"): "strong_prerequisite", ("c2", "c3"): "activation"}
+    assert told(one) == [
+        ("c0", "c1", False, "cycle", "annotator"),
+        ("c1", "c0", True, None, "annotator"),
+        ("c2", "c3", True, None, "annotator"),
+    ]
+    row = graph_row(one)
+    # c0 and c1 each way and to the penalty, and the condition to the penalty.
+    assert {
+        name: row[name] for name in ("criteria", "candidates", "proposed", "kept", "invalid", "failed", "depth")
+    } == {
+        "criteria": 4,
+        "candidates": 5,
+        "proposed": 3,
+        "kept": 2,
+        "invalid": 0,
+        "failed": 0,
+        "depth": 1,
+    }
+    assert (row["annotator"], row["profile"], row["graph_id"]) == ("scripted", "general", one.graph.graph_id)
+    assert [call["role"] for call in row["calls"]] == ["role", "dependency"]
+
+
+def test_rows_keep_their_contracts(rubric: Any, scripted: Any) -> None:
+    annotator, _ = scripted(annotating({}, {("c0", "c1"): "weak_prerequisite"}), pairs_per_call=1)
+    one = built(rubric(1, 1), annotator)
+    assert conform(RubricGraphs, [graph_row(one)]).num_rows == 1
+    assert conform(GraphNodes, node_rows(one)).column("position").to_pylist() == [0, 1]
+    assert conform(GraphEdges, edge_rows(one)).column("proposal").to_pylist() == [0]
+
+
+def test_an_annotator_that_says_nothing_leaves_roles_by_sign_and_no_edges(rubric: Any, scripted: Any) -> None:
+    annotator, _ = scripted(lambda request: Reply(error="down: no"))
+    one = built(rubric(5, 5, -5), annotator)
+    assert [(row["role"], row["source"]) for row in node_rows(one)] == [
+        ("core", "fallback"),
+        ("core", "fallback"),
+        ("penalty", "fallback"),
+    ]
+    row = graph_row(one)
+    assert (row["roles_missing"], row["candidates"], row["failed"], row["proposed"], row["kept"]) == (3, 4, 4, 0, 0)
+    assert {dropped for *_, dropped, _ in told(one)} == {"failed"}
+
+
+def test_a_single_criterion_is_a_graph_without_pairs(rubric: Any, scripted: Any) -> None:
+    annotator, backend = scripted(annotating({}, {}))
+    one = built(rubric(5), annotator)
+    assert (len(one.graph.nodes), one.graph.edges, backend.calls) == (1, (), 1)
+
+
+def test_a_rubric_that_can_only_cost_has_no_pairs(rubric: Any, scripted: Any) -> None:
+    annotator, backend = scripted(annotating(dict.fromkeys(("c0", "c1", "c2"), "penalty"), {}))
+    one = built(rubric(-1, -2, -3), annotator)
+    assert (graph_row(one)["candidates"], one.graph.edges, backend.calls) == (0, (), 1)
+
+
+def test_five_hundred_criteria_are_a_graph(rubric: Any, scripted: Any) -> None:
+    extras = {f"c{at}": "additional" for at in range(20, 500)}
+    found = {("c0", name): "weak_prerequisite" for name in extras} | {("c0", "c1"): "strong_prerequisite"}
+    annotator, backend = scripted(annotating(extras, found), pairs_per_call=1_000)
+    one = built(rubric(*[1] * 500), annotator)
+    assert edges(one) == found
+    assert (graph_row(one)["criteria"], graph_row(one)["candidates"]) == (500, 20 * 499)
+    assert backend.calls == 13 + 10
+
+
+def test_the_nodes_are_the_criteria_that_are_no_sub_points(scripted: Any) -> None:
+    parts = [Criterion(id=f"C1.{at}", trait="t", text=f"Part {at}.", weight=2, parent="C1") for at in (1, 2)]
+    whole = Criterion(id="C1", trait="t", text="Whole.", weight=4)
+    locked = bundle(Criterion(id="C0", trait="t", text="First.", weight=1), *parts, composites=(whole,))
+    items = [
+        {"item_id": name, "rubric_id": "r", "question": f"Question {name}?", "context": None} for name in ("b", "a")
+    ]
+    found = subjects(items, {"r": locked})
+    annotator, backend = scripted(annotating({}, {("C0", "C1"): "weak_prerequisite"}))
+    one = built(found["r"], annotator)
+    assert [(row["criterion_id"], row["text"], row["weight"]) for row in node_rows(one)] == [
+        ("C0", "First.", 1.0),
+        ("C1", "Whole.", 4.0),
+    ]
+    assert edges(one) == {("C0", "C1"): "weak_prerequisite"}
+    assert "Question a?" in backend.asked[0].messages[0].content
+    assert "Question b?" not in backend.asked[0].messages[0].content
+
+
+def test_votes_on_roles_count_before_pairs_are_made(rubric: Any, scripted: Any) -> None:
+    annotator, backend = scripted(annotating({}, {}))
+    one = built(rubric(1, 1), annotator, (Vote("r", ("c1",), "additional", "ann", WHEN, None),))
+    assert backend.asked[-1].data.pairs == (("c0", "c1"),)
+    assert [(row["role"], row["source"]) for row in node_rows(one)] == [("core", "annotator"), ("additional", "vote")]
+
+
+def test_an_edge_that_was_voted_for_breaks_the_annotators_circle(rubric: Any, scripted: Any) -> None:
+    annotator, _ = scripted(annotating({}, {("c0", "c1"): "strong_prerequisite"}))
+    one = built(rubric(1, 1), annotator, (Vote("r", ("c1", "c0"), "weak_prerequisite", "ann", WHEN, None),))
+    assert told(one) == [("c0", "c1", False, "cycle", "annotator"), ("c1", "c0", True, None, "vote")]
+
+
+def test_an_authored_graph_needs_no_annotator_and_takes_votes(rubric: Any) -> None:
+    graph = Graph(
+        nodes=tuple(Node(criterion_id=name, role="core") for name in ("c0", "c1", "c2")),
+        edges=(
+            Edge(parent="c0", child="c1", relation="activation"),
+            Edge(parent="c1", child="c2", relation="weak_prerequisite"),
+        ),
+    )
+    votes = (Vote("r", ("c0", "c1"), "none", "ann", WHEN, None), Vote("r", ("c2",), "penalty", "ann", WHEN, None))
+    one = built(rubric(1, 1, 1), None, votes, r=Authored(graph, frozenset({"c0"})))
+    assert told(one) == [("c0", "c1", False, "voted_out", "authored"), ("c1", "c2", True, None, "authored")]
+    assert [row["source"] for row in node_rows(one)] == ["authored", "fallback", "vote"]
+    row = graph_row(one)
+    assert (row["annotator"], row["profile"], row["calls"], row["roles_missing"]) == ("authored", "none", [], 0)
+
+
+def test_the_same_sources_make_the_same_graph_and_digests(rubric: Any, scripted: Any) -> None:
+    script = annotating({}, {("c0", "c1"): "weak_prerequisite"})
+    first, second = (built(rubric(1, 1), scripted(script)[0]) for _ in range(2))
+    assert (first.sources.digest, first.graph.graph_id) == (second.sources.digest, second.graph.graph_id)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"question": "How?"},
+        {"context": "More."},
+        {"weights": (1, 2)},
+        {"plan": {"profile": "law"}},
+        {"plan": {"sampling": {"seed": 1}}},
+        {"votes": (Vote("r", ("c0",), "core", "ann", WHEN, None),)},
+    ],
+)
+def test_another_source_has_another_digest(change: dict[str, Any], rubric: Any, scripted: Any) -> None:
+    def digest(weights: tuple[int, ...] = (1, 1), plan: Any = None, votes: Any = (), **query: Any) -> str:
+        return built(rubric(*weights, **query), scripted(annotating({}, {}), **plan or {})[0], votes).sources.digest
+
+    assert digest(**change) != digest()
+
+
+def test_the_order_of_the_votes_plays_no_part(rubric: Any, scripted: Any) -> None:
+    votes = [Vote("r", ("c0",), value, rater, WHEN, None) for value, rater in (("core", "ann"), ("penalty", "bob"))]
+    first, second = (
+        built(rubric(1, 1), scripted(annotating({}, {}))[0], tuple(given)) for given in (votes, votes[::-1])
+    )
+    assert first.sources.digest == second.sources.digest
+
+
+def test_graphs_of_many_rubrics_keep_their_order_and_stay_acyclic(rubric: Any, scripted: Any) -> None:
+    every = {(f"c{a}", f"c{b}"): "weak_prerequisite" for a in range(4) for b in range(4) if a != b}
+    annotator, _ = scripted(annotating({}, every))
+    given = {name: rubric(*[f"{name} {at}" for at in range(4)], name=name) for name in ("z", "a", "m")}
+    found = build(given, {}, (), annotator)
+    assert [one.draft.subject.rubric_id for one in found] == ["z", "a", "m"]
+    for one in found:
+        assert nx.is_directed_acyclic_graph(nx.DiGraph(list(edges(one))))
+        assert len(one.graph.edges) == 6

@@ -1,0 +1,155 @@
+"""The door of graph, end to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import studies
+from builders.bundles import bundle, criterion
+from builders.rows import item, locked
+
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.graph import Graph
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.data import Items
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.request import Request
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.rewards.graph import task as door
+from rubricflow.tasks.rewards.graph.annotator import RoleQuestion
+from rubricflow.tasks.rewards.graph.task import Graphed, graph
+
+AUTHORED = """
+graphs:
+- rubric_id: a
+  nodes: [{criterion_id: c1, role: additional}]
+  edges: [{parent: c0, child: c1, relation: strong_prerequisite}]
+"""
+VOTES = (
+    "subject_kind,rubric_id,parent,child,value,rater_id,voted_at\ngraph_edge,b,c1,c0,activation,ann,2026-01-02T10:00Z\n"
+)
+
+
+def study(**graphs: Any) -> Study:
+    return studies.study(graph=graphs)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run with two rubrics of two criteria each."""
+    run = Warehouse.open(tmp_path / "warehouse").run("one")
+    bundles = {name: bundle(*(criterion(f"c{at}", text=f"{name} {at}") for at in (0, 1))) for name in ("a", "b")}
+    run.commit("ingest", "all", {Items: [item(f"i{name}", rubric_id=name) for name in bundles]})
+    run.commit("lock", "all", {Bundles: [locked(judged, name) for name, judged in bundles.items()]})
+    return run
+
+
+def graphed(run: Run, plan: Study, base: Path) -> Graphed:
+    return graph.fn(run, plan, base, run.ref(Items, "ingest"), run.ref(Bundles, "lock"))
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, fault_after: int = 10**9) -> Scripted:
+    """Puts a model in place of vLLM's that finds every second criterion resting on the first."""
+
+    def answer(request: Request) -> Any:
+        if backend.calls > fault_after:
+            return KeyboardInterrupt()
+        if isinstance(request.data, RoleQuestion):
+            return json.dumps({"roles": dict.fromkeys(request.data.ids, "core")})
+        labels = ("weak_prerequisite" if pair == ("c0", "c1") else "none" for pair in request.data.pairs)
+        return json.dumps({"pairs": {str(at): {"relation": one, "confidence": 70} for at, one in enumerate(labels, 1)}})
+
+    backend = Scripted(answer, batch_size=1)
+    monkeypatch.setattr(door, "open_backend", lambda *given: backend)
+    return backend
+
+
+MODEL = {"backend": "vllm", "engine": {"model": "m"}}
+
+
+def test_a_model_makes_the_graph_of_every_rubric(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch)
+    refs = graphed(run, study(**MODEL), tmp_path)
+    rows = run.read(refs.graphs).to_pylist()
+    assert [(row["rubric_id"], row["kept"], row["annotator"]) for row in rows] == [
+        ("a", 1, "scripted"),
+        ("b", 1, "scripted"),
+    ]
+    for row in rows:
+        assert Graph.model_validate_json(row["content"]).graph_id == row["graph_id"]
+    assert [(row["rubric_id"], row["parent"], row["child"]) for row in run.read(refs.edges).to_pylist()] == [
+        ("a", "c0", "c1"),
+        ("b", "c0", "c1"),
+    ]
+    assert (refs.nodes.rows, refs.votes.rows) == (4, 0)
+
+
+def test_authored_graphs_and_votes_stand_beside_what_the_model_says(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = scripted(monkeypatch)
+    (tmp_path / "graphs.yaml").write_text(AUTHORED)
+    (tmp_path / "votes.csv").write_text(VOTES)
+    refs = graphed(run, study(file="graphs.yaml", votes="votes.csv", **MODEL), tmp_path)
+    kept = [row for row in run.read(refs.edges).to_pylist() if row["kept"]]
+    assert [(row["rubric_id"], row["parent"], row["child"], row["relation"], row["source"]) for row in kept] == [
+        ("a", "c0", "c1", "strong_prerequisite", "authored"),
+        ("b", "c1", "c0", "activation", "vote"),
+    ]
+    assert {request.subject for request in backend.asked} == {"b"}
+    assert [row["subject"] for row in run.read(refs.votes).to_pylist()] == ["b:c1→c0"]
+
+
+def test_authored_graphs_of_all_rubrics_need_nobody(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "open_backend", None)
+    (tmp_path / "graphs.yaml").write_text(AUTHORED + "- {rubric_id: b}\n")
+    refs = graphed(run, study(file="graphs.yaml", **MODEL), tmp_path)
+    assert [row["annotator"] for row in run.read(refs.graphs).to_pylist()] == ["authored", "authored"]
+
+
+def test_a_killed_run_asks_nothing_twice(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = scripted(monkeypatch, fault_after=3)
+    with pytest.raises(KeyboardInterrupt):
+        graphed(run, study(**MODEL), tmp_path)
+    second = scripted(monkeypatch)
+    refs = graphed(run, study(**MODEL), tmp_path)
+    assert (first.calls, second.calls) == (4, 1)
+    assert refs.graphs.rows == 2
+
+
+def test_what_is_made_stays_and_replays(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = scripted(monkeypatch)
+    first = graphed(run, study(**MODEL), tmp_path)
+    assert graphed(run, study(**MODEL), tmp_path) == first
+    again = Warehouse.open(tmp_path / "warehouse").run("two")
+    again.commit("ingest", "all", {Items: run.read(run.ref(Items, "ingest"))})
+    again.commit("lock", "all", {Bundles: run.read(run.ref(Bundles, "lock"))})
+    replayed = graphed(again, study(backend="replay", model="scripted"), tmp_path)
+    assert backend.calls == 4
+    assert replayed.graphs.digest == first.graphs.digest
+    assert replayed.edges.digest == first.edges.digest
+
+
+def test_the_heuristic_is_named_as_one(run: Run, tmp_path: Path) -> None:
+    refs = graphed(run, study(), tmp_path)
+    rows = run.read(refs.graphs).to_pylist()
+    assert {row["annotator"] for row in rows} == {"heuristic-minilm-l6-2"}
+    assert {row["failed"] + row["invalid"] + row["roles_missing"] for row in rows} == {0}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "rule"),
+    [
+        ("votes", VOTES.replace(",b,", ",q,"), r"votes\.file.*row 1, field 'rubric_id': there is no rubric 'q'"),
+        ("file", AUTHORED.replace("c0", "c9"), "rubric 'a': edge c9 → c1: there is no criterion 'c9'"),
+    ],
+)
+def test_bad_input_is_named(name: str, text: str, rule: str, run: Run, tmp_path: Path) -> None:
+    file = f"{name}.file.csv" if name == "votes" else "graphs.yaml"
+    (tmp_path / file).write_text(text)
+    with pytest.raises(InputError, match=rule):
+        graphed(run, study(**{name: file}), tmp_path)

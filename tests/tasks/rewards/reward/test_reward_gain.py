@@ -1,0 +1,142 @@
+"""Held-out gains: against direct statistics and least squares, on data whose truth is known."""
+
+import numpy as np
+import pytest
+from scipy.optimize import lsq_linear
+from scipy.stats import spearmanr
+from sklearn.metrics import cohen_kappa_score
+
+from rubricflow.tasks.core.contracts.errors import ContractError
+from rubricflow.tasks.rewards.reward.gain import METHODS, PAIRS, gains, predict
+from rubricflow.tasks.rewards.reward.learn import learn
+from rubricflow.tasks.rewards.reward.wire import Wired, batch
+
+SCALE = (0.0, 6.0, 1.0)
+
+
+def rubric(graph_id="a" * 64):
+    """Two criteria that c0 licenses, the last of them a penalty."""
+    return Wired(
+        rubric_id="essay",
+        graph_id=graph_id,
+        criteria=("c0", "c1", "c2"),
+        weights=np.array([2.0, 4.0, -1.0]),
+        order=np.arange(3, dtype=np.int32),
+        parent=np.array([0, 0], dtype=np.int32),
+        child=np.array([1, 2], dtype=np.int32),
+        relation=("weak_prerequisite", "activation"),
+        retention=np.array([0.6, 0.0]),
+    )
+
+
+def made(local, scored=None):
+    """A batch of responses under the one rubric."""
+    return batch([rubric()], np.zeros(len(local), dtype=int), local.ravel(), scored)
+
+
+def rated(n, seed, noise=0.1):
+    """Local scores and the scores of a rater for whom the dependencies are all but gates."""
+    rng = np.random.default_rng(seed)
+    local = rng.random((n, 3))
+    whole = 2 * local[:, 0] + (4 * local[:, 1] - local[:, 2]) * (local[:, 0] + 0.05 * (1 - local[:, 0]))
+    return local, whole + rng.normal(0, noise, n)
+
+
+def tried(n=300, m=200, noise=0.1):
+    """Test scores and predictions of a fit to other responses."""
+    (local, scores), (unseen, wanted) = rated(n, 1, noise), rated(m, 2, noise)
+    train = made(local)
+    return wanted, predict(train, scores, learn(train, scores, np.arange(n)), made(unseen))
+
+
+def error(scores, predicted):
+    return float(np.sqrt(np.mean((scores - predicted) ** 2)))
+
+
+def test_learned_factors_beat_all_others_where_the_rater_has_factors_of_their_own() -> None:
+    scores, predicted = tried()
+    errors = {method: error(scores, values) for method, values in predicted.items()}
+    assert errors["learned"] == pytest.approx(0.1, abs=0.02)
+    assert min(error for method, error in errors.items() if method != "learned") > 2 * errors["learned"]
+
+
+@pytest.mark.parametrize(("method", "factors"), [("flat", (1, 1)), ("typed", (0.6, 0)), ("untyped", (0.3, 0.3))])
+def test_a_score_is_predicted_by_the_line_from_the_rewards_of_the_others(method, factors) -> None:
+    (local, scores), (unseen, _) = rated(100, 1), rated(30, 2)
+    train = made(local)
+    predicted = predict(train, scores, learn(train, scores, np.arange(100)), made(unseen))
+
+    def reward(share):
+        first, second = (share[:, 0] + (1 - share[:, 0]) * factor for factor in factors)
+        return (2 * share[:, 0] + 4 * share[:, 1] * first - share[:, 2] * second) / 6
+
+    slope, intercept = np.polyfit(reward(local), scores, 1)
+    np.testing.assert_allclose(predicted[method], intercept + slope * reward(unseen))
+
+
+def test_refitted_weights_are_least_squares_with_the_rubrics_signs() -> None:
+    (local, _), (unseen, _) = rated(100, 1), rated(30, 2)
+    scores = local @ [1.0, -3.0, 2.0] + np.random.default_rng(4).normal(0, 0.1, 100)
+    train = made(local)
+    predicted = predict(train, scores, learn(train, scores, np.arange(100)), made(unseen))
+    bounds = ([-np.inf, 0, 0, -np.inf], [np.inf, np.inf, np.inf, 0])
+    by_library = lsq_linear(np.column_stack([np.ones(100), local]), scores, bounds, tol=1e-14).x
+    np.testing.assert_allclose(predicted["weights"], by_library[0] + unseen @ by_library[1:], atol=1e-6)
+
+
+def test_figures_are_those_of_libraries() -> None:
+    scores, predicted = tried(noise=0.8)
+    flat = predicted["flat"]
+    rounded = [np.clip(np.floor(values + 0.5), 0, 6).astype(int) for values in (scores, flat)]
+    wanted = {
+        "rmse": error(scores, flat),
+        "pearson": np.corrcoef(scores, flat)[0, 1],
+        "spearman": spearmanr(scores, flat).statistic,
+        "qwk": cohen_kappa_score(*rounded, weights="quadratic", labels=range(7)),
+    }
+    found = [one for one in gains(scores, predicted, np.arange(200), SCALE, 50) if one.over is None]
+    assert {one.statistic: one.value for one in found if one.method == "flat"} == pytest.approx(wanted)
+    assert {one.method for one in found} == set(METHODS)
+
+
+def test_a_difference_is_that_of_two_figures_and_lies_in_its_interval() -> None:
+    scores, predicted = tried()
+    found = gains(scores, predicted, np.arange(200), SCALE, 200)
+    alone = {(one.method, one.statistic): one.value for one in found if one.over is None}
+    between = [one for one in found if one.over is not None]
+    assert [(one.over, one.method) for one in between[::4]] == list(PAIRS)
+    for one in between:
+        assert one.value == pytest.approx(alone[one.method, one.statistic] - alone[one.over, one.statistic])
+        assert one.low is None if one.statistic == "spearman" else one.low <= one.value <= one.high
+
+
+def test_a_figure_that_is_not_defined_has_no_value() -> None:
+    found = gains(np.full(200, 3.0), tried()[1], np.arange(200), SCALE, 20)
+    assert {one.value for one in found if one.statistic == "pearson"} == {None}
+    assert None not in {one.value for one in found if one.statistic == "rmse"}
+
+
+def test_a_response_with_an_unscored_criterion_is_not_predicted_nor_counted() -> None:
+    (local, scores), (unseen, wanted) = rated(100, 1), rated(30, 2)
+    train, scored = made(local), np.ones((30, 3), dtype=bool)
+    scored[4, 1] = False
+    predicted = predict(train, scores, learn(train, scores, np.arange(100)), made(unseen, scored.ravel()))
+    assert all(np.flatnonzero(np.isnan(values)).tolist() == [4] for values in predicted.values())
+    wanted[7] = np.nan
+    assert {one.n for one in gains(wanted, predicted, np.arange(30), SCALE, 20)} == {28}
+
+
+def test_where_nothing_was_fitted_nothing_is_predicted_or_compared() -> None:
+    (local, scores), (unseen, wanted) = rated(4, 1), rated(30, 2)
+    train = made(local)
+    predicted = predict(train, scores, learn(train, scores, np.arange(4)), made(unseen))
+    assert all(np.isnan(values).all() for values in predicted.values())
+    assert gains(wanted, predicted, np.arange(30), SCALE) == []
+
+
+def test_another_rubrics_responses_cannot_be_predicted() -> None:
+    local, scores = rated(100, 1)
+    train = made(local)
+    other = batch([rubric("b" * 64)], np.zeros(100, dtype=int), local.ravel())
+    with pytest.raises(ContractError, match="another"):
+        predict(train, scores, learn(train, scores, np.arange(100)), other)

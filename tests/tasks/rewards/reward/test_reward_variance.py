@@ -1,0 +1,122 @@
+"""Variances of rewards, against every outcome of the judge's doubts, by draws, and in their limits."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rubric_graphs import edges_among, rubric, shares, weights_of
+
+from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.exact import exact_marginals
+from rubricflow.tasks.rewards.reward.rows import WIDEST, reward_variances
+from rubricflow.tasks.rewards.reward.wire import batch
+
+DIAMOND = [(0, 1, 0.2), (0, 2, 0.6), (1, 3, 0.2), (2, 3, 0.0), (0, 4, 0.0)]
+WEIGHTS = [3.0, 2.0, 5.0, 4.0, -2.0]
+
+
+def variance(wired, local, doubt, aggregation="gear", scored=None):
+    """(n,) of responses with these local scores and variances, (n, k)."""
+    local, doubt = np.atleast_2d(local), np.atleast_2d(doubt)
+    known = None if scored is None else np.atleast_2d(scored).ravel()
+    responses = batch([wired], np.zeros(len(local), dtype=np.int32), local.ravel(), known, variance=doubt.ravel())
+    return reward_variances(responses, aggregation)
+
+
+def rewards_of(wired, outcomes):
+    """What the judge would pay without doubts, (outcomes,)."""
+    return exact_marginals(wired, outcomes) @ wired.weights / wired.mass
+
+
+def two_points(share, doubt):
+    """Two shares in [0, 1] with this mean and variance, the upper with probability `share`."""
+    spread = np.sqrt(doubt)
+    odds = np.sqrt(share / (1 - share))
+    return np.clip([share - spread * odds, share + spread / odds], 0, 1)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_it_is_the_variance_over_every_outcome_of_the_doubts(data):
+    weights = data.draw(weights_of(most=6))
+    wired = rubric(weights, data.draw(edges_among(len(weights))))
+    local = np.clip(data.draw(shares(len(weights))), 0.01, 0.99)
+    doubt = local * (1 - local) * np.array(data.draw(shares(len(weights))))
+    points = np.array([two_points(*pair) for pair in zip(local, doubt, strict=True)])
+    chosen = np.array(list(itertools.product((0, 1), repeat=len(weights))))
+    rewards = rewards_of(wired, points[np.arange(len(weights)), chosen])
+    chance = np.where(chosen == 1, local, 1 - local).prod(axis=1)
+    expected = chance @ (rewards - chance @ rewards) ** 2
+    scale = (np.abs(wired.weights).sum() / wired.mass) ** 2
+    assert variance(wired, local, doubt)[0] == pytest.approx(expected, abs=1e-12 * scale, rel=1e-7)
+
+
+def test_it_is_the_variance_of_drawn_verdicts():
+    rng = np.random.default_rng(0)
+    wired, local = rubric(WEIGHTS, DIAMOND), np.array([0.7, 0.4, 0.9, 0.8, 0.3])
+    drawn = rewards_of(wired, (rng.random((200_000, 5)) < local).astype(float))
+    assert variance(wired, local, local * (1 - local))[0] == pytest.approx(drawn.var(), rel=0.01)
+
+
+def test_the_mean_over_the_doubts_is_the_exact_reward():
+    wired, local = rubric(WEIGHTS, DIAMOND), np.array([0.7, 0.4, 0.9, 0.8, 0.3])
+    outcomes = np.array(list(itertools.product((0.0, 1.0), repeat=5)))
+    chance = np.where(outcomes == 1, local, 1 - local).prod(axis=1)
+    paid = aggregate(batch([wired], np.zeros(1, np.int32), local), "gear", inference="exact").reward[0]
+    assert chance @ rewards_of(wired, outcomes) == pytest.approx(paid, abs=1e-12)
+
+
+def test_the_plain_sum_varies_by_the_squares_of_its_weights():
+    local = np.array([0.5, 0.2, 0.9, 1.0, 0.4])
+    doubt = local * (1 - local)
+    expected = (np.square(WEIGHTS) * doubt).sum() / 14.0**2
+    assert variance(rubric(WEIGHTS, DIAMOND), local, doubt, "flat")[0] == pytest.approx(expected)
+    assert variance(rubric(WEIGHTS), local, doubt, "gear")[0] == pytest.approx(expected)
+
+
+def test_a_judge_without_doubts_varies_by_nothing():
+    assert variance(rubric(WEIGHTS, DIAMOND), [0.7, 0.4, 0.9, 0.8, 0.3], np.zeros(5)).tolist() == [0.0]
+
+
+def test_a_closed_gate_takes_a_childs_doubt_away():
+    wired = rubric([1.0, 1.0], [(0, 1, 0.0)])
+    local = np.array([[0.0, 0.5], [1.0, 0.5]])
+    assert variance(wired, local, local * (1 - local)) == pytest.approx([0.0, 0.25 / 4], abs=1e-15)
+
+
+def test_gates_that_jump_have_none():
+    assert np.isnan(variance(rubric(WEIGHTS, DIAMOND), [0.5] * 5, [0.25] * 5, "hard_local")).all()
+
+
+@pytest.mark.parametrize("aggregation", ["flat", "gear"])
+def test_what_is_unscored_or_gives_no_probabilities_has_none(aggregation):
+    wired = rubric([1.0, 1.0], [(0, 1, 0.2)])
+    doubt = np.array([[0.25, 0.25], [0.25, np.nan], [0.25, 0.25]])
+    scored = np.array([[True, True], [True, True], [True, False]])
+    found = variance(wired, np.full((3, 2), 0.5), doubt, aggregation, scored)
+    assert np.isnan(found).tolist() == [False, True, True]
+
+
+def test_a_graph_that_is_too_wide_has_none():
+    def dense(count):
+        pairs = itertools.combinations(range(count), 2)
+        return rubric([1.0] * count, [(parent, child, 0.5) for parent, child in pairs])
+
+    wide, narrow = dense(WIDEST + 1), dense(WIDEST)
+    assert np.isnan(variance(wide, [0.5] * (WIDEST + 1), [0.25] * (WIDEST + 1))).all()
+    assert variance(narrow, [0.5] * WIDEST, [0.25] * WIDEST)[0] > 0
+
+
+def test_responses_and_rubrics_do_not_touch_one_another():
+    rng = np.random.default_rng(1)
+    rubrics = [rubric(WEIGHTS, DIAMOND, "five"), rubric([1.0, 2.0], [(0, 1, 0.2)], "two")]
+    of = np.array([0, 1, 1, 0, 1], np.int32)
+    local = [rng.random(len(rubrics[which].criteria)) for which in of]
+    together = np.concatenate(local)
+    found = reward_variances(batch(rubrics, of, together, variance=together * (1 - together)), "gear")
+    alone = [variance(rubrics[which], one, one * (1 - one))[0] for which, one in zip(of, local, strict=True)]
+    assert found.tolist() == alone
