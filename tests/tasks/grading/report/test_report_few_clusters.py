@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import bottleneck_scene
-import edit_scene
-import grading_scene
 import pandas as pd
 import pyarrow as pa
 import pytest
-import rewards_scene
-from builders import annotation_scene
+from builders import annotation_scene, bottleneck_scene, edit_scene, grading_scene, rewards_scene
 
 from rubricflow.tasks.core.display.printed import markdown, show
 from rubricflow.tasks.core.display.table import Cell, Table

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from grading_scene import ANSWER, MANIFEST, NAMES, SCALE, STUDY, gates, made_run
+from builders.grading_scene import ANSWER, MANIFEST, NAMES, SCALE, STUDY, gates, made_run
 
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.schema import conform

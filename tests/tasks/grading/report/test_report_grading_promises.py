@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from grading_scene import MANIFEST, STUDY, made_run
+from builders.grading_scene import MANIFEST, STUDY, made_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

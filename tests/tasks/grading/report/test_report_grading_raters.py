@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grading_scene import MANIFEST, STUDY, made_run
+from builders.grading_scene import MANIFEST, STUDY, made_run
 
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.evaluation import RATER_FLAGS, RaterEffects

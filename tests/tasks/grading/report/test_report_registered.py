@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-from grading_scene import MANIFEST, SCALE, STUDY, made_run
+from builders.grading_scene import MANIFEST, SCALE, STUDY, made_run
 
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.study import Evaluation, Release

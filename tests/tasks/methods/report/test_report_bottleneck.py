@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from bottleneck_scene import NAMES, TEXT, link_rows, made, model_rows, traced, trial, trial_rows
-from seen import Seen
+from builders.bottleneck_scene import NAMES, TEXT, link_rows, made, model_rows, traced, trial, trial_rows
+from builders.seen import Seen
 
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Models, Traces, Trials

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bottleneck_scene import METHODS, NAMES, intervention_rows, link_rows, trial, trial_rows
+from builders.bottleneck_scene import METHODS, NAMES, intervention_rows, link_rows, trial, trial_rows
 
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.bottleneck import Training

@@ -10,8 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bottleneck_scene import CORRECTION, NAMES, OFFSET, SCORES, TEMPERATURE, TEXT, WEIGHTS, made, model_rows, traced
-from html_scene import Seen
+from builders.bottleneck_scene import (
+    CORRECTION,
+    NAMES,
+    OFFSET,
+    SCORES,
+    TEMPERATURE,
+    TEXT,
+    WEIGHTS,
+    made,
+    model_rows,
+    traced,
+)
+from builders.html_scene import Seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

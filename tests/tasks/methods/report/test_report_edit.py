@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from edit_scene import (
+from builders.edit_scene import (
     BELIEFS,
     LINES,
     QWK,
@@ -28,7 +28,7 @@ from edit_scene import (
     separation_rows,
     step_rows,
 )
-from seen import Seen
+from builders.seen import Seen
 
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.edit import ARMS, GRID, STARTS

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 from builders.annotation_scene import NAMES, agreement_rows, label, label_rows, made, queue_rows, vote, vote_rows
-from seen import Seen
+from builders.seen import Seen
 
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses

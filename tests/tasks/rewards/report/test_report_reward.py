@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from rewards_scene import case_rows, figure, graph_row, made, reward_rows
-from seen import Seen
+from builders.rewards_scene import case_rows, figure, graph_row, made, reward_rows
+from builders.seen import Seen
 
 from rubricflow.tasks.core.contracts.schema import Row, conform, schema
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from html_scene import Seen
+from builders.html_scene import Seen
 
 from rubricflow.tasks.rewards.report.reward.layout import EarnedCredit
 from rubricflow.tasks.rewards.report.reward.picture import graph_page, picture
