@@ -21,8 +21,10 @@ os.environ |= {
 if importlib.util.find_spec("hypothesis"):  # the environment of tests/engines has none
     from hypothesis import settings
 
-    # `make test` draws the same cases every time, plain pytest draws new ones
+    # Nothing is timed in a test. `make test` draws the same cases every time, plain pytest draws new ones.
+    settings.register_profile("plain", deadline=None)
     settings.register_profile("repeatable", derandomize=True, deadline=None)
+    settings.load_profile("plain")
 
 HOUSE = Path(__file__).resolve().parents[1]
 

@@ -324,7 +324,7 @@ class Down:
 FAULTS = st.sampled_from(["fine", "prose", "refused: no", "deadline: late", "broken: gone", "outage", "no reply"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(FAULTS, FAULTS), min_size=1, max_size=12), st.sampled_from(["null", "bounds", "zero"]))
 def test_whatever_fails_the_others_are_paid_and_all_are_accounted_for(faults: list[tuple[str, str]], rule: str) -> None:
     """Two calls about each rollout, each with a fault of its own; an outage leaves what comes after it open."""

@@ -96,7 +96,7 @@ def by_hand(run: Run, plan: Study, key: str, levels: dict[str, int]) -> dict[str
 SET = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 2))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 89), SET)
 def test_it_is_the_formula_and_then_the_calibration(
     graded: tuple[Run, Study], number: int, levels: dict[str, int]

@@ -187,7 +187,7 @@ def test_replies_that_are_there_at_once_are_kept_together(store, monkeypatch):
         assert [size for size in kept if size] == sizes
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     bursts=st.lists(st.integers(1, 4), min_size=1, max_size=6),
     end=st.integers(0, 30),

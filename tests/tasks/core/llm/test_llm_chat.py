@@ -67,7 +67,7 @@ def test_a_control_token_is_broken_wherever_it_stands(token):
         assert not controls(plain(text))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.one_of(
@@ -84,7 +84,7 @@ def test_no_text_is_a_control_token(text):
     assert not controls(plain(text), NFKC)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(SPELLED), st.sampled_from(["\u00ad", "\u200d", "\u2060", "\ufeff", "\x01", "\ufe0f"]), st.data())
 def test_a_hidden_character_hides_no_control_token(token, hidden, data):
     """A normaliser that takes hidden characters out, but spaces the sign as SentencePiece's does, joins nothing."""
@@ -93,7 +93,7 @@ def test_a_hidden_character_hides_no_control_token(token, hidden, data):
     assert not controls(said.replace(SIGN, " ").replace(hidden, ""))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(SPELLED), st.sets(st.integers(0, 30)))
 def test_wide_letters_hide_no_control_token(token, places):
     wide = (chr(ord(c) + 0xFEE0) if at in places and "!" <= c <= "~" else c for at, c in enumerate(token))
@@ -125,7 +125,7 @@ mixed = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(mixed)
 @example("<\u200bthink>")
 @example("<\u200b\u200b|x|>")
@@ -135,7 +135,7 @@ def test_a_reply_is_given_back_as_the_student_wrote_it(text):
         assert BREAK.undone(plain(text)) == text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(mixed, st.data())
 def test_a_quote_of_what_the_model_saw_is_found_in_what_was_written(text, data):
     said = plain(text)
@@ -145,7 +145,7 @@ def test_a_quote_of_what_the_model_saw_is_found_in_what_was_written(text, data):
         assert BREAK.undone(quote) in text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(mixed, st.lists(st.integers(0, 40)))
 def test_the_tokens_of_a_reply_still_make_it_up(text, cuts):
     said = plain(text)

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.llm.choices import aligned, distribution, level_probabilities, offsets
@@ -173,7 +173,6 @@ TREES = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=5), TREES, max_size=4), st.sampled_from([None, 1]), st.booleans())
 def test_every_value_stands_where_its_offset_says(tree, indent, ascii_only):
     text = "Here it is: " + json.dumps(tree, indent=indent, ensure_ascii=ascii_only) + " done"

@@ -60,7 +60,7 @@ def artifacts(draw):
     return {"decisions": draw(st.dictionaries(st.sampled_from(["P1", "P2", "M1"]), decision, min_size=1))}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     artifacts(),
     st.sampled_from(sorted(set(WAYS) - {"raw_line_breaks", "bare_words", "unescaped_quotes"})),
@@ -71,7 +71,7 @@ def test_a_damaged_artifact_is_read_as_it_was_or_not_at_all(artifact, way, luck)
     assert found is None or found == artifact
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(artifacts())
 def test_levels_are_never_changed_by_quotes_left_unescaped(artifact):
     found, _ = extract(damaged(json.dumps(artifact), "unescaped_quotes", random.Random(0)), KEYS)

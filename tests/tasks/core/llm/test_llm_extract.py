@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.llm.extract import extract, find, stands_in, without_reasoning
@@ -188,7 +188,6 @@ artifacts = st.builds(
 prose = st.text(st.characters(exclude_characters='{}`"', codec="utf-8"), max_size=60)
 
 
-@settings(deadline=None)
 @given(artifacts, prose, prose, st.booleans(), st.sampled_from([None, 1]), st.booleans())
 def test_any_object_is_found_in_prose_and_fences(artifact, before, after, fenced, indent, ascii_only):
     text = json.dumps(artifact, indent=indent, ensure_ascii=ascii_only)
@@ -211,7 +210,6 @@ def leaves(value):
 plain = st.text(st.characters(codec="ascii", exclude_characters='\\"', min_codepoint=32), max_size=8)
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(plain, plain | st.integers(0, 999) | st.lists(plain, max_size=3), max_size=4),
     st.integers(0, 9),
@@ -236,7 +234,6 @@ def test_damage_never_brings_a_value_that_is_not_in_the_text(rest, score, data):
             assert str(leaf) in text
 
 
-@settings(deadline=None)
 @given(st.text(st.sampled_from("{}[]\"':,\\/*# 1aNt\nscore`\ud800"), max_size=60))
 def test_no_text_breaks_it(text):
     artifact, note = extract('{"score":' + text, KEY)

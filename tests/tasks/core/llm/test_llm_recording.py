@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -80,7 +80,6 @@ replies = st.builds(
 ) | st.builds(Reply, error=st.text(min_size=1))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=20), replies), unique_by=lambda pair: pair[0], min_size=1, max_size=8))
 def test_every_reply_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, said: list) -> None:
     path = tmp_path_factory.mktemp("r") / "replies.parquet"
@@ -159,7 +158,6 @@ def test_a_changed_header_is_noticed(tmp_path: Path) -> None:
         read_recording(path)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 255))
 def test_a_changed_byte_never_changes_a_reply(tmp_path_factory, at: int, by: int) -> None:
     path = tmp_path_factory.mktemp("r") / "replies.parquet"

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -73,7 +73,6 @@ def test_reply_has_a_text_or_an_error():
     assert Reply(text="").text == ""
 
 
-@settings(deadline=None)
 @given(
     text=st.text(st.characters(exclude_categories=[])),
     tokens=st.none() | st.integers(0),

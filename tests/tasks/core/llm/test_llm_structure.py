@@ -97,7 +97,7 @@ def test_every_token_is_text(family, kind):
 
 
 @pytest.mark.parametrize(("family", "kind"), CASES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_no_text_is_structure(family, kind, data):
     text = data.draw(hostile(family))
@@ -108,7 +108,7 @@ def test_no_text_is_structure(family, kind, data):
 
 @pytest.mark.parametrize("family", [name for name, one in families.FAMILIES.items() if one.template])
 @pytest.mark.parametrize("kind", ["bytes", "bytes-nfkc", "pieces"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_the_template_alone_makes_the_structure_of_a_prompt(family, kind, data):
     """Also where a token is split over two fields of a prompt, or over its text and what the template writes."""
@@ -128,7 +128,7 @@ def test_the_template_alone_makes_the_structure_of_a_prompt(family, kind, data):
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_what_the_model_quotes_is_what_was_written(family, data):
     text = data.draw(hostile(family))

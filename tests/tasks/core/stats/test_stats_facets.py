@@ -139,7 +139,7 @@ RATINGS = st.dictionaries(
 ).map(lambda told: [Rating(f"r{r:02d}", "g", f"p{p}", float(x)) for (r, p), x in told.items()])
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(RATINGS, st.randoms(use_true_random=False))
 def test_order_and_names_do_not_matter(ratings, rng):
     plain = fit(design(ratings), at_random=True)
@@ -152,7 +152,7 @@ def test_order_and_names_do_not_matter(ratings, rng):
     assert renamed.se[back] == pytest.approx(plain.se, abs=0.01)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(RATINGS, st.sampled_from([0.25, 1.0, 10.0]), st.sampled_from([-5.0, 0.0, 100.0]))
 def test_the_unit_of_the_scores_does_not_matter(ratings, step, low):
     plain = fit(design(ratings), at_random=True)
@@ -160,7 +160,7 @@ def test_the_unit_of_the_scores_does_not_matter(ratings, step, low):
     assert other.severity == pytest.approx(plain.severity, abs=1e-6)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(RATINGS)
 def test_any_ratings_have_finite_severities_that_are_0_on_average(ratings):
     fitted = fit(design(ratings), at_random=True)
@@ -189,7 +189,7 @@ def test_what_cannot_be_coded_is_named(ratings, why):
         design(ratings)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(RATINGS, st.sampled_from(["g", "h"]), st.randoms(use_true_random=False))
 def test_the_design_is_that_of_plain_sets(ratings, other_group, rng):
     ratings = [row._replace(group=other_group) if row.response > "r06" else row for row in ratings]

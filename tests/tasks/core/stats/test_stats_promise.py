@@ -107,7 +107,7 @@ def test_too_few_rows_promise_nothing():
     assert promise(np.arange(59) / 100, [False] * 59, 0.05, 0.95).released == 59
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 10**6), st.integers(1, 150), st.sampled_from([0.05, 0.2, 0.5]), st.integers(1, 30), st.booleans())
 def test_whatever_goes_out_keeps_its_bound(seed, n, target, authors, tied):
     rng = np.random.default_rng(seed)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
@@ -36,7 +36,6 @@ class TestLabelsForWidth:
 
 
 class TestReleasedForPromise:
-    @settings(deadline=None)
     @given(st.sampled_from([0.05, 0.1, 0.2, 0.3]), st.sampled_from([0.8, 0.9, 0.95]))
     def test_without_errors_it_is_the_fewest_without_an_error(self, target, confidence):
         assert released_for_promise(0.0, target, confidence) == fewest_without_error(target, confidence)

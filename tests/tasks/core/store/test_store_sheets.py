@@ -46,7 +46,7 @@ def cells(path: Path, **named: str) -> list[tuple[Any, ...]]:
     return [row.cells for row in open_sheet(path, **named).rows()]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(NAMES, st.data(), st.sampled_from(",;\t"), st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32"]))
 def test_any_sheet_comes_back_with_the_lines_of_its_rows(
     names: list[str], data: st.DataObject, delimiter: str, encoding: str
@@ -71,7 +71,7 @@ def test_any_sheet_comes_back_with_the_lines_of_its_rows(
     assert [tuple(row) for row in read] == wanted
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary(max_size=400), st.sampled_from([".csv", ".tsv", ".xlsx"]), st.booleans())
 def test_no_bytes_end_in_a_traceback(content: bytes, ending: str, is_zip: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +86,7 @@ def test_no_bytes_end_in_a_traceback(content: bytes, ending: str, is_zip: bool) 
     assert str(path) in message
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_workbook_with_changed_bytes_is_read_or_refused(data: st.DataObject) -> None:
     content = io.BytesIO()
@@ -229,7 +229,7 @@ def test_columns_without_a_name_are_left_out_and_counted(tmp_path: Path) -> None
     assert "1 column without a name not read" in sheet.format.words
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from(["visible", "hidden", "veryHidden"]), min_size=1, max_size=4))
 def test_the_first_sheet_that_is_shown_is_read_and_hidden_ones_are_named(states: list[str]) -> None:
     made = openpyxl.Workbook()

@@ -164,7 +164,7 @@ def test_once_makes_once(run: Run) -> None:
 # --- digests
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.permutations(range(6)), st.lists(st.integers(0, 6), max_size=3).map(sorted))
 def test_the_digest_does_not_see_order_or_shards(order: list[int], cuts: list[int]) -> None:
     import tempfile

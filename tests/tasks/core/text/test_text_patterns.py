@@ -38,7 +38,7 @@ PATTERNS = st.lists(ATOMS, max_size=6).map("".join)
 TEXTS = st.text(st.sampled_from("aAbB 4{}[]:,els<=1\n\\boxedéßsıİ"), max_size=20)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(PATTERNS, TEXTS)
 def test_a_pattern_matches_as_re_matches_it(pattern: str, text: str) -> None:
     try:

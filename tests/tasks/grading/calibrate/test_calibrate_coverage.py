@@ -39,7 +39,7 @@ def test_another_share_may_be_asked_for(coverage):
     assert np.mean(shares) == pytest.approx(coverage + 0.01, abs=0.02)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=3),
     st.sampled_from([(0, 1, 1), (0, 3, 1), (1, 6, 0.5), (-2, 2, 0.1), (0, 10, 5)]),
@@ -80,7 +80,7 @@ def test_the_grain_is_what_averaging_leaves(human, ratings, grain):
     assert grain_of(np.array(human, dtype=float), counts) == pytest.approx(grain)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=5), min_size=1, max_size=30))
 def test_every_mean_of_as_many_marks_lies_on_the_grid(marks):
     means = np.array([np.mean(of) for of in marks])

@@ -88,7 +88,7 @@ def predicted(items: list[Item], fitted: FittedItems) -> dict[str, dict[str, Any
     return rows
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000), st.sampled_from(["linear", "rulers", "choose"]), st.sampled_from([0, 12]), st.data())
 def test_no_mark_has_a_part_in_the_score_of_its_author(
     seed: int, method: str, authors: int, data: st.DataObject
@@ -111,7 +111,7 @@ def test_no_mark_has_a_part_in_the_score_of_its_author(
     assert any(after[name]["aligned"] != before[name]["aligned"] for name in others)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.integers(0, 10_000),
     st.sampled_from(["linear", "rulers", "choose"]),
@@ -136,7 +136,7 @@ def test_what_a_promise_counts_is_what_goes_out_of_the_marked_answers(
         assert sum(row["score"] != row["target"] for row in out) == rule["wrong"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10_000),
     st.sampled_from(["linear", "rulers"]),

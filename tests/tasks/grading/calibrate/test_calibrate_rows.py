@@ -337,7 +337,7 @@ def test_prechecked_and_unscored_responses_are_not_fitted_on_and_keep_what_they_
     }
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.sampled_from([5, 40]))
 def test_nothing_outside_the_calibration_split_changes_a_mapping(seed, calibration):
     rng = np.random.default_rng(seed)
@@ -394,7 +394,7 @@ def test_level_probabilities_interval_and_the_risk_that_they_tell_go_together():
         assert {row["low"], row["high"]} <= set(levels)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(0, 3), st.sampled_from(METHODS), st.booleans(), st.sampled_from([15, 80]))
 def test_a_level_that_no_person_gave_is_never_released(seed, absent, method, whole_set, calibration):
     bundles = {"p": bundle(), "q": bundle()}

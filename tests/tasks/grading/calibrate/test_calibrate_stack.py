@@ -145,7 +145,7 @@ def test_an_item_without_labels_gets_nothing_for_its_item():
 
 
 @given(st.integers(0, 10_000), st.sampled_from(["stacked", "text_only"]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_labels_of_a_fold_never_reach_its_own_scores(seed, method):
     labels = answers(seed % 7, 60)
     fold = folds(labels.cluster)
@@ -178,7 +178,7 @@ def test_text_and_judge_together_do_better_than_either():
 
 
 @given(st.permutations(range(40)))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_a_rows_score_does_not_depend_on_its_neighbours(order):
     labels, new = answers(10, 80), answers(11, 40)
     stack = stack_of(labels)

@@ -75,7 +75,7 @@ def test_a_judge_that_sees_more_than_length_passes() -> None:
     assert set(outcomes.values()) == {"pass"}
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.integers(0, 10_000), st.floats(0.0, 1.5), st.sampled_from(["log", "rank", "square", "steps", "falling"]))
 def test_no_function_of_length_passes(seed: int, by_length: float, kind: str) -> None:
     rng = np.random.default_rng(seed)

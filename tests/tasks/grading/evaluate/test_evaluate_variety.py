@@ -75,7 +75,7 @@ def test_a_few_responses_on_one_level_may_be_chance() -> None:
     assert outcomes(a=(human, np.full(5, 4))) == {}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(40, 200), st.integers(0, 4), st.floats(0.05, 0.8))
 def test_a_constant_never_passes_and_is_named_where_people_differ(
     seed: int, n: int, level: int, commonest: float
@@ -87,7 +87,7 @@ def test_a_constant_never_passes_and_is_named_where_people_differ(
     assert found == ({"a": "fail"} if mode**n <= 0.05 else {})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000))
 def test_a_machine_that_is_as_people_are_is_hardly_ever_named(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -69,7 +69,7 @@ forms = st.fixed_dictionaries({"indent": st.sampled_from([None, 1]), "ensure_asc
 
 
 @pytest.mark.parametrize("protocol", ITEMISED)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(levels=levels_, quote=quotes, form=forms, data=st.data())
 def test_every_beginning_of_a_reply_gives_the_decisions_that_are_whole_in_it(protocol, levels, quote, form, data):
     text, key = reply_of(protocol, levels, quote, **form), ITEMISED[protocol]
@@ -129,7 +129,7 @@ def test_of_a_damaged_reply_what_stands_before_the_damage_counts(damage):
     assert [d.level for d in made.judged[0].decisions] == [2, 0, 1]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(levels=levels_, forged=st.integers(0, 2), tail=quotes)
 def test_a_quote_that_plays_a_decision_decides_nothing(levels, forged, tail):
     """A model that copies a student's quotation marks without escaping them writes what the student wants."""

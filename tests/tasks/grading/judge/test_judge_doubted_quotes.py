@@ -4,7 +4,7 @@ import json
 
 import pytest
 from builders.bundles import bundle, criterion, trait
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Repair
@@ -49,7 +49,6 @@ def decision(name, spans, level=1):
     return Decision(name, level, level, evidence=tuple(rows), verified=True)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.lists(SPANS, max_size=3), st.integers(0, 1)), max_size=6))
 def test_sharers_are_those_of_more_than_half_of_the_characters(said):
     decisions = [decision(str(i), spans, level) for i, (spans, level) in enumerate(said)]
@@ -112,7 +111,6 @@ QUOTED = st.dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(QUOTED, st.permutations(NAMES), st.integers(1, 4))
 def test_the_order_of_the_criteria_decides_nothing_and_the_result_is_settled(said, order, most):
     verdict, again = judged(said, bundle_of(most)), judged(said, bundle_of(most, tuple(order)))

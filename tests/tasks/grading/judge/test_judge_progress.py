@@ -126,7 +126,7 @@ def test_replies_inside_a_shard_are_counted_as_they_come():
     assert 0.9 < told.shares[-1] <= 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(first=st.integers(20, 90), count=st.integers(40, 60))
 def test_prompts_that_are_read_together_are_no_pace(first, count):
     told = Said(count)
@@ -137,7 +137,7 @@ def test_prompts_that_are_read_together_are_no_pace(first, count):
     assert all(abs(at + seconds_left(line) - end) <= 3 for at, line in left)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(count=st.integers(20, 60), each=st.integers(1, 9), shards=st.integers(1, 3))
 def test_the_time_left_is_what_it_then_takes(count, each, shards):
     told = Said(count * shards)

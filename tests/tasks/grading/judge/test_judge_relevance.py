@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from builders.bundles import bundle, criterion, trait
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Repair
@@ -81,7 +81,6 @@ def test_a_relevant_quote_beside_it_carries_the_level():
     assert not verdict.violations
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from("AB"), st.lists(st.sampled_from([LIGHT, WATER, CARS, "never said"]), max_size=3)),
     st.sampled_from(["count", "demote", "repair"]),

@@ -199,7 +199,7 @@ def test_repairs_are_mostly_right(tmp_path):
     assert np.mean([not a.checked.violations for a in mends]) == pytest.approx(RIGHT**2, abs=0.06)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.randoms(use_true_random=False), st.integers(0, 5))
 def test_neither_order_nor_batch_matters(luck, seed):
     said = {f"r{n}": HumanMarks({"P1": n % 3}, {"P1": 2}, {}, float(n)) for n in range(8)}

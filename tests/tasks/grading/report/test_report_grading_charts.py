@@ -55,7 +55,7 @@ def drawn(machine: tuple[float, ...], people: tuple[float, ...]) -> str:
 SHARES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SHARES)
 def test_bars_are_as_high_as_their_share_and_stand_on_the_floor(
     shares: list[tuple[float, float]],

@@ -43,7 +43,6 @@ def told(found: OutcomeSection, rules: list[dict[str, Any]], missed: int = 0) ->
     return ending("The headline.", found, rules, gates, "study.yaml")
 
 
-@settings(deadline=None)
 @given(st.integers(0, 900), st.lists(st.integers(0, 900), max_size=4), st.integers(0, 90), st.integers(0, 9))
 def test_all_that_is_not_released_is_counted_once(released: int, review: list[int], lost: int, missed: int) -> None:
     found = outcome(released, review, lost)
@@ -109,7 +108,7 @@ def test_the_artifact_opens_with_the_verdict_and_no_name_is_markup() -> None:
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=60)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(WORDS, min_size=1, max_size=4))
 @pytest.mark.parametrize("terminal", [80, None])
 def test_any_name_reads_well_in_80_columns_and_in_a_pipe(terminal: int | None, names: list[str]) -> None:

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.grading.report.figures import Figures
@@ -82,7 +82,6 @@ def test_another_run_without_a_shared_answer_is_shown_without_a_figure() -> None
     assert [rater.name for rater in standing(Figures([*ROWS, row]), [])][4] == "late"
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["release", "review"]), st.floats(0, 1), st.integers(0, 9)), max_size=30))
 def test_the_two_answers_are_of_middle_risk_whatever_the_order(rows: list[tuple[str, float, int]]) -> None:
     columns = {"route": [r[0] for r in rows], "risk": [r[1] for r in rows], "raw": [float(r[2]) for r in rows]}

@@ -43,7 +43,7 @@ def some_head(rng: np.random.Generator) -> Head:
     return Head(weights, bias, root @ root.T + np.eye(K), rng.uniform(0.1, 0.5, K), temperature=0.8)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6))
 def test_expected_change_is_the_mean_over_levels_of_the_total_variation(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -101,7 +101,7 @@ def one_by_one(policy: Order, levels: np.ndarray, head: Head, answers: np.ndarra
     return asked
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.sampled_from(POLICIES))
 def test_questions_come_as_a_greedy_search_asks_them(seed: int, policy: Order) -> None:
     rng = np.random.default_rng(seed)
@@ -120,7 +120,7 @@ def test_questions_come_as_a_greedy_search_asks_them(seed: int, policy: Order) -
     assert [turn for turn, _, _ in found] == list(range(len(found)))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6))
 def test_turns_are_those_of_a_queue_even_where_priorities_rise_and_tie(seed: int) -> None:
     rng = np.random.default_rng(seed)

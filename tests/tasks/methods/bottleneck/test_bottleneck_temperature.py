@@ -31,7 +31,7 @@ def test_it_is_the_best_of_a_fine_grid():
     assert loss(logits, grades, fit(logits, grades).temperature) <= best + 1e-9
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**31), st.integers(1, 30), st.integers(2, 6), st.floats(0.01, 50))
 def test_it_is_never_worse_than_none(seed, n, classes, size):
     rng = np.random.default_rng(seed)

@@ -62,7 +62,7 @@ def test_a_trace_worked_by_hand():
     assert flow["attention"] == bias["attention"] == []
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 2**31), st.integers(1, 12), st.integers(1, 7), st.booleans())
 def test_contributions_add_up_to_the_logit(seed, k, grades, corrects):
     rng = np.random.default_rng(seed)
@@ -127,7 +127,7 @@ def test_only_the_heaviest_words_are_kept():
     assert [row["weight"] for row in found] == sorted(weights, reverse=True)[:MOST]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(max_size=60), st.integers(0, 2**31))
 def test_words_lie_in_the_text_and_weigh_no_more_than_their_tokens(text, seed):
     rng = np.random.default_rng(seed)

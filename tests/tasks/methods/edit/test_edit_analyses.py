@@ -70,7 +70,7 @@ values = st.lists(st.integers(-3, 3), min_size=1, max_size=12)
 
 
 @given(grounding=values, synthesis=values)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_effect_is_the_share_of_pairs_in_order_less_those_against_it(
     grounding: list[int], synthesis: list[int]
 ) -> None:

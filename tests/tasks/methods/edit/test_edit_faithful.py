@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from builders.bundles import bundle as locked
 from builders.bundles import criterion
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Count, Criterion
@@ -78,7 +78,6 @@ SCHEMES = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(SCHEMES)
 def test_marks_rise_stay_on_the_new_scale_and_nothing_is_nothing(bundle: Bundle) -> None:
     for edited in edits(bundle):
@@ -139,7 +138,6 @@ def test_anchors_and_ranges_move_with_the_marks() -> None:
         assert trait.bounds == edited.bundle.scale.bounds == (0, edited.marks[6], 1)
 
 
-@settings(deadline=None)
 @given(SCHEMES)
 def test_but_for_the_marks_a_scheme_is_printed_as_ever(bundle: Bundle) -> None:
     bare = re.compile(r"\([\d.-]+ marks?\)")
@@ -312,7 +310,6 @@ def row_of(number: int, marks: tuple[int, int, float | None, float | None], edit
     return {**who, "response_id": f"x{number}", **dict(zip(names, marks, strict=True))}
 
 
-@settings(deadline=None)
 @given(TESTS)
 def test_measures_are_those_of_a_plain_loop(marks: list[tuple[int, int, float | None, float | None]]) -> None:
     rows = [row_of(n, of) for n, of in enumerate(marks)]

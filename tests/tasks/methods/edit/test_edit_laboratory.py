@@ -97,7 +97,7 @@ def words():  # type: ignore[no-untyped-def]
     return tokenizer()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(1, 10_000))
 def test_tokens_keep_every_text(words, seed: int) -> None:  # type: ignore[no-untyped-def]
     for asked in islice(corpus(seed), 5):

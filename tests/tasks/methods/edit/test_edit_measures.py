@@ -58,7 +58,7 @@ def graded(draw: st.DrawFn) -> list[Row]:
 
 
 @given(graded())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_figures_are_those_of_a_library_and_a_loop(rows: list[Row]) -> None:
     found = measured(rows, 1)
     kappas = []
@@ -79,7 +79,7 @@ def test_figures_are_those_of_a_library_and_a_loop(rows: list[Row]) -> None:
 
 
 @given(graded())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_an_interval_holds_its_figure_and_keeps_to_the_range(rows: list[Row]) -> None:
     for metric, one in measured(rows, 20).items():
         low, high = BOUNDS[metric]
@@ -201,7 +201,7 @@ def test_arms_are_compared_on_the_same_responses_only() -> None:
 
 
 @given(graded(), st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_a_mark_that_was_asked_for_counts_and_its_response_is_unmarked(rows: list[Row], data: st.DataObject) -> None:
     flags = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
     asked = [row._replace(closed=flag and not np.isnan(row.given)) for row, flag in zip(rows, flags, strict=True)]

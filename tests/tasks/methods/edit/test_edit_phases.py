@@ -185,7 +185,7 @@ def steps_of(texts: Sequence[str], seed: int) -> pa.Table:
     return conform(Steps, rows)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=8), st.integers(0, 99), st.sampled_from([0.0, 0.25, 0.6, 1.0]))
 def test_selection_over_all_rollouts_is_that_of_a_plain_loop(counts: list[int], seed: int, below: float) -> None:
     texts = ["\n".join(f"step {n}" for n in range(count)) for count in counts]

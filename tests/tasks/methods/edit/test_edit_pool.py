@@ -56,7 +56,7 @@ def test_naturally_correct_rollouts_go_up_to_their_mark() -> None:
     assert natural(rollouts) == [Demonstration("r1", 0, "natural", "Met.\nFinal mark: 2", True)]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 30), st.integers(0, 60), st.integers(0, 20), st.integers(0, 5))
 def test_the_natural_share_is_kept_and_used_up(mended: int, others: int, twentieths: int, seed: int) -> None:
     share = twentieths / 20

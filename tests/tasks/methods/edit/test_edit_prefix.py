@@ -41,7 +41,7 @@ def test_answers_to_two_questions_are_two_groups() -> None:
     assert list(groups(texts)) == [([0, 1, 2], 150), ([3, 4, 5], 150)]
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(FAMILIES.filter(lambda families: any(begin and rests for begin, rests in families)))
 def test_replies_are_those_of_texts_read_alone(grader: Policy, families: list) -> None:
     asked = [[*begin, *rest] for begin, rests in families for rest in rests if begin or rest]
@@ -53,7 +53,7 @@ def test_replies_are_those_of_texts_read_alone(grader: Policy, families: list) -
         assert grader.text(reply, 8) == grader.text(alone, 8)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(FAMILIES, st.lists(st.booleans(), min_size=6, max_size=6))
 def test_trees_score_as_if_nothing_were_shared(grader: Policy, families: list, scored: list[bool]) -> None:
     trees = []

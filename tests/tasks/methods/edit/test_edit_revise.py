@@ -234,7 +234,7 @@ def test_sub_steps_are_parted_as_the_steps_of_the_attempt(text: str, chosen: int
     assert opened(text, cut(text), chosen, ["x", "y"]) == begun
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.sampled_from(["A one.", "B two.", "C three.", "四。"]), min_size=1, max_size=6), st.data())
 def test_what_stands_before_the_step_stays_to_the_letter(steps: list[str], data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(["\n", "\n\n", " \n "])).join(steps) + "\nFinal mark: 0"
@@ -302,7 +302,7 @@ def test_levels_name_no_points() -> None:
     assert found.points[0].id == "F1"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(max_size=80))
 def test_any_reply_is_read(reply: str) -> None:
     found = checklists.read(reply, SCHEME, SAMPLE.answer)
@@ -408,7 +408,7 @@ def test_scripts_without_spaces() -> None:
     assert copied(thai, f"P1 | covered | {thai}", ()).share > 0.5
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.sampled_from("abcdefgh"), max_size=30), st.lists(st.sampled_from("abcdefgh"), max_size=30))
 def test_runs_against_brute_force(revision: list[str], note: list[str]) -> None:
     inside = [False] * len(revision)

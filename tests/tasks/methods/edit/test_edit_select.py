@@ -12,7 +12,7 @@ from rubricflow.tasks.methods.edit.intervene import candidates, named_step, thre
 CHANGES = st.lists(st.floats(-3, 3).map(lambda value: round(value, 2)), max_size=12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(CHANGES, st.integers(0, 2**12 - 1), st.integers(1, 4), st.sampled_from([0.0, 0.01, 0.5]))
 def test_selection_is_what_the_paper_says(changes: list[float], bits: int, count: int, near_tie: float) -> None:
     unsupported = [bool(bits >> step & 1) for step in range(len(changes))]
@@ -49,7 +49,7 @@ def test_a_step_is_weak_only_under_all_three_thresholds() -> None:
     assert weak(grounding, limits).tolist() == [True, False, False, False]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 60), st.integers(0, 10**6), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 def test_thresholds_are_quantiles_over_all_steps(n: int, seed: int, below: float) -> None:
     grounding = np.random.default_rng(seed).normal(size=(n, 3))

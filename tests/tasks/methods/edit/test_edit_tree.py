@@ -46,7 +46,7 @@ def trees(draw):
     return tree
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(trees(), min_size=1, max_size=3))
 def test_every_node_scores_as_its_path_read_alone(several):
     model = policy("llama", "words").model

@@ -136,7 +136,7 @@ def test_no_reply_and_no_questions_are_refused() -> None:
             propose(Brief("a", WANTED.scale, []), Scripted([]), store)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(min_size=1), st.sampled_from(["NO", "on", "y", "Null", "C1"]))
 def test_the_file_loads_as_what_it_was_written_from(words: str, name: str) -> None:
     definition = " ".join(f"as {words}".encode("utf-8", "replace").decode().split())

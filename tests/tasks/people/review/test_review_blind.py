@@ -125,7 +125,7 @@ def served(board: Board, hidden: dict[str, Any], folder: Path) -> list[Any]:
 NUMBERS = count()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(HIDDEN, HIDDEN)
 def test_a_blind_rater_is_served_the_same_whatever_others_said(
     tmp_path_factory: pytest.TempPathFactory, one: dict[str, Any], other: dict[str, Any]
@@ -264,7 +264,7 @@ def test_in_every_short_history_each_last_word_counts_once_and_says_whether_it_w
     assert explore(Page(), {"Ada": Part(), "Bo": Part()}, ("Ada", "Bo"), None, 5) > 10_000
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(st.sampled_from(("Ada", "Bo", "Cyd")), st.sampled_from(MOVES)), max_size=25))
 def test_so_it_does_in_long_histories_of_three(moves: list[tuple[str, str]]) -> None:
     page, parts, first = Page(), {name: Part() for name in ("Ada", "Bo", "Cyd")}, None

@@ -112,7 +112,7 @@ def acts_of(steps: list[Any], digests: dict[str, str]) -> list[Stored]:
     return acts
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(STEP, max_size=12))
 def test_whatever_people_do_conflicts_are_those_of_the_labels_and_the_blind_see_nothing(steps: list[Any]) -> None:
     reviews = Reviews(scene((CASE,)))

@@ -228,7 +228,7 @@ def test_an_act_that_makes_no_sense_is_none(changes, rule):
         replace(VOTE, **changes)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.text(st.characters(codec="utf-8"), min_size=1),
     st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip),
@@ -276,7 +276,7 @@ def test_a_ledger_of_an_earlier_version_is_read_and_goes_on_with_seals(tmp_path)
         assert ledger.look() == (4, ())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_flipped_bytes_are_named_or_change_no_act(data):
     with tempfile.TemporaryDirectory() as folder:

@@ -61,7 +61,7 @@ SCORES = st.sampled_from([0.0, 1.0, 2.0, 3.0, 4.0])
 CLASS = st.lists(st.dictionaries(st.sampled_from(["anna", "ben", "cem"]), SCORES, max_size=3), min_size=1, max_size=8)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(CLASS, st.sampled_from(["mean", "anna", "fair"]))
 def test_marks_are_the_grades_and_only_the_others_wait(
     tmp_path_factory: pytest.TempPathFactory, marks: list[Marks], target: str
@@ -80,7 +80,7 @@ def test_marks_are_the_grades_and_only_the_others_wait(
         assert (row["route_reason"] is None) == bool(of)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(CLASS)
 def test_marks_that_only_calibrate_decide_nothing(tmp_path_factory: pytest.TempPathFactory, marks: list[Marks]) -> None:
     run = marked_run(tmp_path_factory.mktemp("w"), *marks)
@@ -116,7 +116,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(STEP, min_size=1, max_size=7))
 def test_the_latest_decision_that_stands_is_the_score_and_nothing_is_forgotten(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]

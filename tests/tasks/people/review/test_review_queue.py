@@ -127,7 +127,7 @@ def test_the_audit_keeps_its_share_of_a_short_queue():
     assert [row["reasons"] for row in rest] == [["annotators_disagree"]] + [["audit"]] * 49
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_more_evidence_never_lowers_a_priority(data):
     top = data.draw(st.integers(1, 4))

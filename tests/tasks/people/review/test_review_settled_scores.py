@@ -161,7 +161,7 @@ def test_the_final_score_of_every_combination(tmp_path: Path) -> None:
         assert scores[f"r{number}"][:2] == expected(*case), case
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.sampled_from("01234x"), max_size=5))
 def test_no_score_is_made_up(tmp_path_factory: pytest.TempPathFactory, values: list[str]) -> None:
     run = graded_run(tmp_path_factory.mktemp("w"), [answer("a", route="review")])

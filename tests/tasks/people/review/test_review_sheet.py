@@ -100,7 +100,7 @@ def test_a_sheet_shows_what_is_asked_and_nothing_of_machines():
     assert set(first) == set(COLUMNS)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(IDS, min_size=1, max_size=3, unique=True), IDS, TEXTS, TEXTS.filter(str.strip), st.sampled_from(",;\t"))
 def test_ids_come_back_through_a_spreadsheet_as_they_were(tmp_path_factory, ids, criterion, text, rater, delimiter):
     asked = [label(one, criterion, response=text, levels=(text, "b")) for one in ids]

@@ -224,7 +224,7 @@ def plainly(one: GraphSubject, roles: dict[str, Role], pairs: Sequence[Pair]) ->
     return [tuple(decided.label(pair).values()) for pair in pairs]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(rubrics=RUBRICS)
 def test_rubrics_that_are_read_together_get_what_each_gets_alone(rubrics: list[list[str]]) -> None:
     questions = []

@@ -123,7 +123,7 @@ def test_an_unscored_criterion_has_no_share():
 LEVELS = st.one_of(st.none(), st.integers(0, 3))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(LEVELS, LEVELS), max_size=30))
 def test_agreement_is_that_of_plain_counting(pairs):
     keys = [{"response_id": str(number), "criterion_id": "C"} for number in range(len(pairs))]
@@ -144,7 +144,7 @@ def test_agreement_is_that_of_plain_counting(pairs):
     assert found.decisions == len(both)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.floats(0, 1)), min_size=1, max_size=8))
 def test_shares_are_what_the_marginals_hold(marginals):
     rows = [

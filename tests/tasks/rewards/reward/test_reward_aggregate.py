@@ -21,7 +21,7 @@ ALL: tuple[Aggregation, ...] = ("flat", "hard_verdict", "hard_local", "hard_prop
 EVERY = pytest.mark.parametrize(
     ("aggregation", "inference"), [*((name, "topological") for name in ALL), ("gear", "exact")]
 )
-laws = settings(deadline=None, max_examples=50)  # the first example compiles
+laws = settings(max_examples=50)  # the first example compiles
 DIAMOND = [(0, 1, 0.5), (0, 2, 0.5), (1, 3, 0.5), (2, 3, 0.5)]
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rubric_graphs import edges_among, rubric
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_every_edge_acts_once_after_those_into_its_parent(data):
     count = data.draw(st.integers(1, 9))
@@ -20,7 +19,6 @@ def test_every_edge_acts_once_after_those_into_its_parent(data):
         assert wired.parent[edge] not in wired.child[waiting].tolist()
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_no_two_criteria_are_held_in_one_slot(data):
     count = data.draw(st.integers(1, 9))

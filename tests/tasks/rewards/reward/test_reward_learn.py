@@ -86,7 +86,7 @@ def test_noise_alone_leaves_the_relations_factors() -> None:
 
 
 @given(st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_slopes_are_those_of_finite_differences(data) -> None:
     local = np.array(data.draw(st.lists(st.lists(st.floats(0, 1), min_size=5, max_size=5), min_size=1, max_size=4)))
     factors = np.array(data.draw(st.lists(st.floats(0.01, 0.99), min_size=6, max_size=6)))
@@ -107,7 +107,7 @@ def test_an_unsupported_parent_with_no_retention_divides_by_nothing() -> None:
 
 
 @given(st.integers(0, 10_000), st.sampled_from([9, 12, 40]))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 def test_every_factor_is_a_share(seed, n) -> None:
     rng = np.random.default_rng(seed)
     one = fitted(rng.random((n, 5)).round(1), rng.integers(0, 4, n).astype(float))

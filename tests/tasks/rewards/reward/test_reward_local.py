@@ -223,7 +223,7 @@ def marked(draw):
 
 
 @given(marked())
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=60)
 def test_local_scores_are_those_of_a_plain_loop(rows):
     bundles = {f"even{n}": bundle(*(criterion(f"{name}{n}") for name in "abc")) for n in (0, 1)}
     items, rubrics = {f"r{n}": f"i{n}" for n in range(4)}, {f"i{n}": f"even{n % 2}" for n in range(4)}

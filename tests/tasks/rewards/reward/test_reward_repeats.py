@@ -30,7 +30,7 @@ def doubts(responses, aggregation="gear"):
     return weights_of_doubts(responses, aggregation, study())
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.data())
 def test_no_doubt_outweighs_the_variance_of_the_reward(data):
     weights = data.draw(weights_of(most=6))
@@ -63,7 +63,6 @@ def test_a_response_with_a_hole_is_not_asked_about_again():
     assert doubts(judged(rubric([1.0, 1.0], []), np.full((2, 2), 0.5), scored=scored)).tolist()[:2] == [0, 0]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=6))
 def test_two_replies_come_to_their_mixture(pairs):
     first, second = np.array(pairs).T

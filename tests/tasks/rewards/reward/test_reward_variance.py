@@ -39,7 +39,7 @@ def two_points(share, doubt):
     return np.clip([share - spread * odds, share + spread / odds], 0, 1)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.data())
 def test_it_is_the_variance_over_every_outcome_of_the_doubts(data):
     weights = data.draw(weights_of(most=6))

@@ -35,7 +35,7 @@ def write(tmp_path, *lines):
 
 @pytest.mark.parametrize("form", FORMS)
 @given(CRITERIA, st.text(min_size=1).filter(lambda text: text.strip() and text.isprintable()))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_form_reads_the_same(tmp_path_factory, form, criteria, question):
     path = write(tmp_path_factory.mktemp("list"), FORMS[form](question, criteria))
     (item,) = read_listed(path)
@@ -82,7 +82,7 @@ VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st
 
 
 @given(VALUES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_line_is_read_or_refused_in_words(tmp_path_factory, value):
     path = write(tmp_path_factory.mktemp("list"), value)
     with suppress(InputError):
