@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from builders.grading_scene import MANIFEST, STUDY, made_run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.schema import conform
@@ -42,7 +42,6 @@ def rules_of(drawn: list[list[tuple[float, bool]]], release: Release) -> list[di
     return rows
 
 
-@settings(deadline=None)  # a pass over fifty targets, on machines of any load
 @given(st.lists(RISKS, min_size=1, max_size=4), st.sampled_from([0.05, 0.1, 0.2]), st.integers(1, 500))
 def test_where_nothing_goes_out_no_sentence_promises(drawn: Any, risk: float, responses: int) -> None:
     rules = rules_of(drawn, Release(risk=risk))
