@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rubricflow.flows.rollouts import StudyGraphs
-from rubricflow.tasks.core.contracts.backends import speaks
+from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.graph import Graph
@@ -76,7 +76,7 @@ def _sources(
     rubric_subjects = subjects(items, bundles)
     written = authored(base / plan.file, rubric_subjects) if plan.file else {}
     votes = read_votes(base / plan.votes, rubric_subjects) if plan.votes else []
-    settings = settings_of(plan, model_of(plan, base) if speaks(plan) else MODEL, speaks(plan))
+    settings = settings_of(plan, model_of(plan, base) if is_generative(plan) else MODEL, is_generative(plan))
     return sources_of(rubric_subjects, written, votes, settings)
 
 

@@ -14,7 +14,7 @@ from rubricflow.flows.logs import without_tracebacks
 from rubricflow.flows.plan import Plan, plan, record
 from rubricflow.flows.stage import staged
 from rubricflow.tasks.core.check.task import data_docs
-from rubricflow.tasks.core.contracts.backends import BACKENDS, serving
+from rubricflow.tasks.core.contracts.backends import BACKENDS, backends_serving
 from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.reference import TableRef
@@ -216,13 +216,15 @@ def _refuse_deaf(judge: Judge, file: str) -> None:
     """InputError for a judge to whom an edit of the scheme cannot get through."""
     if judge.foreign:
         rule = "recorded replies of a foreign judge were given under the scheme as it is"
-        raise InputError(rule, file=file, field="judge.foreign", hint=f"use the judge itself: {serving('schemes')}")
+        raise InputError(
+            rule, file=file, field="judge.foreign", hint=f"use the judge itself: {backends_serving('schemes')}"
+        )
     if judge.examples:
         rule = "people graded the examples under the scheme as it is: they would speak against every edit"
         raise InputError(rule, file=file, field="judge.examples", hint="leave them out")
     if "schemes" not in BACKENDS[judge.backend].serves:
         rule = f"a judge with backend '{judge.backend}' reads no mark scheme"
-        raise InputError(rule, file=file, field="judge.backend", hint=f"use {serving('schemes')}")
+        raise InputError(rule, file=file, field="judge.backend", hint=f"use {backends_serving('schemes')}")
 
 
 if __name__ == "__main__":

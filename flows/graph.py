@@ -7,7 +7,7 @@ from rubricflow.flows.placed import placed
 from rubricflow.flows.plan import Plan, plan, record
 from rubricflow.flows.stage import staged
 from rubricflow.tasks.core.check.task import data_docs
-from rubricflow.tasks.core.llm.budget import Purse
+from rubricflow.tasks.core.llm.budget import TokenBudget
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.ingest.task import Ingested, ingest
@@ -34,23 +34,23 @@ def graph(
     """
     job = placed(plan(study, warehouse, limit), engine, address)
     introduce(job.study.name, flow="graph", backend=job.study.graph.backend)
-    data, locked, graphed = stages(job, purse_of(token_budget))
+    data, locked, graphed = stages(job, budget_of(token_budget))
     data_docs(job.run)
     return completed(job.run.run_id, draw_graphs(job.run, record(job, [*data, *locked, *graphed])))
 
 
-def purse_of(token_budget: int | None) -> Purse | None:
+def budget_of(token_budget: int | None) -> TokenBudget | None:
     """What may be spent; None where nobody set a limit."""
-    return None if token_budget is None else Purse(token_budget)
+    return None if token_budget is None else TokenBudget(token_budget)
 
 
-def stages(job: Plan, purse: Purse | None = None) -> tuple[Ingested, Locked, Graphed]:
-    """Data, bundles and graphs, checked; what is finished is passed over. purse: of the annotator."""
+def stages(job: Plan, budget: TokenBudget | None = None) -> tuple[Ingested, Locked, Graphed]:
+    """Data, bundles and graphs, checked; what is finished is passed over. budget: of the annotator."""
     run, settings, base = job.run, job.study, job.base
     data = staged(run, ingest, settings, base, job.limit)
     people = data.gradings, data.judgments
     locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
-    graphed = staged(run, build, settings, base, data.items, locked.bundles, purse, settings.run)
+    graphed = staged(run, build, settings, base, data.items, locked.bundles, budget, settings.run)
     return data, locked, graphed
 
 

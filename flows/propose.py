@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rubricflow.tasks.core.contracts.backends import speaks
+from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
@@ -32,7 +32,7 @@ def propose(study_file: Path, warehouse: Path, to: Path, concepts: int, levels: 
         raise InputError("is there already, and somebody may have edited it", file=to)
     study, base = load_study(study_file), study_file.parent
     annotator = next(iter(study.annotation.annotators.values())) if study.annotation else study.judge
-    if not speaks(annotator):
+    if not is_generative(annotator):
         rule = f"backend '{annotator.backend}' proposes nothing; name a language model"
         raise InputError(rule, field="annotation.annotators", hint="backend: vllm or openai with an engine")
     items = _items(study, base)

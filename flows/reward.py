@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rubricflow.flows.graph import purse_of
+from rubricflow.flows.graph import budget_of
 from rubricflow.flows.graph import stages as built
 from rubricflow.flows.logs import without_tracebacks
 from rubricflow.flows.placed import placed
@@ -48,13 +48,13 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it. Nobody is asked where the study names a rater of
     the data."""
     run, settings, base = job.run, job.study, job.base
-    purse = purse_of(token_budget)
-    data, locked, graphed = built(job, purse)
+    budget = budget_of(token_budget)
+    data, locked, graphed = built(job, budget)
     judged: tuple[TableRef, ...] = ()
     if settings.reward and settings.reward.rater is None:
         people = data.gradings, data.judgments
         to_judge = settings.judge, base, data.items, data.responses, locked.bundles
-        tokens_left = None if purse is None else purse.tokens - purse.spent
+        tokens_left = None if budget is None else budget.tokens - budget.spent
         grader, target = grader_of(settings.judge, base), settings.evaluation.target
         judged = staged(run, judge, *to_judge, tokens_left, people, grader, target, placement=settings.run)
     decided = judged[0] if judged else data.judgments

@@ -31,7 +31,7 @@ from rubricflow.flows.further_calls import refuse_same_replies
 from rubricflow.flows.gathering import Gathering
 from rubricflow.flows.rollouts import Rollout, RolloutReward, StudyGraphs
 from rubricflow.flows.trained import grader_of
-from rubricflow.tasks.core.contracts.backends import BACKENDS, serving
+from rubricflow.tasks.core.contracts.backends import BACKENDS, backends_serving
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.graph import Graph
@@ -267,7 +267,7 @@ def _refuse_idle(judge: Judge, path: Path) -> None:
     times."""
     if "rollouts" not in BACKENDS[judge.backend].serves or judge.foreign:
         rule = "this judge knows only the responses of its data, no rollouts"
-        raise InputError(rule, file=path, field="judge.backend", hint=f"use {serving('rollouts')}")
+        raise InputError(rule, file=path, field="judge.backend", hint=f"use {backends_serving('rollouts')}")
     if judge.examples:
         rule = "a rollout is judged without worked examples; leave 'examples' out"
         raise InputError(rule, file=path, field="judge.examples")

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from rubricflow.flows.earlier_runs import locked_before, opened, proved
-from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, speaks
+from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, is_generative
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.settings.engine import MOST_LOGPROBS
 from rubricflow.tasks.core.contracts.settings.judge import Judge
@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.needs import release_needs
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.cpu import harmful, this_machine
+from rubricflow.tasks.core.llm.cpu import cpu_warnings, this_machine
 from rubricflow.tasks.core.llm.foreign import foreign_rows
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
 from rubricflow.tasks.core.store.scores import read_marked
@@ -112,7 +112,7 @@ def _harmful(study: Study, base: Path) -> Iterator[tuple[str, str, str]]:
     for name, choice_of_annotator in study.annotation.annotators.items() if study.annotation else ():
         models[f"annotator {name}"] = choice_of_annotator
     for name, choice in models.items():
-        yield from (("warning", name, line) for line in harmful(choice, base, this_machine()))
+        yield from (("warning", name, line) for line in cpu_warnings(choice, base, this_machine()))
 
 
 def _linted(checked: StudyToValidate) -> Iterator[tuple[str, str, str]]:
@@ -122,7 +122,7 @@ def _linted(checked: StudyToValidate) -> Iterator[tuple[str, str, str]]:
         about.setdefault(remark, []).append(rubric_id)
     bundles = {bundle.bundle_id: bundle for _, bundle, _ in checked.items}.values()
     judge = checked.study.judge
-    asks_model = speaks(judge) and judge.foreign is None
+    asks_model = is_generative(judge) and judge.foreign is None
     remarks = chain.from_iterable(map(unexplained, bundles))
     blind = {remark.text for remark in remarks if remark.blind}
     for remark, names in about.items():
@@ -132,7 +132,7 @@ def _linted(checked: StudyToValidate) -> Iterator[tuple[str, str, str]]:
 
 def _unwritten(checked: StudyToValidate) -> Iterator[tuple[str, str, str]]:
     """Where a file that `init` drafted still waits for words; wrong where a language model would read the mark."""
-    kind = "wrong" if speaks(checked.study.judge) and checked.study.judge.foreign is None else "warning"
+    kind = "wrong" if is_generative(checked.study.judge) and checked.study.judge.foreign is None else "warning"
     for item, bundle, _ in checked.items:
         rubric = (bundle.text, *(criterion.text for criterion in bundle.criteria))
         if UNWRITTEN in item["question"]:

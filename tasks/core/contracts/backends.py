@@ -77,13 +77,13 @@ BACKENDS: dict[str, RegisteredBackend] = {
 }
 
 
-def serving(purpose: Purpose) -> str:
+def backends_serving(purpose: Purpose) -> str:
     """The names of the backends that serve a purpose, as a sentence lists them."""
     *names, last = (name for name, backend in BACKENDS.items() if purpose in backend.serves)
     return f"{', '.join(names)} or {last}"
 
 
-def lack(choice: Choice) -> str | None:
+def missing_setting(choice: Choice) -> str | None:
     """What the settings' backend needs and they do not give, in words; None where nothing is missing."""
     need = BACKENDS[choice.backend].needs
     if need is None or getattr(choice, need) is not None or (need == "model" and choice.replies is not None):
@@ -93,13 +93,13 @@ def lack(choice: Choice) -> str | None:
 
 def engine_of(choice: Choice) -> Engine:
     """The engine of settings whose backend needs one."""
-    assert choice.engine is not None, lack(choice)  # the settings were checked
+    assert choice.engine is not None, missing_setting(choice)  # the settings were checked
     return choice.engine
 
 
-def speaks(choice: Choice) -> bool:
+def is_generative(choice: Choice) -> bool:
     """Whether a language model, or what one said, answers by these settings."""
-    return BACKENDS[choice.backend].reads_prose and lack(choice) is None
+    return BACKENDS[choice.backend].reads_prose and missing_setting(choice) is None
 
 
 def serves(purpose: Purpose) -> AfterValidator:
@@ -107,7 +107,7 @@ def serves(purpose: Purpose) -> AfterValidator:
 
     def check(name: str) -> str:
         if name not in BACKENDS or purpose not in BACKENDS[name].serves:
-            raise ValueError(f"'{name}' is no backend for this; use {serving(purpose)}")
+            raise ValueError(f"'{name}' is no backend for this; use {backends_serving(purpose)}")
         return name
 
     return AfterValidator(check)

@@ -89,12 +89,12 @@ class _Case(Generic[T]):
     history: tuple[Attempt[T], ...] = ()
 
 
-def never(request: Request, history: tuple[Attempt[T], ...]) -> Request | None:
+def no_repair(request: Request, history: tuple[Attempt[T], ...]) -> Request | None:
     """The repair that mends nothing."""
     return None
 
 
-def quiet(wave: Wave) -> None:
+def ignore_wave(wave: Wave) -> None:
     """The progress report that says nothing."""
 
 
@@ -102,7 +102,7 @@ OnOpen = Callable[[Sequence[Request], Sequence[Request]], None]
 """Told of a wave that begins: its requests, and those of them that are not in the reply store."""
 
 
-def unheard(requests: Sequence[Request], missing: Sequence[Request]) -> None:
+def ignore_open(requests: Sequence[Request], missing: Sequence[Request]) -> None:
     """The report of a wave's beginning that says nothing."""
 
 
@@ -111,10 +111,10 @@ def ask(
     backend: Backend,
     replies: Replies,
     check: Callable[[Request, Reply], Checked[T]],
-    repair: Callable[[Request, tuple[Attempt[T], ...]], Request | None] = never,
-    on_wave: Callable[[Wave], None] = quiet,
+    repair: Callable[[Request, tuple[Attempt[T], ...]], Request | None] = no_repair,
+    on_wave: Callable[[Wave], None] = ignore_wave,
     mender: Backend | None = None,
-    on_open: OnOpen = unheard,
+    on_open: OnOpen = ignore_open,
 ) -> list[RequestOutcome[T]]:
     """Asks everything once, then again whatever `repair` wants to ask of what failed, and so on. Keeps the order.
 

@@ -72,7 +72,7 @@ class Backend(Protocol):
         """
 
 
-class Passing:
+class ReplyStream:
     """Replies on their way through something around a backend: it knows as much as the one inside of what is left."""
 
     def __init__(self, replies: Arriving, count_left: Callable[[], int]) -> None:
@@ -80,7 +80,7 @@ class Passing:
         self._replies, self._count_left = replies, count_left
 
     @classmethod
-    def on(cls, replies: Arriving, inside: Iterator[tuple[int, Reply]]) -> Passing:
+    def on(cls, replies: Arriving, inside: Iterator[tuple[int, Reply]]) -> ReplyStream:
         """Replies that are made, one of each, of those of the iterator inside."""
         return cls(replies, lambda: length_hint(inside))
 
@@ -98,7 +98,7 @@ class Passing:
         self._replies.close()
 
 
-class Around:
+class BackendWrapper:
     """What stands around a backend: it is that backend in all but how it answers."""
 
     def __init__(self, backend: Backend) -> None:
@@ -125,7 +125,7 @@ def kept_open(backend: Backend) -> AbstractContextManager[Any]:
 # A backend whose passing failures cost a batch, not the run.
 
 
-class Steady(Around):
+class Steady(BackendWrapper):
     """A backend that, once it gave up for a reason that may pass, answers everything else with the error 'outage'. What
     will not pass, such as a wrong key, raises as ever."""
 
@@ -136,7 +136,7 @@ class Steady(Around):
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does, and then an error for all that it left open."""
         answers = iter(()) if self._outage else self._backend.answer(requests)
-        return Passing.on(self._to_the_end(requests, answers), answers)
+        return ReplyStream.on(self._to_the_end(requests, answers), answers)
 
     def _to_the_end(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
         missing = set(range(len(requests)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
 from rubricflow.tasks.core.contracts.errors import UserError
-from rubricflow.tasks.core.llm.backend import Around, Backend
+from rubricflow.tasks.core.llm.backend import Backend, BackendWrapper
 from rubricflow.tasks.core.llm.request import Reply, Request
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class BudgetSpent(UserError):
 
 
 @dataclass
-class Purse:
+class TokenBudget:
     """Tokens that may be spent, by all backends that share it."""
 
     tokens: int
@@ -38,8 +38,8 @@ class Purse:
         return f"{self.spent:,} of {self.tokens:,} tokens are spent"
 
 
-class SharedPurse(Purse):
-    """A worker's part of a purse that a ledger keeps for several: drawn a little at a time, and the rest given back."""
+class SharedTokenBudget(TokenBudget):
+    """A worker's part of a budget that a ledger keeps for several: drawn a little at a time, and the rest given back."""
 
     def __init__(self, ledger: CallLedger, name: str, step: int) -> None:
         """step: tokens that are drawn together, where there are so many."""
@@ -67,41 +67,41 @@ class SharedPurse(Purse):
         return drew
 
 
-class Budgeted(Around):
-    """A backend that asks only what the purse can pay for.
+class Budgeted(BackendWrapper):
+    """A backend that asks only what the budget can pay for.
 
     A request is begun only if the longest reply to it, and to all that are under way, still fits. Where the next one
     does not fit any more, those under way are waited for, and then `BudgetSpent` ends the run. A backend takes the
     requests one after the other as it has room, so none is begun that was not reckoned with.
     """
 
-    def __init__(self, backend: Backend, purse: Purse) -> None:
+    def __init__(self, backend: Backend, budget: TokenBudget) -> None:
         super().__init__(backend)
-        self._purse = purse
+        self._budget = budget
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does; BudgetSpent when the next request cannot be paid for."""
-        purse, done = self._purse, 0
+        budget, done = self._budget, 0
         while done < len(requests):
-            affordable = _Affordable(requests[done:], purse)
+            affordable = _Affordable(requests[done:], budget)
             for index, reply in self._backend.answer(affordable):
-                purse.spent += (reply.prompt_tokens or 0) + (reply.completion_tokens or 0)
+                budget.spent += (reply.prompt_tokens or 0) + (reply.completion_tokens or 0)
                 affordable.returned += longest(requests[done + index])
                 yield done + index, reply
             if not affordable.begun:
                 raise BudgetSpent(
-                    f"the token budget is used up: {purse.in_words()}, and the next "
+                    f"the token budget is used up: {budget.in_words()}, and the next "
                     "request may take more than the rest; every reply is kept, and the same command continues"
                 )
             done += affordable.begun
 
 
 class _Affordable(Sequence[Request]):
-    """Requests that end where the purse does. A backend may go through them in a thread of its own: each number has one
+    """Requests that end where the budget does. A backend may go through them in a thread of its own: each number has one
     thread that changes it."""
 
-    def __init__(self, requests: Sequence[Request], purse: Purse) -> None:
-        self._requests, self._purse = requests, purse
+    def __init__(self, requests: Sequence[Request], budget: TokenBudget) -> None:
+        self._requests, self._budget = requests, budget
         self.begun = 0
         self.reserved = self.returned = 0
         """Longest sizes of those begun and of those answered."""
@@ -109,7 +109,7 @@ class _Affordable(Sequence[Request]):
     def __iter__(self) -> Iterator[Request]:
         for request in self._requests:
             under_way = self.reserved - self.returned
-            if not self._purse.holds(under_way + longest(request)):
+            if not self._budget.holds(under_way + longest(request)):
                 return
             self.begun += 1
             self.reserved += longest(request)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 
-from rubricflow.tasks.core.llm.backend import Around, Arriving, Backend, Passing
+from rubricflow.tasks.core.llm.backend import Arriving, Backend, BackendWrapper, ReplyStream
 from rubricflow.tasks.core.llm.request import Reply, Request
 
 LOOK_S, EVERY_S, WAITING_S = 1.0, 5.0, 10.0
@@ -91,7 +91,7 @@ class Calls:
         return max(0.0, self.open * each - min(time_s - self._last, each))
 
 
-class Watched(Around):
+class Watched(BackendWrapper):
     """A backend that tells of every reply as it passes."""
 
     def __init__(self, backend: Backend, tell: Callable[[Request, Reply], None]) -> None:
@@ -101,7 +101,7 @@ class Watched(Around):
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does."""
         answers = self._backend.answer(requests)
-        return Passing.on(self._passing(requests, answers), answers)
+        return ReplyStream.on(self._passing(requests, answers), answers)
 
     def _passing(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
         for index, reply in answers:
@@ -109,7 +109,7 @@ class Watched(Around):
             yield index, reply
 
 
-class TellingBackend(Around):
+class LoggingBackend(BackendWrapper):
     """A backend that says a line now and then on how the calls put to it come along, for who has no more to tell."""
 
     def __init__(
@@ -142,7 +142,7 @@ class TellingBackend(Around):
 @contextmanager
 def telling(backend: Backend, say: Callable[[str], None]) -> Iterator[Backend]:
     """The backend, with lines about its calls as long as this lasts."""
-    watched = TellingBackend(backend, say)
+    watched = LoggingBackend(backend, say)
     with looking(watched.look):
         yield watched
 

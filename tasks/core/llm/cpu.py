@@ -49,7 +49,7 @@ def this_machine() -> Machine:
     return Machine(cores, load, _free(), os.environ, any(Path(device).exists() for device in _GPU))
 
 
-def harmful(choice: Choice, base: Path, machine: Machine) -> list[str]:
+def cpu_warnings(choice: Choice, base: Path, machine: Machine) -> list[str]:
     """What of a model's settings does harm on this machine, a line each; nothing where there is a GPU, or the model is
     elsewhere.
 

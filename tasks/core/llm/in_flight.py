@@ -11,7 +11,7 @@ from operator import length_hint
 from time import monotonic
 from typing import NamedTuple
 
-from rubricflow.tasks.core.llm.backend import Around, Arriving, Backend, Passing
+from rubricflow.tasks.core.llm.backend import Arriving, Backend, BackendWrapper, ReplyStream
 from rubricflow.tasks.core.llm.request import Reply, Request, digest, overdue
 
 PENDING = "pending: no answer yet"
@@ -64,7 +64,7 @@ class InFlight:
                 del self._calls[key]
 
 
-class _Patient(Around):
+class _Patient(BackendWrapper):
     """See `InFlight.around`."""
 
     def __init__(self, in_flight: InFlight, backend: Backend, patience_s: float, is_last: bool) -> None:
@@ -75,7 +75,7 @@ class _Patient(Around):
         """Yields as the backend does, and then an error for all that is still open."""
         out: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
         arrived: list[int] = []
-        return Passing(self._arriving(requests, arrived, out), lambda: len(arrived) + out.qsize())
+        return ReplyStream(self._arriving(requests, arrived, out), lambda: len(arrived) + out.qsize())
 
     def _arriving(self, requests: Sequence[Request], arrived: list[int], out: queue.SimpleQueue[list[int]]) -> Arriving:
         """arrived: gets what came together, and is emptied."""

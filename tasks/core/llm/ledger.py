@@ -126,23 +126,25 @@ class CallLedger:
         """Gives the connections back."""
         self._engine.dispose()
 
-    def fill(self, purse: str, tokens: int) -> None:
-        """Puts tokens into a new purse."""
-        self._change(lambda connection: connection.execute(_PURSES.insert().values(name=purse, tokens=tokens, drawn=0)))
+    def fill(self, budget: str, tokens: int) -> None:
+        """Puts tokens into a new budget."""
+        self._change(
+            lambda connection: connection.execute(_PURSES.insert().values(name=budget, tokens=tokens, drawn=0))
+        )
 
-    def draw(self, purse: str, tokens: int) -> bool:
-        """Takes tokens out of a purse, if it still holds so many; a negative number gives them back."""
+    def draw(self, budget: str, tokens: int) -> bool:
+        """Takes tokens out of a budget, if it still holds so many; a negative number gives them back."""
         columns = _PURSES.c
         fits = columns.drawn + tokens <= columns.tokens
-        change = _PURSES.update().where(columns.name == purse, fits).values(drawn=columns.drawn + tokens)
+        change = _PURSES.update().where(columns.name == budget, fits).values(drawn=columns.drawn + tokens)
         return self._change(lambda connection: connection.execute(change).rowcount) == 1
 
-    def drawn(self, purse: str) -> tuple[int, int]:
-        """How much was taken out of a purse, and what was put into it."""
+    def drawn(self, budget: str) -> tuple[int, int]:
+        """How much was taken out of a budget, and what was put into it."""
         columns = _PURSES.c
         row = self._change(
             lambda connection: connection.execute(
-                select(columns.drawn, columns.tokens).where(columns.name == purse)
+                select(columns.drawn, columns.tokens).where(columns.name == budget)
             ).one()
         )
         return int(row[0]), int(row[1])

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from rubricflow.tasks.core.contracts.backends import Choice
 from rubricflow.tasks.core.llm.backend import Backend
-from rubricflow.tasks.core.llm.cpu import harmful, this_machine
+from rubricflow.tasks.core.llm.cpu import cpu_warnings, this_machine
 from rubricflow.tasks.core.llm.reply_store import Replies
 
 KeyOf = Callable[[str], str | None]
@@ -34,7 +34,7 @@ def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf = o
     base: the folder from which a relative folder of weights is meant. InputError for settings that the backend cannot
     take, BackendError where its library or its model is missing. Prints a line for each that does harm on this machine.
     """
-    for line in harmful(choice, base, this_machine()):
+    for line in cpu_warnings(choice, base, this_machine()):
         print(f"{choice.backend}: {line}")
     return _module(choice).opened(choice, base, replies, key_of)
 

@@ -143,8 +143,8 @@ def digest(request: Request, model: str, by_subject: bool = False) -> str:
         _FORM,
         model,
         [(message.role, _text_digest(message.content)) for message in request.messages],
-        None if request.schema is None else _schema_digest(Same(request.schema)),
-        _sampling_record(Same(request.sampling)),
+        None if request.schema is None else _schema_digest(IdentityKey(request.schema)),
+        _sampling_record(IdentityKey(request.sampling)),
         request.data_digest,
         request.want_logprobs,
         *([request.subject] if by_subject else []),
@@ -158,7 +158,7 @@ def _text_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class Same(Generic[T]):
+class IdentityKey(Generic[T]):
     """A key for caches that tells values apart by identity: to hash a mapping or a model takes longer than to use what
     is known of it. It keeps the value alive, so that the identity is not given to another one."""
 
@@ -175,12 +175,12 @@ class Same(Generic[T]):
 
 
 @lru_cache(maxsize=256)
-def _schema_digest(schema: Same[Mapping[str, Any]]) -> str:
+def _schema_digest(schema: IdentityKey[Mapping[str, Any]]) -> str:
     # Order is kept: structured output writes the properties in the order of the schema.
     return _text_digest(_COMPACT.encode(schema.value))
 
 
 @lru_cache(maxsize=256)
-def _sampling_record(sampling: Same[Sampling]) -> tuple[float, float, int | None, int, int]:
+def _sampling_record(sampling: IdentityKey[Sampling]) -> tuple[float, float, int | None, int, int]:
     how = sampling.value
     return (how.temperature, how.top_p, how.top_k, how.seed, how.longest)

@@ -1,4 +1,4 @@
-"""What the workers of one command have in common while they ask a model: its code, a ledger, a purse."""
+"""What the workers of one command have in common while they ask a model: its code, a ledger, a budget."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rubricflow.tasks.core.contracts.backends import Choice, speaks
-from rubricflow.tasks.core.llm.budget import SharedPurse
+from rubricflow.tasks.core.contracts.backends import Choice, is_generative
+from rubricflow.tasks.core.llm.budget import SharedTokenBudget
 from rubricflow.tasks.core.llm.calls import in_words, pace
 from rubricflow.tasks.core.llm.places import is_database
 from rubricflow.tasks.core.store.manifest import code_digest
@@ -120,15 +120,15 @@ class Terms(NamedTuple):
     """How many work side by side."""
     ledger: Path | str | None
     """Where they count together; None for an encoder in a bucket, which asks nobody."""
-    purse: str | None
-    """The ledger's purse that pays; None without a budget."""
+    budget: str | None
+    """The ledger's budget that pays; None without a budget."""
     step: int
     """Tokens that a worker draws from it together."""
     code: str
     """Digest of the code that sends it: a worker of another version refuses its piece."""
 
 
-def at_once(choice: Choice, room: int, pieces: int) -> int:
+def concurrency(choice: Choice, room: int, pieces: int) -> int:
     """How many pieces are worked side by side: as many as there is room for, and not more than the server takes
     calls."""
     calls = choice.engine.concurrency if choice.engine else room
@@ -136,33 +136,33 @@ def at_once(choice: Choice, room: int, pieces: int) -> int:
 
 
 def terms_of(choice: Choice, run: Run, stage: str, workers: int, token_budget: int | None) -> Terms:
-    """The terms of so many workers. Makes their ledger, with a purse that holds the budget where there is one."""
+    """The terms of so many workers. Makes their ledger, with a budget that holds the budget where there is one."""
     ledger = ledger_place(choice, run.warehouse)
-    purse = None
+    budget = None
     if token_budget is not None and ledger is not None:
-        purse = f"{run.run_id} {stage} {secrets.token_hex(8)}"
-    _make_ledger(ledger, purse, token_budget or 0)
+        budget = f"{run.run_id} {stage} {secrets.token_hex(8)}"
+    _make_ledger(ledger, budget, token_budget or 0)
     step = max(1, (token_budget or 0) // (_STEPS * workers))
-    return Terms(workers=workers, ledger=ledger, purse=purse, step=step, code=code_digest())
+    return Terms(workers=workers, ledger=ledger, budget=budget, step=step, code=code_digest())
 
 
 def ledger_place(choice: Choice, warehouse: Warehouse) -> Path | str | None:
     """Where workers count together: in the database of the replies, else in a file beside them. None where there is
     none, and nobody is asked."""
-    if warehouse.mirrored and not speaks(choice):
+    if warehouse.mirrored and not is_generative(choice):
         return None
     place = warehouse.replies
     return str(place) if is_database(place) else Path(place).absolute().with_name("ledger.sqlite")
 
 
 def tokens_drawn(terms: Terms) -> int:
-    """Tokens that the workers took out of their purse and did not give back: what they spent, unless one was killed."""
-    if terms.purse is None or terms.ledger is None:
+    """Tokens that the workers took out of their budget and did not give back: what they spent, unless one was killed."""
+    if terms.budget is None or terms.ledger is None:
         return 0
     from rubricflow.tasks.core.llm.ledger import CallLedger  # and so SQLAlchemy, which no run of one process needs
 
     ledger = CallLedger(terms.ledger)
-    drawn, _ = ledger.drawn(terms.purse)
+    drawn, _ = ledger.drawn(terms.budget)
     ledger.close()
     return drawn
 
@@ -176,16 +176,16 @@ def with_replies_from_anywhere(run: Run) -> Run:
     return replace(run.warehouse, replies_named=str(Path(named).absolute())).run(run.run_id)
 
 
-def _make_ledger(place: Path | str | None, purse: str | None, tokens: int) -> None:
-    """Makes the ledger, with a purse that holds the budget where there is one."""
+def _make_ledger(place: Path | str | None, budget: str | None, tokens: int) -> None:
+    """Makes the ledger, with a budget that holds the budget where there is one."""
     if place is None:
         return
     from rubricflow.tasks.core.llm.ledger import CallLedger
 
     ledger = CallLedger(place)
     ledger.make()
-    if purse is not None:
-        ledger.fill(purse, tokens)
+    if budget is not None:
+        ledger.fill(budget, tokens)
     ledger.close()
 
 
@@ -202,16 +202,16 @@ def opened_ledger(terms: Terms) -> CallLedger | None:
 
 
 @contextmanager
-def paying(terms: Terms, ledger: CallLedger | None) -> Iterator[SharedPurse | None]:
+def spending(terms: Terms, ledger: CallLedger | None) -> Iterator[SharedTokenBudget | None]:
     """What pays for a piece, None without a budget; what the piece leaves of it is given back."""
-    if terms.purse is None or ledger is None:
+    if terms.budget is None or ledger is None:
         yield None
         return
-    purse = SharedPurse(ledger, terms.purse, terms.step)
+    budget = SharedTokenBudget(ledger, terms.budget, terms.step)
     try:
-        yield purse
+        yield budget
     finally:
-        purse.give_back()
+        budget.give_back()
 
 
 # How many workers ask one server side by side: whoever opens a client of it takes its share of what the server

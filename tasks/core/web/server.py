@@ -58,7 +58,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, ws="none", lifespan="on")
         )
-        self.listening, self._places, self._sparing = listening, Places(limits), Sparing()
+        self.listening, self._places, self._sparing = listening, ConnectionPool(limits), LogRateLimiter()
         self._spared = [logging.getLogger(name) for name in (*_SPARED, *getattr(app.state, "loggers", ()))]
         self._taking: asyncio.Task[None] | None = None
 
@@ -102,11 +102,11 @@ class Server(uvicorn.Server):
                 await asyncio.sleep(pause)
             await loop.connect_accepted_socket(self._visit, connection)
 
-    def _visit(self) -> Visit:
-        return Visit(self._places, self.config, self.server_state, self.lifespan.state)
+    def _visit(self) -> Connection:
+        return Connection(self._places, self.config, self.server_state, self.lifespan.state)
 
 
-class Sparing(logging.Filter):
+class LogRateLimiter(logging.Filter):
     """Lets a few messages through at once and then one a second; the next one says how many were left out."""
 
     def __init__(self, burst: int = 5) -> None:
@@ -158,10 +158,10 @@ def remember(request: Request) -> None:
     request.state.known = True
 
 
-class Visit(H11Protocol):
+class Connection(H11Protocol):
     """A connection, which is closed when its client lets it wait for too long or when its place is needed."""
 
-    def __init__(self, places: Places, *about: Any) -> None:
+    def __init__(self, places: ConnectionPool, *about: Any) -> None:
         super().__init__(*about)
         self._places = places
         self.since = 0.0
@@ -232,12 +232,12 @@ class Visit(H11Protocol):
             self._look_later()
 
 
-class Places:
+class ConnectionPool:
     """The open connections."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._open: set[Visit] = set()
+        self._open: set[Connection] = set()
 
     def pause(self, address: str, present: float) -> float:
         """Seconds until there is a place for an address, or until it is worth while to ask again."""
@@ -246,14 +246,14 @@ class Places:
             return self.limits.stay_s
         return max([0.0, *(visit.since + self.limits.stay_s - present for visit in going)])
 
-    def enter(self, visit: Visit) -> None:
+    def enter(self, visit: Connection) -> None:
         """A connection more: others are closed for it, of its own address where that has half of the places."""
         for other in self._going(visit.address) or ():
             self._open.discard(other)
             other.transport.abort()
         self._open.add(visit)
 
-    def leave(self, visit: Visit) -> None:
+    def leave(self, visit: Connection) -> None:
         """A connection less."""
         self._open.discard(visit)
 
@@ -267,7 +267,7 @@ class Places:
             unsent -= visit.unsent
             visit.transport.abort()
 
-    def _going(self, address: str | None) -> list[Visit] | None:
+    def _going(self, address: str | None) -> list[Connection] | None:
         """Those that are closed for one more of an address; None where it has to wait, because all are answered."""
         neighbours, half = [visit for visit in self._open if visit.address == address], self.limits.places // 2
         if len(neighbours) >= half:
@@ -275,7 +275,7 @@ class Places:
         return _first_to_go(self._open, self.limits.places)
 
 
-def _first_to_go(crowd: Collection[Visit], most: int) -> list[Visit] | None:
+def _first_to_go(crowd: Collection[Connection], most: int) -> list[Connection] | None:
     """Whom to close, so that there is room for one more among `most`; None where all are being answered.
 
     Those that have waited longest for their clients go first. Kept ones go last while they are no more than half: so
@@ -290,5 +290,5 @@ def _first_to_go(crowd: Collection[Visit], most: int) -> list[Visit] | None:
     return [*kept[:spare], *others, *kept[spare:]][:count] or None
 
 
-def _longest_first(visits: Iterable[Visit]) -> list[Visit]:
+def _longest_first(visits: Iterable[Connection]) -> list[Connection]:
     return sorted(visits, key=lambda visit: visit.since)

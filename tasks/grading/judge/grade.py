@@ -14,7 +14,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
-from rubricflow.tasks.core.llm.ask import Attempt, Checked, OnOpen, RequestOutcome, Wave, ask, quiet, unheard
+from rubricflow.tasks.core.llm.ask import Attempt, Checked, OnOpen, RequestOutcome, Wave, ask, ignore_open, ignore_wave
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.text.tokens import tokens
@@ -44,8 +44,8 @@ def grade_batch(
     cases: Sequence[Case],
     rater: Rater,
     replies: Replies,
-    on_wave: Callable[[Wave], None] = quiet,
-    on_open: OnOpen = unheard,
+    on_wave: Callable[[Wave], None] = ignore_wave,
+    on_open: OnOpen = ignore_open,
 ) -> Graded:
     """Grade cases under their bundles; a case without enough words is settled without a call, and one of which a file
     could not be read stays without a score.

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
-from rubricflow.tasks.core.llm.backend import Around, Arriving, Passing
+from rubricflow.tasks.core.llm.backend import Arriving, BackendWrapper, ReplyStream
 from rubricflow.tasks.core.llm.choices import Path, Place, level_probabilities, offsets
 from rubricflow.tasks.core.llm.request import Reply, Request, Same
 from rubricflow.tasks.grading.judge.mend import verdict_in
@@ -25,13 +25,13 @@ _MOST = 100
 """More values than this are a number that is read, not a choice."""
 
 
-class Levelled(Around):
+class Levelled(BackendWrapper):
     """A backend whose replies carry `level_probabilities` in place of token log-probabilities."""
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does."""
         answers = self._backend.answer(requests)
-        return Passing.on(self._levelled(requests, answers), answers)
+        return ReplyStream.on(self._levelled(requests, answers), answers)
 
     def _levelled(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
         for index, reply in answers:

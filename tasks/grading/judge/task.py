@@ -15,10 +15,10 @@ from rubricflow.tasks.core.contracts.reference import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.placement import HERE, Placement
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
-from rubricflow.tasks.core.llm.budget import Purse
+from rubricflow.tasks.core.llm.budget import TokenBudget
 from rubricflow.tasks.core.llm.calls import looking
 from rubricflow.tasks.core.llm.reply_store import Replies
-from rubricflow.tasks.core.llm.terms import PieceCounts, PieceNames, PieceProgress, at_once
+from rubricflow.tasks.core.llm.terms import PieceCounts, PieceNames, PieceProgress
 from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.crew import Crew
@@ -115,7 +115,7 @@ def _judge_here(
         progress = Progress(plan.samples * open_, saying(run.run_id, assignment.stage))
         study_rater = _rater(assignment, replies, grader)
         if token_budget is not None:
-            study_rater = within(Purse(token_budget), study_rater)
+            study_rater = within(TokenBudget(token_budget), study_rater)
         shard_judge = ShardJudge(assignment, progress.watch(study_rater), replies, progress.wave, progress.opened)
         with looking(progress.look):
             cases_of = shard_cases(run, assignment.items, assignment.responses, assignment.bundles, ordered)
@@ -148,7 +148,7 @@ def _share_out(
         progress.ended(counts)
 
     def work(crew: Crew) -> None:
-        workers = at_once(assignment.plan, crew.room, len(open_))
+        workers = concurrency(assignment.plan, crew.room, len(open_))
         sent = pickle.dumps(sent_off(assignment, ordered, workers, token_budget))
         pieces = {f"{stage} {shard.name}": (sent, stage, shard.name) for shard in open_}
         crew.each(judge_shard, pieces, workers, done)

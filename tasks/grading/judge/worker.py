@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from rubricflow.tasks.core.contracts.backends import speaks
+from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.reference import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.judging import ShardInputs
-from rubricflow.tasks.core.llm.ask import OnOpen, Wave, quiet, unheard
-from rubricflow.tasks.core.llm.budget import Budgeted, Purse
+from rubricflow.tasks.core.llm.ask import OnOpen, Wave, ignore_open, ignore_wave
+from rubricflow.tasks.core.llm.budget import Budgeted, TokenBudget
 from rubricflow.tasks.core.llm.foreign import foreign_scores
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.stores import open_replies
@@ -27,8 +27,8 @@ from rubricflow.tasks.core.llm.terms import (
     PieceCounts,
     Sharing,
     opened_ledger,
-    paying,
     shared,
+    spending,
     terms_of,
     with_replies_from_anywhere,
 )
@@ -58,8 +58,8 @@ class ShardJudge:
         assignment: Assignment,
         rater: Rater,
         replies: Replies,
-        on_wave: Callable[[Wave], None] = quiet,
-        on_open: OnOpen = unheard,
+        on_wave: Callable[[Wave], None] = ignore_wave,
+        on_open: OnOpen = ignore_open,
     ) -> None:
         """on_open, on_wave: are told of the beginning and the end of each wave of calls. InputError where an example is
         lacking, or what the study keeps of is not there."""
@@ -77,13 +77,13 @@ class ShardJudge:
         self._recorded = foreign_scores(plan.foreign, assignment.base) if plan.foreign else {}
         self._keeping = keeping_of(assignment.run, plan, rater.rater_id)
 
-    def judge(self, name: str, cases: list[Case], purse: Purse | None = None) -> list[Graded]:
+    def judge(self, name: str, cases: list[Case], budget: TokenBudget | None = None) -> list[Graded]:
         """Grades the cases of a shard and writes its tables, the done-mark last; each repetition by itself.
 
-        purse: pays for the calls; BudgetSpent where it does not suffice.
+        budget: pays for the calls; BudgetSpent where it does not suffice.
         """
         plan = self._assignment.plan
-        rater = self._rater if purse is None else within(purse, self._rater)
+        rater = self._rater if budget is None else within(budget, self._rater)
         shown = self._teaching(self._keeping(cases))
         graded = [
             grade_batch(shown, sample, self._replies, self._on_wave, self._on_open)
@@ -162,8 +162,8 @@ class ShardWorker:
             return PieceCounts()
         desk = self._desks.desk(pickled, lambda: _opened(sent, open_rater))
         cases = cases_of_shard(assignment.run, sent.inputs, shard, desk.sheets)
-        with paying(sent.terms, desk.ledger) as purse:
-            return counts_of(desk.judge.judge(shard, cases, purse))
+        with spending(sent.terms, desk.ledger) as budget:
+            return counts_of(desk.judge.judge(shard, cases, budget))
 
 
 def _opened(sent: SentAssignment, open_rater: OpenRater) -> _Desk:
@@ -206,7 +206,7 @@ def cases_of_shard(run: Run, stage: str, name: str, sheets: dict[str, Sheet]) ->
 
 
 def sent_off(assignment: Assignment, shards: Sequence[Shard], workers: int, token_budget: int | None) -> SentAssignment:
-    """The assignment as workers get it: its shards are cut, and the budget is in the ledger's purse."""
+    """The assignment as workers get it: its shards are cut, and the budget is in the ledger's budget."""
     run = with_replies_from_anywhere(assignment.run)
     inputs = cut_stage(assignment.responses, bool(assignment.plan.consistency_memory))
     cut(run, assignment.responses, inputs, shards)
@@ -262,14 +262,14 @@ def libraries_aside() -> Iterator[None]:
 # Judges one shard after another with one rater, on whatever machine.
 
 
-def within(purse: Purse, rater: Rater) -> Rater:
-    """The rater with its backends on one purse."""
-    mender = rater.mender and Budgeted(rater.mender, purse)
-    return replace(rater, backend=Budgeted(rater.backend, purse), mender=mender)
+def within(budget: TokenBudget, rater: Rater) -> Rater:
+    """The rater with its backends on one budget."""
+    mender = rater.mender and Budgeted(rater.mender, budget)
+    return replace(rater, backend=Budgeted(rater.backend, budget), mender=mender)
 
 
 def replies_for(plan: Judge, warehouse: Warehouse) -> Replies:
     """The store of a judge's replies. It keeps nothing of a file of recorded replies, which stands alone: what the
     warehouse keeps may be of another recording; and nothing of an encoder where that would need a database."""
-    is_free = warehouse.mirrored and not speaks(plan)
+    is_free = warehouse.mirrored and not is_generative(plan)
     return open_replies(":memory:" if plan.replies or is_free else warehouse.replies)

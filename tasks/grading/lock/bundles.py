@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rubricflow.tasks.core.contracts.backends import speaks
+from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.bundle import Bundle, Protocol, Rubric
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
@@ -68,7 +68,7 @@ def finished(
     if asks(study.rubrics):
         structured = study.judge.engine is None or study.judge.engine.structured
         with open_replies(replies) as store:
-            backend = model_by(store) if speaks(study.judge) else Offline(offline.MODEL, offline.answer)
+            backend = model_by(store) if is_generative(study.judge) else Offline(offline.MODEL, offline.answer)
             with telling(backend, lambda line: print(f"lock: {line}")) as telling_backend:
                 maker = Maker(telling_backend, store, study.judge.sampling, structured)
                 made_rubrics = remade(made_rubrics, authored, items, study.rubrics, maker)

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.bundle import Anchor, Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.grader import Answered
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
-from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome, Wave, ask, quiet
+from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome, Wave, ask, ignore_wave
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.extract import extract, said
 from rubricflow.tasks.core.llm.reply_store import Replies
@@ -88,7 +88,7 @@ def prompted(
     anchors: Sequence[Anchor] = (),
     sampling: Sampling | None = None,
     structured: bool = True,
-    on_wave: Callable[[Wave], None] = quiet,
+    on_wave: Callable[[Wave], None] = ignore_wave,
 ) -> Prompted:
     """Asks once about each response, and once more where the reply holds no score of the scale.
 

@@ -17,7 +17,7 @@ from rubricflow.tasks.core.llm.calls import Watched
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
 from rubricflow.tasks.core.llm.stores import open_replies
-from rubricflow.tasks.core.llm.terms import PieceCounts, Sharing, Terms, opened_ledger, paying, shared
+from rubricflow.tasks.core.llm.terms import PieceCounts, Sharing, Terms, opened_ledger, shared, spending
 from rubricflow.tasks.core.store.objects import requests_sent
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.store.workers import Desks, refuse_stranger
@@ -61,8 +61,8 @@ class RubricWorker:
         run, plan, *_, bundles = sent.assignment
         refuse_stranger(run, bundles.stage, "all", sent.terms.code)
         desk = self._desks.desk(pickled, lambda: _opened(sent, open_backend))
-        with paying(sent.terms, desk.ledger) as purse:
-            backend = Budgeted(desk.backend, purse) if purse else desk.backend
+        with spending(sent.terms, desk.ledger) as budget:
+            backend = Budgeted(desk.backend, budget) if budget else desk.backend
             answered = answered_pack(pack, desk.subjects, backend, lambda asked: Annotator(asked, desk.replies, plan))
         requests = requests_sent().since(earlier).total
         return answered._replace(counts=answered.counts._replace(requests=requests))

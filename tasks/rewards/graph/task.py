@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from rubricflow.tasks.core.contracts.backends import speaks
+from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.reference import TableRef
 from rubricflow.tasks.core.contracts.schema import Row
 from rubricflow.tasks.core.contracts.settings.placement import HERE, Placement
@@ -19,7 +19,7 @@ from rubricflow.tasks.core.contracts.tables.graph import GraphEdges, GraphNodes,
 from rubricflow.tasks.core.contracts.tables.people import Votes
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.replay import AskedByWorkers
-from rubricflow.tasks.core.llm.budget import Budgeted, Purse
+from rubricflow.tasks.core.llm.budget import Budgeted, TokenBudget
 from rubricflow.tasks.core.llm.calls import telling
 from rubricflow.tasks.core.llm.opening import model_of, open_backend
 from rubricflow.tasks.core.llm.places import shown_place
@@ -29,7 +29,7 @@ from rubricflow.tasks.core.llm.terms import (
     PieceNames,
     PieceProgress,
     Terms,
-    at_once,
+    concurrency,
     terms_of,
     tokens_drawn,
     with_replies_from_anywhere,
@@ -99,13 +99,13 @@ def graph(
     base: Path,
     items: TableRef,
     bundles: TableRef,
-    purse: Purse | None = None,
+    budget: TokenBudget | None = None,
     placement: Placement = HERE,
 ) -> Graphed:
     """Read or make the graph of every rubric, from its query and criteria alone.
 
-    The query of a rubric with several items is that of the first by id. purse: what a language model may take; what
-    that takes is said before, and BudgetSpent ends it where the purse does not suffice. placement: who asks a model
+    The query of a rubric with several items is that of the first by id. budget: what a language model may take; what
+    that takes is said before, and BudgetSpent ends it where the budget does not suffice. placement: who asks a model
     that is asked now; the graphs are the same. InputError where an authored graph or a vote names what is not there or
     breaks a rule; BackendError where the annotator cannot be used. A killed run keeps what arrived: replies are kept as
     they come.
@@ -117,10 +117,10 @@ def graph(
         written = authored(base / plan.file, subjects) if plan.file else {}
         votes = read_votes(base / plan.votes, subjects) if plan.votes else []
         inputs = _Inputs(subjects, written, votes)
-        if placement.is_local or plan.engine is None or not speaks(plan):
-            graphs = _built_here(assignment, inputs, purse)
+        if placement.is_local or plan.engine is None or not is_generative(plan):
+            graphs = _built_here(assignment, inputs, budget)
         else:
-            graphs = _built_by_workers(assignment, inputs, purse, placement)
+            graphs = _built_by_workers(assignment, inputs, budget, placement)
         return {
             RubricGraphs: [graph_row(built) for built in graphs],
             GraphNodes: [row for built in graphs for row in node_rows(built)],
@@ -132,19 +132,19 @@ def graph(
     return Graphed(*(run.ref(row, "graph") for row in (RubricGraphs, GraphNodes, GraphEdges, Votes)))
 
 
-def _built_here(assignment: GraphAssignment, inputs: _Inputs, purse: Purse | None) -> list[Built]:
+def _built_here(assignment: GraphAssignment, inputs: _Inputs, budget: TokenBudget | None) -> list[Built]:
     """All graphs, asked for in this process."""
     run, plan, base, *_ = assignment
     asking = bool(inputs.asked)
     with open_replies(run.warehouse.replies) as replies:
-        backend = _backend(plan, base, replies) if asking and speaks(plan) else rules_of_thumb()
-        paid = Budgeted(backend, purse) if purse and backend.reads_prose else backend
+        backend = _backend(plan, base, replies) if asking and is_generative(plan) else rules_of_thumb()
+        paid = Budgeted(backend, budget) if budget and backend.reads_prose else backend
         with telling(paid, _say) as told:
             return build(*inputs, Annotator(told, replies, plan, _say) if asking else None)
 
 
 def _built_by_workers(
-    assignment: GraphAssignment, inputs: _Inputs, purse: Purse | None, placement: Placement
+    assignment: GraphAssignment, inputs: _Inputs, budget: TokenBudget | None, placement: Placement
 ) -> list[Built]:
     """All graphs, of the replies that workers put into the store; a single pack is asked about here."""
     run, plan, base, *_ = assignment
@@ -161,14 +161,14 @@ def _built_by_workers(
             names = chain.from_iterable(pack.rubric_ids for pack in open_)
             tell_plan([inputs.subjects[name] for name in names], replace(nobody, tell=_say))
     if len(open_) == 1:
-        return _built_here(assignment, inputs, purse)
-    errors = _share_out(assignment, open_, purse, placement) if open_ else {}
+        return _built_here(assignment, inputs, budget)
+    errors = _share_out(assignment, open_, budget, placement) if open_ else {}
     with open_replies(place) as replies:
         return build(*inputs, settled(replies, errors))
 
 
 def _share_out(
-    assignment: GraphAssignment, packs: Sequence[RubricPack], purse: Purse | None, placement: Placement
+    assignment: GraphAssignment, packs: Sequence[RubricPack], budget: TokenBudget | None, placement: Placement
 ) -> Mapping[str, str]:
     """Has the workers of a cluster ask about packs; the errors of requests that got no reply, by digest."""
     run, plan = with_replies_from_anywhere(assignment.run), assignment.plan
@@ -182,16 +182,16 @@ def _share_out(
         progress.ended(answered.counts)
 
     def work(crew: Crew) -> Terms:
-        workers = at_once(plan, crew.room, len(packs))
-        terms = terms_of(plan, run, "graph", workers, None if purse is None else purse.tokens - purse.spent)
+        workers = concurrency(plan, crew.room, len(packs))
+        terms = terms_of(plan, run, "graph", workers, None if budget is None else budget.tokens - budget.spent)
         sent = pickle.dumps(SentGraphAssignment(assignment._replace(run=run, base=assignment.base.resolve()), terms))
         pieces = {f"graph of {pack.name}": (sent, pickle.dumps(pack), pack.name) for pack in packs}
         crew.each(ask_pack, pieces, workers, done)
         return terms
 
     terms = on_engine(placement, "graph packs", work)
-    if purse is not None:
-        purse.spent += tokens_drawn(terms)
+    if budget is not None:
+        budget.spent += tokens_drawn(terms)
     return errors
 
 

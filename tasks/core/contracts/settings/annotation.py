@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
 
-from rubricflow.tasks.core.contracts.backends import BACKENDS, serving
+from rubricflow.tasks.core.contracts.backends import BACKENDS, backends_serving
 from rubricflow.tasks.core.contracts.schema import Frozen, Share
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 
@@ -49,7 +49,7 @@ class Annotation(Frozen):
         for name, judge in self.annotators.items():
             if "annotate" not in BACKENDS[judge.backend].serves:
                 raise ValueError(
-                    f"annotator '{name}': backend '{judge.backend}' gives no labels; use {serving('annotate')}"
+                    f"annotator '{name}': backend '{judge.backend}' gives no labels; use {backends_serving('annotate')}"
                 )
             if judge.examples:
                 raise ValueError(f"annotator '{name}': the examples that annotators see are those of the rubric")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rubricflow.tasks.core.contracts.backends import BACKENDS, lack, serves
+from rubricflow.tasks.core.contracts.backends import BACKENDS, missing_setting, serves
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.engine import Adapter, Engine, Sampling
 
@@ -115,7 +115,7 @@ class Prompting(Frozen):
 
     @model_validator(mode="after")
     def _is_complete(self) -> Prompting:
-        if problem := lack(self):
+        if problem := missing_setting(self):
             raise ValueError(problem)
         for name in ("engine", "model"):
             if getattr(self, name) is not None and BACKENDS[self.backend].needs != name:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from rubricflow.tasks.core.contracts.backends import BACKENDS, lack, serves
+from rubricflow.tasks.core.contracts.backends import BACKENDS, missing_setting, serves
 from rubricflow.tasks.core.contracts.bundle import Protocol, Scale
 from rubricflow.tasks.core.contracts.protocols import (
     PROTOCOLS,
@@ -178,7 +178,9 @@ class Judge(Frozen):
         if len({self.backend == "trained", registered.is_trained, self.grader is not None}) > 1:
             able = protocols_where(lambda protocol: protocol.is_trained)
             raise ValueError(f"a trained grader needs backend: trained, protocol: {able} and the grader's file")
-        if (problem := lack(self)) and BACKENDS[self.backend].needs != "model":  # a foreign table has its own name
+        if (problem := missing_setting(self)) and BACKENDS[
+            self.backend
+        ].needs != "model":  # a foreign table has its own name
             raise ValueError(problem)
         if self.samples > 1 and self.keep:
             raise ValueError("'samples' asks everything anew, so that 'keep' has no place beside it")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rubricflow.tasks.core.contracts.backends import lack, serves
+from rubricflow.tasks.core.contracts.backends import missing_setting, serves
 from rubricflow.tasks.core.contracts.schema import Frozen, Share
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
 
@@ -40,7 +40,7 @@ class Graphs(Frozen):
 
     @model_validator(mode="after")
     def _is_complete(self) -> Graphs:
-        if problem := lack(self):
+        if problem := missing_setting(self):
             raise ValueError(f"graph {problem}")
         return self
 

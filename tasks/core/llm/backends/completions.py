@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backends.chat import as_written, messages
 from rubricflow.tasks.core.llm.backends.connections import HttpAnswer
 from rubricflow.tasks.core.llm.backends.parameters import CallParameters, ErrorBody, refusal
-from rubricflow.tasks.core.llm.request import Reply, Request, Same, Token
+from rubricflow.tasks.core.llm.request import IdentityKey, Reply, Request, Token
 from rubricflow.tasks.core.llm.schema import plain
 
 BUSY, DOWN, BROKEN, UNFIT, ODD, FINAL = "busy", "unreachable", "broken", "too_long", "refused", "final"
@@ -76,7 +76,7 @@ class Completions:
         if request.want_logprobs and self._engine.logprobs:
             body |= {"logprobs": True, "top_logprobs": self._engine.logprobs}
         if request.schema is not None:
-            body["response_format"] = _contract(Same(request.schema), self._is_plain)
+            body["response_format"] = _contract(IdentityKey(request.schema), self._is_plain)
         return body | self._engine.options
 
     def content(self, body: Mapping[str, Any]) -> bytes:
@@ -87,7 +87,7 @@ class Completions:
         if "messages" in heavy:
             members.append(f'"messages":[{",".join(map(_message, body["messages"]))}]')
         if "response_format" in heavy:
-            members.append(f'"response_format":{_written(Same(body["response_format"]))}')
+            members.append(f'"response_format":{_written(IdentityKey(body["response_format"]))}')
         return f"{{{','.join(filter(None, members))}}}".encode()
 
     def read(
@@ -183,14 +183,14 @@ class Completions:
 
 
 @lru_cache(maxsize=256)
-def _contract(schema: Same[Mapping[str, Any]], is_plain: bool) -> dict[str, Any]:
+def _contract(schema: IdentityKey[Mapping[str, Any]], is_plain: bool) -> dict[str, Any]:
     """What asks for output that keeps a schema."""
     contract = {"name": "artifact", "strict": True, "schema": plain(schema.value) if is_plain else schema.value}
     return {"type": "json_schema", "json_schema": contract}
 
 
 @lru_cache(maxsize=256)
-def _written(value: Same[Mapping[str, Any]]) -> str:
+def _written(value: IdentityKey[Mapping[str, Any]]) -> str:
     return _ENCODER.encode(value.value)
 
 

@@ -22,7 +22,7 @@ import httpx
 from rubricflow.tasks.core.contracts.backends import Choice, engine_of
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoppedError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm.backend import Arriving, Passing
+from rubricflow.tasks.core.llm.backend import Arriving, ReplyStream
 from rubricflow.tasks.core.llm.backends.completions import (
     BROKEN,
     BUSY,
@@ -176,7 +176,7 @@ class OpenAI:
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields each reply as it arrives. Threads may ask at once: they share one event loop, and all limits."""
         out: Out = queue.SimpleQueue()
-        return Passing(self._arriving(requests, out), out.qsize)
+        return ReplyStream(self._arriving(requests, out), out.qsize)
 
     def _arriving(self, requests: Sequence[Request], out: Out) -> Arriving:
         with self._shared.running() as running:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import BackendError, StoppedError
 from rubricflow.tasks.core.llm.ask import Checked, ask
-from rubricflow.tasks.core.llm.backend import Passing, Steady
+from rubricflow.tasks.core.llm.backend import ReplyStream, Steady
 from rubricflow.tasks.core.llm.backends.replay import ForeignReplay
 from rubricflow.tasks.core.llm.backends.scripted import Offline, Scripted
 from rubricflow.tasks.core.llm.calls import Watched
@@ -209,7 +209,7 @@ def test_replies_that_came_together_are_kept_together_and_none_is_lost_when_it_e
                     given.append(index)
                     yield index, reply
 
-            return Passing(arriving(), lambda: left[len(given) - 1])
+            return ReplyStream(arriving(), lambda: left[len(given) - 1])
 
     backend = Bursting(lambda request: request.subject, batch_size=100)
     wrappers = {"steady": Steady, "watched": lambda inner: Watched(inner, lambda *_: None), "levelled": Levelled}

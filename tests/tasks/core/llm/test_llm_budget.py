@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.llm.ask import Checked, ask
 from rubricflow.tasks.core.llm.backends.scripted import Offline, Scripted
-from rubricflow.tasks.core.llm.budget import Budgeted, BudgetSpent, Purse, longest
+from rubricflow.tasks.core.llm.budget import Budgeted, BudgetSpent, TokenBudget, longest
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
 
@@ -40,7 +40,7 @@ def test_the_longest_size_is_prompt_and_longest_reply():
 def test_a_budget_that_suffices_changes_nothing():
     backend = costing(10, 10)
     with ReplyStore(":memory:") as store:
-        assert run([asking(i) for i in range(50)], backend, Purse(50 * 20), store) == [str(i) for i in range(50)]
+        assert run([asking(i) for i in range(50)], backend, TokenBudget(50 * 20), store) == [str(i) for i in range(50)]
     assert backend.calls == 50
 
 
@@ -48,7 +48,7 @@ def test_what_is_spent_is_kept_and_the_same_call_continues():
     requests, calls = [asking(i) for i in range(50)], []
     with ReplyStore(":memory:") as store:
         for _ in range(4):
-            backend, purse = costing(10, 10), Purse(15 * 20)
+            backend, purse = costing(10, 10), TokenBudget(15 * 20)
             values = run(requests, backend, purse, store)
             calls.append((backend.calls, purse.spent))
         assert calls == [(15, 300), (15, 300), (15, 300), (5, 100)]
@@ -60,13 +60,13 @@ def test_waiting_for_a_turn_begins_nothing():
     reply = Reply(text="x", prompt_tokens=10, completion_tokens=10)
     backend = Offline("m", lambda batch: [answered.append(data) or reply for data in batch])
     with ReplyStore(":memory:") as store, pytest.raises(BudgetSpent):
-        ask([asking(i) for i in range(50)], Budgeted(backend, Purse(15 * 20)), store, check)
+        ask([asking(i) for i in range(50)], Budgeted(backend, TokenBudget(15 * 20)), store, check)
     assert len(answered) == 15
 
 
 def test_the_message_says_what_was_spent_and_how_to_go_on():
     with ReplyStore(":memory:") as store, pytest.raises(BudgetSpent) as caught:
-        ask([asking(i, 3000, 500) for i in range(3)], Budgeted(costing(1000, 500), Purse(2000)), store, check)
+        ask([asking(i, 3000, 500) for i in range(3)], Budgeted(costing(1000, 500), TokenBudget(2000)), store, check)
     assert "1,500 of 2,000 tokens are spent" in str(caught.value)
     assert "the same command continues" in str(caught.value)
 
@@ -74,12 +74,12 @@ def test_the_message_says_what_was_spent_and_how_to_go_on():
 def test_a_request_that_never_fits_is_not_asked():
     backend = costing(10, 10)
     with ReplyStore(":memory:") as store:
-        assert run([asking(1, reply=1000)], backend, Purse(500), store) is None
+        assert run([asking(1, reply=1000)], backend, TokenBudget(500), store) is None
     assert backend.calls == 0
 
 
 def test_grading_and_mending_share_a_purse():
-    purse, grading, mending = Purse(100), costing(10, 10), costing(30, 10)
+    purse, grading, mending = TokenBudget(100), costing(10, 10), costing(30, 10)
 
     def check_mended(request, reply):
         return Checked(reply.text, () if reply.prompt_tokens == 30 else ("bad",))
@@ -97,7 +97,7 @@ def test_a_backend_that_begins_nothing_of_its_own_accord_is_not_taken_for_a_spen
     """An error reply costs nothing and the next one is asked."""
     backend = Scripted(lambda request: Reply(error="too_long: no"))
     with ReplyStore(":memory:") as store:
-        assert run([asking(i) for i in range(20)], backend, Purse(45), store) == [None] * 20
+        assert run([asking(i) for i in range(20)], backend, TokenBudget(45), store) == [None] * 20
 
 
 @given(
@@ -108,7 +108,7 @@ def test_a_backend_that_begins_nothing_of_its_own_accord_is_not_taken_for_a_spen
 def test_never_more_is_spent_than_given_and_every_reply_is_kept(costs, tokens, batch):
     """With prompts as long as reckoned at most and replies within their limit."""
     script = [Reply(text=str(i), prompt_tokens=p, completion_tokens=c) for i, (p, c) in enumerate(costs)]
-    backend, purse = Scripted(script, batch_size=batch), Purse(tokens)
+    backend, purse = Scripted(script, batch_size=batch), TokenBudget(tokens)
     with ReplyStore(":memory:") as store:
         values = run([asking(i) for i in range(len(costs))], backend, purse, store)
         assert len(store) == backend.calls

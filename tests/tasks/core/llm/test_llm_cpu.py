@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.cpu import GIB, Machine, harmful, this_machine
+from rubricflow.tasks.core.llm.cpu import GIB, Machine, cpu_warnings, this_machine
 
 CONFIG = {"num_hidden_layers": 28, "num_attention_heads": 12, "num_key_value_heads": 2, "hidden_size": 1536}
 CONFIG |= {"max_position_embeddings": 32768, "torch_dtype": "bfloat16"}
@@ -20,7 +20,7 @@ QUIET = Machine(cores=2, load=0.1, free=24 * GIB, environ={}, has_gpu=False)
 
 def told(base: Path, machine: Machine = QUIET, backend: str = "vllm", **engine: Any) -> list[str]:
     judge = Judge.model_validate({"backend": backend, "engine": {"model": "weights"} | engine})
-    return harmful(judge, base, machine)
+    return cpu_warnings(judge, base, machine)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_an_impatient_client_of_a_local_server(tmp_path: Path, url: str, engine:
 def test_a_gpu_or_no_model_or_weights_that_are_elsewhere_need_no_word(base: Path, tmp_path: Path) -> None:
     worst = QUIET._replace(free=1, environ={"OMP_NUM_THREADS": "8", "VLLM_CPU_KVCACHE_SPACE": "1"})
     assert told(base, worst._replace(has_gpu=True)) == []
-    assert harmful(Judge(), base, worst) == []
+    assert cpu_warnings(Judge(), base, worst) == []
     assert told(base, QUIET._replace(free=1), model="some/name") == []
 
 

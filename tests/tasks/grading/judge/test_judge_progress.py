@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.llm.ask import Wave
 from rubricflow.tasks.core.llm.backends.scripted import Offline, Scripted
-from rubricflow.tasks.core.llm.calls import EVERY_S, WAITING_S, TellingBackend, looking
+from rubricflow.tasks.core.llm.calls import EVERY_S, WAITING_S, LoggingBackend, looking
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
 from rubricflow.tasks.grading.judge.grade import grade_batch
@@ -239,7 +239,7 @@ def test_a_thread_looks_while_nobody_tells():
 def test_who_has_no_more_to_tell_says_how_its_calls_come_along():
     said, lines = Said(0), []
     slow = Slow(said, first=30, each=7)
-    told = TellingBackend(slow, lambda line: lines.append(line), said.clock)
+    told = LoggingBackend(slow, lambda line: lines.append(line), said.clock)
     said.progress.look = told.look
     assert [reply.text for _, reply in told.answer(REQUESTS * 2)] == [GOOD] * 6
     assert lines[:3] == [f"waiting for the first of 6 replies, {n} s" for n in (10, 20, 30)]

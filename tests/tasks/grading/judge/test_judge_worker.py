@@ -22,7 +22,6 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.budget import BudgetSpent
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.core.llm.terms import at_once
 from rubricflow.tasks.core.stats.scores import MEAN
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.core.store.workers import Desks
@@ -157,5 +156,5 @@ def test_what_is_sent_is_small_and_found_from_anywhere(tmp_path: Path, monkeypat
 
 def test_no_more_shards_at_once_than_the_server_takes_calls() -> None:
     asking = Judge(protocol="rulers", backend="openai", engine=Engine(model="m", concurrency=5))
-    assert [at_once(asking, room, 100) for room in (3, 8)] == [3, 5]
-    assert [at_once(PLAN, room, 4) for room in (3, 8)] == [3, 4]
+    assert [concurrency(asking, room, 100) for room in (3, 8)] == [3, 5]
+    assert [concurrency(PLAN, room, 4) for room in (3, 8)] == [3, 4]

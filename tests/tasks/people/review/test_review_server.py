@@ -17,7 +17,7 @@ import httpx
 import pytest
 from review_scene import case, free_port, scene
 
-from rubricflow.tasks.core.web.server import Limits, Sparing
+from rubricflow.tasks.core.web.server import Limits, LogRateLimiter
 from rubricflow.tasks.people.review.ledger import Ledger
 
 Serving = Callable[..., str]
@@ -247,7 +247,7 @@ def answers(url: str) -> bool:
 def test_a_flood_of_messages_is_counted_and_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr("rubricflow.tasks.core.web.server.time.monotonic", lambda: clock[0])
-    sparing, written = Sparing(), []
+    sparing, written = LogRateLimiter(), []
     for second in range(10):
         clock[0] = float(second)
         for number in range(1000):

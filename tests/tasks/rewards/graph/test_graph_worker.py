@@ -27,7 +27,7 @@ from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.llm.backends.replay import UnansweredError
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.budget import BudgetSpent, Purse
+from rubricflow.tasks.core.llm.budget import BudgetSpent, TokenBudget
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
 from rubricflow.tasks.core.llm.terms import Sharing, sharing, terms_of
@@ -121,7 +121,7 @@ def shared(script: Any = right, pack: int = 2, crew: Crew | None = None) -> Iter
         yield opened
 
 
-def graphed(run: Run, plan: Study, placement: Placement = HERE, purse: Purse | None = None) -> Graphed:
+def graphed(run: Run, plan: Study, placement: Placement = HERE, purse: TokenBudget | None = None) -> Graphed:
     folder = run.warehouse.root.parent
     return graph.fn(run, plan, folder, run.ref(Items, "ingest"), run.ref(Bundles, "lock"), purse, placement)
 
@@ -220,7 +220,7 @@ def test_a_budget_ends_the_packs_together_and_what_is_left_is_for_the_judge(
     folder, model, graphs = tmp_path_factory.mktemp("budget"), Model(), None
     run, plan = run_of(folder, WEIGHTS), study(sampling={"max_tokens": 1})
     while graphs is None:
-        purse, calls = Purse(budget), len(model.answered)
+        purse, calls = TokenBudget(budget), len(model.answered)
         with shared(model, crew=Crew(2)), suppress(BudgetSpent):
             graphs = graphed(run, plan, DASK, purse)
         assert TOKENS * (len(model.answered) - calls) <= budget
