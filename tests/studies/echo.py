@@ -18,7 +18,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Rubric, Scale, Trait
-from rubricflow.tasks.core.llm.request import Same
+from rubricflow.tasks.core.llm.request import IdentityKey
 from rubricflow.tasks.core.text.edges import counts
 from rubricflow.tasks.core.text.fold import Folded, folded
 from rubricflow.tasks.core.text.quotes import find_folded, unquoted
@@ -100,7 +100,7 @@ def refused(quotes):
         match = find_folded(needle, Folded(text)) if counts(quote) else None
         if match:
             found += 1
-            echoes += doubted_quotes.wording(Same(bundle), question, None).is_in(needle, text, match.span)
+            echoes += doubted_quotes.wording(IdentityKey(bundle), question, None).is_in(needle, text, match.span)
     return found, echoes / found
 
 

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol
-from rubricflow.tasks.core.llm.request import Same
+from rubricflow.tasks.core.llm.request import IdentityKey
 from rubricflow.tasks.core.text.fold import folded
 from rubricflow.tasks.core.text.quotes import fragments
 from rubricflow.tasks.core.text.tokens import words
@@ -216,7 +216,7 @@ def _median(counts: Sequence[tuple[int, int]], length: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def wording(bundle: Same[Bundle], question: str, context: str | None) -> Wording:
+def wording(bundle: IdentityKey[Bundle], question: str, context: str | None) -> Wording:
     """What may not be repeated: the question, the context where one is given, and the rubric where its protocol refuses
     an echo of it."""
     material = [context] if context else []

@@ -22,7 +22,7 @@ import numpy as np
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Scale
 from rubricflow.tasks.core.llm.encoder import NAME, TokenEncoder, Tokens
-from rubricflow.tasks.core.llm.request import Reply, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Reply
 from rubricflow.tasks.core.text.quotes import shortened
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_module
@@ -167,7 +167,7 @@ def _reply(
     levels = {c.id: int(probabilities[c.id].argmax()) for c in criteria}
     # A call may ask for a part of a criterion's sub-points, or of what excludes each other.
     reached = {**shares, **whole_shares(bundle, shares)}
-    adding = [c for c in added(Same(bundle)) if c.id in reached] or criteria
+    adding = [c for c in added(IdentityKey(bundle)) if c.id in reached] or criteria
     evidence = {}
     for criterion, row in zip(criteria, of_piece, strict=True):
         evidence[criterion.id] = _quotes(question, pieces, row) if levels[criterion.id] else []

@@ -23,7 +23,7 @@ import numpy as np
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.encoder import Encoder, minilm, require_encoder
-from rubricflow.tasks.core.llm.request import Same
+from rubricflow.tasks.core.llm.request import IdentityKey
 from rubricflow.tasks.core.text.edges import counts, has_two_words, is_single_word
 from rubricflow.tasks.core.text.fold import Folded, fold, folded
 from rubricflow.tasks.core.text.languages import is_negated
@@ -196,7 +196,7 @@ def subject_of(question: Question) -> Subject:
 
     BackendError where that takes the sentence encoder and it is not installed.
     """
-    bundle, text, units = Same(question.bundle), question.text, {unit.unit_id: unit for unit in question.units}
+    bundle, text, units = IdentityKey(question.bundle), question.text, {unit.unit_id: unit for unit in question.units}
     apart = wording(bundle, question.question, None)
     with_context = wording(bundle, question.question, question.context) if question.context else apart
     semantic = question.bundle.protocol.evidence_match == "semantic"
@@ -351,7 +351,7 @@ def looked_for(criterion: Criterion) -> str:
 
 
 @lru_cache(maxsize=64)
-def relevance_of(bundle: Same[Bundle]) -> Relevance | None:
+def relevance_of(bundle: IdentityKey[Bundle]) -> Relevance | None:
     """Who judges relevance under a bundle; None where it asks for none. BackendError where the encoder is not there."""
     rule = bundle.value.protocol.relevance
     if rule is None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
 from rubricflow.tasks.core.llm.extract import said
-from rubricflow.tasks.core.llm.request import Message, Reply, Request, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Message, Reply, Request
 from rubricflow.tasks.grading.judge import mend
 from rubricflow.tasks.grading.judge.mend import NOT_READ, SEMANTIC, incomplete, kind_of, next_role, unread, verdict_in
 from rubricflow.tasks.grading.judge.protocol import Answer, Question
@@ -102,7 +102,7 @@ def follow_up(
     schema: of the repair, where the first request had one.
     """
     system, user = first.messages
-    names = names_of(Same(question.bundle))
+    names = names_of(IdentityKey(question.bundle))
     cited = None if first.schema is None or schema is None else citing(schema, question.units, names)
     return replace(
         first,

@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.llm.request import Same
+from rubricflow.tasks.core.llm.request import IdentityKey
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.judge import keep, prompt
@@ -103,7 +103,7 @@ def unchanged(earlier: Earlier, case: Case) -> frozenset[str]:
     alone is the same to the byte: it holds the question, its material, the criterion and, where the protocol shows
     them, the rubric's prose and the weights. A weight that is not shown may change.
     """
-    return _unchanged(Same(earlier), Same(case.bundle), case.question, case.context)
+    return _unchanged(IdentityKey(earlier), IdentityKey(case.bundle), case.question, case.context)
 
 
 def standing(rows: Iterable[Mapping[str, Any]], case: Case, criteria: frozenset[str]) -> dict[str, EarlierDecision]:
@@ -130,7 +130,7 @@ def open_parts(parts: list[Part], earlier: Mapping[str, EarlierDecision]) -> lis
     if not earlier:
         return parts
     names = frozenset(earlier)
-    narrowed = [part._replace(criteria=_open_criteria(Same(part.criteria), names)) for part in parts]
+    narrowed = [part._replace(criteria=_open_criteria(IdentityKey(part.criteria), names)) for part in parts]
     return [after for before, after in zip(parts, narrowed, strict=True) if after.criteria or not before.criteria]
 
 
@@ -154,7 +154,9 @@ def signals(case: Case) -> Counter[str]:
 
 
 @lru_cache(maxsize=1024)
-def _unchanged(earlier: Same[Earlier], bundle: Same[Bundle], question: str, context: str | None) -> frozenset[str]:
+def _unchanged(
+    earlier: IdentityKey[Earlier], bundle: IdentityKey[Bundle], question: str, context: str | None
+) -> frozenset[str]:
     old, new = earlier.value, bundle.value
     if any(getattr(old.bundle.protocol, rule) != getattr(new.protocol, rule) for rule in _RULES):
         return frozenset()
@@ -179,7 +181,7 @@ def _decisive_fields(criterion: Criterion) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1024)
-def _open_criteria(criteria: Same[tuple[Criterion, ...]], standing: frozenset[str]) -> tuple[Criterion, ...]:
+def _open_criteria(criteria: IdentityKey[tuple[Criterion, ...]], standing: frozenset[str]) -> tuple[Criterion, ...]:
     """One tuple for all responses of which the same stands: caches know it by its identity."""
     return tuple(criterion for criterion in criteria.value if criterion.id not in standing)
 

@@ -17,7 +17,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.llm.backend import Arriving, BackendWrapper, ReplyStream
 from rubricflow.tasks.core.llm.choices import Path, Place, level_probabilities, offsets
-from rubricflow.tasks.core.llm.request import Reply, Request, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Reply, Request
 from rubricflow.tasks.grading.judge.mend import verdict_in
 from rubricflow.tasks.grading.judge.protocol import Part, Question, protocol_module
 
@@ -52,7 +52,7 @@ def widest(bundle: Bundle) -> int:
     """Most values that one decision under a bundle may have; log-probabilities of fewer alternatives lose some."""
     protocol = protocol_module(bundle.protocol.name)
     schemas = [protocol.schema(bundle, part) for part in protocol.parts(bundle, ())]
-    choices = chain.from_iterable(_choices(Same(schema)).values() for schema in schemas)
+    choices = chain.from_iterable(_choices(IdentityKey(schema)).values() for schema in schemas)
     return max(map(len, choices), default=0)
 
 
@@ -66,13 +66,13 @@ def places(request: Request, text: str) -> dict[str, Place]:
     # An object with any of the keys may have a value in such a place: where several differ none is told.
     found = verdict_in(request, Reply(text=text), serves=lambda node: not request.keys.isdisjoint(node))
     starts = {} if found.artifact is None else offsets(text, found.start)
-    decided = [(path, values) for path, values in _choices(Same(schema)).items() if path in starts]
+    decided = [(path, values) for path, values in _choices(IdentityKey(schema)).items() if path in starts]
     # `{"decisions": {"P1": {"level": 2}}}` decides P1, `{"subscores": {"clarity": 7}}` clarity, `{"score": 3}` score.
     return {str(path[min(1, len(path) - 1)]): (starts[path], values) for path, values in decided}
 
 
 @lru_cache(maxsize=1024)
-def _choices(schema: Same[Mapping[str, Any]]) -> dict[Path, tuple[str, ...]]:
+def _choices(schema: IdentityKey[Mapping[str, Any]]) -> dict[Path, tuple[str, ...]]:
     """Path → spellings of the values that a contract admits there, for all places with a few plain values."""
     admitted = defaultdict[Path, set[Any]](set)
     todo: list[tuple[Path, Mapping[str, Any]]] = [((), schema.value)]

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.protocols import ConsistencyMemory, RubricMemory
-from rubricflow.tasks.core.llm.request import Request, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Request
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.numbered import numbered, numbered_names
@@ -95,7 +95,7 @@ def recall(case: Case, store: Store) -> Memory:
 
 def cards(text: str, bundle: Bundle, limits: RubricMemory) -> tuple[Criterion, ...]:
     """The gold points and then the misconceptions that share most with a text."""
-    criterion_words, weight_of = _cards(Same(bundle))
+    criterion_words, weight_of = _cards(IdentityKey(bundle))
     response_words = frozenset(tokens(text))
     overlaps = {name: weigh(words & response_words, weight_of) for name, words in criterion_words.items()}
     points, banned, _ = numbered(bundle)
@@ -197,6 +197,6 @@ def _line(number: int, exemplar: Exemplar) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _cards(bundle: Same[Bundle]) -> tuple[dict[str, Words], dict[str, float]]:
+def _cards(bundle: IdentityKey[Bundle]) -> tuple[dict[str, Words], dict[str, float]]:
     words = {criterion.id: frozenset(tokens(criterion.text)) for criterion in bundle.value.criteria}
     return words, weights(list(words.values()))

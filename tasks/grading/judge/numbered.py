@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Trait
-from rubricflow.tasks.core.llm.request import Same
+from rubricflow.tasks.core.llm.request import IdentityKey
 
 
 class Numbered(NamedTuple):
@@ -20,7 +20,7 @@ class Numbered(NamedTuple):
 
 def numbered(bundle: Bundle) -> Numbered:
     """The numbered points and misconceptions of a bundle."""
-    return _numbered(Same(bundle))
+    return _numbered(IdentityKey(bundle))
 
 
 def numbered_names(bundle: Bundle) -> dict[str, str]:
@@ -31,7 +31,7 @@ def numbered_names(bundle: Bundle) -> dict[str, str]:
 
 
 @lru_cache(maxsize=1024)
-def _numbered(bundle: Same[Bundle]) -> Numbered:
+def _numbered(bundle: IdentityKey[Bundle]) -> Numbered:
     criteria = bundle.value.criteria
     points = [c for c in criteria if c.kind != "misconception"]
     banned = [c for c in criteria if c.kind == "misconception"]

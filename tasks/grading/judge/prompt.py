@@ -13,7 +13,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
-from rubricflow.tasks.core.llm.request import Message, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Message
 from rubricflow.tasks.core.text.templates import Templates
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge import schema as contract
@@ -51,7 +51,7 @@ def system(
     traits: those to be scored; name: of the template, the protocol's own where not given; schema: of the answer, whose
     form is shown; reference: the model answer, and examples: worked ones, for templates that show them.
     """
-    protocol, prose, units = bundle.protocol, bundle.text.strip(), names_of(Same(bundle))
+    protocol, prose, units = bundle.protocol, bundle.text.strip(), names_of(IdentityKey(bundle))
     # Prose speaks of all traits: one alone is shown it where nothing else says what its scores look like.
     is_described = criteria and all(trait.anchors for trait in traits)
     anchored = [trait for trait in bundle.traits if trait.anchors]
@@ -92,13 +92,13 @@ def speaking(values: Mapping[str, str]) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def opening(
-    bundle: Same[Bundle],
-    criteria: Same[tuple[Criterion, ...]],
+    bundle: IdentityKey[Bundle],
+    criteria: IdentityKey[tuple[Criterion, ...]],
     question: str,
     context: str | None,
     reference: str | None = None,
     name: str = "",
-    schema: Same[Mapping[str, Any]] | None = None,
+    schema: IdentityKey[Mapping[str, Any]] | None = None,
 ) -> Message:
     """`system` as the message that opens every request about an item."""
     shape = schema.value if schema else None
@@ -127,7 +127,7 @@ def response(text: str, units: Sequence[Unit], names: UnitNames = PLAIN) -> str:
 
 
 @lru_cache(maxsize=64)  # the calls about one response come one after the other
-def fenced(text: str, units: Same[tuple[Unit, ...]], names: UnitNames) -> str:
+def fenced(text: str, units: IdentityKey[tuple[Unit, ...]], names: UnitNames) -> str:
     """`response`, made once for all calls about it."""
     return response(text, units.value, names)
 

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Trait
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, ProtocolName
 from rubricflow.tasks.core.contracts.settings.engine import ROOM, Sampling
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
-from rubricflow.tasks.core.llm.request import Message, Reply, Request, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Message, Reply, Request
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged, Rater
@@ -50,7 +50,7 @@ class Question:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what an offline answer may depend on."""
-        content = _opening(Same(self.criteria), Same(self.bundle), self.question).copy()
+        content = _opening(IdentityKey(self.criteria), IdentityKey(self.bundle), self.question).copy()
         content.update(f"{json.dumps(self.text)}]".encode())
         if PROTOCOLS[self.bundle.protocol.name].is_trained:  # no other answerer reads them as plain data
             content.update(json.dumps([self.reference_answer, self.context]).encode())
@@ -191,12 +191,12 @@ def build(
     settled: what earlier attempts have settled, for the check to carry over.
     """
     question = question_about(case, part, role, shown, settled)
-    names = names_of(Same(case.bundle))
-    fenced = prompt.fenced(case.text, Same(case.units), names)
+    names = names_of(IdentityKey(case.bundle))
+    fenced = prompt.fenced(case.text, IdentityKey(case.units), names)
     content = "\n".join(text for text in (shown.text, fenced, task) if text)
     sizes = {"bundle": len(system.content), "memory": len(shown.text), "response": len(fenced), "repair": len(task)}
     cited = citing(schema, case.units, names) if rater.structured else None
-    sampling = sampling_for(Same(rater.sampling), Same(schema), case.bundle.protocol.context_tokens)
+    sampling = sampling_for(IdentityKey(rater.sampling), IdentityKey(schema), case.bundle.protocol.context_tokens)
     return Request(
         messages=(system, Message("user", content)),
         schema=cited,
@@ -218,7 +218,9 @@ def build(
 
 
 @lru_cache(maxsize=1024)
-def sampling_for(sampling: Same[Sampling], schema: Same[Mapping[str, Any]], context: int | None) -> Sampling:
+def sampling_for(
+    sampling: IdentityKey[Sampling], schema: IdentityKey[Mapping[str, Any]], context: int | None
+) -> Sampling:
     """The sampling with room for what a contract asks for, where the study names none: `ROOM` at least, so that small
     requests stay what they were, and no more than half of the context where that is known."""
     how = sampling.value
@@ -246,7 +248,7 @@ def needed(schema: Mapping[str, Any]) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _opening(criteria: Same[tuple[Criterion, ...]], bundle: Same[Bundle], question: str) -> hashlib._Hash:
+def _opening(criteria: IdentityKey[tuple[Criterion, ...]], bundle: IdentityKey[Bundle], question: str) -> hashlib._Hash:
     """The hash of what all responses of an item share; the response's text ends it."""
     decided = _as_json(criteria.value) if criteria.value else bundle.value.bundle_id
     return hashlib.sha256(f"[{json.dumps(decided)}, {json.dumps(question)}, ".encode())

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, EvidenceType, Scale, Trait
-from rubricflow.tasks.core.llm.request import Same
+from rubricflow.tasks.core.llm.request import IdentityKey
 from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
 from rubricflow.tasks.core.text.fold import folded
 from rubricflow.tasks.core.text.tokens import words
@@ -132,11 +132,13 @@ def citing(schema: Mapping[str, Any], units: Sequence[Unit], names: UnitNames) -
     if "$defs" not in schema or not units:
         return schema
     sentences = sum(unit.kind == "sentence" for unit in units)
-    return _citing(Same(schema), sentences, len(units) - sentences, names)
+    return _citing(IdentityKey(schema), sentences, len(units) - sentences, names)
 
 
 @lru_cache(maxsize=4096)
-def _citing(schema: Same[Mapping[str, Any]], sentences: int, paragraphs: int, names: UnitNames) -> Mapping[str, Any]:
+def _citing(
+    schema: IdentityKey[Mapping[str, Any]], sentences: int, paragraphs: int, names: UnitNames
+) -> Mapping[str, Any]:
     of_sentences, of_paragraphs = _units("s", sentences, names), _units("p", paragraphs, names)
     listed = {"sentence": of_sentences, "unit": _either(of_sentences, of_paragraphs)}
     return {**schema.value, "$defs": {name: listed[name] for name in schema.value["$defs"]}}

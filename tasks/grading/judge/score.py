@@ -10,7 +10,7 @@ from functools import lru_cache
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, Trait
 from rubricflow.tasks.core.contracts.composite import Composition, composed, composition, levels_counted
 from rubricflow.tasks.core.contracts.exclusion import together
-from rubricflow.tasks.core.llm.request import Same
+from rubricflow.tasks.core.llm.request import IdentityKey
 
 Shares = Mapping[str, float]
 """Criterion → the level that it counts at as a share of its top level, in [0, 1], see `counted`."""
@@ -43,11 +43,11 @@ def share_of_points(criteria: Sequence[Criterion], shares: Shares) -> float:
 
 def counted(bundle: Bundle) -> Mapping[str, tuple[int, ...]]:
     """Decided criterion → the level that each of its levels counts as, see `levels_counted`."""
-    return _counted(Same(bundle))
+    return _counted(IdentityKey(bundle))
 
 
 @lru_cache(maxsize=1024)
-def _counted(bundle: Same[Bundle]) -> Mapping[str, tuple[int, ...]]:
+def _counted(bundle: IdentityKey[Bundle]) -> Mapping[str, tuple[int, ...]]:
     return levels_counted(bundle.value)
 
 
@@ -63,24 +63,24 @@ def conflicts(bundle: Bundle, levels: Mapping[str, int | None]) -> dict[str, int
     """The signal `conflicts`: the number of pairs that exclude each other and are both decided above level 0; nothing
     where there is none."""
     credited = {name for name, level in levels.items() if level}
-    pairs = _composition(Same(bundle)).exclusions
+    pairs = _composition(IdentityKey(bundle)).exclusions
     count = sum(not credited.isdisjoint(pair.first) and not credited.isdisjoint(pair.second) for pair in pairs)
     return {"conflicts": count} if count else {}
 
 
 def whole_shares(bundle: Bundle, shares: Shares) -> Shares:
     """The shares of decided criteria with those of the criteria that are made of sub-points, see `composed`."""
-    return composed(_composition(Same(bundle)), shares, _clipped)
+    return composed(_composition(IdentityKey(bundle)), shares, _clipped)
 
 
 @lru_cache(maxsize=1024)
-def added(bundle: Same[Bundle]) -> tuple[Criterion, ...]:
+def added(bundle: IdentityKey[Bundle]) -> tuple[Criterion, ...]:
     """The criteria whose shares are added up: those that are no sub-points."""
     return bundle.value.whole if bundle.value.composites else bundle.value.criteria
 
 
 @lru_cache(maxsize=1024)
-def _composition(bundle: Same[Bundle]) -> Composition:
+def _composition(bundle: IdentityKey[Bundle]) -> Composition:
     return composition(bundle.value)
 
 
@@ -133,7 +133,7 @@ def trait_means(bundle: Bundle, shares: Shares) -> dict[str, float]:
     """Trait → share of its points, for the traits whose criteria are all scored. shares: of decided criteria."""
     means, reached = {}, whole_shares(bundle, shares)
     for trait in bundle.traits:
-        criteria = [c for c in added(Same(bundle)) if c.trait == trait.id]
+        criteria = [c for c in added(IdentityKey(bundle)) if c.trait == trait.id]
         if criteria and all(c.id in reached for c in criteria):
             means[trait.id] = share_of_points(criteria, reached)
     return means
@@ -196,7 +196,7 @@ def _exact_total(bundle: Bundle, shares: Shares, traits: Mapping[str, float]) ->
         ranges = {trait.id: trait for trait in bundle.traits}
         reached = [_share(score, ranges[name]) for name, score in traits.items()]
         return _onto(sum(reached) / len(reached), bundle.scale)
-    return _onto(share_of_points(added(Same(bundle)), whole_shares(bundle, shares)), bundle.scale)
+    return _onto(share_of_points(added(IdentityKey(bundle)), whole_shares(bundle, shares)), bundle.scale)
 
 
 def _share(score: float, scale: Scale) -> float:

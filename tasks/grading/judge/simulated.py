@@ -29,7 +29,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
 from rubricflow.tasks.core.contracts.settings.judge import Truth
 from rubricflow.tasks.core.llm.damage import WAYS, damaged
-from rubricflow.tasks.core.llm.request import Reply, Request, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Reply, Request
 from rubricflow.tasks.core.text.edges import counts
 from rubricflow.tasks.core.text.quotes import shortened
 from rubricflow.tasks.core.text.tokens import tokens
@@ -210,7 +210,7 @@ def _content_digest(request: Request) -> str:
 def _earned(bundle: Bundle, human: HumanMarks) -> float:
     marked = [c for c in bundle.criteria if c.id in human.levels]
     shares = whole_shares(bundle, {c.id: _counting(bundle, c, human) for c in marked})
-    adding = [c for c in added(Same(bundle)) if c.id in shares and c.weight]
+    adding = [c for c in added(IdentityKey(bundle)) if c.id in shares and c.weight]
     return share_of_points(adding, shares) if adding else 0.5
 
 
@@ -245,7 +245,7 @@ def _quotes(question: Question, criterion: Criterion, invented: float, rng: rand
     sentences = [u for u in sentences if counts(question.text[u.start : u.end])] or sentences
     if not sentences:
         return []
-    weights = _weights(Same(question.bundle))
+    weights = _weights(IdentityKey(question.bundle))
     criterion_words = set(tokens(criterion.text))
 
     def shared(text: str) -> float:
@@ -259,7 +259,7 @@ def _quotes(question: Question, criterion: Criterion, invented: float, rng: rand
 
 
 @lru_cache(maxsize=1024)
-def _weights(bundle: Same[Bundle]) -> dict[str, float]:
+def _weights(bundle: IdentityKey[Bundle]) -> dict[str, float]:
     """Word of a criterion → how much it tells this criterion from the others: ln((1 + N)/df)."""
     texts = [set(tokens(criterion.text)) for criterion in bundle.value.criteria]
     frequency = Counter(chain.from_iterable(texts))

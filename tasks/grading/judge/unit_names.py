@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
-from rubricflow.tasks.core.llm.request import Same
+from rubricflow.tasks.core.llm.request import IdentityKey
 
 _ID = re.compile(r"([sp])([1-9][0-9]*)")
 _CITED = re.compile(r"\W*(?:(?P<word>[^\W\d]+(?:\s[^\W\d]+)*)\W*)?0*(?P<number>[1-9][0-9]{0,4})\W*")
@@ -58,7 +58,7 @@ PLAIN = UnitNames()
 
 
 @lru_cache(maxsize=1024)
-def names_of(bundle: Same[Bundle]) -> UnitNames:
+def names_of(bundle: IdentityKey[Bundle]) -> UnitNames:
     """The names of the units of responses that are judged under a bundle."""
     rubric = bundle.value
     ids = [criterion.id for criterion in (*rubric.criteria, *rubric.composites)]

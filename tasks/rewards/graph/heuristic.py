@@ -37,7 +37,7 @@ from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.graph import Relation, Role
 from rubricflow.tasks.core.llm.backends.scripted import Offline
 from rubricflow.tasks.core.llm.encoder import NAME, minilm
-from rubricflow.tasks.core.llm.request import Reply, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Reply
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.text.tokens import SIGN, tokens
 from rubricflow.tasks.rewards.graph.annotator import RoleQuestion
@@ -151,14 +151,14 @@ class _Compared(NamedTuple):
         return places
 
 
-def _rubric(question: PairQuestion) -> tuple[Same[GraphSubject], Same[Mapping[str, Role]]]:
+def _rubric(question: PairQuestion) -> tuple[IdentityKey[GraphSubject], IdentityKey[Mapping[str, Role]]]:
     """A key for all that is asked about one rubric."""
-    return Same(question.subject), Same(question.roles)
+    return IdentityKey(question.subject), IdentityKey(question.roles)
 
 
 def _decided_together(
     questions: Sequence[PairQuestion],
-) -> dict[tuple[Same[GraphSubject], Same[Mapping[str, Role]]], _Decided]:
+) -> dict[tuple[IdentityKey[GraphSubject], IdentityKey[Mapping[str, Role]]], _Decided]:
     """What is decided of the rubrics that are asked about."""
     rubrics = {_rubric(question): _compared(question.subject) for question in questions}
     texts = list(dict.fromkeys(compared.texts[place] for compared in rubrics.values() for place in compared.wanted))

@@ -7,7 +7,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
-from rubricflow.tasks.core.llm.request import Reply, Request, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Reply, Request
 from rubricflow.tasks.core.llm.schema import record
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.mend import unread, verdict_in
@@ -21,8 +21,8 @@ LIGHTS = ("red", "amber", "green")
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the light."""
-    rubric, shape = (Same(case.bundle), Same(case.bundle.criteria)), schema(case.bundle, part)
-    system = prompt.opening(*rubric, case.question, case.context, schema=Same(shape))
+    rubric, shape = (IdentityKey(case.bundle), IdentityKey(case.bundle.criteria)), schema(case.bundle, part)
+    system = prompt.opening(*rubric, case.question, case.context, schema=IdentityKey(shape))
     return build(case, part, rater, system, shape, frozenset({"light"}), shown=shown)
 
 

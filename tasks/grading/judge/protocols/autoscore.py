@@ -9,7 +9,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
-from rubricflow.tasks.core.llm.request import Reply, Request, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Reply, Request
 from rubricflow.tasks.grading.judge import itemised, prompt, stated_score
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.mend import reason_of
@@ -37,8 +37,8 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
     """The request for the components, or for the score in view of them; only who scores is shown anything beside."""
     name = "autoscore_extract" if part == EXTRACT else "autoscore"
     bundle = case.bundle
-    rubric, shape = (Same(bundle), Same(bundle.criteria)), schema(bundle, part)
-    system = prompt.opening(*rubric, case.question, case.context, case.reference_answer, name, Same(shape))
+    rubric, shape = (IdentityKey(bundle), IdentityKey(bundle.criteria)), schema(bundle, part)
+    system = prompt.opening(*rubric, case.question, case.context, case.reference_answer, name, IdentityKey(shape))
     if part == EXTRACT:
         return build(case, part, rater, system, shape, KEYS, role="extract")
     components = prompt.components(before[0].call.value or {})
@@ -86,7 +86,7 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     """The contract of the components, or of one score."""
-    return _schema(Same(bundle), part.name)
+    return _schema(IdentityKey(bundle), part.name)
 
 
 def _criteria(question: Question) -> tuple[Criterion, ...]:
@@ -94,7 +94,7 @@ def _criteria(question: Question) -> tuple[Criterion, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _schema(bundle: Same[Bundle], part: str) -> dict[str, Any]:
+def _schema(bundle: IdentityKey[Bundle], part: str) -> dict[str, Any]:
     return contract.components(bundle.value.criteria) if part == EXTRACT.name else contract.holistic(bundle.value)
 
 

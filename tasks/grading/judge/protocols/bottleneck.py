@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
-from rubricflow.tasks.core.llm.request import Message, Reply, Request, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Message, Reply, Request
 from rubricflow.tasks.core.llm.schema import record
 from rubricflow.tasks.grading.judge import stated_score
 from rubricflow.tasks.grading.judge.decision import Decision
@@ -105,11 +105,11 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     """The contract of levels and score."""
-    return _schema(Same(bundle), Same(part.criteria))
+    return _schema(IdentityKey(bundle), IdentityKey(part.criteria))
 
 
 @lru_cache(maxsize=1024)
-def _schema(bundle: Same[Bundle], criteria: Same[tuple[Criterion, ...]]) -> dict[str, Any]:
+def _schema(bundle: IdentityKey[Bundle], criteria: IdentityKey[tuple[Criterion, ...]]) -> dict[str, Any]:
     # The score may lie between two steps, see `GraderEstimate.score`.
     score = {"type": "number", "minimum": bundle.value.scale.min, "maximum": bundle.value.scale.max}
     levels = {c.id: {"type": "integer", "minimum": 0, "maximum": c.top} for c in criteria.value}

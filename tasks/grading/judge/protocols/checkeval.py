@@ -9,7 +9,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
-from rubricflow.tasks.core.llm.request import Reply, Request, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Reply, Request
 from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.decision import Decision
@@ -26,8 +26,8 @@ _ANSWERS = (contract.NO, contract.YES)
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for yes or no to each criterion."""
     shape = schema(case.bundle, part)
-    rubric = Same(case.bundle), Same(part.criteria)
-    system = prompt.opening(*rubric, case.question, case.context, schema=Same(shape))
+    rubric = IdentityKey(case.bundle), IdentityKey(part.criteria)
+    system = prompt.opening(*rubric, case.question, case.context, schema=IdentityKey(shape))
     return build(case, part, rater, system, shape, KEYS, shown=shown)
 
 
@@ -48,11 +48,11 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     """The contract of the part's criteria."""
-    return _schema(Same(part.criteria))
+    return _schema(IdentityKey(part.criteria))
 
 
 @lru_cache(maxsize=1024)
-def _schema(criteria: Same[tuple[Criterion, ...]]) -> dict[str, Any]:
+def _schema(criteria: IdentityKey[tuple[Criterion, ...]]) -> dict[str, Any]:
     return contract.answers(criteria.value)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Example
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
 from rubricflow.tasks.core.llm.extract import said, stands_in
-from rubricflow.tasks.core.llm.request import Message, Reply, Request, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Message, Reply, Request
 from rubricflow.tasks.core.llm.schema import compact
 from rubricflow.tasks.core.text.quotes import find
 from rubricflow.tasks.core.text.units import units
@@ -31,7 +31,9 @@ _LINE = ["concept", "label", "evidence"]
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the labels of a part's concepts."""
-    system = _opening(Same(case.bundle), Same(part.criteria), case.question, case.context, case.reference_answer)
+    system = _opening(
+        IdentityKey(case.bundle), IdentityKey(part.criteria), case.question, case.context, case.reference_answer
+    )
     return build(case, part, rater, system, schema(case.bundle, part), contract.CHECKLIST_KEYS, shown=shown)
 
 
@@ -79,8 +81,8 @@ def _line(concept: str, decision: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=1024)
 def _opening(
-    bundle: Same[Bundle],
-    criteria: Same[tuple[Criterion, ...]],
+    bundle: IdentityKey[Bundle],
+    criteria: IdentityKey[tuple[Criterion, ...]],
     question: str,
     context: str | None,
     reference: str | None,

@@ -8,7 +8,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
-from rubricflow.tasks.core.llm.request import Reply, Request, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Reply, Request
 from rubricflow.tasks.grading.judge import itemised, prompt, stated_score
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.mend import reason_of
@@ -24,8 +24,8 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the holistic score."""
-    rubric, shape = (Same(case.bundle), Same(case.bundle.criteria)), schema(case.bundle, part)
-    system = prompt.opening(*rubric, case.question, case.context, case.reference_answer, schema=Same(shape))
+    rubric, shape = (IdentityKey(case.bundle), IdentityKey(case.bundle.criteria)), schema(case.bundle, part)
+    system = prompt.opening(*rubric, case.question, case.context, case.reference_answer, schema=IdentityKey(shape))
     return build(case, part, rater, system, shape, contract.HOLISTIC_KEYS, shown=shown)
 
 
@@ -60,9 +60,9 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     """The contract of one score."""
-    return _schema(Same(bundle))
+    return _schema(IdentityKey(bundle))
 
 
 @lru_cache(maxsize=1024)
-def _schema(bundle: Same[Bundle]) -> dict[str, Any]:
+def _schema(bundle: IdentityKey[Bundle]) -> dict[str, Any]:
     return contract.holistic(bundle.value)

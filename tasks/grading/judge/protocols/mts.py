@@ -9,7 +9,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Trait
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
-from rubricflow.tasks.core.llm.request import Message, Reply, Request, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Message, Reply, Request
 from rubricflow.tasks.grading.judge import itemised, prompt, stated_score
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.mend import reason_of
@@ -20,12 +20,14 @@ from rubricflow.tasks.grading.judge.score import round_half_up, score
 
 def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
     """Each judged trait, all at once."""
-    return [] if before else _parts(Same(bundle))
+    return [] if before else _parts(IdentityKey(bundle))
 
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the score of a trait."""
-    system = _system(Same(case.bundle), Same(part.traits[0]), case.question, case.context, case.reference_answer)
+    system = _system(
+        IdentityKey(case.bundle), IdentityKey(part.traits[0]), case.question, case.context, case.reference_answer
+    )
     return build(case, part, rater, system, schema(case.bundle, part), contract.HOLISTIC_KEYS, shown=shown)
 
 
@@ -59,17 +61,17 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     """The contract of one trait's score."""
-    return _schema(Same(part.traits[0]))
+    return _schema(IdentityKey(part.traits[0]))
 
 
 @lru_cache(maxsize=1024)
-def _parts(bundle: Same[Bundle]) -> list[Part]:
+def _parts(bundle: IdentityKey[Bundle]) -> list[Part]:
     return [Part(trait.id, traits=(trait,)) for trait in bundle.value.traits if trait.source == "judged"]
 
 
 @lru_cache(maxsize=1024)
 def _system(
-    bundle: Same[Bundle], trait: Same[Trait], question: str, context: str | None, reference: str | None
+    bundle: IdentityKey[Bundle], trait: IdentityKey[Trait], question: str, context: str | None, reference: str | None
 ) -> Message:
     criteria = tuple(bundle.value.of_trait(trait.value.id))
     traits, schema = (trait.value,), _schema(trait)
@@ -78,5 +80,5 @@ def _system(
 
 
 @lru_cache(maxsize=1024)
-def _schema(trait: Same[Trait]) -> dict[str, Any]:
+def _schema(trait: IdentityKey[Trait]) -> dict[str, Any]:
     return contract.stated(trait.value)

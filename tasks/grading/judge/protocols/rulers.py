@@ -9,7 +9,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
-from rubricflow.tasks.core.llm.request import Reply, Request, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Reply, Request
 from rubricflow.tasks.grading.judge import itemised, keep, prompt
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.decision import Decision
@@ -31,8 +31,8 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the criteria of a part."""
     shape = schema(case.bundle, part)
-    rubric = Same(case.bundle), Same(part.criteria)
-    system = prompt.opening(*rubric, case.question, case.context, case.reference_answer, schema=Same(shape))
+    rubric = IdentityKey(case.bundle), IdentityKey(part.criteria)
+    system = prompt.opening(*rubric, case.question, case.context, case.reference_answer, schema=IdentityKey(shape))
     return build(case, part, rater, system, shape, contract.CHECKLIST_KEYS, shown=shown)
 
 
@@ -83,7 +83,7 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
 
 def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
     """An opinion as decisions on the criteria asked for."""
-    decisions, names = {}, names_of(Same(question.bundle))
+    decisions, names = {}, names_of(IdentityKey(question.bundle))
     for criterion in question.criteria:
         level = opinion.levels[criterion.id]
         evidence = cited_by_name(opinion.evidence.get(criterion.id, ()), names) if level else []
@@ -94,11 +94,11 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     """The contract of the part's criteria."""
-    return _schema(Same(part.criteria))
+    return _schema(IdentityKey(part.criteria))
 
 
 @lru_cache(maxsize=1024)
-def _schema(criteria: Same[tuple[Criterion, ...]]) -> dict[str, Any]:
+def _schema(criteria: IdentityKey[tuple[Criterion, ...]]) -> dict[str, Any]:
     return contract.checklist(criteria.value)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Trait
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
-from rubricflow.tasks.core.llm.request import Message, Reply, Request, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Message, Reply, Request
 from rubricflow.tasks.core.text.numbers import number_of
 from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
@@ -33,12 +33,12 @@ KEYS = frozenset({"traits"})
 
 def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
     """All judged traits, once."""
-    return [] if before else [Part(ALL, traits=_judged(Same(bundle)))]
+    return [] if before else [Part(ALL, traits=_judged(IdentityKey(bundle)))]
 
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the scores of the traits."""
-    system = _system(Same(case.bundle), case.question, case.context, case.reference_answer)
+    system = _system(IdentityKey(case.bundle), case.question, case.context, case.reference_answer)
     return build(case, part, rater, system, schema(case.bundle, part), KEYS, shown=shown)
 
 
@@ -61,7 +61,7 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
         scored = score(case.bundle, {}, {})
         return Outcome(judged, Grading(case, scored, failed, reason=reason_of(answer)))
     traits = {trait.id: trait for trait in part.traits}
-    likely = itemised.probabilities(answer, as_criteria(Same(part.traits)))
+    likely = itemised.probabilities(answer, as_criteria(IdentityKey(part.traits)))
     scores = {}
     for decision in verdict.decisions:
         if decision.level is not None:
@@ -79,7 +79,7 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
 
 def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
     """An opinion as scores of the traits, each with the quotes for its criteria or, without any, with all quotes."""
-    entries, names = {}, names_of(Same(question.bundle))
+    entries, names = {}, names_of(IdentityKey(question.bundle))
     for trait in question.traits:
         stated = round_half_up(opinion.traits[trait.id], trait)
         criteria = question.bundle.of_trait(trait.id)
@@ -93,11 +93,11 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     """The contract of the part's traits."""
-    return _schema(Same(part.traits))
+    return _schema(IdentityKey(part.traits))
 
 
 @lru_cache(maxsize=1024)
-def as_criteria(traits: Same[tuple[Trait, ...]]) -> tuple[Criterion, ...]:
+def as_criteria(traits: IdentityKey[tuple[Trait, ...]]) -> tuple[Criterion, ...]:
     """Each trait as a criterion with a level for every step of its range, of which all but the lowest need a quote."""
     return tuple(map(_as_criterion, traits.value))
 
@@ -108,20 +108,20 @@ def _as_criterion(trait: Trait) -> Criterion:
 
 
 @lru_cache(maxsize=1024)
-def _judged(bundle: Same[Bundle]) -> tuple[Trait, ...]:
+def _judged(bundle: IdentityKey[Bundle]) -> tuple[Trait, ...]:
     return tuple(trait for trait in bundle.value.traits if trait.source == "judged")
 
 
 @lru_cache(maxsize=1024)
-def _system(bundle: Same[Bundle], question: str, context: str | None, reference: str | None) -> Message:
+def _system(bundle: IdentityKey[Bundle], question: str, context: str | None, reference: str | None) -> Message:
     traits = _judged(bundle)
-    schema = _schema(Same(traits))
+    schema = _schema(IdentityKey(traits))
     text = prompt.system(bundle.value, (), question, context, traits, schema=schema, reference=reference)
     return Message("system", text)
 
 
 @lru_cache(maxsize=1024)
-def _schema(traits: Same[tuple[Trait, ...]]) -> dict[str, Any]:
+def _schema(traits: IdentityKey[tuple[Trait, ...]]) -> dict[str, Any]:
     return contract.traits(traits.value)
 
 
@@ -168,7 +168,7 @@ def _narrowed(question: Question, names: frozenset[str]) -> dict[str, Any]:
 
 _CONTRACT = itemised.Contract(
     key="traits",
-    items=lambda question: as_criteria(Same(question.traits)),
+    items=lambda question: as_criteria(IdentityKey(question.traits)),
     judge=_judge,
     narrowed=_narrowed,
     schema=lambda question: contract.traits(question.traits),

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.request import Same
+from rubricflow.tasks.core.llm.request import IdentityKey
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.evidence import subject_of
 from rubricflow.tasks.grading.judge.grade import first_requests
@@ -105,7 +105,7 @@ def test_a_criterion_s_id_is_kept_for_what_it_is():
 
 def test_ids_of_traits_and_of_criteria_made_of_others_count():
     of = bundle(criterion("A"), traits=(trait("t"), trait("sentence 1")), composites=(criterion("p7"),))
-    names = names_of(Same(of))
+    names = names_of(IdentityKey(of))
     assert (names.sentence, names.paragraph) == ("response sentence", "paragraph")
     assert names.unit_id("p7") == "criterion p7"
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
 from rubricflow.tasks.core.llm.extract import said
-from rubricflow.tasks.core.llm.request import Message, Reply, Request, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Message, Reply, Request
 from rubricflow.tasks.core.llm.schema import form
 from rubricflow.tasks.grading.judge import mend
 from rubricflow.tasks.grading.judge.decision import Decision
@@ -57,7 +57,7 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the whole artifact."""
-    system = contract.system(Same(case.bundle), case.question, case.context, case.reference_answer)
+    system = contract.system(IdentityKey(case.bundle), case.question, case.context, case.reference_answer)
     keys = everything(case.bundle).fields
     return build(case, part, rater, system, schema(case.bundle, part), keys, shown=shown)
 
@@ -172,11 +172,11 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     """The whole contract."""
-    return _whole_schema(Same(bundle))
+    return _whole_schema(IdentityKey(bundle))
 
 
 @lru_cache(maxsize=1024)
-def _whole_schema(bundle: Same[Bundle]) -> dict[str, Any]:
+def _whole_schema(bundle: IdentityKey[Bundle]) -> dict[str, Any]:
     return contract.schema(bundle.value, everything(bundle.value))
 
 

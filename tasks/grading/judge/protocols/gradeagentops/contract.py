@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, Trait
-from rubricflow.tasks.core.llm.request import Message, Same
+from rubricflow.tasks.core.llm.request import IdentityKey, Message
 from rubricflow.tasks.core.llm.schema import form, record, several
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.numbered import numbered
@@ -30,7 +30,7 @@ _NOTHING = {"type": "string", "enum": [""]}
 
 
 @lru_cache(maxsize=1024)
-def system(bundle: Same[Bundle], question: str, context: str | None, reference: str | None) -> Message:
+def system(bundle: IdentityKey[Bundle], question: str, context: str | None, reference: str | None) -> Message:
     rubric, demand = bundle.value, everything(bundle.value)
     low, high, step = rubric.scale.bounds
     prose = rubric.text.removeprefix(reference or "").strip()  # a derived rubric's prose begins with that answer
