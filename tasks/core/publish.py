@@ -1,4 +1,4 @@
-"""What every report's door does last: says where things are, and leaves the same in the Prefect UI."""
+"""The last step of every report's stage: print where things are, and leave the same in the Prefect UI."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rubricflow.tasks.core.monitor.artifacts import leave_table, leave_text
 from rubricflow.tasks.core.store.warehouse import Run
 
 
-def tell(run: Run, kind: str, sentence: str, table: Table, where: Mapping[str, object], page: Path | None) -> str:
+def publish(run: Run, kind: str, sentence: str, table: Table, where: Mapping[str, object], page: Path | None) -> str:
     """Print a sentence, a table and where the page is; leave them as artifacts of the study; returns the sentence.
 
     kind: what the keys of the artifacts begin with; where: further places and facts, for the artifact alone.
@@ -23,6 +23,6 @@ def tell(run: Run, kind: str, sentence: str, table: Table, where: Mapping[str, o
     leave_text(run.run_id, f"{kind}-summary", "\n".join(lines))
     print(f"{sentence}.")
     show([table])
-    places = {name: facts[name] for name in ("run", "report")} if page else facts
-    print("\n".join(f"{name}: {value}" for name, value in places.items()))
+    for name in ("run", "report") if page else facts:
+        print(f"{name}: {facts[name]}")
     return sentence

@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.monitor.runs import task
-from rubricflow.tasks.core.publish import tell
+from rubricflow.tasks.core.publish import publish
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.people.report.figures import HEADER as AGREEMENT
@@ -33,7 +33,7 @@ def report_annotation(run: Run, manifest: Path) -> str:
     notes = tuple(AgreementFigures(view.agreements, view.names).cautions())
     table = Table("agreement", agreement_title(view.agreements), AGREEMENT, tuple(rows), notes)
     waiting = say.plural(len(view.queue), "response waits", "responses wait")
-    return tell(run, "annotation", f"{waiting} for people", table, {"manifest": manifest}, page)
+    return publish(run, "annotation", f"{waiting} for people", table, {"manifest": manifest}, page)
 
 
 def write_annotation(run: Run) -> Path:

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.monitor.runs import task
-from rubricflow.tasks.core.publish import tell
+from rubricflow.tasks.core.publish import publish
 from rubricflow.tasks.core.store.files import file_name
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
@@ -36,7 +36,7 @@ def report_graders(run: Run, manifest: Path) -> str:
     rows, methods = grader_rows(trials), len(trials["method"].unique())
     table = Table("trials", "Graders on the test split: mean ± standard deviation over seeds", GRADERS, tuple(rows))
     sentence = f"{say.plural(methods, 'grader')} trained and compared on the test split"
-    return tell(run, "grader", sentence, table, {"manifest": manifest, "tables": run.folder}, page)
+    return publish(run, "grader", sentence, table, {"manifest": manifest, "tables": run.folder}, page)
 
 
 def write_graders(run: Run) -> Path:

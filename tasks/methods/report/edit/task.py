@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.monitor.runs import task
-from rubricflow.tasks.core.publish import tell
+from rubricflow.tasks.core.publish import publish
 from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
@@ -37,7 +37,7 @@ def report_policies(run: Run, manifest: Path) -> str:
     table = Table("arms", title, ARMS, tuple(arm_rows(metrics)), notes)
     arms = len(metrics["arm"].unique())
     sentence = f"{say.plural(arms, 'arm')} trained and compared on the test split"
-    return tell(run, "edit", sentence, table, {"manifest": manifest, "tables": run.folder}, page)
+    return publish(run, "edit", sentence, table, {"manifest": manifest, "tables": run.folder}, page)
 
 
 def write_policies(run: Run) -> Path:

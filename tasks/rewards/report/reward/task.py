@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.monitor.runs import task
-from rubricflow.tasks.core.publish import tell
+from rubricflow.tasks.core.publish import publish
 from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.core.store.files import file_name
 from rubricflow.tasks.core.store.recorded import read_manifest
@@ -43,7 +43,7 @@ def draw_graphs(run: Run, manifest: Path) -> str:
         run.warehouse.write(run.folder / "graphs" / f"{file_name(rubric)}.html", page.encode())
     table = statistics(graphs)
     sentence = f"{say.plural(len(graphs), 'graph')} built and drawn"
-    return tell(run, "graph", sentence, table, {"manifest": manifest, "pictures": run.folder / "graphs"}, None)
+    return publish(run, "graph", sentence, table, {"manifest": manifest, "pictures": run.folder / "graphs"}, None)
 
 
 @task(task_run_name="report")
@@ -58,7 +58,7 @@ def report_rewards(run: Run, manifest: Path) -> str:
     flat = pc.field("aggregation") == "flat"
     responses = len(run.read(run.ref(Rewards, "reward"), ["response_id"], flat)["response_id"].unique())
     sentence = f"{say.plural(responses, 'response')} rewarded by every aggregation"
-    return tell(run, "reward", sentence, table, {"manifest": manifest, "tables": run.folder}, page)
+    return publish(run, "reward", sentence, table, {"manifest": manifest, "tables": run.folder}, page)
 
 
 def write_rewards(run: Run) -> Path:
