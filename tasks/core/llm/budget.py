@@ -39,7 +39,7 @@ class TokenBudget:
 
 
 class SharedTokenBudget(TokenBudget):
-    """A worker's part of a budget that a ledger keeps for several: drawn a little at a time, and the rest given back."""
+    """A worker's part of a budget that a ledger keeps for several: drawn in steps, and the rest given back."""
 
     def __init__(self, ledger: CallLedger, name: str, step: int) -> None:
         """step: tokens that are drawn together, where there are so many."""
@@ -97,7 +97,7 @@ class Budgeted(BackendWrapper):
 
 
 class _Affordable(Sequence[Request]):
-    """Requests that end where the budget does. A backend may go through them in a thread of its own: each number has one
+    """Requests that end where the budget does. A backend may go through them in another thread: each number has one
     thread that changes it."""
 
     def __init__(self, requests: Sequence[Request], budget: TokenBudget) -> None:

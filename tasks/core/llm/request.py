@@ -171,7 +171,7 @@ class IdentityKey(Generic[T]):
         return id(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.value is other.value
+        return isinstance(other, IdentityKey) and self.value is other.value
 
 
 @lru_cache(maxsize=256)

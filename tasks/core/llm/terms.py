@@ -156,7 +156,7 @@ def ledger_place(choice: Choice, warehouse: Warehouse) -> Path | str | None:
 
 
 def tokens_drawn(terms: Terms) -> int:
-    """Tokens that the workers took out of their budget and did not give back: what they spent, unless one was killed."""
+    """Tokens that the workers drew and did not give back: what they spent, unless one was killed."""
     if terms.budget is None or terms.ledger is None:
         return 0
     from rubricflow.tasks.core.llm.ledger import CallLedger  # and so SQLAlchemy, which no run of one process needs

@@ -18,7 +18,7 @@ from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, J
 from rubricflow.tasks.core.llm.budget import TokenBudget
 from rubricflow.tasks.core.llm.calls import looking
 from rubricflow.tasks.core.llm.reply_store import Replies
-from rubricflow.tasks.core.llm.terms import PieceCounts, PieceNames, PieceProgress
+from rubricflow.tasks.core.llm.terms import PieceCounts, PieceNames, PieceProgress, concurrency
 from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.crew import Crew

@@ -22,6 +22,7 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.budget import BudgetSpent
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.llm.terms import concurrency
 from rubricflow.tasks.core.stats.scores import MEAN
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.core.store.workers import Desks
