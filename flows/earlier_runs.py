@@ -13,7 +13,7 @@ from rubricflow.tasks.core.llm.places import are_there
 from rubricflow.tasks.core.llm.recording import read_recording
 from rubricflow.tasks.core.llm.request import Request, digest
 from rubricflow.tasks.core.llm.stores import open_replies
-from rubricflow.tasks.core.store.home import MARKER
+from rubricflow.tasks.core.store.objects import MARKER
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.judge.grade import asks_nobody, first_requests
 from rubricflow.tasks.grading.judge.rater import rater

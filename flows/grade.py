@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.reference import TableRef
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log
-from rubricflow.tasks.core.store.listing import listed_once
+from rubricflow.tasks.core.store.marks import listed_once
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.calibrate.task import calibrate
 from rubricflow.tasks.grading.evaluate.task import evaluate

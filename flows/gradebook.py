@@ -11,7 +11,7 @@ from rubricflow.flows.settled import settle_scores
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.store.handed_out import hand_out
+from rubricflow.tasks.core.store.files import hand_out
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.gradebook.book import Gradebook
 from rubricflow.tasks.grading.gradebook.credit import explains, parted

@@ -20,8 +20,8 @@ from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.llm.backends.vllm import weights
 from rubricflow.tasks.core.llm.recording import read_recording
 from rubricflow.tasks.core.store.catalogue import write_database
-from rubricflow.tasks.core.store.digest import digest_of, file_digest
 from rubricflow.tasks.core.store.essays import essay_files
+from rubricflow.tasks.core.store.files import digest_of, file_digest
 from rubricflow.tasks.core.store.manifest import code_digest, graded_by, write_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.calibrate.calibration import FORMAT as CALIBRATION_VERSION

@@ -23,8 +23,7 @@ from rubricflow.tasks.core.contracts.schema import Row, conform
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.store.files import cannot_write
 from rubricflow.tasks.core.store.part import reading
-from rubricflow.tasks.core.store.shards import Rows
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Rows, Run
 
 RECENT = "_recent"
 MOST_BATCHES = 64

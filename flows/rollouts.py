@@ -48,8 +48,7 @@ from rubricflow.tasks.core.llm.backend import Backend, Steady, kept_open
 from rubricflow.tasks.core.llm.in_flight import InFlight
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.stores import open_replies
-from rubricflow.tasks.core.store.shards import Rows
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Rows, Run
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.rater import repeated

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.reference import TableRef
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.monitor.artifacts import announce
 from rubricflow.tasks.core.monitor.runs import log
-from rubricflow.tasks.core.store.listing import listed_once
+from rubricflow.tasks.core.store.marks import listed_once
 from rubricflow.tasks.core.store.objects import requests_sent
 from rubricflow.tasks.core.store.warehouse import Run
 

@@ -17,8 +17,7 @@ StudyFile = Annotated[Path, typer.Argument(help="The study file (YAML).")]
 def _place(text: str) -> Path:
     """A folder; for a bucket the folder that mirrors it on this machine, which stands for it everywhere."""
     from rubricflow.tasks.core.contracts.errors import StoreError
-    from rubricflow.tasks.core.store.home import mirrored_in
-    from rubricflow.tasks.core.store.objects import url_of
+    from rubricflow.tasks.core.store.objects import mirrored_in, url_of
 
     url = url_of(text)
     try:

@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.tables.calibration import Predictions, Rele
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, Rubrics
-from rubricflow.tasks.core.store.digest import sealed
+from rubricflow.tasks.core.store.files import sealed
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 Record = dict[str, Any]

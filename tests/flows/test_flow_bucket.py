@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from rubricflow.flows.cli import app
 from rubricflow.flows.grade import grade
-from rubricflow.tasks.core.store.listing import _seen
+from rubricflow.tasks.core.store.marks import _seen
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 

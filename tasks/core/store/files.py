@@ -1,31 +1,34 @@
-"""Files on this machine, written whole or not at all."""
+"""Files on this machine: written whole or not at all, put aside for a while, handed out to people; and digests, with
+which a JSON file is sealed."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
+import json
 import os
 import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.store.digest import digest_of
-
-ASIDE = ".aside"
-
+from rubricflow.tasks.core.contracts.errors import InputError, StoreError
 
 Content = bytes | memoryview
+SEAL = "seal"
+ASIDE = ".aside"
+HANDED_OUT = "handed_out.json"
+"""In the warehouse: file → SHA-256 of its content when it was handed out."""
 
 
 def write_atomically(path: Path, content: Content) -> None:
     """Write a file so that it is either the old one or the new one, never half of it; StoreError if it cannot be."""
     try:
-        with _beside(path, content) as temporary:
+        with _temporary(path, content) as temporary:
             temporary.replace(path)
     except OSError as error:
         raise cannot_write(path, error) from error
@@ -34,7 +37,7 @@ def write_atomically(path: Path, content: Content) -> None:
 def write_new(path: Path, content: Content) -> bool:
     """Write a file where there is none, whole or not at all; False where there is one. StoreError if it cannot be."""
     try:
-        with _beside(path, content) as temporary:
+        with _temporary(path, content) as temporary:
             os.link(temporary, path)
     except FileExistsError:
         return False
@@ -44,13 +47,13 @@ def write_new(path: Path, content: Content) -> bool:
 
 
 def cannot_write(path: Path, error: OSError) -> StoreError:
-    """What to say where a file cannot be written."""
+    """The error about a file that cannot be written."""
     return StoreError(f"cannot write {path}: {error.strerror}; what is finished stays: mend that and start again")
 
 
 @contextlib.contextmanager
-def _beside(path: Path, content: Content) -> Iterator[Path]:
-    """A file of this content beside the path, on disk; gone afterwards, unless it took another name."""
+def _temporary(path: Path, content: Content) -> Iterator[Path]:
+    """A file of this content in the path's folder, on disk; gone afterwards, unless it was renamed."""
     # A name of its own for every write: threads of one process, and machines that share a disk, may write one path.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
@@ -65,14 +68,34 @@ def _beside(path: Path, content: Content) -> Iterator[Path]:
             temporary.unlink()
 
 
-# What a task run is called where people watch it, and a file that is named for an id.
+def hand_out(root: Path, to: Path, content: bytes, overwrite: bool = False) -> None:
+    """Write a file for people, whole or not at all.
+
+    root: the warehouse's folder, which records the file. InputError where another file is there, or the one that was
+    written before was changed since, unless it is to be overwritten.
+    """
+    path, record = to.resolve(), root / HANDED_OUT
+    try:
+        written = json.loads(record.read_bytes())
+    except (OSError, ValueError):
+        written = None
+    if not isinstance(written, dict):  # a record that cannot be read protects every file
+        written = {}
+    try:
+        is_ours = overwrite or not path.exists() or written.get(str(path)) == file_digest(path)
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    if not is_ours:
+        rule = "is there already and is not as rubricflow wrote it: your own work may be in it"
+        raise InputError(rule, file=to, hint="name another file, or add --overwrite")
+    write_atomically(path, content)
+    written[str(path)] = hashlib.sha256(content).hexdigest()
+    write_atomically(record, json.dumps(written, indent=1).encode())
 
 
 def named(stage: str) -> Any:  # Prefect's type for it asks for a method that it never calls
-    """Names the task run of a stage, whose parameters hold the `run`, by what the run already has of it.
-
-    A task that writes under several names is told its `stage`.
-    """
+    """A name for the task run of a stage, whose parameters hold the `run`: 'judge', or 'judge (resumed)' where the run
+    has shards of it already. The parameter `stage` of a task that writes under several names wins."""
 
     def name(parameters: dict[str, Any]) -> str:
         written = parameters.get("stage") or stage
@@ -87,14 +110,44 @@ def file_name(name: str) -> str:
     return f"{readable}-{digest_of(name)[:8]}"
 
 
-# Folders in the warehouse for what is put aside for a while; what a killed process left there goes with the next.
+def digest_of(value: Any) -> str:
+    """SHA-256 of a JSON value, keys sorted."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sealed(record: Mapping[str, Any]) -> bytes:
+    """The record as a JSON file with its seal, a digest of all the rest; ValueError where it has a key of that name."""
+    if SEAL in record:
+        raise ValueError(f"a record has a key '{SEAL}' of its own")
+    content = {**record, SEAL: digest_of(record)}
+    return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False).encode()
+
+
+def unsealed(content: bytes) -> tuple[dict[str, Any], bool]:
+    """The record of such a file, and whether it had a seal: files of earlier versions have none.
+
+    ValueError where it is no JSON object or is not what was sealed.
+    """
+    record = json.loads(content)
+    if not isinstance(record, dict):
+        raise ValueError("it is no JSON object")
+    seal = record.pop(SEAL, None)
+    if seal is not None and seal != digest_of(record):
+        raise ValueError("it was changed since it was written")
+    return record, seal is not None
 
 
 @contextlib.contextmanager
 def aside(root: Path, what: str) -> Iterator[Path]:
     """An empty folder `<root>/.aside/<what>-…` for this process, gone afterwards; StoreError where there can be none.
 
-    Its lock says that the process lives: the system frees it however the process ends.
+    Its lock shows that the process lives: the system frees it however the process ends, and `clear` removes the folder.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -105,9 +158,8 @@ def aside(root: Path, what: str) -> Iterator[Path]:
                 stack.callback(clear, root)
                 stack.enter_context(_locked(folder))
         except OSError as error:
-            raise StoreError(
-                f"nothing can be put aside in {root / ASIDE}: {error.strerror}; start again then"
-            ) from error
+            rule = f"nothing can be put aside in {root / ASIDE}: {error.strerror}; start again then"
+            raise StoreError(rule) from error
         yield folder
 
 
@@ -122,7 +174,7 @@ def _clear(root: Path) -> None:
     for folder in (root / ASIDE).glob("*"):
         with contextlib.suppress(BlockingIOError), _locked(folder, fcntl.LOCK_NB):  # held by a living process: it stays
             shutil.rmtree(folder)
-    with contextlib.suppress(OSError):  # there is none, or somebody's folder is in it
+    with contextlib.suppress(OSError):  # there is none, or another process's folder is in it
         (root / ASIDE).rmdir()
 
 

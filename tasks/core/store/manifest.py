@@ -22,11 +22,11 @@ from rubricflow.tasks.core.contracts.tables.data import CALIBRATES, Items, Respo
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.store.catalogue import catalogue
-from rubricflow.tasks.core.store.digest import digest_of, file_digest, sealed
+from rubricflow.tasks.core.store.files import digest_of, file_digest, sealed
 from rubricflow.tasks.core.store.recorded import listed_in, manifest_of, refuse_other
 from rubricflow.tasks.core.store.warehouse import Run
 
-HOUSE = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[3]
 LIBRARIES = ("rubricflow", "prefect", "pyarrow", "duckdb", "numpy", "scikit-learn", "openvino", "torch", "transformers")
 RESTS_ON = (Attempts, Bundles, Gradings, Items, Responses)
 """The tables that `graded_by` looks at."""
@@ -37,9 +37,9 @@ _BATCH = 50_000
 @cache
 def code_digest() -> str:
     """SHA-256 over the pipeline's source files, so that no run resumes on tables that other code wrote."""
-    files = [path for room in ("tasks", "flows") for path in (HOUSE / room).rglob("*")]
+    files = [path for room in ("tasks", "flows") for path in (ROOT / room).rglob("*")]
     code = sorted(path for path in files if path.suffix in {".py", ".txt", ".yaml"})
-    return digest_of([[path.relative_to(HOUSE).as_posix(), file_digest(path)] for path in code])
+    return digest_of([[path.relative_to(ROOT).as_posix(), file_digest(path)] for path in code])
 
 
 def versions() -> dict[str, str]:
@@ -55,7 +55,7 @@ def versions() -> dict[str, str]:
 
 def git_state() -> dict[str, Any]:
     """Commit and dirty flag of the checkout; empty where the package does not run from one."""
-    if not (HOUSE / ".git").exists():
+    if not (ROOT / ".git").exists():
         return {}
     commit = _git("rev-parse", "HEAD")
     return {"commit": commit, "dirty": bool(_git("status", "--porcelain"))} if commit else {}
@@ -63,7 +63,7 @@ def git_state() -> dict[str, Any]:
 
 def _git(*words: str) -> str:
     try:
-        command = ["git", "-C", str(HOUSE), *words]
+        command = ["git", "-C", str(ROOT), *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return ""

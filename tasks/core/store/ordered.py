@@ -19,8 +19,7 @@ from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.stats.arrays import Ints
 from rubricflow.tasks.core.store.files import aside
 from rubricflow.tasks.core.store.part import first_line, opened, reading
-from rubricflow.tasks.core.store.shards import give_back
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Run, give_back
 
 PILE = 32 << 20
 """Bytes of rows that are put in order together; a pile ends with the row that fills it."""

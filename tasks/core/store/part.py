@@ -1,4 +1,8 @@
-"""One Parquet file of a shard: written with checksums, and held against its done-mark before anything is read of it."""
+"""One Parquet file of a shard: written with checksums, and compared with its done-mark before anything is read of it.
+
+`as_parquet`, `opened` and `hold` write, open and check a file; `content` sums up its rows; `mark_bytes` and `read_mark`
+write and read the sealed done-mark, so that neither the mark nor a file changes unnoticed.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,36 @@ import atexit
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
-from functools import cache, lru_cache
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter
 
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import Frozen, Row, schema, volatile
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
-from rubricflow.tasks.core.store.digest import file_digest, sealed, unsealed
+from rubricflow.tasks.core.store.files import file_digest, sealed, unsealed
 
 LAST = "all"
-"""The shard that a stage writes last: its mark says which others there are."""
+"""The shard that a stage writes last: its mark names the others."""
+FORMAT = ds.ParquetFileFormat(page_checksum_verification=True)
+_SETTLED_S = 2.0
+"""A file that changed less than so long ago may change again without a trace in its times: what is known of it is not
+remembered."""
+# The default pool keeps what a freed table held; the system's returns it.
+pa.set_memory_pool(pa.system_memory_pool())
 
 
 class MarkedTable(Frozen):
-    """What a done-mark says of one table of its shard."""
+    """A done-mark's entry for one table of its shard."""
 
     rows: int
     content: tuple[int, int]
-    """See `tasks.core.store.part.content`."""
+    """See `content`."""
     sha256: str | None = None
     """Digest of the file's bytes; None in a mark of an earlier version."""
 
@@ -51,18 +60,6 @@ class DoneMark(Frozen):
     """In a bucket: part of its files' names, so that no two writers ever write one file."""
 
 
-_EARLIER = TypeAdapter(dict[str, MarkedTable])
-
-
-# The default pool keeps what a freed table held; the system's gives it back.
-pa.set_memory_pool(pa.system_memory_pool())
-FORMAT = ds.ParquetFileFormat(page_checksum_verification=True)
-_SETTLED_S = 2.0
-"""A file that changed less than so long ago may change again without a trace in its times: what is known of it is not
-remembered."""
-Times = tuple[int, int, int, int]
-
-
 def as_parquet(table: pa.Table) -> memoryview:
     """The table as a Parquet file with a checksum on every page."""
     sink = pa.BufferOutputStream()
@@ -77,7 +74,7 @@ def opened(path: Path) -> pq.ParquetFile:
 
 @contextlib.contextmanager
 def reading(what: object, mend: str) -> Iterator[None]:
-    """Whatever goes wrong while `what` is read of a run is a StoreError that names it: files, Arrow and DuckDB."""
+    """Turns errors of files, Arrow and DuckDB into a StoreError that names `what` is read, and how to mend it."""
     try:
         yield
     except (OSError, pa.ArrowException, duckdb.Error) as error:
@@ -87,29 +84,29 @@ def reading(what: object, mend: str) -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of DuckDB or Arrow says, without its advice and places in their code."""
+    """The message of an error of DuckDB or Arrow, without its advice and places in their code."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def hold(path: Path, row: type[Row], made: MarkedTable, mend: str) -> None:
-    """StoreError unless the file is the one that its done-mark speaks of: columns, number of rows, and every byte.
+    """StoreError unless the file is the one of its done-mark: columns, number of rows, and every byte.
 
     A mark of an earlier version has no digest of the bytes; there the rows are added up, without volatile columns. A
     file that did not change since this process last looked is not read again.
     """
     with reading(path, mend):
         state = path.stat()
-    times = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
     # Its owner can set a file's time of change back, but not the time of that: st_ctime.
+    times = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
     look = _look if time.time() - state.st_ctime > _SETTLED_S else _look.__wrapped__
     look(path, times, row, made, mend)
 
 
 @lru_cache(maxsize=1 << 16)
-def _look(path: Path, times: Times, row: type[Row], made: MarkedTable, mend: str) -> None:
+def _look(path: Path, times: tuple[int, ...], row: type[Row], made: MarkedTable, mend: str) -> None:
     with reading(path, mend), opened(path) as file:
-        rows, columns = file.metadata.num_rows, file.schema_arrow
-    kinds, wanted = {field.name: field.type for field in columns}, _kinds(row)
+        rows, found = file.metadata.num_rows, file.schema_arrow
+    kinds, wanted = (dict(zip(columns.names, columns.types, strict=True)) for columns in (found, schema(row)))
     if odd := [name for name in wanted | kinds if kinds.get(name) != wanted.get(name)]:
         raise StoreError(
             f"{path} was written by another version of rubricflow: its table differs in {', '.join(odd)}; "
@@ -117,18 +114,15 @@ def _look(path: Path, times: Times, row: type[Row], made: MarkedTable, mend: str
         )
     if rows != made.rows:
         raise StoreError(f"{path} holds {rows} rows where {made.rows} were written; {mend}")
-    if not _is_as_written(path, row, made, mend):
+    with reading(path, mend):
+        is_same = made.content == content_of(path, row) if made.sha256 is None else made.sha256 == file_digest(path)
+    if not is_same:
         raise StoreError(f"{path} was changed since stage '{path.parent.name}' wrote it as done; {mend}")
 
 
 def forget() -> None:
-    """Look at every file again that `hold` is asked about."""
+    """Makes `hold` look at every file again."""
     _look.cache_clear()
-
-
-def _is_as_written(path: Path, row: type[Row], made: MarkedTable, mend: str) -> bool:
-    with reading(path, mend):
-        return made.content == content_of(path, row) if made.sha256 is None else made.sha256 == file_digest(path)
 
 
 def content_of(path: Path, row: type[Row]) -> tuple[int, int]:
@@ -143,7 +137,7 @@ def content_of(path: Path, row: type[Row]) -> tuple[int, int]:
 
 def lasting(row: type[Row]) -> list[str]:
     """The columns that are not volatile."""
-    return [name for name in _kinds(row) if name not in volatile(row)]
+    return [name for name in schema(row).names if name not in volatile(row)]
 
 
 def content(row: type[Row], table: pa.Table) -> tuple[int, int]:
@@ -151,16 +145,9 @@ def content(row: type[Row], table: pa.Table) -> tuple[int, int]:
     as_json = "SELECT to_json(lasting)::VARCHAR AS j FROM lasting"
     with _database(os.getpid()).cursor() as cursor:
         cursor.register("lasting", table.select(lasting(row)))
-        high, low = cursor.execute(
-            f"SELECT sum(md5_number_upper(j)), sum(md5_number_lower(j)) FROM ({as_json})"
-        ).fetchall()[0]
+        cursor.execute(f"SELECT sum(md5_number_upper(j)), sum(md5_number_lower(j)) FROM ({as_json})")
+        high, low = cursor.fetchall()[0]
     return int(high or 0), int(low or 0)
-
-
-@cache
-def _kinds(row: type[Row]) -> dict[str, pa.DataType]:
-    """Type of each column."""
-    return {field.name: field.type for field in schema(row)}
 
 
 @lru_cache(maxsize=1)
@@ -172,24 +159,17 @@ def _database(process: int) -> duckdb.DuckDBPyConnection:
 atexit.register(_database.cache_clear)  # DuckDB complains at exit of what is still open
 
 
-# Done-marks: what a finished shard holds, sealed, so that neither the mark nor a file changes unnoticed.
-
-
 def mark_bytes(mark: DoneMark) -> bytes:
-    """The mark as its file holds it."""
-    record = mark.model_dump(mode="json")
-    if not mark.attempt:  # a folder's marks have none
-        del record["attempt"]
-    return sealed(record)
+    """The mark as its file holds it; a folder's marks have no attempt."""
+    return sealed(mark.model_dump(mode="json", exclude=None if mark.attempt else {"attempt"}))
 
 
 def read_mark(path: Path, mend: str) -> DoneMark:
     """The mark in the file `<stage>/<shard>.json`; StoreError where it was changed, moved or cannot be read."""
     try:
-        content = path.read_bytes()
+        return mark_in(path.read_bytes(), path, mend)
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error), mend) from error
-    return mark_in(content, path, mend)
 
 
 def mark_in(content: bytes, path: Path, mend: str) -> DoneMark:
@@ -197,23 +177,17 @@ def mark_in(content: bytes, path: Path, mend: str) -> DoneMark:
     shard = f"{path.parent.name}/{path.stem}"
     try:
         record, has_seal = unsealed(content)
-        mark = (
-            DoneMark.model_validate(record) if has_seal else DoneMark(of=shard, tables=_EARLIER.validate_python(record))
-        )
+        mark = DoneMark.model_validate(record if has_seal else {"of": shard, "tables": record})
         if mark.of != shard:
             raise ValueError(f"it is that of {mark.of}")
-        _refuse_odd(mark.tables)
+        if not mark.tables:
+            raise ValueError("it names no table")
+        if unknown := sorted(set(mark.tables) - set(BY_NAME)):
+            raise ValueError(f"it names tables that there are not: {', '.join(unknown)}")
     except ValueError as error:  # pydantic's are of several lines
         reason = str(error) if type(error) is ValueError else "it is no list of tables with rows and content"
         raise _unreadable(path, reason, mend) from error
     return mark
-
-
-def _refuse_odd(tables: Mapping[str, MarkedTable]) -> None:
-    if not tables:
-        raise ValueError("it names no table")
-    if unknown := sorted(set(tables) - set(BY_NAME)):
-        raise ValueError(f"it names tables that there are not: {', '.join(unknown)}")
 
 
 def _unreadable(path: Path, reason: str, mend: str) -> StoreError:

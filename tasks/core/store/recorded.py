@@ -1,19 +1,24 @@
-"""What a run's manifest says, and whether the run is still what it says."""
+"""A run's own records: its manifest, read and compared with the run, and where its pages of feedback are."""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.reference import TableRef
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
-from rubricflow.tasks.core.store.digest import unsealed
-from rubricflow.tasks.core.store.listing import listed_once
+from rubricflow.tasks.core.store.files import unsealed
+from rubricflow.tasks.core.store.marks import listed_once
 from rubricflow.tasks.core.store.warehouse import Run
 
-MANIFEST = "manifest.json"
+MANIFEST, FEEDBACK = "manifest.json", "feedback.json"
 EARLIER = {"run_id", "written", "grade_digest", "graded_by", "identity", "versions", "git", "tables"}
-"""What a manifest holds that was written before manifests had a seal."""
+"""Keys of a manifest that was written before manifests had a seal."""
 
 
 def read_manifest(run: Run) -> dict[str, Any]:
@@ -34,8 +39,7 @@ def manifest_of(run: Run) -> dict[str, Any]:
         record, has_seal = unsealed(path.read_bytes())
         if not has_seal and record.keys() != EARLIER:
             raise ValueError("it was changed since it was written")
-        for ref in record["tables"]:
-            TableRef.model_validate(ref)
+        listed_in(record)
     except FileNotFoundError as error:
         raise StoreError(f"run {run.run_id} did not finish: {run.place}/{MANIFEST} is not there; {again}") from error
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -56,3 +60,22 @@ def refuse_other(run: Run, listed: TableRef) -> None:
             f"{run.place}/{listed.table}/{listed.stage} is not the table that the run's manifest lists: it was "
             f"changed, or written by another version of rubricflow; {run.mend()}"
         )
+
+
+def remember_feedback(run: Run, folder: Path, pages: Mapping[str, str]) -> None:
+    """Keep where the page of each answer's student is. pages: response → the page, relative to the folder."""
+    record = {"folder": str(folder.resolve()), "pages": dict(pages)}
+    run.warehouse.write(run.folder / FEEDBACK, json.dumps(record).encode())
+
+
+def feedback_pages(run: Run) -> dict[str, str]:
+    """Response → its student's page, as a link from the run's folder; none where no feedback was written, or it is gone
+    since."""
+    try:
+        record = json.loads(run.fetched(FEEDBACK).read_bytes())
+        folder, pages = Path(record["folder"]), record["pages"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    there = {path.relative_to(folder).as_posix() for path in folder.glob("*/*.html")}
+    base = os.path.relpath(folder, run.folder.resolve())
+    return {response: quote(f"{base}/{page}") for response, page in pages.items() if page in there}

@@ -13,8 +13,7 @@ from rubricflow.tasks.core.stats.promise import MarkedAnswers
 from rubricflow.tasks.core.stats.scores import PROBABILITIES, ScoreTables, narrow, target_scores
 from rubricflow.tasks.core.store.catalogue import counted
 from rubricflow.tasks.core.store.ordered import packed
-from rubricflow.tasks.core.store.shards import give_back
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Run, give_back
 
 BATCH = 20_000
 """Responses read at a time."""

@@ -1,26 +1,46 @@
-"""A warehouse of runs: `<run>/<table>/<stage>/<shard>.parquet`, and a done-mark for each finished shard."""
+"""A warehouse of runs: `<run>/<table>/<stage>/<shard>.parquet`, and a done-mark for each finished shard.
+
+A shard's files are written first and its done-mark last, so a shard exists whole or not at all, and a killed run
+continues where it stopped. In a folder one run is written to by one process at a time. In a bucket every attempt has
+files of its own, and the first of several writers sets the mark.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.reference import TableRef
-from rubricflow.tasks.core.contracts.schema import Row, schema
+from rubricflow.tasks.core.contracts.schema import Row, conform, schema
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
-from rubricflow.tasks.core.store.home import Home
-from rubricflow.tasks.core.store.listing import DONE, listed_once
+from rubricflow.tasks.core.store.files import cannot_write
+from rubricflow.tasks.core.store.marks import DONE, Marks, listed_once
+from rubricflow.tasks.core.store.objects import Home
 from rubricflow.tasks.core.store.part import FORMAT as PARQUET
-from rubricflow.tasks.core.store.part import MarkedTable, reading
-from rubricflow.tasks.core.store.shards import Rows, Shards
+from rubricflow.tasks.core.store.part import (
+    LAST,
+    DoneMark,
+    MarkedTable,
+    as_parquet,
+    content,
+    hold,
+    mark_bytes,
+    reading,
+)
 
+Rows: TypeAlias = pa.Table | Iterable[Mapping[str, object]]
 EXPERIMENTS, ARMS = "experiments", "arms.json"
 """Where a warehouse keeps what was made of several runs, and each experiment the ids of its arms' runs."""
 
@@ -31,7 +51,7 @@ class Warehouse(Home):
 
     @property
     def replies(self) -> str | Path:
-        """Where replies are kept: what RUBRICFLOW_REPLIES names, a file or `postgresql://…`; else a file of the folder.
+        """Where replies are kept: the file or `postgresql://…` of RUBRICFLOW_REPLIES, else a file of the folder.
 
         StoreError for a bucket, which has none.
         """
@@ -45,17 +65,21 @@ class Warehouse(Home):
 
     def runs(self) -> list[str]:
         """Ids of the runs, oldest manifest first."""
-        if self.mirrored:
-            return self._runs_there()
-        return [path.parent.name for path in sorted(self.root.glob("*/manifest.json"), key=lambda p: p.stat().st_mtime)]
+        if not self.mirrored:
+            manifests = sorted(self.root.glob("*/manifest.json"), key=lambda path: path.stat().st_mtime)
+            return [path.parent.name for path in manifests]
+        manifests = [self.root / name / "manifest.json" for name in self.objects.names("") if not name.startswith(".")]
+        self.fetch_all(manifests)
+        written = {path.parent.name: json.loads(path.read_bytes())["written"] for path in manifests if path.is_file()}
+        return sorted(written, key=lambda name: (written[name], name))
 
     def begun(self) -> list[str]:
         """Ids of the runs, finished or not, by name."""
         names = self.objects.names("")
-        return [name for name in names if not {"_done", "manifest.json"}.isdisjoint(self.objects.names(name))]
+        return [name for name in names if not {DONE, "manifest.json"}.isdisjoint(self.objects.names(name))]
 
     def arms(self) -> set[str]:
-        """Ids of the runs that are arms of an experiment: nobody means one of them by the latest run."""
+        """Ids of the runs that are arms of an experiment, none of which is meant by the latest run."""
         arms: set[str] = set()
         if self.mirrored:
             self.fetch_all(self.root / EXPERIMENTS / name / ARMS for name in self.objects.names(EXPERIMENTS))
@@ -70,39 +94,140 @@ class Warehouse(Home):
         """The run of this id, existing or not."""
         return Run(self, run_id)
 
-    def _runs_there(self) -> list[str]:
-        manifests = [self.root / name / "manifest.json" for name in self.objects.names("") if not name.startswith(".")]
-        self.fetch_all(manifests)
-        written = {path.parent.name: json.loads(path.read_bytes())["written"] for path in manifests if path.is_file()}
-        return sorted(written, key=lambda name: (written[name], name))
-
 
 @dataclass(frozen=True)
-class Run(Shards):
+class Run(Marks):
     """One run's part of the warehouse."""
 
     warehouse: Warehouse
 
+    def fetched(self, name: str) -> Path:
+        """The file of this name in the run's folder, as it is now; where there is none, there is no file."""
+        return self.warehouse.fetch(self.folder / name)
+
+    def done(self, stage: str, shard: str) -> bool:
+        """Whether this shard of this stage is finished; StoreError where it is not as its done-mark has it.
+
+        In a bucket the mark alone is looked at: it was written after the files, and those never change.
+        """
+        mark = self._mark(stage, shard)
+        if mark is None:
+            return False
+        if shard == LAST:
+            self._done_marks(stage)
+        if not self.warehouse.mirrored:
+            self._hold(self._files(stage, {shard: mark}))
+        return True
+
+    def finished(self, stage: str, names: Iterable[str]) -> set[str]:
+        """Those of a stage's shards that are `done`; in a bucket by one listing, however many they are."""
+        if self.warehouse.mirrored:
+            return self._done_marks(stage).keys() & set(names)
+        return {name for name in names if self.done(stage, name)}
+
     def once(self, stage: str, make: Callable[[], Mapping[type[Row], Rows]]) -> None:
         """Write a stage that has a single shard, unless it is there already."""
-        if not self.done(stage, "all"):
-            self.commit(stage, "all", make())
+        if not self.done(stage, LAST):
+            self.commit(stage, LAST, make())
+
+    def commit(self, stage: str, shard: str, tables: Mapping[type[Row], Rows]) -> None:
+        """Write one shard whole: every table conformed to its contract, then the done-mark.
+
+        A finished shard of the same content stays as it is: another run of the study may be reading it.
+        """
+        files: dict[str, memoryview] = {}
+        marked: dict[str, MarkedTable] = {}
+        for row, rows in tables.items():
+            table = conform(row, rows)
+            files[row.table] = file = as_parquet(table)
+            digest = hashlib.sha256(file).hexdigest()
+            marked[row.table] = MarkedTable(rows=table.num_rows, content=content(row, table), sha256=digest)
+        with self.alone():
+            listing = self._listing()  # a mark that it lacks will be set only where there is none
+            is_unlisted = listing is not None and self._mark_path(stage, shard) not in listing
+            if is_unlisted or not self._is_stored(stage, shard, marked):
+                write = self._write_to_bucket if self.warehouse.mirrored else self._write_to_folder
+                write(stage, shard, files, marked)
+        give_back()
+
+    def _write_to_folder(
+        self, stage: str, shard: str, files: Mapping[str, memoryview], marked: dict[str, MarkedTable]
+    ) -> None:
+        mark = self._mark_path(stage, shard)
+        # Without its mark first: between other files and an old mark a kill would leave a shard that is neither.
+        mark.unlink(missing_ok=True)
+        _sweep(mark.parent)
+        for table, file in files.items():
+            path = self.file(table, stage, shard)
+            _sweep(path.parent)
+            self.warehouse.write(path, file)
+        others = tuple(path.stem for path in sorted(mark.parent.glob("*.json"))) if shard == LAST else ()
+        self.warehouse.write(mark, mark_bytes(DoneMark(of=f"{stage}/{shard}", tables=marked, others=others)))
+
+    def _write_to_bucket(
+        self, stage: str, shard: str, files: Mapping[str, memoryview], marked: dict[str, MarkedTable]
+    ) -> None:
+        """Files under names that nobody else uses, then the mark, which the first of several writers sets."""
+        attempt, path = secrets.token_hex(6), self._mark_path(stage, shard)
+        for table, file in files.items():
+            self.warehouse.write(self.file(table, stage, shard, attempt), file)
+        others = tuple(name for name in self._done_marks(stage) if name != LAST) if shard == LAST else ()
+        mark = mark_bytes(DoneMark(of=f"{stage}/{shard}", tables=marked, others=others, attempt=attempt))
+        if not self.warehouse.write_new(path, mark):
+            if self._is_stored(stage, shard, marked):
+                return
+            self.warehouse.write(path, mark)
+        self._note(path, mark)
+
+    def _is_stored(self, stage: str, shard: str, marked: Mapping[str, MarkedTable]) -> bool:
+        """Whether a shard is finished with these rows and all its files are as they were written."""
+        try:
+            if not self.done(stage, shard):
+                return False
+            mark = self._mark_of_finished(stage, shard)
+            self._hold(self._files(stage, {shard: mark}))
+        except StoreError:  # it is broken, and written anew
+            return False
+        there = mark.tables
+        return there.keys() == marked.keys() and all(of.same_rows(there[table]) for table, of in marked.items())
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """While no other process writes to this run: the lock of a killed process is free again."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / ".lock").open("w")
+        except OSError as error:
+            raise cannot_write(self.folder, error) from error
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def shards(self, stage: str) -> dict[str, dict[str, MarkedTable]]:
+        """The finished shards of a stage by name, each with its entry for each table.
+
+        StoreError for a done-mark that cannot be read, or one that is lost of those that the stage's last one names.
+        """
+        return {shard: mark.tables for shard, mark in self._done_marks(stage).items()}
+
+    def file(self, table: str, stage: str, shard: str, attempt: str = "") -> Path:
+        """Where a shard's rows of a table are; attempt: that of its done-mark."""
+        return self.folder / table / stage / f"{shard}{f'.{attempt}' if attempt else ''}.parquet"
 
     def ref(self, row: type[Row], stage: str) -> TableRef:
         """Reference to what a stage wrote of a table; StoreError if it wrote nothing, or not all of it is there."""
-        parts = self.parts(row, stage)
+        parts = self.parts(row, stage).values()
         if not parts:
             rule = f"stage '{stage}' holds no table '{row.table}'"
             raise StoreError(
                 f"run {self.run_id}: {rule}: it was not written, or its mark _done/{stage}/all.json is lost"
             )
-        rows = sum(made.rows for made in parts.values())
-        high, low = (sum(made.content[half] for made in parts.values()) for half in (0, 1))
-        text = f"{row.table}:{schema(row).to_string(show_field_metadata=False)}:{rows}:{high % 2**64}:{low % 2**64}"
-        path = self._folder(row.table, stage).relative_to(self.warehouse.root)
-        return TableRef(
-            table=row.table, stage=stage, path=str(path), digest=hashlib.sha256(text.encode()).hexdigest(), rows=rows
-        )
+        rows = sum(made.rows for made in parts)
+        high, low = (sum(made.content[half] for made in parts) % 2**64 for half in (0, 1))
+        text = f"{row.table}:{schema(row).to_string(show_field_metadata=False)}:{rows}:{high}:{low}"
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        path = f"{self.run_id}/{row.table}/{stage}"
+        return TableRef(table=row.table, stage=stage, path=path, digest=digest, rows=rows)
 
     def stages(self, row: type[Row]) -> list[str]:
         """The stages that finished something of a table, by name."""
@@ -124,9 +249,9 @@ class Run(Shards):
         return files
 
     def parts(self, row: type[Row], stage: str) -> dict[Path, MarkedTable]:
-        """The files of a table that a stage finished, in name order, with what their done-marks say of them.
+        """The files of a table that a stage finished, in name order, with their entries in the done-marks.
 
-        StoreError for a file that is lost or cut off, or that is not byte for byte the one its done-mark speaks of.
+        StoreError for a file that is lost or cut off, or that is not byte for byte the one of its done-mark.
         """
         files = self._files(stage, self._done_marks(stage), row)
         self._hold(files)
@@ -161,10 +286,54 @@ class Run(Shards):
             yield from self._dataset(ref).to_batches(columns=columns, filter=where, batch_size=rows)
 
     def _dataset(self, ref: TableRef) -> ds.Dataset:
-        # Beside a finished shard, a file without a mark is what a killed writer left.
+        # Where there are finished shards, a file without a mark is what a killed writer left.
         files = self.files(ref.table, ref.stage) or sorted((self.warehouse.root / ref.path).glob("*.parquet"))
         dataset = ds.dataset(files, format=PARQUET, schema=schema(BY_NAME[ref.table]))
         rows = dataset.count_rows()
         if rows != ref.rows:
             raise StoreError(f"{ref.path} holds {rows} rows where {ref.rows} were written; {self.mend()}")
         return dataset
+
+    def _mark_of_finished(self, stage: str, shard: str) -> DoneMark:
+        """The mark of a finished shard, of a stage's last one only where the others are there too; StoreError where it
+        is not finished."""
+        mark = self._done_marks(stage).get(shard) if shard == LAST else self._mark(stage, shard)
+        if mark is None:
+            raise StoreError(f"run {self.run_id}: shard '{shard}' of stage '{stage}' is not finished; {self.mend()}")
+        return mark
+
+    def _files(
+        self, stage: str, marks: Mapping[str, DoneMark], row: type[Row] | None = None
+    ) -> dict[Path, tuple[type[Row], MarkedTable]]:
+        """The files of marks, of one table or of all, each with its table and its entry in the mark."""
+        files = {}
+        for shard, mark in marks.items():
+            for table, marked in mark.tables.items():
+                if row is None or row.table == table:
+                    files[self.file(table, stage, shard, mark.attempt)] = (BY_NAME[table], marked)
+        return files
+
+    def _hold(self, files: Mapping[Path, tuple[type[Row], MarkedTable]]) -> None:
+        """StoreError unless every file is the one of its done-mark."""
+        self.warehouse.fetch_missing(files)
+        for path, (row, marked) in files.items():
+            with self.warehouse.naming():
+                try:
+                    hold(path, row, marked, self.mend())
+                except StoreError:
+                    if not self.warehouse.mirrored:
+                        raise
+                    # What is broken may be the mirror's alone.
+                    hold(self.warehouse.fetch(path), row, marked, self.mend())
+
+
+def give_back() -> None:
+    """Return to the system what freed tables held: a long run then needs no more memory than its largest stage."""
+    pa.default_memory_pool().release_unused()
+
+
+@cache
+def _sweep(folder: Path) -> None:
+    """Remove what a killed writer left half-written in a folder of a run that no other process writes to."""
+    for left in folder.glob(".*.tmp"):
+        left.unlink(missing_ok=True)

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from rubricflow.tasks.core.contracts.errors import BackendError, StoreError
-from rubricflow.tasks.core.store.listing import look_again
 from rubricflow.tasks.core.store.manifest import code_digest
+from rubricflow.tasks.core.store.marks import look_again
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 Desk = TypeVar("Desk")

@@ -20,8 +20,7 @@ from rubricflow.tasks.core.monitor.engines import on_engine
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.catalogue import counted
 from rubricflow.tasks.core.store.files import named
-from rubricflow.tasks.core.store.shards import Rows
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Rows, Run
 from rubricflow.tasks.core.store.workers import DESKS, refuse_unseen
 from rubricflow.tasks.grading.calibrate.assignment import FITTED, STAGE, GradingPack, PredictionAssignment
 from rubricflow.tasks.grading.calibrate.fit import fit_items

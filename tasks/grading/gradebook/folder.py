@@ -25,7 +25,7 @@ from rubricflow.tasks.core.display.marked import marked
 from rubricflow.tasks.core.display.page import body, rendered
 from rubricflow.tasks.core.display.section import Page, Section
 from rubricflow.tasks.core.store.files import write_atomically
-from rubricflow.tasks.core.store.handed_out import remember_feedback
+from rubricflow.tasks.core.store.recorded import remember_feedback
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.text.highlight import Highlight, joined, pieces
 from rubricflow.tasks.grading.gradebook.book import (

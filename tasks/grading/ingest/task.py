@@ -16,8 +16,7 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.monitor.runs import log, task
 from rubricflow.tasks.core.stats.scores import FAIR, OF_SEVERAL
 from rubricflow.tasks.core.store.files import named
-from rubricflow.tasks.core.store.shards import Rows
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Rows, Run
 from rubricflow.tasks.grading.ingest.fair import fair_gradings
 from rubricflow.tasks.grading.ingest.oddities import sentence
 from rubricflow.tasks.grading.ingest.recorded import drawn, gradable

@@ -17,8 +17,7 @@ from rubricflow.tasks.core.llm.opening import KeyOf, open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.files import named
-from rubricflow.tasks.core.store.shards import Rows
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Rows, Run
 from rubricflow.tasks.grading.lock.bundles import asks, finished
 from rubricflow.tasks.grading.lock.rubric import authored, rubrics_of
 from rubricflow.tasks.grading.lock.tables import refuse_off_scale, refuse_unfit, refuse_unknown_marks, rubric_row

@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.scores import target_scores
-from rubricflow.tasks.core.store.digest import digest_of
+from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.methods.bottleneck.arm import SharedGround, TrainedArm
 from rubricflow.tasks.methods.bottleneck.backbone import Backbone, load

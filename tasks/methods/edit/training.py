@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.settings.edit import STARTS, TUNED, Arm, Fi
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
 from rubricflow.tasks.core.contracts.tables.arms import Learning, Policies
 from rubricflow.tasks.core.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
-from rubricflow.tasks.core.store.digest import file_digest
+from rubricflow.tasks.core.store.files import file_digest
 from rubricflow.tasks.methods.edit.belief import beliefs
 from rubricflow.tasks.methods.edit.checklist import room
 from rubricflow.tasks.methods.edit.grounding import supports

@@ -19,9 +19,8 @@ from rubricflow.tasks.core.contracts.schema import Row
 from rubricflow.tasks.core.contracts.settings.edit import STARTS, Arm, Edit
 from rubricflow.tasks.core.contracts.tables.edit import Rollouts
 from rubricflow.tasks.core.llm.calls import looking
-from rubricflow.tasks.core.store.digest import digest_of
-from rubricflow.tasks.core.store.shards import Rows
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.files import digest_of
+from rubricflow.tasks.core.store.warehouse import Rows, Run
 from rubricflow.tasks.methods.edit.phases import Record, rolled, rollout_row
 from rubricflow.tasks.methods.edit.policy import Policy, Prompts
 from rubricflow.tasks.methods.edit.revise import FailedRollout

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import ContractError, StoreError
-from rubricflow.tasks.core.store.digest import digest_of
-from rubricflow.tasks.core.store.home import mirrored_by
+from rubricflow.tasks.core.store.files import digest_of
+from rubricflow.tasks.core.store.objects import mirrored_by
 from rubricflow.tasks.core.store.sqlite_file import Format, SqliteFile
 
 FORMAT = Format(

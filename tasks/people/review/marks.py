@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.people import Notes, ScoreSettled
 from rubricflow.tasks.core.stats.scores import FAIR, OF_SEVERAL, target_scores
-from rubricflow.tasks.core.store.home import mirrored_by
+from rubricflow.tasks.core.store.objects import mirrored_by
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.people.review.ledger import LEDGER, Act, Ledger, Stored
 from rubricflow.tasks.people.review.predicted import score_text

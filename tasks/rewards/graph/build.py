@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node, Relation, R
 from rubricflow.tasks.core.contracts.reference import TableRef
 from rubricflow.tasks.core.contracts.tables.graph import Source
 from rubricflow.tasks.core.llm.request import Request, digest
-from rubricflow.tasks.core.store.digest import digest_of
+from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.rewards.graph.annotator import Annotator, ask_roles, role_requests
 from rubricflow.tasks.rewards.graph.dependencies import PairQuestion, ask_dependencies, pair_requests

@@ -18,7 +18,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.graph import CANDIDATES, Graph, Relation, Role
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.written import parse, read_yaml
-from rubricflow.tasks.core.store.digest import digest_of
+from rubricflow.tasks.core.store.files import digest_of
 
 
 class WrittenNode(Frozen):

@@ -40,8 +40,7 @@ from rubricflow.tasks.core.monitor.crew import Crew
 from rubricflow.tasks.core.monitor.engines import on_engine
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.files import named
-from rubricflow.tasks.core.store.shards import Rows
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Rows, Run
 from rubricflow.tasks.core.store.workers import DESKS
 from rubricflow.tasks.rewards.graph.annotator import Annotator
 from rubricflow.tasks.rewards.graph.build import (

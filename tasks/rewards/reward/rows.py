@@ -32,8 +32,7 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.reward import EdgeCases, Rewards
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.scores import target_scores
-from rubricflow.tasks.core.store.shards import give_back
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Run, give_back
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
 from rubricflow.tasks.rewards.reward.compare import AGGREGATIONS, Wiring, ablations, against, figures
 from rubricflow.tasks.rewards.reward.elimination import Elimination

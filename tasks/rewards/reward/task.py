@@ -14,8 +14,7 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.files import named
-from rubricflow.tasks.core.store.shards import Rows, give_back
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Rows, Run, give_back
 from rubricflow.tasks.rewards.reward.factors import Lesson, read_factors, taught
 from rubricflow.tasks.rewards.reward.rows import judged_responses, scores_to_learn, write_rewards
 from rubricflow.tasks.rewards.reward.wire import Wired, wire

@@ -31,7 +31,7 @@ from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, Token, overdue
 from rubricflow.tasks.core.llm.schema import BLANKS
-from rubricflow.tasks.core.store.digest import file_digest
+from rubricflow.tasks.core.store.files import file_digest
 
 _HINT = f"backend 'vllm' needs vLLM: {install('vllm')}"
 _AHEAD = 256

@@ -13,7 +13,7 @@ from builders.bundles import bundle, criterion
 from builders.rows import attempt, grading, item, locked, response, rubric
 
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
-from rubricflow.tasks.core.store import listing
+from rubricflow.tasks.core.store import marks
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 Records = dict[str, list[dict[str, Any]]]
@@ -273,8 +273,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 
     def change(name: str) -> None:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
-        listing._seen.clear()
-        listing._indexed.clear()
+        marks._seen.clear()
+        marks._indexed.clear()
 
     change("first")
     return change

@@ -21,7 +21,7 @@ from rubricflow.tasks.core.store.catalogue import (
     reads_elsewhere,
     write_database,
 )
-from rubricflow.tasks.core.store.digest import sealed
+from rubricflow.tasks.core.store.files import sealed
 from rubricflow.tasks.core.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse
 
 ITEM = {"item_id": "i", "question": "Why?", "key_elements": [], "type": "t", "rubric_id": "r"}

@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.store import manifest
-from rubricflow.tasks.core.store.digest import digest_of, file_digest
+from rubricflow.tasks.core.store.files import digest_of, file_digest
 from rubricflow.tasks.core.store.manifest import code_digest, git_state, graded_by, versions, write_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 
@@ -181,7 +181,7 @@ def test_file_digest_is_that_of_the_bytes(tmp_path: Path) -> None:
 
 
 def test_code_digest_changes_with_code_prompts_and_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "HOUSE", tmp_path)
+    monkeypatch.setattr(manifest, "ROOT", tmp_path)
     (tmp_path / "tasks" / "room").mkdir(parents=True)
     digests = []
     for name in ("note.md", "a.py", "room/a.txt", "room/a.yaml"):
@@ -191,13 +191,13 @@ def test_code_digest_changes_with_code_prompts_and_layouts(tmp_path: Path, monke
 
 
 def test_a_package_outside_a_checkout_has_no_git_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "HOUSE", tmp_path)
+    monkeypatch.setattr(manifest, "ROOT", tmp_path)
     assert git_state() == {}
 
 
 def test_a_machine_without_git_has_no_git_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".git").mkdir()
-    monkeypatch.setattr(manifest, "HOUSE", tmp_path)
+    monkeypatch.setattr(manifest, "ROOT", tmp_path)
     monkeypatch.setenv("PATH", "")
     assert git_state() == {}
 

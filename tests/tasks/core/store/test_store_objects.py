@@ -21,7 +21,7 @@ from obstore.exceptions import GenericError
 
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.store import objects
-from rubricflow.tasks.core.store.objects import Bucket, Folder, Objects, url_of
+from rubricflow.tasks.core.store.objects import Bucket, Folder, url_of
 
 WRITERS = 12
 NAMES = st.text(string.ascii_lowercase + string.digits + "-_. é+%", min_size=1, max_size=8).filter(
@@ -41,7 +41,7 @@ def server() -> Iterator[str]:
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def new_store(request: Any) -> Callable[[], Objects]:
+def new_store(request: Any) -> Callable[[], Folder | Bucket]:
     """A function that makes an empty store of either kind."""
     if request.param == "folder":
         return lambda: Folder(Path(tempfile.mkdtemp()) / "house")
@@ -56,7 +56,7 @@ def _fits(key: str, contents: dict[str, bytes]) -> bool:
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(acts=ACTS)
-def test_a_store_holds_what_was_put(new_store: Callable[[], Objects], acts: list[tuple[str, str, bytes]]) -> None:
+def test_a_store_holds_what_was_put(new_store: Callable[[], Folder | Bucket], acts: Any) -> None:
     store, contents = new_store(), dict[str, bytes]()
     for verb, key, content in acts:
         if not _fits(key, contents):
@@ -75,14 +75,14 @@ def test_a_store_holds_what_was_put(new_store: Callable[[], Objects], acts: list
         assert store.names(folder) == sorted({key.partition("/")[0] for key in below})
 
 
-def test_what_is_not_there_is_none(new_store: Callable[[], Objects]) -> None:
+def test_what_is_not_there_is_none(new_store: Callable[[], Folder | Bucket]) -> None:
     store = new_store()
     store.put("a/b", b"1")
     assert (store.get("a"), store.get("a/b/c"), store.get("x"), store.get("a/")) == (None, None, None, None)
     assert (store.names("x"), store.names("a/b"), store.versions("x")) == ([], [], {})
 
 
-def test_of_racing_writers_one_wins_and_all_know_it(new_store: Callable[[], Objects]) -> None:
+def test_of_racing_writers_one_wins_and_all_know_it(new_store: Callable[[], Folder | Bucket]) -> None:
     store, start = new_store(), Barrier(WRITERS)
 
     def write(number: int) -> bytes:
@@ -94,7 +94,7 @@ def test_of_racing_writers_one_wins_and_all_know_it(new_store: Callable[[], Obje
     assert standing == {store.get("mark")}
 
 
-def test_another_content_is_another_version(new_store: Callable[[], Objects]) -> None:
+def test_another_content_is_another_version(new_store: Callable[[], Folder | Bucket]) -> None:
     store = new_store()
     store.put("a", b"1")
     before = store.versions("")
@@ -102,7 +102,7 @@ def test_another_content_is_another_version(new_store: Callable[[], Objects]) ->
     assert store.versions("") != before
 
 
-def test_a_store_goes_to_another_process(new_store: Callable[[], Objects]) -> None:
+def test_a_store_goes_to_another_process(new_store: Callable[[], Folder | Bucket]) -> None:
     store = new_store()
     store.put("a", b"1")
     assert pickle.loads(pickle.dumps(store)).get("a") == b"1"

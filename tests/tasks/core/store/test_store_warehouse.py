@@ -34,7 +34,7 @@ from rubricflow.tasks.core.contracts.tables.judging import Attempts
 from rubricflow.tasks.core.store import objects
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.files import write_atomically
-from rubricflow.tasks.core.store.home import MARKER
+from rubricflow.tasks.core.store.objects import MARKER
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 ROOT = Path(__file__).parents[4]

@@ -15,8 +15,7 @@ from texts_scene import plan, run_of
 
 from rubricflow.tasks.core.contracts.errors import BackendError, StoreError
 from rubricflow.tasks.core.contracts.settings.placement import HERE, Placement
-from rubricflow.tasks.core.store.shards import Shards
-from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.core.store.workers import Desks
 from rubricflow.tasks.grading.calibrate import run_texts, task
 from rubricflow.tasks.grading.calibrate.assignment import GradingPack, PredictionAssignment
@@ -86,8 +85,8 @@ def test_a_killed_command_goes_on_here_or_there_and_predicts_no_pack_twice(
     killed = Engine(monkeypatch, dies_after=2)
     with pytest.raises(KeyboardInterrupt):
         calibrate.fn(run, WORDS, *refs, placement=DASK)
-    written, commit = list[str](), Shards.commit
-    monkeypatch.setattr(Shards, "commit", lambda *shard: (written.append(shard[2]), commit(*shard)))
+    written, commit = list[str](), Run.commit
+    monkeypatch.setattr(Run, "commit", lambda *shard: (written.append(shard[2]), commit(*shard)))
     monkeypatch.setattr(task, "fit_items", lambda *_: pytest.fail("it was fitted again"))
     Engine(monkeypatch)
     assert calibrate.fn(run, WORDS, *refs, placement=placement) == whole

@@ -17,7 +17,7 @@ from rubricflow.flows.gradebook import points
 from rubricflow.tasks.core.contracts.bundle import Count
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.people import SettledScores
-from rubricflow.tasks.core.store.handed_out import feedback_pages
+from rubricflow.tasks.core.store.recorded import feedback_pages
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.gradebook.book import CriterionLevel, Gradebook, StudentGrades
 from rubricflow.tasks.grading.gradebook.credit import credit

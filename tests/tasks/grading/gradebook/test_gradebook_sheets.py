@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.people import SettledScores
-from rubricflow.tasks.core.store.handed_out import hand_out
+from rubricflow.tasks.core.store.files import hand_out
 from rubricflow.tasks.core.text.formulas import unguarded
 from rubricflow.tasks.grading.gradebook.book import Gradebook
 from rubricflow.tasks.grading.gradebook.files import as_csv, as_workbook
