@@ -1,21 +1,17 @@
-"""A batch of rollouts: what is judged, what became of it, what it cost, and its rows as they are recorded."""
+"""A batch of rollouts: what is judged, what became of it, and what it cost."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import NamedTuple
 
 from rubricflow.flows.failures import Trouble
 from rubricflow.flows.prepared import PreparedItem
-from rubricflow.tasks.core.llm.ask import Wave
 from rubricflow.tasks.core.llm.in_flight import PENDING, InFlight
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.grading.judge.rows import Called, Case, Graded
+from rubricflow.tasks.grading.judge.rows import Called, Graded
 from rubricflow.tasks.rewards.reward.local import Locals
 
 
@@ -57,10 +53,9 @@ class UnfinishedRollout(NamedTuple):
 class JudgedBatch(NamedTuple):
     """What became of a batch, in the order of its rollouts."""
 
-    cases: Sequence[Case]
     graded: Graded
     local: Locals
-    """What each criterion is worth on its own; its responses are the cases, in their order."""
+    """What each criterion is worth on its own."""
     rewards: list[float | None]
     variances: list[float | None]
     """Of the rewards, by the judge's own doubts; None where nothing is known of them."""
@@ -69,18 +64,6 @@ class JudgedBatch(NamedTuple):
     cost: Cost
     repeats: Graded | None = None
     """The second judging of the rollouts that were judged twice."""
-
-
-def cost_of(rewards: Sequence[float | None], waves: Sequence[Wave], seconds: float) -> Cost:
-    """The cost of a batch by its rewards, None where there is none, and the waves of its calls."""
-    return Cost(
-        rollouts=len(rewards),
-        unscored=sum(reward is None for reward in rewards),
-        calls=sum(wave.asked for wave in waves),
-        prompt_tokens=sum(wave.prompt_tokens for wave in waves),
-        completion_tokens=sum(wave.completion_tokens for wave in waves),
-        seconds=seconds,
-    )
 
 
 def unfinished(several: Sequence[Graded], in_flight: InFlight) -> dict[str, UnfinishedRollout]:
@@ -109,28 +92,3 @@ def finished(graded: Graded, names: Collection[str]) -> Graded:
         gradings=[grading for grading in graded.gradings if grading.case.response_id not in names],
         called=[called for called in graded.called if called.case.response_id not in names],
     )
-
-
-def without(rewards: pa.Table, failed: Sequence[str]) -> pa.Table:
-    """The rows, with no reward for these responses: what the judge did not get to is neither met nor missed, whatever
-    the bundle says of criteria that it answered in vain."""
-    gone = pc.is_in(rewards["response_id"], pa.array(failed, pa.string()))
-    for name in ("reward", "low", "high", "reward_variance"):
-        at = rewards.schema.get_field_index(name)
-        rewards = rewards.set_column(at, rewards.field(at), pc.if_else(gone, None, rewards[name]))
-    return rewards
-
-
-def responses(cases: Sequence[Case], steps: Sequence[int | None]) -> list[dict[str, Any]]:
-    """Rollouts as rows of the table `responses`, with the step that each was made in."""
-    return [
-        {
-            "response_id": case.response_id,
-            "item_id": case.item_id,
-            "author_id": None,
-            "text": case.text,
-            "split": "train",
-            "groups": {} if step is None else {"step": str(step)},
-        }
-        for case, step in zip(cases, steps, strict=True)
-    ]

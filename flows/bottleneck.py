@@ -1,13 +1,14 @@
-"""Bottleneck graders: trained on concept labels, compared, and exported."""
+"""The command `train`: bottleneck graders trained on concept labels, compared, and exported."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from rubricflow.flows.annotate import labels, settling
-from rubricflow.flows.logs import without_tracebacks
+from rubricflow.flows.checks import check_extras
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, TokenLimit, WarehouseFolder
 from rubricflow.flows.plan import Plan, planned, record
-from rubricflow.flows.stage import staged
+from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.reference import TableRef
@@ -15,25 +16,25 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
-from rubricflow.tasks.grading.ingest.task import ingest
-from rubricflow.tasks.grading.lock.task import lock
 from rubricflow.tasks.methods.bottleneck.task import train
 from rubricflow.tasks.methods.report.bottleneck.task import report_graders
 from rubricflow.tasks.people.report.task import report_annotation
 from rubricflow.tasks.people.review.ledger import Spoken
 
-without_tracebacks()
-
 
 @flow(name="bottleneck")
 def bottleneck(
-    study: str, warehouse: str = "data/warehouse", limit: int | None = None, token_budget: int | None = None
+    study: StudyFile,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+    limit: Limit = None,
+    token_budget: TokenLimit = None,
 ) -> str:
     """Train and compare the graders of a study file and export the first; returns the run's id. The same study resumes
     itself.
 
     InputError where the study has no section `bottleneck`. token_budget: of the annotators, see `grade`.
     """
+    check_extras("train", study)
     job, votes = training(study, warehouse, limit)
     introduce(job.study.name, flow="train")
     tables = stages(job, votes, token_budget)
@@ -59,20 +60,24 @@ def training(study_file: str | Path, warehouse: str | Path, limit: int | None = 
 
 def stages(job: Plan, votes: Spoken | None, token_budget: int | None = None) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
-    run, settings, base = job.run, job.study, job.base
-    if votes is not None:
-        proposed, settled, compared = labels(job, votes, token_budget)
-        data, locked, found = proposed.data, proposed.locked, settled.labels
-        before = [*proposed.tables, *settled, *compared]
+    if votes is None:
+        data, locked = read_and_lock(job)
+        final, before = None, [*data, *locked]
     else:
-        data = staged(run, ingest, settings, base, job.limit)
-        people = data.gradings, data.judgments
-        locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
-        found, before = None, [*data, *locked]
-    given = data.items, data.responses, data.gradings, data.judgments, locked.bundles, found
-    taught = staged(run, train, settings, base, *given, credential)
+        proposed, settled, compared = labels(job, votes, token_budget)
+        data, locked, final = proposed.data, proposed.locked, settled.labels
+        before = [*proposed.tables, *settled, *compared]
+    taught = staged(
+        job.run,
+        train,
+        study=job.study,
+        base=job.base,
+        items=data.items,
+        responses=data.responses,
+        people=data.gradings,
+        marks=data.judgments,
+        bundles=locked.bundles,
+        labels=final,
+        key_of=credential,
+    )
     return [*before, *taught]
-
-
-if __name__ == "__main__":
-    bottleneck("data/demo/concepts.yaml")

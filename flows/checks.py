@@ -1,4 +1,4 @@
-"""What can be said of settings before a judge is paid: each function refuses with a UserError."""
+"""What can be checked of settings before a judge is paid: each function raises a UserError."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from rubricflow.flows.failures import OnFailure
-from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.extras import LIBRARIES, Work, needs, require
+from rubricflow.tasks.core.contracts.errors import BackendError, InputError
+from rubricflow.tasks.core.contracts.extras import LIBRARIES, Work, install, needs, require
+from rubricflow.tasks.core.contracts.grader import Grader
+from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.reward import Aggregation
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.llm.places import is_database
@@ -23,10 +24,8 @@ _NEEDED = ("item_id", "rubric_id", "question")
 def check_name(value: object, names: Iterable[str], field: str) -> None:
     """The value is one of the names."""
     known = list(names)
-    if value in known:
-        return
-    alike = meant(value, known)
-    raise InputError(f"{value!r} is none of {', '.join(known)}", field=field, hint=alike)
+    if value not in known:
+        raise InputError(f"{value!r} is none of {', '.join(known)}", field=field, hint=meant(value, known))
 
 
 def meant(value: object, known: Iterable[str]) -> str | None:
@@ -41,11 +40,6 @@ def check_aggregation(value: object) -> Aggregation:
     """The value, which names an aggregation."""
     check_name(value, get_args(Aggregation), "aggregation")
     return cast(Aggregation, value)
-
-
-def check_on_failure(value: object) -> None:
-    """The value is a way to go on."""
-    check_name(value, get_args(OnFailure), "on_failure")
 
 
 def check_number(value: object, field: str, low: float, high: float = math.inf, whole_number: bool = False) -> None:
@@ -98,15 +92,16 @@ def checked_items(items: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, 
 
 def check_extras(
     work: Work,
-    study_file: Path,
+    study_file: str | Path,
     engine: str | None = None,
     model: str | None = None,
     url: str | None = None,
-    beside: Path | None = None,
+    beside: str | Path | None = None,
 ) -> None:
     """Everything optional that a study's work needs is installed, on what the study says and the command's options in
     place of it; BackendError names what is not, before anything is read or paid for."""
-    study = load_study(study_file)
+    path = Path(study_file)
+    study = load_study(path)
     needed = [(extra, why) for extra, why in needs(study, work) if not (engine and why.startswith("engine: "))]
     if engine and engine in LIBRARIES:
         needed.append((engine, f"--engine {engine}"))
@@ -116,7 +111,22 @@ def check_extras(
     if is_database(os.environ.get("RUBRICFLOW_REPLIES", "")):
         needed.append(("postgres", "replies in a database"))
     if work == "grade":
-        others = [study_file.parent / name for name in study.evaluation.beside]
-        for other in (*others, *([beside] if beside else [])):
+        others = [path.parent / name for name in study.evaluation.beside]
+        for other in (*others, *([Path(beside)] if beside else [])):
             needed += needs(load_study(other), work)
     require(needed)
+
+
+def grader_of(judge: Judge, base: Path) -> Grader | None:
+    """The trained grader of a judge, relative to `base`; None for a judge that is none. Its module needs torch, an
+    extra.
+
+    InputError for a file that is no whole grader, BackendError where the extra is missing.
+    """
+    if judge.backend != "trained" or judge.grader is None:
+        return None
+    try:
+        from rubricflow.tasks.methods.bottleneck.grader import load
+    except ImportError as error:
+        raise BackendError(f"trained graders need the extra: {install('embedded')}") from error
+    return load(base / judge.grader, base)

@@ -1,45 +1,144 @@
-"""The command `rubricflow`."""
+"""The command `rubricflow`: its commands by name; the file of one is imported when it is used."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import os
+from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from rubricflow.flows.commands import look, people, run, start
-from rubricflow.flows.commands.options import with_replies
+from rubricflow.flows.command_line import ReplyStore
+from rubricflow.flows.ending import for_people
+from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.extras import LIBRARIES, require
 
-COMMANDS = (
-    start.init,
-    run.grade,
-    run.graph,
-    run.reward,
-    run.serve,
-    run.annotate,
-    people.review,
-    people.next,
-    people.votes,
-    people.grades,
-    people.feedback,
-    run.adjudicate,
-    run.train,
-    run.edit,
-    run.laboratory,
-    run.faithful,
-    run.propose,
-    run.experiment,
-    run.validate,
-    run.plan,
-    look.sql,
-    look.columns,
-    look.report,
-    look.verify,
-    look.compare,
-    look.replies,
-)
+
+class Entry(NamedTuple):
+    """A command."""
+
+    function: str
+    """`file:function` in flows; a flow's parameters are its options."""
+    help: str
+
+
+COMMANDS = {
+    "init": Entry(
+        "init:command",
+        "Write a first study and rubric for a table of answers, and look whether they hold. At most five questions.",
+    ),
+    "grade": Entry(
+        "grade:command",
+        "Grade a study: ingest, lock, judge, calibrate, evaluate. A killed run continues where it stopped.",
+    ),
+    "graph": Entry(
+        "graph:graph",
+        "Build and draw the graphs of a study's rubrics: which criterion licenses which. No response is looked at.",
+    ),
+    "reward": Entry(
+        "reward:reward",
+        "Reward a study's responses with and without the dependencies of the criteria, and say what leaks.",
+    ),
+    "serve": Entry(
+        "serve:serve",
+        "Serve rewards to trainers: one judge, one reply store and one limit for all of them. See rubricflow.client.",
+    ),
+    "annotate": Entry(
+        "annotate:annotate",
+        "Label the concepts of a study's responses by two annotators, and queue what people should look at.",
+    ),
+    "review": Entry(
+        "review:review",
+        "Open the page on which people vote on what an annotated study queued, or a graded one did not release.",
+    ),
+    "next": Entry(
+        "next_labels:propose_next",
+        """Propose which responses of a graded study people should score next, and what the labels support now.
+
+        Some are chosen because they teach the mapping most, the others drawn by chance: only those count for the
+        promise.""",
+    ),
+    "votes": Entry(
+        "votes:votes",
+        "Take the queue to a spreadsheet or to Label Studio, and bring votes back; without either, list what was said.",
+    ),
+    "grades": Entry(
+        "gradebook:grades",
+        "Write the grades of a graded study, with what people decided; what waits for a person has no grade.",
+    ),
+    "feedback": Entry(
+        "gradebook:feedback",
+        "Write a page of feedback for every student of a graded study, and a list of them all for the teacher.",
+    ),
+    "adjudicate": Entry(
+        "annotate:settle",
+        "Settle a study's labels by what people have said until now, and compare raters before and after.",
+    ),
+    "train": Entry(
+        "bottleneck:bottleneck", "Train the bottleneck graders of a study, compare them, and export the first."
+    ),
+    "edit": Entry(
+        "edit:edit", "Train a language model to grade by Edit, together with the arms that a study compares it with."
+    ),
+    "laboratory": Entry(
+        "laboratory:command",
+        "Make a small world to try `edit` in: questions with exact gold marks, and a decoder that marks hastily.",
+    ),
+    "faithful": Entry(
+        "faithful:faithful",
+        "Judge a study's test responses under edits of their mark schemes: do the scores follow the rules?",
+    ),
+    "propose": Entry(
+        "propose:propose",
+        "Have the study's first annotator propose concepts for its data, as a rubric file for people to edit.",
+    ),
+    "experiment": Entry(
+        "experiment:experiment", "Run every arm of an experiment and print its tables. Arms that finished are skipped."
+    ),
+    "validate": Entry(
+        "validate:validate",
+        """Prove data, rubrics, verifier and prompts of a study without asking any model.
+
+        What its judge takes from the warehouse is looked for there: an earlier run, recorded replies, locked rubrics.
+        """,
+    ),
+    "plan": Entry(
+        "validate:plan_costs",
+        "Say what judging a study takes: calls, tokens, hours, parallel calls, what holds it up. No model is asked.",
+    ),
+    "sql": Entry(
+        "sql:sql",
+        """Ask a run in SQL. Prints a table, or CSV where the output is not a terminal.
+
+        Only SELECT is run, and it reads the run's tables and no other file.
+        In CSV an apostrophe goes before what a spreadsheet would run as a formula; the tables themselves are Parquet
+        files. All finished runs together are in the warehouse's warehouse.duckdb, for any client of DuckDB.""",
+    ),
+    "columns": Entry("sql:columns", "List the tables' columns: type, whether null is allowed, what they hold."),
+    "report": Entry(
+        "reports:report", "Write a finished run's reports (HTML to look at) anew and say where they are, or show them."
+    ),
+    "verify": Entry(
+        "verify:verify",
+        "Look at every byte of runs, replies and votes: is it what was written? Lists all that is wrong.",
+    ),
+    "compare": Entry(
+        "compare:compare",
+        """Compare two runs on a page: agreement with people and with each other, and the answers that changed most.
+
+        Prints the paired bootstrap of the difference b - a in agreement, on the responses that both hold out.""",
+    ),
+    "replies": Entry(
+        "replies:replies",
+        "Record what models said to a finished run in one file, which `backend: replay` with `replies: FILE` reads.",
+    ),
+}
 """In the order in which the help lists them."""
-DOORS = """Grade open-ended text with rubrics. Three ways in:
+THREE_WAYS = """Grade open-ended text with rubrics. Three ways in:
 
   grade a class       rubricflow init answers.xlsx --to week3
   train with rewards  rubricflow reward data/demo/reward.yaml
@@ -47,29 +146,86 @@ DOORS = """Grade open-ended text with rubrics. Three ways in:
 
 rubricflow --help lists all commands, rubricflow COMMAND --help says what one does, and
 rubricflow --install-completion lets the shell complete them."""
-app = typer.Typer(pretty_exceptions_enable=False)
 
 
-def _say_version(wanted: bool) -> None:
+class Commands(TyperGroup):
+    """`COMMANDS`. For a list of them their names and help suffice; one that is used is imported."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, in order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command without its options; None where there is none of this name."""
+        entry = COMMANDS.get(cmd_name)
+        return entry and TyperCommand(cmd_name, help=inspect.cleandoc(entry.help))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that is used, whole."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, load(str(name)), rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Errors of the user, and signals, end every command in the same way."""
+        with for_people():
+            return super().invoke(ctx)
+
+
+def load(name: str) -> Any:
+    """A command with its options, those of its function; BackendError where that needs an extra that is missing."""
+    file, _, function = COMMANDS[name].function.partition(":")
+    try:
+        work = getattr(import_module(f"rubricflow.flows.{file}"), function)
+    except ModuleNotFoundError as error:
+        extras = [extra for extra, libraries in LIBRARIES.items() if str(error.name).split(".")[0] in libraries]
+        if not extras:
+            raise
+        require([(extras[0], f"rubricflow {name}")])
+        raise BackendError(f"rubricflow {name}: {error}") from error
+    single = typer.Typer(add_completion=False)
+    single.command(name, help=COMMANDS[name].help)(_with_replies(getattr(work, "fn", work), work))
+    return typer.main.get_command(single)
+
+
+def _with_replies(function: Any, work: Any) -> Any:
+    """What runs a function or its flow; where it works on a warehouse, with an option for where replies are kept."""
+    signature = inspect.signature(function, eval_str=True)
+    options = list(signature.parameters.values())
+    if "warehouse" in signature.parameters:
+        options.append(
+            inspect.Parameter("kept_in", inspect.Parameter.KEYWORD_ONLY, annotation=ReplyStore, default=None)
+        )
+
+    @functools.wraps(function)
+    def run(kept_in: str | None = None, **given: Any) -> None:
+        if kept_in is not None:
+            os.environ["RUBRICFLOW_REPLIES"] = kept_in
+        work(**given)
+
+    run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
+    return run
+
+
+app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
+
+
+def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"rubricflow {version('rubricflow')}")
         raise typer.Exit
 
 
 @app.callback(invoke_without_command=True, help="Grade open-ended text with rubrics.")
-def doors(
+def ways_in(
     context: typer.Context,
     _: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version, and end.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version, and end.")
     ] = False,
 ) -> None:
     """Where one begins, if no command is named."""
     if context.invoked_subcommand is None:
-        print(DOORS)
+        print(THREE_WAYS)
 
-
-for command in COMMANDS:
-    app.command()(with_replies(command))
 
 if __name__ == "__main__":
     app()

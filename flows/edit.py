@@ -1,33 +1,31 @@
-"""Edit: an LLM grader trained where its reasoning leaves the rubric, beside the arms that it is compared with."""
+"""The command `edit`: an LLM grader trained where its reasoning leaves the rubric, with the arms that it is compared
+with."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from rubricflow.flows.logs import without_tracebacks
+from rubricflow.flows.checks import check_extras
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder
 from rubricflow.flows.plan import Plan, planned, record
-from rubricflow.flows.stage import staged
+from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.reference import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import load_study
-from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
-from rubricflow.tasks.grading.ingest.task import ingest
-from rubricflow.tasks.grading.lock.task import lock
 from rubricflow.tasks.methods.edit.task import train
 from rubricflow.tasks.methods.report.edit.task import report_policies
 
-without_tracebacks()
-
 
 @flow(name="edit")
-def edit(study: str, warehouse: str = "data/warehouse", limit: int | None = None) -> str:
+def edit(study: StudyFile, warehouse: WarehouseFolder = DEFAULT_WAREHOUSE, limit: Limit = None) -> str:
     """Train and compare the arms of a study file's section `edit`; returns the run's id. The same study resumes itself.
 
     InputError where the study has no such section.
     """
+    check_extras("edit", study)
     job = training(study, warehouse, limit)
     introduce(job.study.name, flow="edit")
     tables = stages(job)
@@ -49,14 +47,15 @@ def training(study_file: str | Path, warehouse: str | Path, limit: int | None = 
 
 def stages(job: Plan) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
-    run, settings, base = job.run, job.study, job.base
-    data = staged(run, ingest, settings, base, job.limit)
-    people = data.gradings, data.judgments
-    locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
-    inputs = data.items, data.responses, data.gradings, locked.bundles
-    trained = staged(run, train, settings, base, *inputs)
+    data, locked = read_and_lock(job)
+    trained = staged(
+        job.run,
+        train,
+        study=job.study,
+        base=job.base,
+        items=data.items,
+        responses=data.responses,
+        people=data.gradings,
+        bundles=locked.bundles,
+    )
     return [*data, *locked, *trained]
-
-
-if __name__ == "__main__":
-    edit("data/demo/edit.yaml")

@@ -1,4 +1,5 @@
-"""How the command ends: stopped by a signal as by Ctrl-C, and with nothing of it left in the temporary directory."""
+"""How a command ends: with its message, stopped by a signal as by Ctrl-C, and with nothing left in the temporary
+directory."""
 
 from __future__ import annotations
 
@@ -17,14 +18,33 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from rubricflow.tasks.core.contracts.errors import StoreError
+import typer
 
-_SWEEP = Path(__file__).with_name("sweep.py")
+from rubricflow.tasks.core.contracts.errors import StoreError, UserError
+
 SUDDEN_END = (
     "rubricflow: the command ended without finishing: it was killed, or ran out of memory, or lost its cluster (where "
     "the lines above speak of GCS, start Ray's head again: ray start --head). What is finished stays, and the same "
     "command goes on"
 )
+
+
+@contextmanager
+def for_people() -> Iterator[None]:
+    """A UserError ends the command with its message and exit code 2, a signal with a message and by itself."""
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    try:
+        with stoppable(), own_temporary_folder():
+            yield
+    except UserError as error:
+        print(f"rubricflow: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt as stop:
+        by = stop.signal if isinstance(stop, Stopped) else signal.SIGINT
+        print(f"rubricflow: stopped by {by.name}; what is finished stays, the same command goes on", file=sys.stderr)
+        end_by(by)
 
 
 class Stopped(KeyboardInterrupt):
@@ -42,18 +62,18 @@ def stoppable() -> Iterator[None]:
     numbers = [number for number in ends if signal.getsignal(number) is signal.SIG_DFL]
     if threading.current_thread() is not threading.main_thread():  # Python gives signals to that one alone
         numbers = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise Stopped(signal.Signals(number))
+
     for number in numbers:
-        signal.signal(number, _stop)
+        signal.signal(number, stop)
     try:
         yield
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_DFL)
-    raise Stopped(signal.Signals(number))
 
 
 def end_by(one: signal.Signals) -> NoReturn:
@@ -74,7 +94,11 @@ def own_temporary_folder() -> Iterator[None]:
     before = os.environ.get("TMPDIR"), tempfile.tempdir
     try:
         folder = Path(tempfile.gettempdir(), f"rubricflow-{secrets.token_hex(8)}")
-        sweeper = _sweeper(folder)
+        # A signal to all processes of a terminal is not for the one that removes the folder.
+        words = [sys.executable, "-I", "-S", str(Path(__file__).with_name("sweep.py")), str(os.getpid()), str(folder)]
+        sweeper = subprocess.Popen(
+            [*words, SUDDEN_END], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+        )
         folder.mkdir(mode=0o700)
     except OSError as error:
         raise StoreError(f"no temporary directory can be written ({error}); TMPDIR names another") from error
@@ -88,10 +112,3 @@ def own_temporary_folder() -> Iterator[None]:
         os.environ.pop("TMPDIR")
         os.environ |= {"TMPDIR": before[0]} if before[0] else {}
         tempfile.tempdir = before[1]
-
-
-def _sweeper(folder: Path) -> subprocess.Popen[bytes]:
-    """Who removes a folder after this process. It is there before the folder is, and a signal to all processes of a
-    terminal is not for it."""
-    words = [sys.executable, "-I", "-S", str(_SWEEP), str(os.getpid()), str(folder), SUDDEN_END]
-    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)

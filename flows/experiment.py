@@ -1,36 +1,58 @@
-"""An experiment: every arm is an ordinary run of the warehouse; then tables and figures over all of them."""
+"""The command `experiment`: every arm is an ordinary run of the warehouse; then tables and figures over all of them."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
-from rubricflow.flows.arms import read_arm
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, WarehouseFolder
+from rubricflow.flows.finished_runs import item_bundles, read_finished
 from rubricflow.flows.grade import stages
-from rubricflow.flows.logs import without_tracebacks
 from rubricflow.flows.plan import planned, record
+from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.experiment import Planned, load_experiment
-from rubricflow.tasks.core.contracts.tables.evaluation import Numbers
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.data import Responses
+from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Numbers
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
 from rubricflow.tasks.core.display.printed import markdown, show, show_ending
 from rubricflow.tasks.core.display.table import records
 from rubricflow.tasks.core.monitor.artifacts import leave_text
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log, task
+from rubricflow.tasks.core.stats.scores import score_frame, target_scores
+from rubricflow.tasks.core.store.catalogue import counted
 from rubricflow.tasks.core.store.part import as_parquet
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse
+from rubricflow.tasks.grading.calibrate.fit import fit_items
+from rubricflow.tasks.grading.calibrate.predict import predict
+from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater
 from rubricflow.tasks.grading.evaluate.experiment.arm import BootstrapPlan as Bootstrap
+from rubricflow.tasks.grading.evaluate.experiment.arm import ExperimentArm
 from rubricflow.tasks.grading.evaluate.experiment.contrast import main_contrast
 from rubricflow.tasks.grading.evaluate.experiment.tables import tables
 from rubricflow.tasks.grading.report.task import refuse_unscored
 from rubricflow.tasks.methods.report.experiment.page import page
 
-without_tracebacks()
+CALLS = ["response_id", "role", "attempt", "violations", "prompt_tokens", "completion_tokens", "latency_s"]
 
 
 @flow(name="experiment", flow_run_name="{file}")
-def experiment(file: str, warehouse: str = "data/warehouse", limit: int | None = None) -> str:
+def experiment(
+    file: Annotated[str, typer.Argument(help="The experiment file (YAML).")],
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+    limit: Limit = None,
+) -> str:
     """Run every arm of an experiment file and make its tables; returns the folder that holds them: numbers.parquet,
     tables.md, report.html and arms.json.
 
@@ -38,23 +60,23 @@ def experiment(file: str, warehouse: str = "data/warehouse", limit: int | None =
     """
     plan = load_experiment(Path(file))
     introduce(plan.experiment.name, flow="experiment")
-    runs = {arm: _run(plan, arm, warehouse, limit) for arm in plan.studies}
+    opened = Warehouse.open(warehouse)
+    runs = {name: planned(study, plan.base, opened.root, limit).run for name, study in plan.studies.items()}
     ids = {name: run.run_id for name, run in runs.items()}
-    house = Warehouse.open(warehouse)
-    house.write(house.root / EXPERIMENTS / plan.experiment.name / ARMS, json.dumps(ids).encode())
+    opened.write(opened.root / EXPERIMENTS / plan.experiment.name / ARMS, json.dumps(ids).encode())
     for name, run in runs.items():
-        if is_finished(run):
+        if run.fetched("manifest.json").is_file() and read_manifest(run):  # it is written last
             log(f"arm {name}: finished, {run.run_id}")
         else:
             arm(file, name, warehouse, limit)
-    shown = conclude(plan, runs)
+    folder = conclude(plan, runs)
     for run in runs.values():
         refuse_unscored(run)
-    return str(shown)
+    return str(folder)
 
 
 @flow(name="arm", flow_run_name="{name}")
-def arm(file: str, name: str, warehouse: str = "data/warehouse", limit: int | None = None) -> str:
+def arm(file: str, name: str, warehouse: str = DEFAULT_WAREHOUSE, limit: int | None = None) -> str:
     """Grade one arm of an experiment file; returns the run's id."""
     plan = load_experiment(Path(file))
     job = planned(plan.studies[name], plan.base, warehouse, limit)
@@ -66,36 +88,73 @@ def arm(file: str, name: str, warehouse: str = "data/warehouse", limit: int | No
 @task(task_run_name="tables")
 def conclude(plan: Planned, runs: dict[str, Run]) -> Path:
     """Write and print the tables of finished runs; leave them as artifacts in the Prefect UI."""
-    name, house = plan.experiment.name, next(iter(runs.values())).warehouse
+    name, warehouse = plan.experiment.name, next(iter(runs.values())).warehouse
     size = plan.experiment.tables.calibration_size
-    resized = dict.fromkeys(size.arms, size.sizes) if size else {}
-    arms = {arm_name: read_arm(arm_name, run, resized.get(arm_name, ())) for arm_name, run in runs.items()}
+    sizes = dict.fromkeys(size.arms, size.sizes) if size else {}
+    arms = {arm_name: read_arm(arm_name, run, sizes.get(arm_name, ())) for arm_name, run in runs.items()}
     reference = next(iter(plan.studies.values())).evaluation.target
-    experiment_tables = tables(arms, plan.experiment, reference)
-    ids = {arm_name: run.run_id for arm_name, run in runs.items()}
-    folder = house.root / EXPERIMENTS / name
-    numbers = as_parquet(conform(Numbers, chain.from_iterable(map(records, experiment_tables))))
-    simulated = any(arm_name.simulated for arm_name in arms.values())
+    made = tables(arms, plan.experiment, reference)
     contrast = main_contrast(arms, plan.experiment, Bootstrap(plan.experiment.draws, plan.experiment.seed))
-    text, report = markdown(name, contrast, experiment_tables, ids), folder / "report.html"
-    house.write(folder / "numbers.parquet", numbers)
-    house.write(folder / "tables.md", text.encode())
-    house.write(report, page(name, contrast, experiment_tables, ids, simulated).encode())
+    ids = {arm_name: run.run_id for arm_name, run in runs.items()}
+    simulated = any(one.simulated for one in arms.values())
+    folder = warehouse.root / EXPERIMENTS / name
+    text, report = markdown(name, contrast, made, ids), folder / "report.html"
+    numbers = conform(Numbers, chain.from_iterable(map(records, made)))
+    warehouse.write(folder / "numbers.parquet", as_parquet(numbers))
+    warehouse.write(folder / "tables.md", text.encode())
+    warehouse.write(report, page(name, contrast, made, ids, simulated).encode())
     leave_text(name, "experiment", text)
     show_ending([contrast] if contrast else [], "", (), ())
-    show(experiment_tables)
-    print(f"tables: {house.shown(folder)}\nreport: {house.shown(report)}")
+    show(made)
+    print(f"tables: {warehouse.shown(folder)}\nreport: {warehouse.shown(report)}")
     return folder
 
 
-def is_finished(run: Run) -> bool:
-    """Whether the run's manifest, which is written last, is there."""
-    return run.fetched("manifest.json").is_file() and bool(read_manifest(run))
+def read_arm(name: str, run: Run, sizes: Iterable[int] = ()) -> ExperimentArm:
+    """A finished run as an arm; sizes: numbers of labels to calibrate it on anew.
+
+    UserError where its items have different scales: agreement over all of them would mean nothing.
+    """
+    study, parts, scales = read_finished(run)
+    if len(set(scales.values())) > 1:
+        raise UserError(f"arm '{name}': its items have different scales; take those of one scale with 'where'")
+    scores = score_frame(parts, study.evaluation.target, ("train", "calibration", "test")).frame
+    gradings = run.read(run.ref(Gradings, "judge"), ["response_id", "rater_kind", "status", "signals"]).to_pandas()
+    return ExperimentArm(
+        name=name,
+        scores=scores,
+        gradings=gradings.assign(signals=list(map(dict, gradings["signals"]))),
+        attempts=run.read(run.ref(Attempts, "judge"), CALLS).to_pandas(),
+        scale=next(iter(scales.values())),
+        simulated=bool((gradings["rater_kind"] == "simulated").any()),
+        resized={size: resized(run, study, scores, size) for size in sizes},
+        metrics=run.read(run.ref(Metrics, "evaluate"), where=pc.field("slice") == "all").to_pandas(),
+    )
 
 
-def _run(plan: Planned, name: str, warehouse: str, limit: int | None) -> Run:
-    return planned(plan.studies[name], plan.base, Warehouse.open(warehouse).root, limit).run
-
-
-if __name__ == "__main__":
-    experiment("data/experiments/gradeagentops.yaml")
+def resized(run: Run, study: Study, scores: pd.DataFrame, size: int) -> pd.DataFrame | None:
+    """The score frame with phase III fitted to the first `size` labelled responses of the calibration split, by the
+    SHA-256 of seed and id; None where it has fewer. Sizes are nested, and what is held out stays the same."""
+    responses = run.read(run.ref(Responses, "ingest"), ["response_id", "split", "author_id"])
+    people = run.read(run.ref(Gradings, "ingest"), ["response_id", "rater_id", "rater_kind", "score"])
+    target, seed = study.evaluation.target, study.split.seed
+    labelled = target_scores(people, target)["response_id"].combine_chunks()
+    calibrates = pc.equal(responses["split"], "calibration")
+    names = responses["response_id"].filter(pc.and_(calibrates, pc.is_in(responses["response_id"], labelled)))
+    if len(names) < size:
+        return None
+    ordered = sorted(names.to_pylist(), key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
+    chosen = pc.is_in(responses["response_id"], pa.array(ordered[:size], pa.string()))
+    splits = pc.if_else(pc.and_(calibrates, pc.invert(chosen)), "train", responses["split"])
+    judged = run.ref(Gradings, "judge")
+    graded = graded_items(
+        item_bundles(run), run.read(judged, GRADING), responses.set_column(1, "split", splits), people, target
+    )
+    by_phase_three = study.model_copy(update={"calibration": study.calibration.model_copy(update={"method": "rulers"})})
+    fitted = fit_items(graded, only_rater(counted(run, judged, "rater_id")), by_phase_three)
+    predicted = pa.concat_tables(
+        predict(fitted.mappings[item.item_id], item).select(["response_id", "score"])
+        for item in graded
+        if len(item.rows)
+    ).to_pandas()
+    return scores.assign(calibrated=scores["response_id"].map(predicted.set_index("response_id")["score"]))

@@ -1,18 +1,16 @@
-"""Rule faithfulness of a study's judge: its test split judged under the mark schemes and under every edit of them."""
+"""The command `faithful`: a study's test split judged under the mark schemes and under every edit of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from rubricflow.flows.logs import without_tracebacks
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder, print_rows
 from rubricflow.flows.plan import Plan, plan, record
-from rubricflow.flows.stage import staged
+from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.backends import BACKENDS, backends_serving
 from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
@@ -22,20 +20,16 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.contracts.tables.rules import Family, RuleFaithfulness, RuleTests, Totals
+from rubricflow.tasks.core.contracts.tables.rules import Family, RuleFaithfulness, RuleTests
 from rubricflow.tasks.core.monitor.artifacts import leave_table
-from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.runs import flow, introduce, task
 from rubricflow.tasks.core.stats.scores import target_scores
-from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.grading.ingest.task import Ingested, ingest
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.ingest.task import Ingested
 from rubricflow.tasks.grading.judge.task import judge
-from rubricflow.tasks.grading.lock.task import lock
 from rubricflow.tasks.methods.edit.rollout import family
 from rubricflow.tasks.methods.edit.rule_edits import EDITS, Edited, edits, restated, totals
 from rubricflow.tasks.methods.edit.testing import faithfulness
-
-without_tracebacks()
 
 STAGE = "faithful"
 PLAIN = "unedited"
@@ -46,11 +40,11 @@ SHOWN = (
     *("rsr_note", "in_rubric_note"),
 )
 """Columns of `rule_faithfulness` for people to look at."""
-_COUNTS = "embedded"
+_SUMMING = "embedded"
 """The backend whose total code makes of its decisions under every protocol."""
 
 
-class Sitting(NamedTuple):
+class JudgingBatch(NamedTuple):
     """What is judged together: the items of one family of schemes, their responses, and the schemes."""
 
     family: Family
@@ -61,10 +55,6 @@ class Sitting(NamedTuple):
     bundles: TableRef
 
 
-Judging = tuple[Sitting, TableRef]
-"""What was asked, and the gradings."""
-
-
 class Scheme(NamedTuple):
     """A rubric that is tested."""
 
@@ -73,146 +63,27 @@ class Scheme(NamedTuple):
     edited: dict[str, Edited]
     """Edit → the scheme after it."""
 
-    def after(self, version: str) -> Bundle:
-        """The scheme that a version's judge is shown."""
-        return restated(self.bundle) if version == PLAIN else self.edited[version].bundle
-
 
 @flow(name="faithful")
-def faithful(study: str, warehouse: str = "data/warehouse", limit: int | None = None) -> str:
-    """Judge the test responses of a study file under its mark schemes and under each edit of them; returns the run's
-    id. The same study resumes itself.
+def faithful(study: StudyFile, warehouse: WarehouseFolder = DEFAULT_WAREHOUSE, limit: Limit = None) -> str:
+    """Judge the test responses of a study file under its mark schemes and under each edit of them, and print how far
+    the judge follows each edit; returns the run's id. The same study resumes itself.
 
     InputError for a judge that reads no scheme, a scheme that cannot be edited, and a study without test responses that
     have the human score.
     """
     job = plan(study, warehouse, limit)
-    _refuse_deaf(job.study.judge, study)
+    _require_reader(job.study.judge, study)
     introduce(job.study.name, flow="faithful", backend=job.study.judge.backend)
     tables = stages(job)
     data_docs(job.run)
     record(job, tables)
+    rows = job.run.read(job.run.ref(RuleFaithfulness, STAGE)).to_pylist()
+    print_rows(SHOWN, ([row[name] for name in SHOWN] for row in rows))
     return job.run.run_id
 
 
-def stages(job: Plan) -> list[TableRef]:
-    """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
-    run, settings, base = job.run, job.study, job.base
-    data = staged(run, ingest, settings, base, job.limit)
-    people = data.gradings, data.judgments
-    locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
-    judging = settings.judge.model_copy(update={"keep": None})  # every decision is taken anew
-    judged: list[Judging] = []
-    for sitting in prepare(run, settings, data, locked.bundles):
-        inputs = judging, base, sitting.items, sitting.responses, sitting.bundles
-        stage = f"judge-{sitting.family}-{sitting.version}"
-        judged.append((sitting, judge(_aside(run), *inputs, stage=stage, placement=settings.run).gradings))
-    return [*data, *locked, *staged(run, compare, settings, data, locked.bundles, judged)]
-
-
-def summary(warehouse: Path, run_id: str) -> list[list[Any]]:
-    """How the judge of a finished run follows each edit: rows of the columns `SHOWN`."""
-    run = Warehouse.open(warehouse).run(run_id)
-    rows = run.read(run.ref(RuleFaithfulness, STAGE)).to_pylist()
-    return [[row[name] for name in SHOWN] for row in rows]
-
-
-@task(task_run_name="edit the schemes")
-def prepare(run: Run, study: Study, data: Ingested, bundles: TableRef) -> list[Sitting]:
-    """What the judge is asked: each family's test responses that have the human score, under the schemes as they are
-    and after every edit."""
-    gold, aside, sittings = _gold(run, study, data), _aside(run), list[Sitting]()
-    schemes = _schemes(run, data, bundles, gold)
-    for kind in EDITS:
-        mine = {item: scheme for item, scheme in schemes.items() if family(scheme.bundle) == kind}
-        if not mine:
-            continue
-        items = ds.field("item_id").isin(list(mine))
-        tested = run.read(data.responses, where=items & ds.field("response_id").isin(list(gold)))
-        aside.commit(f"asked-{kind}", "all", {Items: run.read(data.items, where=items), Responses: tested})
-        for version in (PLAIN, *EDITS[kind]):
-            locked = {scheme.rubric_id: scheme.after(version) for scheme in mine.values()}
-            aside.commit(f"lock-{kind}-{version}", "all", {Bundles: _bundle_rows(locked)})
-            answers = aside.ref(Items, f"asked-{kind}"), aside.ref(Responses, f"asked-{kind}")
-            sittings.append(Sitting(kind, version, *answers, aside.ref(Bundles, f"lock-{kind}-{version}")))
-    return sittings
-
-
-def _bundle_rows(locked: Mapping[str, Bundle]) -> list[dict[str, Any]]:
-    """Rows of `bundles`; locked: rubric → its bundle."""
-    return [
-        {"rubric_id": name, "bundle_id": bundle.bundle_id, "content": bundle.canonical()}
-        for name, bundle in locked.items()
-    ]
-
-
-@task(task_run_name="compare with the edits")
-def compare(
-    run: Run, study: Study, data: Ingested, bundles: TableRef, judged: list[Judging]
-) -> tuple[TableRef, TableRef]:
-    """Write every response's marks under both schemes, and how far the judge follows each edit."""
-    gold, aside = _gold(run, study, data), _aside(run)
-    schemes = _schemes(run, data, bundles, gold)
-    marks = {(sitting.family, sitting.version): _marks(aside, gradings) for sitting, gradings in judged}
-    tests = []
-    for (kind, version), after in marks.items():
-        if version == PLAIN:
-            continue
-        for (rater_id, item_id, response_id), mark in marks[kind, PLAIN].items():
-            edited = schemes[item_id].edited[version]
-            pair = mark, after[rater_id, item_id, response_id]
-            marks_total: Totals = "summed" if study.judge.backend == _COUNTS else totals(edited.bundle)
-            tests.append(edited.row(rater_id, response_id, item_id, gold[response_id], pair, marks_total))
-    summary_rows = faithfulness(tests, study.evaluation.draws, study.evaluation.seed)
-    run.commit(STAGE, "all", {RuleTests: tests, RuleFaithfulness: summary_rows})
-    leave_table(run.run_id, "rule-faithfulness", [{name: row[name] for name in SHOWN} for row in summary_rows])
-    return run.ref(RuleTests, STAGE), run.ref(RuleFaithfulness, STAGE)
-
-
-def _aside(run: Run) -> Run:
-    """Where the judge's work under edited schemes is kept: its scores are on other scales than the study's."""
-    return run.warehouse.run(f"{run.run_id}-rules")
-
-
-def _gold(run: Run, study: Study, data: Ingested) -> dict[str, int]:
-    """Test response → its human score, to the nearest mark, halves up. InputError where there is none."""
-    columns = ["response_id", "rater_id", "rater_kind", "score"]
-    targets = target_scores(run.read(data.gradings, columns), study.evaluation.target)
-    tested = run.read(data.responses, ["response_id"], ds.field("split") == "test")["response_id"]
-    targets = targets.filter(pc.is_in(targets["response_id"], value_set=tested.combine_chunks()))
-    if not targets.num_rows:
-        rule = f"no test response has a score of '{study.evaluation.target}', which an edit could change"
-        raise InputError(rule, field="evaluation.target")
-    pairs = zip(targets["response_id"].to_pylist(), targets["score"].to_pylist(), strict=True)
-    return {name: math.floor(score + 0.5) for name, score in pairs}
-
-
-def _schemes(run: Run, data: Ingested, bundles: TableRef, gold: Collection[str]) -> dict[str, Scheme]:
-    """Item → its scheme, for the items of these responses. InputError names a rubric that cannot be edited."""
-    answered = run.read(data.responses, ["item_id"], ds.field("response_id").isin(list(gold)))["item_id"]
-    items = run.read(data.items, ["item_id", "rubric_id"], ds.field("item_id").isin(answered.unique().to_pylist()))
-    locked, edited = unlocked(run.read(bundles).to_pylist()), dict[str, Scheme]()
-    for name in items["rubric_id"].unique().to_pylist():
-        try:
-            edited[name] = Scheme(
-                name, locked[name], {edited_scheme.edit: edited_scheme for edited_scheme in edits(locked[name])}
-            )
-        except InputError as error:
-            rule = f"rubric '{name}' cannot be edited: {error.rule}"
-            raise InputError(rule, field=error.field, hint=error.hint) from error
-    return {row["item_id"]: edited[row["rubric_id"]] for row in items.to_pylist()}
-
-
-def _marks(aside: Run, gradings: TableRef) -> dict[tuple[str, str, str], float | None]:
-    """(rater, item, response) → the judge's score, the mean of its samples; None where there is none."""
-    key = ["rater_id", "item_id", "response_id"]
-    samples = aside.read(gradings, [*key, "score"])
-    means = samples.group_by(key).aggregate([("score", "mean")])
-    rows = means.sort_by([(column, "ascending") for column in key])
-    return {(row["rater_id"], row["item_id"], row["response_id"]): row["score_mean"] for row in rows.to_pylist()}
-
-
-def _refuse_deaf(judge: Judge, file: str) -> None:
+def _require_reader(judge: Judge, file: str) -> None:
     """InputError for a judge to whom an edit of the scheme cannot get through."""
     if judge.foreign:
         rule = "recorded replies of a foreign judge were given under the scheme as it is"
@@ -227,5 +98,107 @@ def _refuse_deaf(judge: Judge, file: str) -> None:
         raise InputError(rule, file=file, field="judge.backend", hint=f"use {backends_serving('schemes')}")
 
 
-if __name__ == "__main__":
-    faithful("data/demo/baseline.yaml")
+def stages(job: Plan) -> list[TableRef]:
+    """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
+    run, study = job.run, job.study
+    data, locked = read_and_lock(job)
+    judged: list[tuple[JudgingBatch, TableRef]] = []
+    for batch in prepare(run, study, data, locked.bundles):
+        gradings = judge(
+            _edited_run(run),
+            plan=study.judge.model_copy(update={"keep": None}),  # every decision is taken anew
+            base=job.base,
+            items=batch.items,
+            responses=batch.responses,
+            bundles=batch.bundles,
+            stage=f"judge-{batch.family}-{batch.version}",
+            placement=study.run,
+        ).gradings
+        judged.append((batch, gradings))
+    return [*data, *locked, *staged(run, compare, study=study, data=data, bundles=locked.bundles, judged=judged)]
+
+
+@task(task_run_name="edit the schemes")
+def prepare(run: Run, study: Study, data: Ingested, bundles: TableRef) -> list[JudgingBatch]:
+    """What the judge is asked: each family's test responses that have the human score, under the schemes as they are
+    and after every edit."""
+    gold, edited_run, batches = _gold(run, study, data), _edited_run(run), list[JudgingBatch]()
+    schemes = _schemes(run, data, bundles, gold)
+    for kind in EDITS:
+        mine = {item: scheme for item, scheme in schemes.items() if family(scheme.bundle) == kind}
+        if not mine:
+            continue
+        of_items = ds.field("item_id").isin(list(mine))
+        tested = run.read(data.responses, where=of_items & ds.field("response_id").isin(list(gold)))
+        edited_run.commit(f"asked-{kind}", "all", {Items: run.read(data.items, where=of_items), Responses: tested})
+        items, responses = (edited_run.ref(table, f"asked-{kind}") for table in (Items, Responses))
+        for version in (PLAIN, *EDITS[kind]):
+            rows = []
+            for name, scheme in {scheme.rubric_id: scheme for scheme in mine.values()}.items():
+                bundle = restated(scheme.bundle) if version == PLAIN else scheme.edited[version].bundle
+                rows.append({"rubric_id": name, "bundle_id": bundle.bundle_id, "content": bundle.canonical()})
+            edited_run.commit(f"lock-{kind}-{version}", "all", {Bundles: rows})
+            locked = edited_run.ref(Bundles, f"lock-{kind}-{version}")
+            batches.append(JudgingBatch(kind, version, items, responses, locked))
+    return batches
+
+
+@task(task_run_name="compare with the edits")
+def compare(
+    run: Run, study: Study, data: Ingested, bundles: TableRef, judged: list[tuple[JudgingBatch, TableRef]]
+) -> tuple[TableRef, TableRef]:
+    """Write every response's marks under both schemes, and how far the judge follows each edit. judged: what was asked,
+    and its gradings."""
+    gold, edited_run = _gold(run, study, data), _edited_run(run)
+    schemes = _schemes(run, data, bundles, gold)
+    marks = {(batch.family, batch.version): _marks(edited_run, gradings) for batch, gradings in judged}
+    tests = []
+    for (kind, version), after in marks.items():
+        for key, mark in marks[kind, PLAIN].items() if version != PLAIN else ():
+            rater_id, item_id, response_id = key
+            edited = schemes[item_id].edited[version]
+            summed = "summed" if study.judge.backend == _SUMMING else totals(edited.bundle)
+            tests.append(edited.row(rater_id, response_id, item_id, gold[response_id], (mark, after[key]), summed))
+    summary = faithfulness(tests, study.evaluation.draws, study.evaluation.seed)
+    run.commit(STAGE, "all", {RuleTests: tests, RuleFaithfulness: summary})
+    leave_table(run.run_id, "rule-faithfulness", [{name: row[name] for name in SHOWN} for row in summary])
+    return run.ref(RuleTests, STAGE), run.ref(RuleFaithfulness, STAGE)
+
+
+def _edited_run(run: Run) -> Run:
+    """Where the judge's work under edited schemes is kept: its scores are on other scales than the study's."""
+    return run.warehouse.run(f"{run.run_id}-rules")
+
+
+def _gold(run: Run, study: Study, data: Ingested) -> dict[str, int]:
+    """Test response → its human score, to the nearest mark, halves up. InputError where there is none."""
+    columns = ["response_id", "rater_id", "rater_kind", "score"]
+    targets = target_scores(run.read(data.gradings, columns), study.evaluation.target)
+    tested = run.read(data.responses, ["response_id"], ds.field("split") == "test")["response_id"]
+    targets = targets.filter(pc.is_in(targets["response_id"], value_set=tested.combine_chunks()))
+    if not targets.num_rows:
+        rule = f"no test response has a score of '{study.evaluation.target}', which an edit could change"
+        raise InputError(rule, field="evaluation.target")
+    return {row["response_id"]: math.floor(row["score"] + 0.5) for row in targets.to_pylist()}
+
+
+def _schemes(run: Run, data: Ingested, bundles: TableRef, gold: dict[str, int]) -> dict[str, Scheme]:
+    """Item → its scheme, for the items of these responses. InputError names a rubric that cannot be edited."""
+    answered = run.read(data.responses, ["item_id"], ds.field("response_id").isin(list(gold)))["item_id"]
+    items = run.read(data.items, ["item_id", "rubric_id"], ds.field("item_id").isin(answered.unique().to_pylist()))
+    locked, schemes = unlocked(run.read(bundles).to_pylist()), dict[str, Scheme]()
+    for name in items["rubric_id"].unique().to_pylist():
+        try:
+            schemes[name] = Scheme(name, locked[name], {edited.edit: edited for edited in edits(locked[name])})
+        except InputError as error:
+            rule = f"rubric '{name}' cannot be edited: {error.rule}"
+            raise InputError(rule, field=error.field, hint=error.hint) from error
+    return {row["item_id"]: schemes[row["rubric_id"]] for row in items.to_pylist()}
+
+
+def _marks(run: Run, gradings: TableRef) -> dict[tuple[str, str, str], float | None]:
+    """(rater, item, response) → the judge's score, the mean of its samples; None where there is none."""
+    key = ["rater_id", "item_id", "response_id"]
+    means = run.read(gradings, [*key, "score"]).group_by(key).aggregate([("score", "mean")])
+    rows = means.sort_by([(column, "ascending") for column in key]).to_pylist()
+    return {(row["rater_id"], row["item_id"], row["response_id"]): row["score_mean"] for row in rows}

@@ -1,17 +1,31 @@
-"""The main job: responses in, calibrated scores and their agreement with people out."""
+"""The command `grade`, the main job: responses in, calibrated scores and their agreement with people out."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from pathlib import Path
+from typing import Annotated, Any
 
-from rubricflow.flows.command_line import arguments
-from rubricflow.flows.logs import without_tracebacks
-from rubricflow.flows.placed import placed
-from rubricflow.flows.plan import Plan, plan, record
-from rubricflow.flows.settled import settle_scores
+import typer
+
+from rubricflow.flows.checks import check_extras, grader_of
+from rubricflow.flows.command_line import (
+    DEFAULT_WAREHOUSE,
+    Address,
+    EngineName,
+    Limit,
+    StudyFile,
+    TokenLimit,
+    WarehouseFolder,
+    arguments,
+    extends,
+    print_rows,
+)
+from rubricflow.flows.finished_runs import settle_scores
+from rubricflow.flows.plan import Plan, placed, plan, record
 from rubricflow.flows.stage import staged
-from rubricflow.flows.trained import grader_of
 from rubricflow.tasks.core.check.task import data_docs
+from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.reference import TableRef
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.monitor.credentials import credential
@@ -20,26 +34,34 @@ from rubricflow.tasks.core.store.marks import listed_once
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.calibrate.task import calibrate
 from rubricflow.tasks.grading.evaluate.task import evaluate
-from rubricflow.tasks.grading.ingest.task import Ingested, ingest, warning_sentences
+from rubricflow.tasks.grading.ingest.task import ingest, warning_sentences
 from rubricflow.tasks.grading.judge.task import judge
 from rubricflow.tasks.grading.lock.task import fit, lock
 from rubricflow.tasks.grading.report.task import report, write_page
 
-without_tracebacks()
-
 
 @flow(name="grade")
 def grade(
-    study: str,
-    warehouse: str = "data/warehouse",
-    limit: int | None = None,
-    token_budget: int | None = None,
-    model: str | None = None,
-    url: str | None = None,
-    beside: str | None = None,
-    verbose: bool = False,
-    engine: str | None = None,
-    address: str | None = None,
+    study: StudyFile,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+    limit: Limit = None,
+    token_budget: TokenLimit = None,
+    model: Annotated[
+        str | None, typer.Option(help="A language model in place of the study's judge: a name, or a folder of weights.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="The OpenAI-compatible server that has it; without it vLLM loads it here.")
+    ] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            "--compare-with",
+            help="A further study file over the same responses: its agreement stands next to this one's.",
+        ),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print every table of the summary.")] = False,
+    engine: EngineName = None,
+    address: Address = None,
     options: dict[str, Any] | None = None,
 ) -> str:
     """Grade the responses of a study file; returns the run's id. The same study resumes itself.
@@ -48,9 +70,10 @@ def grade(
     the same call continues it.
     model: a language model in place of the study's judge, behind the server at `url` or else loaded here.
     options: further fields of what it is asked.
-    beside: a further study file that the scores stand beside. verbose: print every table of the summary.
+    beside: a further study file that the scores are compared with. verbose: print every table of the summary.
     engine, address: who judges and calibrates the shards, see `Placement`; no part of the run's identity.
     """
+    check_extras("grade", study, engine, model, url, beside)
     job = placed(plan(study, warehouse, limit, model, url, beside, options), engine, address)
     introduce(job.study.name, flow="grade", backend=job.study.judge.backend)
     tables = stages(job, token_budget)
@@ -59,49 +82,110 @@ def grade(
         settle_scores(job.run, job.study)
         # The commands that follow read the study file: they do not know what options of this one have changed.
         as_written = model is None and beside is None
-        command = arguments(study, job.run.warehouse.place, limit) if as_written else None
-        state = report(job.run, job.study, record(job, tables), command, verbose)
+        next_command = arguments(study, job.run.warehouse.place, limit) if as_written else None
+        state = report(job.run, job.study, record(job, tables), next_command, verbose)
     return completed(job.run.run_id, state)
+
+
+@extends(grade, without=["options"])
+def command(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked, and ask nothing.")] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A further field of what the model is asked, as JSON or text; repeat."),
+    ] = None,
+    compare_with: Annotated[str | None, typer.Option("--beside", hidden=True)] = None,
+    **given: Any,
+) -> None:
+    """Grades a study, or prints what would be asked. UserError for an option that is no KEY=VALUE."""
+    if dry_run:
+        from rubricflow.flows.validate import planned_calls
+
+        header = ["item", "responses", "settled without a call", "calls", "prompt tokens, roughly"]
+        print_rows(header, planned_calls(Path(given["study"]), given["limit"]))
+        return
+    fields: dict[str, Any] = {}
+    for text in option or []:
+        key, equals, value = text.partition("=")
+        if not key.strip() or not equals or key.strip() in fields:
+            raise UserError(f"--option {text}: it is KEY=VALUE, each key once")
+        try:
+            fields[key.strip()] = json.loads(value)  # a value that is JSON has its type, any other is a text
+        except ValueError:
+            fields[key.strip()] = value
+    given["beside"] = given["beside"] or compare_with
+    grade(**given, options=fields)
 
 
 def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
     """What every stage of a run wrote, checked before the next one reads it; finished stages are passed over."""
-    run, settings, base, limit = job.run, job.study, job.base, job.limit
-    others = {name: scores_of(one) for name, one in job.beside.items()}
+    run, study, base = job.run, job.study, job.base
+    others = {name: _compared_with(name, other) for name, other in job.beside.items()}
 
-    data = staged(run, ingest, settings, base, limit)
-    for line in input_lines(job, data):
-        log(line)
-    people = data.gradings, data.judgments
-    locked = staged(run, lock, settings, base, data.items, data.responses, *people, credential)
-    fit(run, settings, base, data.items, data.gradings, locked.bundles)
-    to_judge = settings.judge, base, data.items, data.responses, locked.bundles
-    grader = grader_of(settings.judge, base)
-    judged = staged(
-        run, judge, *to_judge, token_budget, people, grader, settings.evaluation.target, placement=settings.run
+    data = staged(run, ingest, study=study, base=base, limit=job.limit)
+    for file, words in job.read_as.items():
+        log(f"{file}: read as {words}")
+    for words in warning_sentences(run, data.input_warnings):
+        log(f"warning: {words}")
+    locked = staged(
+        run,
+        lock,
+        study=study,
+        base=base,
+        items=data.items,
+        responses=data.responses,
+        people=data.gradings,
+        marks=data.judgments,
+        key_of=credential,
     )
-    answered = data.items, data.responses, data.gradings, judged.gradings
-    scored = staged(run, calibrate, settings, *answered, locked.bundles, placement=settings.run)
-    decided = data.judgments, judged.judgments
-    agreed = staged(run, evaluate, settings, *answered, scored.predictions, locked.bundles, *decided, others)
+    fit(run, study, base, data.items, data.gradings, locked.bundles)
+    judged = staged(
+        run,
+        judge,
+        plan=study.judge,
+        base=base,
+        items=data.items,
+        responses=data.responses,
+        bundles=locked.bundles,
+        token_budget=token_budget,
+        people=(data.gradings, data.judgments),
+        grader=grader_of(study.judge, base),
+        target=study.evaluation.target,
+        placement=study.run,
+    )
+    scored = staged(
+        run,
+        calibrate,
+        study=study,
+        items=data.items,
+        responses=data.responses,
+        people=data.gradings,
+        gradings=judged.gradings,
+        bundles=locked.bundles,
+        placement=study.run,
+    )
+    agreed = staged(
+        run,
+        evaluate,
+        study=study,
+        items=data.items,
+        responses=data.responses,
+        people=data.gradings,
+        gradings=judged.gradings,
+        predictions=scored.predictions,
+        bundles=locked.bundles,
+        marks=data.judgments,
+        judgments=judged.judgments,
+        others=others,
+    )
     return [*data, *locked, *judged, *scored, *agreed]
 
 
-def input_lines(job: Plan, data: Ingested) -> list[str]:
-    """How the sources were read, and what is odd about the responses."""
-    lines = [f"{file}: read as {words}" for file, words in job.read_as.items()]
-    return lines + [f"warning: {words}" for words in warning_sentences(job.run, data.input_warnings)]
-
-
-def scores_of(job: Plan) -> tuple[Run, TableRef]:
-    """The run of a study that stands beside another one, and its predictions: graded where it is not yet."""
-    log(f"beside it: {job.run.run_id}")
+def _compared_with(name: str, job: Plan) -> tuple[Run, TableRef]:
+    """The run of a study that another one is compared with, and its predictions: graded where it is not yet."""
+    log(f"compared with {name}: {job.run.run_id}")
     tables = stages(job)
     with listed_once():
         record(job, tables)
         write_page(job.run)
     return job.run, job.run.ref(Predictions, "calibrate")
-
-
-if __name__ == "__main__":
-    grade("data/demo/study.yaml")

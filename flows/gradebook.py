@@ -1,13 +1,17 @@
-"""Grades and feedback of a graded study, written for people. No Prefect run: the same run gives the same files."""
+"""The commands `grades` and `feedback`: what a graded study hands out. No Prefect run: the same run gives the same
+files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
-from rubricflow.flows.command_line import arguments
-from rubricflow.flows.plan import plan
-from rubricflow.flows.settled import settle_scores
+import typer
+
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder, arguments
+from rubricflow.flows.finished_runs import settle_scores
+from rubricflow.flows.plan import graded_plan
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.display import say
@@ -25,61 +29,84 @@ from rubricflow.tasks.grading.judge.score import score
 from rubricflow.tasks.grading.report.task import write_page
 
 FORMATS = (".csv", ".xlsx")
+ByName = Annotated[
+    str | None,
+    typer.Option(
+        "--by-name",
+        metavar="LANGUAGE",
+        help="Sort students by last name as a language does (de, fr, sv); without it they come as in the data.",
+    ),
+]
 
 
-def write_grades(
-    study_file: Path,
-    warehouse: Path,
-    limit: int | None,
-    to: Path,
-    wide: bool = False,
-    platform: Platform | None = None,
-    include_waiting: bool = False,
-    overwrite: bool = False,
-    language: str | None = None,
-) -> list[str]:
-    """Write the grades of a study; returns what to say about them.
+def grades(
+    study: StudyFile,
+    to: Annotated[Path, typer.Option("--to", help="The file to write: a .csv, or an .xlsx for a spreadsheet.")],
+    wide: Annotated[bool, typer.Option("--wide", help="One row a student instead of one row an answer.")] = False,
+    form: Annotated[Platform | None, typer.Option("--form", help="As the learning platform takes grades in.")] = None,
+    include_waiting: Annotated[
+        bool,
+        typer.Option("--include-waiting", help="Also show, in columns of their own, scores that nobody has checked."),
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Write over a file that is there and was changed.")
+    ] = False,
+    by_name: ByName = None,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+    limit: Limit = None,
+) -> None:
+    """Writes the grades of a study and prints what to know about them.
 
-    language: that by which students are sorted by name; in the order of the data where not given. InputError where the
-    study is not graded as it is now, or the file is not one that can be written.
+    InputError where the study is not graded as it is now, or the file is not one that can be written.
     """
-    _refuse(to, wide, platform, include_waiting)
-    run = graded_run(study_file, warehouse, limit)
-    book = gradebook_of(run, language)
-    content, remarks = _grades(book, to, wide, platform, include_waiting)
+    if to.suffix.lower() not in (FORMATS if form is None else (".csv",)):
+        endings = "a .csv for a spreadsheet or an .xlsx" if form is None else f"a .csv: {form} reads no other"
+        raise InputError(f"grades are written to {endings}", file=to)
+    if form is not None and wide:
+        raise InputError(f"{form}'s form has columns of its own", field="--wide", hint="leave --wide out")
+    if form is not None and include_waiting:
+        rule = f"scores that nobody has checked have no place in {form}'s form"
+        raise InputError(rule, field="--include-waiting", hint="leave it out, or leave --form out")
+    run = graded_run(study, warehouse, limit)
+    book = gradebook_of(run, by_name)
+    remarks: tuple[str, ...] = ()
+    if form is not None:
+        sheet, remarks = platform_sheet(book, form)
+        content = as_csv(sheet, for_spreadsheets=False)
+    else:
+        sheet = student_sheet(book, include_waiting) if wide else answer_sheet(book, include_waiting)
+        content = as_csv(sheet) if to.suffix.lower() == ".csv" else as_workbook([sheet, about_sheet(book, wide)])
     is_new = not to.parent.exists()
-    hand_out(warehouse, to, content, overwrite)
-    made = [f"{to.parent}: a new folder"] if is_new else []
-    lines = [*made, f"{to}: {book.study}", *totals(book), *remarks, *_repeated(book)]
+    hand_out(Path(warehouse), to, content, overwrite)
+    if is_new:
+        print(f"{to.parent}: a new folder")
+    print(f"{to}: {book.study}", *totals(book), *remarks, *_repeated(book), sep="\n")
     if book.count("waits") and not run.warehouse.mirrored:
-        lines.append(f"next: rubricflow review {arguments(study_file, warehouse, limit)}, then this command again")
-    return lines
+        print(f"next: rubricflow review {arguments(study, warehouse, limit)}, then this command again")
 
 
-def write_feedback_pages(
-    study_file: Path, warehouse: Path, limit: int | None, to: Path, language: str | None = None
-) -> list[str]:
-    """Write a page of feedback for every student of a study; returns what to say about them. Language and InputError as
-    above."""
-    run = graded_run(study_file, warehouse, limit)
-    book = gradebook_of(run, language)
+def feedback(
+    study: StudyFile,
+    to: Annotated[Path, typer.Option("--to", help="The folder to write: a new one, or one of an earlier time.")],
+    by_name: ByName = None,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+    limit: Limit = None,
+) -> None:
+    """Writes a page of feedback for every student of a study and prints what to know about them; InputError where the
+    study is not graded as it is now."""
+    run = graded_run(study, warehouse, limit)
+    book = gradebook_of(run, by_name)
     pages = write_feedback(book, run, to)
     report = write_page(run)
-    lines = [
-        f"{to / INDEX}: the list of all students, for teachers only",
-        f"{to / PAGES}: {say.plural(pages, 'page')}, one a student, to give out",
-        f"{report}: the report, which leads from each answer to its page",
-    ]
-    return [*lines, *totals(book), *_unexplained(book)]
+    print(f"{to / INDEX}: the list of all students, for teachers only")
+    print(f"{to / PAGES}: {say.plural(pages, 'page')}, one a student, to give out")
+    print(f"{report}: the report, which leads from each answer to its page")
+    print(*totals(book), *_unexplained(book), sep="\n")
 
 
-def graded_run(study_file: Path, warehouse: Path, limit: int | None) -> Run:
+def graded_run(study_file: str, warehouse: str, limit: int | None) -> Run:
     """The finished run of a study, with what people have said of its scores until now."""
-    job = plan(study_file, warehouse, limit)
-    if not (job.run.done("evaluate", "all") and job.run.fetched("manifest.json").exists()):
-        place = job.run.warehouse.place
-        rule = f"{job.study.name} is not graded in {place}, as study, data and code are now"
-        raise InputError(rule, file=study_file, hint=f"rubricflow grade {arguments(study_file, place, limit)}")
+    job = graded_plan(study_file, warehouse, limit)
     settle_scores(job.run, job.study)
     return job.run
 
@@ -95,30 +122,6 @@ def gradebook_of(run: Run, language: str | None = None) -> Gradebook:
 def points(bundle: Bundle, levels: Mapping[str, int | None]) -> float | None:
     """What levels come to by a rubric; None where the judge gives the score as a whole."""
     return score(bundle, levels).score if score_follows(bundle) else None
-
-
-def _refuse(to: Path, wide: bool, platform: Platform | None, include_waiting: bool) -> None:
-    formats = FORMATS if platform is None else (".csv",)
-    if to.suffix.lower() not in formats:
-        endings = "a .csv for a spreadsheet or an .xlsx" if platform is None else f"a .csv: {platform} reads no other"
-        raise InputError(f"grades are written to {endings}", file=to)
-    if platform is not None and wide:
-        raise InputError(f"{platform}'s form has columns of its own", field="--wide", hint="leave --wide out")
-    if platform is not None and include_waiting:
-        rule = f"scores that nobody has checked have no place in {platform}'s form"
-        raise InputError(rule, field="--include-waiting", hint="leave it out, or leave --form out")
-
-
-def _grades(
-    book: Gradebook, to: Path, wide: bool, platform: Platform | None, include_waiting: bool
-) -> tuple[bytes, tuple[str, ...]]:
-    if platform is not None:
-        sheet, remarks = platform_sheet(book, platform)
-        return as_csv(sheet, for_spreadsheets=False), remarks
-    grades = student_sheet(book, include_waiting) if wide else answer_sheet(book, include_waiting)
-    if to.suffix.lower() == ".csv":
-        return as_csv(grades), ()
-    return as_workbook([grades, about_sheet(book, wide)]), ()
 
 
 def _unexplained(book: Gradebook) -> list[str]:

@@ -1,17 +1,20 @@
-"""A first study from a spreadsheet: the columns are looked at, a few questions asked, and the files written."""
+"""The command `init`: a first study from a spreadsheet. The columns are looked at, a few questions asked, and the files
+written."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
+import typer
 
-from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.flows.validate import prove
+from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.stats.agreement import level_count
 from rubricflow.tasks.core.store.cells import EssayCell, text_or_none
 from rubricflow.tasks.core.store.essays import is_essays
@@ -34,6 +37,40 @@ from rubricflow.tasks.grading.ingest.draft.study_text import StudyParts, study_t
 from rubricflow.tasks.grading.lock.rubric import authored
 
 
+def command(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A table of answers, as you have it or as a learning platform exports it; questions; rubrics."
+        ),
+    ],
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", help="The study file to write, or the folder for it; the answers' folder if not given."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take what is guessed.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
+) -> None:
+    """Writes a study and prints what was seen, what is left to do, and the commands to type next."""
+
+    def ask(question: str, guess: str) -> str:
+        return guess if yes else str(typer.prompt(question, default=guess, show_default=bool(guess)))
+
+    target = to or files[0].parent
+    study = target if target.suffix in (".yaml", ".yml") else target / "study.yaml"
+    started = init(files, study, ask, overwrite)
+    print(*started.lines, *(f"written: {path}" for path in started.files), sep="\n")
+    try:
+        wrong = [message for kind, _, message in prove(study) if kind == "wrong"]
+    except UserError as error:
+        wrong = [str(error)]
+    for line in (*started.to_do, *(f"mend: {message}" for message in wrong)):
+        print(f"to do: {line}")
+    if wrong:
+        raise UserError(f"{study} is written, but `rubricflow validate` refuses it until that is mended")
+    print(f"then: rubricflow validate {study}, rubricflow grade {study}")
+
+
 class Started(NamedTuple):
     """What was written, and what a person has to do next."""
 
@@ -46,13 +83,20 @@ class Started(NamedTuple):
 
 
 def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> Started:
-    """Writes a study file and, where none are given, rubrics and questions beside it.
+    """Writes a study file and, where none are given, rubrics and questions next to it.
 
-    files: a table of answers, or a folder or .zip of essays; beside it, where there are any, a table of questions and a
+    files: a table of answers, or a folder or .zip of essays; with it, where there are any, a table of questions and a
     rubric file (YAML). InputError where a file to write is there already and may not be overwritten or would be one of
     the essays, no column of answers is found or named, or a column that is named is not there.
     """
-    (path, frame), questions, rubrics = _sorted(files)
+    rubric_files = [path for path in files if path.suffix.lower() in (".yaml", ".yml")]
+    tables = [(path, read_table(path)) for path in files if path not in rubric_files]
+    if not 1 <= len(tables) <= 2 or len(rubric_files) > 1:
+        raise InputError("give a table of answers and, if you have them, one of questions and a rubric file (YAML)")
+    # Of two tables the platform's export, or the longer one, has the answers.
+    tables.sort(key=lambda table: (recognised(list(table[1].columns)) is None, -len(table[1])))
+    (path, frame), questions = tables[0], next(iter(tables[1:]), None)
+    rubrics = next(iter(rubric_files), None)
     if path.is_dir() and to.resolve().is_relative_to(path.resolve()):
         hint = f"--to {path.parent / 'study.yaml'}"
         raise InputError("is a folder of essays: what is written into it would be one of them", file=path, hint=hint)
@@ -63,18 +107,18 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
     known = known_questions(asked) if asked else NOTHING
     if rubrics is not None:
         known = replace(known, ids=known.ids | authored(rubrics, induced=True).keys())
-    draft = drafted(_beside(path, to), roles, frame, known)
+    draft = drafted(_named_from(to, path), roles, frame, known)
     if not draft.answers:
         raise InputError("has no row with an answer", file=path)
     told = students_apart(draft, roles, asking)
     if told != roles:
-        roles, draft = told, drafted(_beside(path, to), told, frame, known)
+        roles, draft = told, drafted(_named_from(to, path), told, frame, known)
     source, items = dict(draft.source), draft.items
     listed: dict[str, Any] | None = None
     if questions:
         numbered = next(iter(source.get("numbered", {})), "question_id")
         listed, items = listed_questions(questions[0], asked, items, numbered)
-        listed["file"] = _beside(questions[0], to)
+        listed["file"] = _named_from(to, questions[0])
     items = worded(items, asking)
     texts: dict[Path, str] = {}
     if not questions and (draft.asks_wording or "items" not in source):
@@ -89,27 +133,26 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
     echo = rubrics in texts and any(item.reference for item in items)
     about = f"{roles.title} ({path.name})" if roles.title else path.name
     fewest = min(level_count(*scale.bounds) for _, scale in scaled)
-    about_file = " ".join(about.split())
+    name = re.sub(r"[^A-Za-z0-9]+", "-", path.stem).strip("-")[:40].strip("-") or "study"
     parts = StudyParts(
-        _name(path), about_file, source, listed, _beside(rubrics, to), echo, fewest, is_essays(path), draft.marked
+        name,
+        " ".join(about.split()),
+        source,
+        listed,
+        _named_from(to, rubrics),
+        echo,
+        fewest,
+        is_essays(path),
+        draft.marked,
     )
     texts = {to: study_text(parts), **texts}
-    _write(texts, overwrite)
+    for file in texts if not overwrite else ():
+        if file.exists():
+            hint = "another place: --to FOLDER/study.yaml; in its place: --overwrite"
+            raise InputError("is there already, and somebody may have edited it", file=file, hint=hint)
+    for file, text in texts.items():
+        write_atomically(file, text.encode())
     return Started(tuple(texts), tuple(seen(about, draft, roles, scaled)), tuple(to_write(items, texts, to, rubrics)))
-
-
-Table = tuple[Path, pd.DataFrame]
-
-
-def _sorted(files: Sequence[Path]) -> tuple[Table, Table | None, Path | None]:
-    """(answers, questions, rubrics) among the files: of two tables the platform's export, or the longer one, has the
-    answers."""
-    rubrics = [path for path in files if path.suffix.lower() in (".yaml", ".yml")]
-    tables = [(path, read_table(path)) for path in files if path not in rubrics]
-    if not 1 <= len(tables) <= 2 or len(rubrics) > 1:
-        raise InputError("give a table of answers and, if you have them, one of questions and a rubric file (YAML)")
-    answers, *others = sorted(tables, key=lambda table: (recognised(list(table[1].columns)) is None, -len(table[1])))
-    return answers, next(iter(others), None), next(iter(rubrics), None)
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -125,22 +168,6 @@ def _columns(frame: pd.DataFrame) -> list[Column]:
     return [Column(name, tuple(map(str, frame[name]))) for name in frame.columns]
 
 
-def _beside(path: Path, to: Path) -> str:
+def _named_from(study: Path, path: Path) -> str:
     """A file as a study names it: relative to itself."""
-    return Path(os.path.relpath(path.resolve(), to.resolve().parent)).as_posix()
-
-
-def _name(path: Path) -> str:
-    """A study's name after its file."""
-    name = re.sub(r"[^A-Za-z0-9]+", "-", path.stem).strip("-")
-    return name[:40].strip("-") or "study"
-
-
-def _write(texts: Mapping[Path, str], overwrite: bool) -> None:
-    """Writes all files or, where one is there already and may not be overwritten, none."""
-    for path in texts if not overwrite else ():
-        if path.exists():
-            hint = "another place: --to FOLDER/study.yaml; in its place: --overwrite"
-            raise InputError("is there already, and somebody may have edited it", file=path, hint=hint)
-    for path, text in texts.items():
-        write_atomically(path, text.encode())
+    return Path(os.path.relpath(path.resolve(), study.resolve().parent)).as_posix()

@@ -1,15 +1,15 @@
-"""A folder with all that a first run of `rubricflow edit` needs: questions, answers with gold marks, rubrics, a study,
-and a small policy trained from scratch on imperfect marking."""
+"""The command `laboratory`: a folder with all that a first run of `rubricflow edit` needs: questions, answers with gold
+marks, rubrics, a study, and a small policy trained from scratch on imperfect marking."""
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Annotated
 
+import pandas as pd
+import typer
 import yaml
 
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -22,6 +22,15 @@ SEEN, UNSEEN = 16, 8
 TRAIN, TEST, TEST_UNSEEN = 24, 16, 32
 """Answers to each seen question for training and for the test, and to each unseen one."""
 STUDY = Path(__file__).resolve().parents[1] / "tasks/methods/edit/laboratory.yaml"
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(help="Where to put it: a new folder.")],
+    seed: Annotated[int, typer.Option(help="Another seed is another laboratory.")] = 0,
+    steps: Annotated[int | None, typer.Option(min=1, help="Of the policy's training; fewer make it worse.")] = None,
+) -> None:
+    """Makes the laboratory and prints the command to type next."""
+    print(f"rubricflow edit {laboratory(folder, seed, steps)}")
 
 
 def laboratory(folder: str | Path, seed: int = 0, steps: int | None = None) -> Path:
@@ -38,18 +47,15 @@ def laboratory(folder: str | Path, seed: int = 0, steps: int | None = None) -> P
     home.mkdir(parents=True, exist_ok=True)
     rng = Random(seed)
     seen, unseen = _questions(rng, "seen", SEEN), _questions(rng, "unseen", UNSEEN)
-    rows = list[dict[str, Any]]()
-    for lab_question in seen:
-        rows += _rows(rng, lab_question, "train", TRAIN)
-        rows += _rows(rng, lab_question, "test", TEST)
-    for lab_question in unseen:
-        rows += _rows(rng, lab_question, "test", TEST_UNSEEN)
-    _csv(
-        home / "items.csv",
-        ({"item_id": lab_question.item_id, "question": lab_question.text} for lab_question in (*seen, *unseen)),
-    )
-    _csv(home / "responses.csv", rows)
-    rubrics = {"rubrics": [lab_question.rubric().model_dump(mode="json") for lab_question in (*seen, *unseen)]}
+    rows = list[dict[str, object]]()
+    for asked in seen:
+        rows += _answers(rng, asked, "train", TRAIN) + _answers(rng, asked, "test", TEST)
+    for asked in unseen:
+        rows += _answers(rng, asked, "test", TEST_UNSEEN)
+    items = [{"item_id": asked.item_id, "question": asked.text} for asked in (*seen, *unseen)]
+    for name, table in (("items.csv", items), ("responses.csv", rows)):
+        pd.DataFrame(table).to_csv(home / name, index=False, lineterminator="\r\n")
+    rubrics = {"rubrics": [asked.rubric().model_dump(mode="json") for asked in (*seen, *unseen)]}
     write_atomically(home / "rubrics.yaml", yaml.safe_dump(json.loads(json.dumps(rubrics)), sort_keys=False).encode())
     write_atomically(home / "study.yaml", STUDY.read_bytes())
     policy, part = home / "policy", home / "policy.part"
@@ -63,29 +69,21 @@ def _questions(rng: Random, name: str, count: int) -> list[WorldQuestion]:
     """The first one pays ten marks or more, so that marks of two digits occur."""
     questions: list[WorldQuestion] = []
     while len(questions) < count:
-        drawn = question(rng, f"{name}-{len(questions) + 1:02}", unusual=0)
-        if questions or drawn.top >= 10:
-            questions.append(drawn)
+        asked = question(rng, f"{name}-{len(questions) + 1:02}", unusual=0)
+        if questions or asked.top >= 10:
+            questions.append(asked)
     return questions
 
 
-def _rows(rng: Random, lab_question: WorldQuestion, split: str, count: int) -> list[dict[str, Any]]:
-    answers = [answer(rng, lab_question) for _ in range(count)]
+def _answers(rng: Random, asked: WorldQuestion, split: str, count: int) -> list[dict[str, object]]:
+    answers = [answer(rng, asked) for _ in range(count)]
     return [
         {
-            "response_id": f"{lab_question.item_id}-{split}-{number:02}",
-            "item_id": lab_question.item_id,
-            "text": lab_answer.text,
+            "response_id": f"{asked.item_id}-{split}-{number:02}",
+            "item_id": asked.item_id,
+            "text": given.text,
             "split": split,
-            "gold": lab_question.gold(lab_answer.stated, lab_answer.reason),
+            "gold": asked.gold(given.stated, given.reason),
         }
-        for number, lab_answer in enumerate(answers, 1)
+        for number, given in enumerate(answers, 1)
     ]
-
-
-def _csv(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    listed = list(rows)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(listed[0]))
-        writer.writeheader()
-        writer.writerows(listed)

@@ -1,18 +1,20 @@
-"""Which responses of a graded study people should score next. No Prefect run: the same run gives the same answer."""
+"""The command `next`: which responses of a graded study people should score next. No Prefect run: the same run gives
+the same answer."""
 
 from __future__ import annotations
 
 import csv
 import io
+import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import typer
 
-from rubricflow.flows.command_line import arguments
-from rubricflow.flows.plan import plan
-from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder, print_rows
+from rubricflow.flows.plan import graded_plan
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.people import NextLabels
@@ -28,39 +30,58 @@ SHEET = ("rank", "item_id", "response_id", "split", "question", "response", "sco
 """The columns of the file that people write scores into."""
 LONGEST = 32_000
 """Characters of a text: a spreadsheet's cell holds little more, and spills the rest over the rows below."""
+_SHOWN = ("rank", "item_id", "response_id", "sampled", "why")
+
+
+def propose_next(
+    study: StudyFile,
+    count: Annotated[int, typer.Option("--count", min=1, help="How many.")] = 20,
+    to: Annotated[Path | None, typer.Option("--to", help="Write them to a .csv to write scores into.")] = None,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+    limit: Limit = None,
+) -> None:
+    """Prints what the labels support now and the responses to score; writes them for a spreadsheet, where wanted."""
+    proposed = propose_labels(study, warehouse, limit, count)
+    print(*proposed.told, sep="\n", file=sys.stderr)
+    print_rows(_SHOWN, ([row[name] for name in _SHOWN] for row in proposed.rows))
+    if to is not None:
+        write_sheet(proposed.run, proposed.rows, to)
+        print(f"{len(proposed.rows)} in {to}", file=sys.stderr)
 
 
 class ProposedLabels(NamedTuple):
-    """told: what the labels support now, in words; rows: of table `next_labels`, as many as were asked for; run: that
-    they are of."""
+    """What is proposed of a run."""
 
     told: list[str]
+    """What the labels support now, in words."""
     rows: list[dict[str, Any]]
+    """Of table `next_labels`, as many as were asked for."""
     run: Run
 
 
-def propose_labels(study_file: Path, warehouse: Path, limit: int | None, count: int) -> ProposedLabels:
+def propose_labels(study_file: str | Path, warehouse: str | Path, limit: int | None, count: int) -> ProposedLabels:
     """The next `count` responses to score, fewer where there are no more; they lead the queue of the run from then on.
 
     InputError where the study was not graded yet, as it is now.
     """
-    job = plan(study_file, warehouse, limit)
+    job = graded_plan(study_file, warehouse, limit)
     run, study = job.run, job.study
-    if not run.done("evaluate", "all"):
-        place = run.warehouse.place
-        rule = f"{study.name} is not graded in {place}, as study, data and code are now"
-        raise InputError(rule, file=study_file, hint=f"rubricflow grade {arguments(study_file, place, limit)}")
     items, predictions = read_items(run, study), read_predictions(run)
     rows = next_labels(items, predictions, study, count)
-    _keep(run, rows)
+    # A shorter proposal is a longer one's beginning: the longest stays.
+    if not run.done("next", "all") or run.ref(NextLabels, "next").rows < len(rows):
+        run.commit("next", "all", {NextLabels: rows})
     risks = held_out(items, predictions, study.release.tolerance)
     marked = read_marked(run, run.ref(Responses, "ingest"), run.ref(Gradings, "ingest"), study.evaluation.target)
     needs = needs_of(study.release, marked)
-    lines = [labels(items), agreement(read_agreement(run)), promise(read_promises(run), risks, study.release, needs)]
-    lines += filter(None, (too_small_words(needs),))
-    if not rows:
-        lines.append("no graded response is left without a label: there is nothing to ask")
-    return ProposedLabels([f"{study.name}: {lines[0]}", *lines[1:]], rows, run)
+    lines = [
+        f"{study.name}: {labels(items)}",
+        agreement(read_agreement(run)),
+        promise(read_promises(run), risks, study.release, needs),
+        too_small_words(needs),
+        "" if rows else "no graded response is left without a label: there is nothing to ask",
+    ]
+    return ProposedLabels(list(filter(None, lines)), rows, run)
 
 
 def write_sheet(run: Run, rows: list[dict[str, Any]], to: Path) -> None:
@@ -87,9 +108,3 @@ def _readable(text: str) -> str:
     """A text as a spreadsheet's cell shows it, cut where a cell ends."""
     safe = guarded(text.replace("\r\n", "\n").replace("\r", "\n"))
     return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}\n[… cut here]"
-
-
-def _keep(run: Run, rows: list[dict[str, Any]]) -> None:
-    """The proposal as a table of its run. A shorter one is a longer one's beginning, so that the longest stays."""
-    if not run.done("next", "all") or run.ref(NextLabels, "next").rows < len(rows):
-        run.commit("next", "all", {NextLabels: rows})

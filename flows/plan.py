@@ -1,21 +1,23 @@
-"""A study turned into a run: the data and settings that name it."""
+"""A study turned into a run: the data and settings that name it, where it is worked, and its manifest at the end."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from rubricflow.tasks.core.contracts.backends import BACKENDS
+from rubricflow.flows.command_line import arguments
+from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.reference import TableRef
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.placement import Placement
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.llm.backends.vllm import weights
 from rubricflow.tasks.core.llm.recording import read_recording
@@ -44,7 +46,7 @@ class Plan:
     read_as: dict[str, str]
     """File of the study → how it was read, in words for people."""
     beside: dict[str, Plan] = field(default_factory=dict)
-    """What its scores stand beside, by what that is called."""
+    """What its scores are compared with, by what that is called."""
 
 
 def plan(
@@ -59,7 +61,7 @@ def plan(
     """Read a study and find its run: the same study, inputs and code make the same run id, and so resume.
 
     model: a language model in place of the study's judge, by name or folder; url: of the server that has it, none where
-    it is to be loaded in this process; beside: a further study file that its scores stand beside; options: see
+    it is to be loaded in this process; beside: a further study file that its scores are compared with; options: see
     `Engine.options`.
     """
     path = Path(study_file)
@@ -78,15 +80,14 @@ def plan(
 def asking_model(judge: Judge, model: str, url: str | None, options: Mapping[str, JsonValue] | None = None) -> Judge:
     """The same judge with a language model as its backend; InputError where its protocol takes none."""
     # A model of one's own may be slow: what it has begun to answer is waited for.
-    own_engine = judge.engine or Engine(model=model, logprobs=_LOGPROBS, timeout_s=3600)
+    engine = judge.engine or Engine(model=model, logprobs=_LOGPROBS, timeout_s=3600)
     name = str(Path(model).resolve()) if url is None and Path(model).is_dir() else model
-    engine = own_engine.model_copy(update={"model": name} | ({"urls": (url,)} if url else {}))
-    engine = engine.model_copy(update={"options": {**engine.options, **(options or {})}})
+    changes: dict[str, Any] = {"model": name, "options": {**engine.options, **(options or {})}}
+    changes |= {"urls": (url,)} if url else {}
     others = dict.fromkeys(("model", "replies", "foreign", "truth", "grader"))
+    backend = {"backend": "openai" if url else "vllm", "engine": engine.model_copy(update=changes)}
     try:
-        return Judge.model_validate(
-            judge.model_dump() | others | {"backend": "openai" if url else "vllm", "engine": engine}
-        )
+        return Judge.model_validate(judge.model_dump() | others | backend)
     except ValidationError as error:
         raise InputError(f"no language model can take this judge's place: {error.errors()[0]['msg']}") from error
 
@@ -96,14 +97,23 @@ def planned(
 ) -> Plan:
     """The run of a study whose paths are relative to `base`. votes: digest of what people said of it until now, where
     the run rests on that."""
-    beside = dict(_beside(study, base, warehouse, limit))
+    beside: dict[str, Plan] = {}
+    for name in study.evaluation.beside:  # what these are compared with in turn is left out
+        other = load_study(base / name)
+        alone = other.model_copy(update={"evaluation": other.evaluation.model_copy(update={"beside": ()})})
+        label = f"{other.name} ({other.judge.backend})"
+        beside[label] = planned(alone, (base / name).parent, warehouse, limit)
     identity = {
         "study": study.model_dump(mode="json"),
         "inputs": inputs(study, base) | (votes or {}),
         "limit": limit,
         "code": code_digest(),
     }
-    if recordings := dict(_recordings(study, base)):
+    recordings: dict[str, str] = {}
+    for name in filter(None, [*(judge.replies for judge in _judges(study)), study.graph.replies]):
+        with suppress(InputError):  # what cannot be read is left to the stage that needs it
+            recordings[name] = read_recording(base / name).header.in_words
+    if recordings:
         identity["recordings"] = recordings
     if beside:
         identity["beside"] = {name: other.run.run_id for name, other in beside.items()}
@@ -111,36 +121,34 @@ def planned(
     return Plan(study, base, Warehouse.open(warehouse).run(run_id), limit, identity, read_as(study.data, base), beside)
 
 
-def _recordings(study: Study, base: Path) -> Iterator[tuple[str, str]]:
-    """File of recorded replies → where they come from; what cannot be read is left to the stage that needs it."""
-    annotators = study.annotation.annotators.values() if study.annotation else ()
-    for name in {choice.replies: None for choice in (study.judge, *annotators, study.graph) if choice.replies}:
-        with suppress(InputError):
-            yield name, read_recording(base / name).header.in_words
+def graded_plan(study_file: str | Path, warehouse: str | Path, limit: int | None) -> Plan:
+    """The finished run of a study; InputError where it is not graded as study, data and code are now."""
+    job = plan(study_file, warehouse, limit)
+    if not (job.run.done("evaluate", "all") and job.run.fetched("manifest.json").exists()):
+        place = job.run.warehouse.place
+        rule = f"{job.study.name} is not graded in {place}, as study, data and code are now"
+        raise InputError(rule, file=study_file, hint=f"rubricflow grade {arguments(study_file, place, limit)}")
+    return job
 
 
-def _beside(study: Study, base: Path, warehouse: str | Path, limit: int | None) -> Iterator[tuple[str, Plan]]:
-    """What the study's scores stand beside: name and backend of each such study, and its run. What stands beside that
-    in turn is left out."""
-    for name in study.evaluation.beside:
-        other = load_study(base / name)
-        alone = other.evaluation.model_copy(update={"beside": ()})
-        job = planned(other.model_copy(update={"evaluation": alone}), (base / name).parent, warehouse, limit)
-        yield f"{other.name} ({other.judge.backend})", job
+def _judges(study: Study) -> list[Judge]:
+    """The study's judge and its annotators."""
+    return [study.judge, *(study.annotation.annotators.values() if study.annotation else ())]
 
 
 def inputs(study: Study, base: Path) -> dict[str, str]:
     """File or folder of weights, as the study names it → SHA-256 of its content; what is missing is left to the stage
     that reads it."""
-    annotators = study.annotation.annotators.values() if study.annotation else ()
-    judges = [study.judge, *annotators]
-    data = [Path(study.data.folder) / source.file for source in sources(study.data)]
-    files = [str(place / file.relative_to(base / place)) for place in data for file in essay_files(base / place)]
-    files += [judge.foreign.file for judge in judges if judge.foreign]
-    files += [choice.replies or "" for choice in (*judges, study.graph)]
-    files += [study.rubrics.file or "", study.judge.grader or "", study.graph.file or "", study.graph.votes or ""]
-    files += [study.reward.edge_retention or ""] if study.reward else []
-    engines = [(choice_of_model.backend, choice_of_model.engine) for choice_of_model in (*judges, study.graph)]
+    judges, data = _judges(study), [Path(study.data.folder) / source.file for source in sources(study.data)]
+    models: list[Choice] = [*judges, study.graph]
+    files: list[str | None] = [
+        *(str(place / file.relative_to(base / place)) for place in data for file in essay_files(base / place)),
+        *(judge.foreign.file for judge in judges if judge.foreign),
+        *(choice.replies for choice in models),
+        *(study.rubrics.file, study.judge.grader, study.graph.file, study.graph.votes),
+        study.reward.edge_retention if study.reward else None,
+    ]
+    engines = [(choice.backend, choice.engine) for choice in models]
     engines += [(judge.backend, judge.repair_engine) for judge in judges]
     folders = [engine.model for name, engine in engines if engine and BACKENDS[name].local_weights]
     folders += [study.bottleneck.backbone] if study.bottleneck else []
@@ -148,6 +156,22 @@ def inputs(study: Study, base: Path) -> dict[str, str]:
     digests = {name: digest_of(weights(base / name)) for name in folders if (base / name).is_dir()}
     names = sorted(set(filter(None, files)))
     return digests | {name: file_digest(base / name) for name in names if (base / name).is_file()}
+
+
+def placed(job: Plan, engine: str | None, address: str | None) -> Plan:
+    """The same run, worked by this engine at this address, with what it is compared with; as the study says where
+    neither is given. InputError for an engine or an address that there cannot be."""
+    if engine is None and address is None:
+        return job
+    same_engine = engine in (None, job.study.run.engine)  # the settings of another engine are not its own
+    given = {name: value for name, value in (("engine", engine), ("address", address)) if value}
+    try:
+        run = Placement.model_validate((job.study.run.model_dump() if same_engine else {}) | given)
+    except ValidationError as error:
+        field = "--engine" if address is None else "--address"
+        raise InputError(error.errors()[0]["msg"].removeprefix("Value error, "), field=field) from error
+    others = {name: placed(other, engine, address) for name, other in job.beside.items()}
+    return replace(job, study=job.study.model_copy(update={"run": run}), beside=others)
 
 
 def record(plan: Plan, tables: list[TableRef]) -> Path:

@@ -1,11 +1,15 @@
-"""Concepts proposed by a language model for a study's data, as a rubric file for people to edit."""
+"""The command `propose`: concepts that a language model proposes for a study's data, as a rubric file for people to
+edit."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, StudyFile, WarehouseFolder
 from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -22,40 +26,44 @@ from rubricflow.tasks.people.annotate.propose import Brief, as_yaml
 from rubricflow.tasks.people.annotate.propose import propose as ask_for
 
 
-def propose(study_file: Path, warehouse: Path, to: Path, concepts: int, levels: int) -> list[str]:
-    """Writes the proposal; returns where it is and how it keeps the construction criteria, a line for each.
+def propose(
+    study: StudyFile,
+    to: Annotated[Path, typer.Option("--to", help="Rubric file (YAML) to write, for people to edit.")],
+    concepts: Annotated[int, typer.Option(min=1, max=20, help="How many concepts.")] = 8,
+    levels: Annotated[int, typer.Option(min=2, max=10, help="Levels of each.")] = 3,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+) -> None:
+    """Writes the proposal; prints where it is and how it keeps the construction criteria, a line for each.
 
     Questions, model answers, the rubric's prose and the scale are shown, no response. InputError where the file is
     there already, no language model is named, or its replies are of no use.
     """
     if to.exists():
         raise InputError("is there already, and somebody may have edited it", file=to)
-    study, base = load_study(study_file), study_file.parent
-    annotator = next(iter(study.annotation.annotators.values())) if study.annotation else study.judge
+    settings, base = load_study(Path(study)), Path(study).parent
+    annotator = next(iter(settings.annotation.annotators.values())) if settings.annotation else settings.judge
     if not is_generative(annotator):
         rule = f"backend '{annotator.backend}' proposes nothing; name a language model"
         raise InputError(rule, field="annotation.annotators", hint="backend: vllm or openai with an engine")
-    items = _items(study, base)
-    text, scale = _given(study, base, items)
-    brief = Brief(study.name, scale, items, study.name, text, concepts, levels)
+    with TemporaryDirectory() as folder:
+        run = Warehouse.open(Path(folder) / "validation").run("validation")
+        items = run.read(ingest.fn(run, settings, base, 1).items).to_pylist()
+    items.sort(key=lambda row: str(row["item_id"]))
+    text, scale = _prose_and_scale(settings, base, items)
+    brief = Brief(settings.name, scale, items, settings.name, text, concepts, levels)
     with open_replies(Warehouse.open(warehouse).replies) as replies:
         structured = annotator.engine.structured if annotator.engine else True
         model = open_backend(annotator, base, replies, credential)
         proposal = ask_for(brief, model, replies, annotator.sampling, structured)
     write_atomically(to, as_yaml(proposal.rubric).encode())
-    checks = constructions(proposal.rubric)
-    return [
-        f"{to}: {len(proposal.rubric.criteria)} concepts",
-        *(_line(row) for row in checks if row["outcome"] != "unknown"),
-    ]
+    print(f"{to}: {len(proposal.rubric.criteria)} concepts")
+    for row in constructions(proposal.rubric):
+        if row["outcome"] != "unknown":
+            print(f"{row['outcome']:7} {row['rule']}, {row['subject']}: {row['detail']}")
 
 
-def _line(row: dict[str, Any]) -> str:
-    return f"{row['outcome']:7} {row['rule']}, {row['subject']}: {row['detail']}"
-
-
-def _given(study: Study, base: Path, items: list[dict[str, Any]]) -> tuple[str, Scale]:
-    """Prose and scale of the study's first rubric, or the scale that rubrics are derived on."""
+def _prose_and_scale(study: Study, base: Path, items: list[dict[str, Any]]) -> tuple[str, Scale]:
+    """Of the study's first rubric; or the scale that rubrics are derived on, without prose."""
     rubrics = list(authored(base / study.rubrics.file, True).values()) if study.rubrics.file else []
     if rubrics:
         its = next((item for item in items if item["rubric_id"] == rubrics[0].rubric_id), {})
@@ -64,10 +72,3 @@ def _given(study: Study, base: Path, items: list[dict[str, Any]]) -> tuple[str, 
     if study.rubrics.derive.scale is None:
         raise InputError("concepts are proposed for one scale; name it", field="rubrics.derive.scale")
     return "", study.rubrics.derive.scale
-
-
-def _items(study: Study, base: Path) -> list[dict[str, Any]]:
-    with TemporaryDirectory() as folder:
-        run = Warehouse.open(Path(folder) / "validation").run("validation")
-        data = ingest.fn(run, study, base, 1)
-        return sorted(run.read(data.items).to_pylist(), key=lambda row: str(row["item_id"]))

@@ -2,7 +2,8 @@
 
 A shard for every batch was seven files, and a training of days has many thousand batches. So each batch is put aside in
 the run's folder (`_recent`), and those put aside become one shard now and then, and whenever somebody reads the record.
-None is gathered twice, whoever is killed: a shard has the same name and rows each time.
+None is gathered twice, whoever is killed: a shard has the same name and rows each time. With the batches the run keeps
+what items are rewarded by and evaluations of the policy, which a server that starts again reads.
 """
 
 from __future__ import annotations
@@ -18,13 +19,28 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from rubricflow.flows.prepared import PreparedItem
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import Row, conform
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.contracts.tables.data import Responses
+from rubricflow.tasks.core.contracts.tables.reward import Rewards
+from rubricflow.tasks.core.contracts.tables.training import HeldOutQuality, TrainedCriteria
 from rubricflow.tasks.core.store.files import cannot_write
 from rubricflow.tasks.core.store.part import reading
 from rubricflow.tasks.core.store.warehouse import Rows, Run
+from rubricflow.tasks.rewards.serve.training import CreditSum, Qualities, TrainingRecord
 
+TRAINER = "trainer"
+"""The stage of a recorded run that holds what the trainer got."""
+CURVES = "curves"
+"""The stage that holds what its curves are drawn from."""
+REPEATS = "repeats"
+"""The stage that holds the second judgings."""
+HELD_OUT = "held_out"
+"""The stage that holds the evaluations."""
+CRITERIA = "criteria"
+"""The stage that holds what is looked for."""
 RECENT = "_recent"
 MOST_BATCHES = 64
 """Batches in one shard. The first shards have fewer, so that there is something to look at from the start."""
@@ -58,19 +74,15 @@ class Recorder:
             self._aside, self._recorded = self._aside + 1, self._recorded + 1
             is_old = self._clock() - self._since >= LONGEST_S
             if is_old or self._aside >= min(MOST_BATCHES, (self._recorded + 1) // 2):
-                self._try_to_gather(folder)
+                try:
+                    _gathered(self._run, folder)
+                    self._aside = 0
+                except StoreError as error:  # the batch is on disk; what cannot be gathered now is with the next
+                    _logger.warning("batches stay put aside: %s", error)
 
     def close(self) -> None:
         """Complete the record. Closing twice is harmless."""
         gather(self._run)
-
-    def _try_to_gather(self, folder: Path) -> None:
-        """The batch is on disk; what cannot be gathered now is with the next."""
-        try:
-            _gathered(self._run, folder)
-            self._aside = 0
-        except StoreError as error:
-            _logger.warning("batches stay put aside: %s", error)
 
 
 def gather(run: Run) -> None:
@@ -98,21 +110,18 @@ def _put_aside(folder: Path, batch: str, tables: StageTables) -> None:
     unseen = folder / f".{batch}"
     try:
         unseen.mkdir(parents=True, exist_ok=True)
-        for stage, row, rows in _each(tables):
-            with pa.OSFile(str(unseen / f"{stage}.{row.table}"), "wb") as file:
+        for stage, of_stage in tables.items():
+            for row, rows in of_stage.items():
                 table = conform(row, rows)
-                with pa.ipc.new_file(file, table.schema) as writer:
+                with (
+                    pa.OSFile(str(unseen / f"{stage}.{row.table}"), "wb") as file,
+                    pa.ipc.new_file(file, table.schema) as writer,
+                ):
                     writer.write_table(table)
         unseen.rename(folder / batch)
     except OSError as error:
         shutil.rmtree(unseen, ignore_errors=True)
         raise cannot_write(folder / batch, error) from error
-
-
-def _each(tables: StageTables) -> Iterator[tuple[str, type[Row], Rows]]:
-    for stage, of_stage in tables.items():
-        for row, rows in of_stage.items():
-            yield stage, row, rows
 
 
 def _gathered(run: Run, folder: Path) -> None:
@@ -146,3 +155,44 @@ def _commit(run: Run, full: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)  # what a process did not come to
     full.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
+
+
+def record_quality(run: Run, step: int, quality: Qualities) -> None:
+    """Write an evaluation, in place of an earlier one of the same step."""
+    rows = [{"step": step, "item_id": item_id, "quality": value} for item_id, value in sorted(quality.items())]
+    run.commit(HELD_OUT, f"{step:09d}", {HeldOutQuality: rows})
+
+
+def record_criteria(run: Run, items: Mapping[str, PreparedItem], shard: str = "all") -> None:
+    """Write what items are rewarded by, so that a report can say it in words."""
+    criteria = [(item_id, criterion) for item_id, item in items.items() for criterion in item.bundle.criteria]
+    rows = [
+        {"item_id": item_id, "criterion_id": criterion.id, "text": criterion.text, "weight": criterion.weight}
+        for item_id, criterion in criteria
+    ]
+    run.commit(CRITERIA, shard, {TrainedCriteria: rows})
+
+
+def read_record(run: Run | None) -> TrainingRecord:
+    """False credit and held-out quality by step, as far as they were recorded."""
+    if run is None:
+        return TrainingRecord({}, {})
+    gather(run)
+    quality: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    for row in run.read(run.ref(HeldOutQuality, HELD_OUT)).to_pylist() if run.shards(HELD_OUT) else ():
+        quality[row["step"]][row["item_id"]] = row["quality"]
+    return TrainingRecord(_credits(run) if run.shards(CURVES) else {}, dict(quality))
+
+
+def _credits(run: Run) -> dict[int, CreditSum]:
+    """Step → flat minus GEAR of its rollouts."""
+    paid: defaultdict[str, dict[str, float | None]] = defaultdict(dict)
+    for row in run.read(run.ref(Rewards, CURVES), ["response_id", "aggregation", "reward"]).to_pylist():
+        paid[row["response_id"]][row["aggregation"]] = row["reward"]
+    credits: dict[int, CreditSum] = {}
+    for row in run.read(run.ref(Responses, TRAINER), ["response_id", "groups"]).to_pylist(maps_as_pydicts="strict"):
+        step, rewards = row["groups"].get("step"), paid[row["response_id"]]
+        flat, gear = rewards.get("flat"), rewards.get("gear")
+        if step is not None and flat is not None and gear is not None:
+            credits[int(step)] = credits.get(int(step), CreditSum(0.0, 0)).plus(flat - gear, 1)
+    return credits

@@ -1,11 +1,15 @@
-"""What models said to a finished run, as a file of recorded replies."""
+"""The command `replies`: what models said to a finished run, as a file of recorded replies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, RunId, WarehouseFolder
+from rubricflow.flows.finished_runs import find_run
 from rubricflow.tasks.core.contracts.backends import BACKENDS, engine_of
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
@@ -14,7 +18,7 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.graph import RubricGraphs
 from rubricflow.tasks.core.contracts.tables.judging import Attempts
 from rubricflow.tasks.core.contracts.tables.rubrics import Rubrics
-from rubricflow.tasks.core.llm.backends.vllm import weights
+from rubricflow.tasks.core.llm.backends.vllm import weights as weight_files
 from rubricflow.tasks.core.llm.opening import model_of
 from rubricflow.tasks.core.llm.places import shown_place
 from rubricflow.tasks.core.llm.recording import Header, Speaker, as_lines, write_recording
@@ -26,7 +30,22 @@ from rubricflow.tasks.core.store.warehouse import Run
 _ASKED = ["response_id", "request_digest", "system", "prompt", "error"]
 
 
-def recorded(run: Run, to: Path, name: str | None = None, folder: Path | None = None) -> Header:
+def replies(
+    to: Annotated[Path, typer.Option("--to", help="The file to write, such as replies.parquet.")],
+    run: RunId = None,
+    name: Annotated[str | None, typer.Option(help="The model's name, where a server calls it otherwise.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Folder of the weights that a server served: their digest is recorded.")
+    ] = None,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+) -> None:
+    """Records the replies of a run and prints what is in the file."""
+    header = record_replies(find_run(warehouse, run), to, name, weights)
+    size = f"{to.stat().st_size / 1024:,.0f} KiB"
+    print(f"{to}: {header.replies:,} {header.in_words}, {header.errors:,} errors, {size}")
+
+
+def record_replies(run: Run, to: Path, name: str | None = None, folder: Path | None = None) -> Header:
     """Write the replies of a run to a file; returns its header.
 
     name: of the model, in place of the engine's; folder: of its weights, whose digest is recorded. StoreError for a run
@@ -35,20 +54,22 @@ def recorded(run: Run, to: Path, name: str | None = None, folder: Path | None = 
     manifest = read_manifest(run)
     study = Study.model_validate(manifest["identity"]["study"])
     base = run.warehouse.root / manifest["study_folder"]
-    digest = digest_of(weights(folder)) if folder else None
+    digest = digest_of(weight_files(folder)) if folder else None
+    annotators = study.annotation.annotators if study.annotation else {}
+    choices: dict[str, Judge | Graphs] = {"judge": study.judge, **annotators, "graph": study.graph}
     speakers = [
         _speaker(role, choice, base, name, digest or manifest["identity"]["inputs"].get(engine_of(choice).model))
-        for role, choice in _choices(study)
+        for role, choice in choices.items()
+        if BACKENDS[choice.backend].needs == "engine"
     ]
     calls = list(_asked(run))
     if not (speakers and calls):
         raise StoreError(f"run {run.run_id} asked no language model itself: there is nothing to record")
-    with open_replies(run.warehouse.replies, read_only=True) as store:
+    place = run.warehouse.replies
+    with open_replies(place, read_only=True) as store:
         lines, lost = as_lines(calls, store.get_many(row["request_digest"] for row in calls))
     if lost:
-        raise StoreError(
-            f"{shown_place(run.warehouse.replies)} holds no reply to {len(lost):,} requests of run {run.run_id}"
-        )
+        raise StoreError(f"{shown_place(place)} holds no reply to {len(lost):,} requests of run {run.run_id}")
     header = Header(
         format=0,
         run_id=run.run_id,
@@ -60,15 +81,6 @@ def recorded(run: Run, to: Path, name: str | None = None, folder: Path | None = 
         content="",
     )
     return write_recording(to, header, lines)
-
-
-def _choices(study: Study) -> Iterator[tuple[str, Judge | Graphs]]:
-    """Whose part it is, and the settings, of those that ask a language model."""
-    annotators = study.annotation.annotators if study.annotation else {}
-    choices: dict[str, Judge | Graphs] = {"judge": study.judge, **annotators, "graph": study.graph}
-    for role, choice in choices.items():
-        if BACKENDS[choice.backend].needs == "engine":
-            yield role, choice
 
 
 def _speaker(role: str, choice: Judge | Graphs, base: Path, name: str | None, digest: str | None) -> Speaker:
@@ -90,9 +102,8 @@ def _speaker(role: str, choice: Judge | Graphs, base: Path, name: str | None, di
 def _asked(run: Run) -> Iterator[dict[str, Any]]:
     """Every request of a run, as `attempts` has it; of those about rubrics and graphs only the digest is known."""
     for stage in run.stages(Attempts):
-        for row in run.read(run.ref(Attempts, stage), _ASKED).to_pylist():
-            if row["prompt"] is not None:
-                yield row
+        rows = run.read(run.ref(Attempts, stage), _ASKED).to_pylist()
+        yield from (row for row in rows if row["prompt"] is not None)
     for table in (Rubrics, RubricGraphs):
         for stage in run.stages(table):
             for calls in run.read(run.ref(table, stage), ["calls"])["calls"].to_pylist():

@@ -1,39 +1,46 @@
-"""Rewards of responses: judged, or with recorded verdicts; put together with and without the rubrics' dependencies."""
+"""The command `reward`: rewards of responses, judged or with recorded verdicts, put together with and without the
+rubrics' dependencies."""
 
 from __future__ import annotations
 
-from rubricflow.flows.graph import budget_of
-from rubricflow.flows.graph import stages as built
-from rubricflow.flows.logs import without_tracebacks
-from rubricflow.flows.placed import placed
-from rubricflow.flows.plan import Plan, plan, record
+from rubricflow.flows.checks import check_extras, grader_of
+from rubricflow.flows.command_line import (
+    DEFAULT_WAREHOUSE,
+    Address,
+    EngineName,
+    Limit,
+    StudyFile,
+    TokenLimit,
+    WarehouseFolder,
+)
+from rubricflow.flows.graph import stages as build_graphs
+from rubricflow.flows.plan import Plan, placed, plan, record
 from rubricflow.flows.stage import staged
-from rubricflow.flows.trained import grader_of
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.llm.budget import TokenBudget
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.judge.task import judge
 from rubricflow.tasks.rewards.report.reward.task import report_rewards
 from rubricflow.tasks.rewards.reward.task import reward as pay
 
-without_tracebacks()
-
 
 @flow(name="reward")
 def reward(
-    study: str,
-    warehouse: str = "data/warehouse",
-    limit: int | None = None,
-    token_budget: int | None = None,
-    engine: str | None = None,
-    address: str | None = None,
+    study: StudyFile,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+    limit: Limit = None,
+    token_budget: TokenLimit = None,
+    engine: EngineName = None,
+    address: Address = None,
 ) -> str:
     """Reward the responses of a study file by every aggregation; returns the run's id. The same study resumes itself.
 
     InputError where the study has no section `reward`. token_budget: of the graph's annotator and the judge together.
     engine, address: see `grade`.
     """
+    check_extras("reward", study, engine)
     job = placed(plan(study, warehouse, limit), engine, address)
     if job.study.reward is None:
         hint = "the paper's factors: retention: {weak_prerequisite: 0.6, strong_prerequisite: 0.2, activation: 0.0}"
@@ -45,23 +52,37 @@ def reward(
 
 
 def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
-    """What every stage wrote, checked before the next one reads it. Nobody is asked where the study names a rater of
+    """What every stage wrote, checked before the next one reads it. No model is asked where the study names a rater of
     the data."""
-    run, settings, base = job.run, job.study, job.base
-    budget = budget_of(token_budget)
-    data, locked, graphed = built(job, budget)
+    study, base = job.study, job.base
+    budget = None if token_budget is None else TokenBudget(token_budget)
+    data, locked, graphed = build_graphs(job, budget)
     judged: tuple[TableRef, ...] = ()
-    if settings.reward and settings.reward.rater is None:
-        people = data.gradings, data.judgments
-        to_judge = settings.judge, base, data.items, data.responses, locked.bundles
-        tokens_left = None if budget is None else budget.tokens - budget.spent
-        grader, target = grader_of(settings.judge, base), settings.evaluation.target
-        judged = staged(run, judge, *to_judge, tokens_left, people, grader, target, placement=settings.run)
-    decided = judged[0] if judged else data.judgments
-    inputs = data.items, data.responses, data.gradings, locked.bundles, graphed.graphs
-    paid = staged(run, pay, settings, base, *inputs, decided)
+    if study.reward and study.reward.rater is None:
+        judged = staged(
+            job.run,
+            judge,
+            plan=study.judge,
+            base=base,
+            items=data.items,
+            responses=data.responses,
+            bundles=locked.bundles,
+            token_budget=None if budget is None else budget.tokens - budget.spent,
+            people=(data.gradings, data.judgments),
+            grader=grader_of(study.judge, base),
+            target=study.evaluation.target,
+            placement=study.run,
+        )
+    paid = staged(
+        job.run,
+        pay,
+        study=study,
+        base=base,
+        items=data.items,
+        responses=data.responses,
+        gradings=data.gradings,
+        bundles=locked.bundles,
+        graphs=graphed.graphs,
+        judgments=judged[0] if judged else data.judgments,
+    )
     return [*data, *locked, *graphed, *judged, *paid]
-
-
-if __name__ == "__main__":
-    reward("data/demo/reward.yaml")

@@ -13,10 +13,10 @@ from rubricflow.flows.batch import JudgedBatch, PosedRollout, made
 from rubricflow.flows.checks import meant
 from rubricflow.flows.failures import Trouble
 from rubricflow.flows.inline_rubrics import InlineRubrics
+from rubricflow.flows.judged_again import Agreement, agreements
 from rubricflow.flows.prepared import PreparedItem
-from rubricflow.flows.repeated_judging import Agreement, agreements
+from rubricflow.flows.recorder import read_record, record_criteria, record_quality
 from rubricflow.flows.rollouts import RolloutReward, VariedReward
-from rubricflow.flows.training_record import read_record, record_criteria, record_quality
 from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError, UserError
 from rubricflow.tasks.core.llm.in_flight import InFlight

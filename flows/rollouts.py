@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,28 +14,18 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, get_args
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from rubricflow.tasks.core.store.shards import Rows
 
-from rubricflow.flows.batch import (
-    Cost,
-    JudgedBatch,
-    PosedRollout,
-    UnfinishedRollout,
-    cost_of,
-    finished,
-    responses,
-    unfinished,
-    without,
-)
-from rubricflow.flows.checks import check_aggregation, check_number, check_on_failure, check_record, check_share, meant
+from rubricflow.flows.batch import Cost, JudgedBatch, PosedRollout, UnfinishedRollout, finished, unfinished
+from rubricflow.flows.checks import check_aggregation, check_name, check_number, check_record, check_share, meant
 from rubricflow.flows.failures import UNKNOWN, OnFailure, Watch, troubles
-from rubricflow.flows.further_calls import judged_again, worth_repeating
+from rubricflow.flows.judged_again import chosen_share, judged_again, second_judging, worth_repeating
 from rubricflow.flows.prepared import PreparedItem, prepared_items, unscored_rule
-from rubricflow.flows.process import Opened, Process
-from rubricflow.flows.recorder import Recorder
-from rubricflow.flows.repeated_judging import beside, chosen
+from rubricflow.flows.recorder import CURVES, REPEATS, TRAINER, Recorder
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoppedError
 from rubricflow.tasks.core.contracts.graph import Graph
@@ -48,7 +39,7 @@ from rubricflow.tasks.core.llm.backend import Backend, Steady, kept_open
 from rubricflow.tasks.core.llm.in_flight import InFlight
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.stores import open_replies
-from rubricflow.tasks.core.store.warehouse import Rows, Run
+from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.rater import repeated
@@ -65,13 +56,6 @@ CRITERIA_PER_CALL = 4
 """As many as GEAR's reward judge gets at once."""
 DEADLINE_S = 300.0
 """Seconds for a batch: long for a busy judge, and a fraction of what a hung call may take with its retries."""
-TRAINER = "trainer"
-"""The stage of a recorded run that holds what the trainer got."""
-CURVES = "curves"
-"""The stage of a recorded run that holds what its curves are drawn from."""
-REPEATS = "repeats"
-"""The stage of a recorded run that holds the second judgings."""
-COMPARED: tuple[Aggregation, ...] = ("flat", "gear")
 MOST_UNSCORED = 0.2
 """Share of rollouts without a reward that says that the judge, and not a rollout here and there, is at fault."""
 _logger = logging.getLogger(__name__)
@@ -101,6 +85,52 @@ class StudyGraphs(NamedTuple):
     items: list[dict[str, Any]]
     bundles: dict[str, Bundle]
     graphs: dict[str, Graph]
+
+
+class Opened(NamedTuple):
+    """What one process judges with."""
+
+    rater: Rater
+    store: Replies
+    name: str
+    """Unlike that of any other process: its batches are recorded under it."""
+    batches: Iterator[int]
+    """Their numbers."""
+    recorder: Recorder | None
+
+
+class Process:
+    """A process' part of a reward. What a parent opened before it forked is the parent's."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self._opened: Opened | None = None
+        self._gate = threading.Condition()
+        self._at_work = 0
+        """Batches that are judged now."""
+
+    @contextmanager
+    def judging(self, opening: Callable[[], Opened]) -> Iterator[Opened]:
+        """What judges, for as long as a batch takes; opened where it is not."""
+        with self._gate:
+            opened = self._opened = self._opened or opening()
+            self._at_work += 1
+        try:
+            yield opened
+        finally:
+            with self._gate:
+                self._at_work -= 1
+                self._gate.notify_all()
+
+    def close(self) -> None:
+        """Gives the reply store back when the batches under way are done, and completes the record."""
+        with self._gate:
+            self._gate.wait_for(lambda: not self._at_work)
+            if self._opened:
+                self._opened.store.close()
+                if self._opened.recorder:
+                    self._opened.recorder.close()
+            self._opened = None
 
 
 class RolloutReward:
@@ -155,7 +185,7 @@ class RolloutReward:
         that decides no single criteria, a graph too wide for exact inference, and files that cannot be written.
         """
         check_aggregation(aggregation)
-        check_on_failure(on_failure)
+        check_name(on_failure, get_args(OnFailure), "on_failure")
         check_number(deadline, "deadline", 0)
         check_number(most_unscored, "most_unscored", 0, 1)
         check_share(judged_twice, "judged_twice")
@@ -248,22 +278,14 @@ class RolloutReward:
         return item
 
     def _rewarded(self, rollouts: Sequence[Rollout], step: int | None) -> JudgedBatch | None:
-        """A batch, judged; None where there is nothing to judge."""
+        """A batch, judged, put together, watched and recorded; None where there is nothing to judge."""
         posed = [PosedRollout(self._known(rollout), rollout.text, step) for rollout in rollouts]
         if not posed:
             return None
-        batch = self.judged(posed, monotonic() + self.deadline)
+        batch, _ = self.judged_so_far(posed, monotonic() + self.deadline, None, 0.0, is_last=True)
+        assert batch is not None  # nothing stays unfinished
         self.last = batch.cost
         _logger.info("%s: %s", self.__name__, batch.cost)
-        return batch
-
-    def judged(self, posed: Sequence[PosedRollout], until: float) -> JudgedBatch:
-        """A batch of at least one rollout, judged, put together, watched and recorded.
-
-        until: time of `time.monotonic` after which no reply is waited for.
-        """
-        batch, _ = self.judged_so_far(posed, until, None, 0.0, is_last=True)
-        assert batch is not None  # nothing stays unfinished
         return batch
 
     def judged_so_far(
@@ -275,12 +297,12 @@ class RolloutReward:
         *,
         is_last: bool,
     ) -> tuple[JudgedBatch | None, dict[int, UnfinishedRollout]]:
-        """The same of those rollouts whose calls are answered before no reply has come for so many seconds; None where
-        there are none.
+        """The batch of those rollouts whose calls are answered before no reply has come for so many seconds, judged,
+        put together, watched and recorded; None where there are none. The others by their place: their calls go on in
+        `in_flight`, where the next batch with them finds the replies.
 
-        The others stand by their place: their calls go on in `in_flight`, where the next batch with them finds the
-        replies. is_last: nothing stays unfinished, and what is not answered has no reward. Without `in_flight` all
-        calls are waited for until their time is over.
+        until: time of `time.monotonic` after which no reply is waited for. is_last: nothing stays unfinished, and what
+        is not answered has no reward. Without `in_flight` all calls are waited for until their time is over.
         """
         start = perf_counter()
         with self._here.judging(self._open) as (who, store, name, batches, recorder):
@@ -292,7 +314,7 @@ class RolloutReward:
                 return in_flight.around(backend, patience_s, is_last) if in_flight else backend
 
             judging = partial(self._graded, store=store, on_wave=waves.append, until=until, through=through)
-            with beside(chosen(cases, self._judged_twice), who, judging) as again:
+            with second_judging(chosen_share(cases, self._judged_twice), who, judging) as again:
                 graded = judging(cases, who)
             repeats = again.result()
             open_ = unfinished([graded, repeats] if repeats else [graded], in_flight) if in_flight else {}
@@ -303,7 +325,6 @@ class RolloutReward:
                 posed = [rollout for place, rollout in enumerate(posed) if place not in left]
                 cases = [case for place, case in enumerate(cases) if place not in left]
                 graded, repeats = finished(graded, open_), finished(repeats, open_) if repeats else None
-            lost = troubles(graded)
             decisions = judgments(who, graded.judged)
             local = self._local(decisions, cases, posed)
             if self._further_calls:
@@ -313,28 +334,31 @@ class RolloutReward:
                 asking = partial(judging, who=repeated(who, 2)[1])
                 local, more = judged_again(graded, local, doubtful, asking, partial(self._local, posed=posed))
                 decisions = pa.concat_tables([decisions, *more])
-            rows = self._aggregated(local)
-            rows = without(rows, [response for response, trouble in lost.items() if trouble.is_failure])
-            names = rows["response_id"].to_pylist()
-            paid, doubts = (
-                dict(zip(names, rows[column].to_pylist(), strict=True)) for column in ("reward", "reward_variance")
-            )
-            rewards = [paid[case.response_id] for case in cases]
-            variances = [doubts[case.response_id] for case in cases]
+            lost = troubles(graded)
+            rows = self._reward_rows(local, [response for response, trouble in lost.items() if trouble.is_failure])
+            paid = {row["response_id"]: row for row in rows.select(["response_id", *VARIED]).to_pylist()}
+            rewards, variances = ([paid[case.response_id][column] for case in cases] for column in VARIED)
             missing = [
                 lost.get(case.response_id, UNKNOWN) if reward is None else None
                 for case, reward in zip(cases, rewards, strict=True)
             ]
             self._here.watch.note(missing)
             if recorder is not None:
-                answers = responses(cases, [rollout.step for rollout in posed])
+                answers = [_response(case, rollout.step) for case, rollout in zip(cases, posed, strict=True)]
                 trained_on: dict[type[Row], Rows] = {Responses: answers, Judgments: decisions, Rewards: rows}
                 tables: dict[str, Mapping[type[Row], Rows]] = {TRAINER: trained_on, CURVES: self._compared(local)}
                 if repeats:
                     tables[REPEATS] = {Judgments: judgments(repeats.rater, repeats.judged)}
                 recorder.add(shard, tables)
-        cost = cost_of(rewards, waves, perf_counter() - start)
-        return JudgedBatch(cases, graded, local, rewards, variances, missing, cost, repeats), left
+        cost = Cost(
+            rollouts=len(rewards),
+            unscored=sum(reward is None for reward in rewards),
+            calls=sum(wave.asked for wave in waves),
+            prompt_tokens=sum(wave.prompt_tokens for wave in waves),
+            completion_tokens=sum(wave.completion_tokens for wave in waves),
+            seconds=perf_counter() - start,
+        )
+        return JudgedBatch(graded, local, rewards, variances, missing, cost, repeats), left
 
     def _graded(
         self,
@@ -358,12 +382,15 @@ class RolloutReward:
 
     def _local(self, decisions: pa.Table, cases: Sequence[Case], posed: Sequence[PosedRollout]) -> Locals:
         """What each rollout's criteria are worth on their own."""
-        item_of = {case.response_id: case.item_id for case in cases}
-        rubric_of = {rollout.item.row["item_id"]: rollout.item.row["rubric_id"] for rollout in posed}
-        rubrics = {rollout.item.row["rubric_id"]: rollout.item for rollout in posed}
-        bundles = {name: item.bundle for name, item in rubrics.items()}
-        wired = {name: item.wired for name, item in rubrics.items()}
-        return local_scores(decisions, item_of, rubric_of, bundles, wired, self._settings.local)
+        items = [rollout.item for rollout in posed]
+        return local_scores(
+            decisions,
+            {case.response_id: case.item_id for case in cases},
+            {item.row["item_id"]: item.row["rubric_id"] for item in items},
+            {item.row["rubric_id"]: item.bundle for item in items},
+            {item.row["rubric_id"]: item.wired for item in items},
+            self._settings.local,
+        )
 
     def aggregated(self, local: Locals, aggregation: Aggregation) -> Aggregated:
         """Rewards and shares of a judged batch by any aggregation."""
@@ -380,15 +407,22 @@ class RolloutReward:
         both = {name: self.aggregated(local, name) for name in COMPARED}
         cases = edge_cases(local.batch, both["flat"].marginal, self.threshold)
         rewards = [part for name, worth in both.items() for part in reward_rows(local, worth, name, self._settings)]
-        return {
-            Rewards: pa.concat_tables(rewards),
-            EdgeCases: pa.concat_tables(case_rows(local, cases, "flat")),
-        }
+        return {Rewards: pa.concat_tables(rewards), EdgeCases: pa.concat_tables(case_rows(local, cases, "flat"))}
 
-    def _aggregated(self, local: Locals) -> pa.Table:
-        """The rows of the table `rewards`."""
+    def _reward_rows(self, local: Locals, failed: Sequence[str]) -> pa.Table:
+        """The rows of the table `rewards`, with no reward for the responses that failed: what the judge did not get to
+        is neither met nor missed, whatever the bundle says of criteria that it answered in vain."""
         worth = self.aggregated(local, self.aggregation)
-        return pa.concat_tables(reward_rows(local, worth, self.aggregation, self._settings))
+        rows = pa.concat_tables(reward_rows(local, worth, self.aggregation, self._settings))
+        gone = pc.is_in(rows["response_id"], pa.array(failed, pa.string()))
+        for name in ("reward", "low", "high", "reward_variance"):
+            at = rows.schema.get_field_index(name)
+            rows = rows.set_column(at, rows.field(at), pc.if_else(gone, None, rows[name]))
+        return rows
+
+
+VARIED = ("reward", "reward_variance")
+COMPARED: tuple[Aggregation, ...] = ("flat", "gear")
 
 
 def _case(name: str, rollout: PosedRollout) -> Case:
@@ -405,3 +439,15 @@ def _case(name: str, rollout: PosedRollout) -> Case:
         bundle_id=item.bundle_id,
         reference_answer=item.row.get("reference_answer"),
     )
+
+
+def _response(case: Case, step: int | None) -> dict[str, Any]:
+    """A rollout as a row of the table `responses`, with the step that it was made in."""
+    return {
+        "response_id": case.response_id,
+        "item_id": case.item_id,
+        "author_id": None,
+        "text": case.text,
+        "split": "train",
+        "groups": {} if step is None else {"step": str(step)},
+    }

@@ -1,4 +1,4 @@
-"""The reward server of a study, or of a plain rubric list."""
+"""The command `serve`: the reward server of a study, or of a plain rubric list."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
+import typer
+
+from rubricflow.flows.checks import check_aggregation
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder
 from rubricflow.flows.inline_rubrics import InlineRubrics
 from rubricflow.flows.reward_service import RewardService
 from rubricflow.flows.rollouts import CRITERIA_PER_CALL
@@ -42,33 +47,42 @@ _LOOK_S = 3.0
 
 
 def serve(
-    source: Path,
-    warehouse: Path,
-    aggregation: Aggregation,
-    host: str,
-    port: int,
-    judge: str | None = None,
-    url: str | None = None,
-    record: str | None = None,
-    judged_twice: float = 0.0,
-    no_token: bool = False,
+    source: Annotated[Path, typer.Argument(help="The study file (YAML), or a rubric list (JSONL).")],
+    aggregation: Annotated[str, typer.Option(help="How a reward is put together: gear, flat, hard_verdict, …")] = (
+        "gear"
+    ),
+    judge: Annotated[
+        str | None, typer.Option(help="Of a rubric list: a model by its server's name for it, or 'embedded'.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="The OpenAI-compatible server that has the judge.")] = None,
+    record: Annotated[
+        str | None, typer.Option(help="Write every batch into this run of the warehouse, for `report`.")
+    ] = None,
+    judged_twice: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the rollouts that are judged a second time, for the curves.")
+    ] = 0.05,
+    host: Annotated[str, typer.Option(help="The address to bind; any but this machine's own needs a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8321,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Answer whoever can open a connection on this machine.")
+    ] = False,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
 ) -> None:
     """Serve rewards until stopped; what was taken in by then is answered.
 
-    source: a study file, or a rubric list. judge: of a rubric list: 'embedded', or a model, by the name that the server
-    at `url` has for it. record: name of a run in the warehouse to write every batch into.
-    judged_twice: share of the rollouts that are judged a second time, to see how far the judge agrees with itself.
-    no_token: whether anybody who can open a connection on this machine may ask.
     InputError where the study or list cannot be served, a judge is missing or named twice, or the address is taken.
     """
+    how = check_aggregation(aggregation)
     token = None if no_token else kept_token()
     TokenGate(host, port, token)  # which is refused before anything is read
-    service = service_of(source, warehouse, aggregation, judge, url, record, judged_twice)
+    service = service_of(source, Path(warehouse), how, judge, url, record, judged_twice)
     with listening(host, port) as bound:
         gate = TokenGate(host, bound.getsockname()[1], token)
         trouble = absent(service.judge_urls)
         count = len(service.prompts())
-        print(f"serving {aggregation} rewards of {service.name}, {count:,} items, at {gate.url} (Ctrl-C stops it)")
+        print(f"serving {how} rewards of {service.name}, {count:,} items, at {gate.url} (Ctrl-C stops it)")
         if token:
             print(f"every request carries the token in ~/{TOKEN_FILE}; elsewhere its clients read {TOKEN}")
         if trouble:
@@ -116,22 +130,37 @@ def service_of(
     record: str | None = None,
     judged_twice: float = 0.0,
 ) -> RewardService:
-    """What is served of a study or a rubric list."""
-    house = Warehouse.open(warehouse)
+    """What is served of a study or a rubric list; the parameters are the options of `serve`."""
+    opened = Warehouse.open(warehouse)
     # What a failure of the judge means is for each client to say; the server goes on.
-    run = house.run(record) if record else None
+    run = opened.run(record) if record else None
     options: Options = {
         "on_failure": "none",
-        "replies": house.replies,
+        "replies": opened.replies,
         "record": run,
         "judged_twice": judged_twice,
     }
+    prompts: list[PromptRow] | None = None
     if source.suffix == LIST:
-        return _of_list(source, house, aggregation, list_judge(judge, url), options)
-    if judge is not None or url is not None:
-        rule = "a study names its judge itself; --judge and --url are for rubric lists"
-        raise InputError(rule, file=source, field="--judge" if judge else "--url")
-    return _of_study(source, house, aggregation, options)
+        name, choice, settings = source.stem, list_judge(judge, url), Reward(retention=PAPER)
+        items = read_listed(source)
+        inline = InlineRubrics(choice, settings, CRITERIA_PER_CALL, opened.replies)
+        print(f"graphs of {len(items):,} rubrics by their wording; retention factors of the paper: 0.6, 0.2, 0")
+        prompts = [PromptRow(item_id=item.item_id, prompt=item.prompt) for item in items]
+        asking = partial(study_rater, choice, source.parent)
+        reward = RubricReward(*inline.drawn(items), settings, asking, aggregation, **options)
+    else:
+        if judge is not None or url is not None:
+            rule = "a study names its judge itself; --judge and --url are for rubric lists"
+            raise InputError(rule, file=source, field="--judge" if judge else "--url")
+        reward = RubricReward.of_study(source, opened.root, aggregation, **options)
+        study = load_study(source)
+        assert study.reward is not None  # `of_study` asks for it
+        name, choice, settings = study.name, study.judge, study.reward
+        inline = InlineRubrics(choice, settings, CRITERIA_PER_CALL, opened.replies)
+    if settings.inference == "exact":  # the answers hold GEAR's figures whatever the reward is
+        check_widths(item.wired for item in reward.items.values())
+    return RewardService(name, reward, inline, prompts, choice.engine.urls if choice.engine else ())
 
 
 def list_judge(judge: str | None, url: str | None) -> Judge:
@@ -147,36 +176,3 @@ def list_judge(judge: str | None, url: str | None) -> Judge:
         raise InputError("the judge is a model; name the server that has it", field="--url")
     engine = Engine(model=judge, urls=(url,), logprobs=_LOGPROBS)
     return Judge(protocol="pointwise", criteria_per_call=CRITERIA_PER_CALL, backend="openai", engine=engine)
-
-
-def _of_study(source: Path, house: Warehouse, aggregation: Aggregation, options: Options) -> RewardService:
-    reward = RubricReward.of_study(source, house.root, aggregation, **options)
-    study = load_study(source)
-    assert study.reward is not None  # `of_study` asks for it
-    inline = InlineRubrics(study.judge, study.reward, CRITERIA_PER_CALL, house.replies)
-    return _service(study.name, reward, inline, study.reward, None, study.judge)
-
-
-def _of_list(source: Path, house: Warehouse, aggregation: Aggregation, judge: Judge, options: Options) -> RewardService:
-    items = read_listed(source)
-    settings = Reward(retention=PAPER)
-    inline = InlineRubrics(judge, settings, CRITERIA_PER_CALL, house.replies)
-    print(f"graphs of {len(items):,} rubrics by their wording; retention factors of the paper: 0.6, 0.2, 0")
-    rows, bundles, graphs = inline.drawn(items)
-    asking = partial(study_rater, judge, source.parent)
-    reward = RubricReward(rows, bundles, graphs, settings, asking, aggregation, **options)
-    prompts = [PromptRow(item_id=item.item_id, prompt=item.prompt) for item in items]
-    return _service(source.stem, reward, inline, settings, prompts, judge)
-
-
-def _service(
-    name: str,
-    reward: RubricReward,
-    inline: InlineRubrics,
-    settings: Reward,
-    prompts: list[PromptRow] | None,
-    judge: Judge,
-) -> RewardService:
-    if settings.inference == "exact":  # the answers hold GEAR's figures whatever the reward is
-        check_widths(item.wired for item in reward.items.values())
-    return RewardService(name, reward, inline, prompts, judge.engine.urls if judge.engine else ())

@@ -1,4 +1,4 @@
-"""A stage of a run: its door, the checkpoint behind it, and one line of the log that says what came of both."""
+"""A stage of a run: its task, the checkpoint behind it, and one line of the log that says what came of both."""
 
 from __future__ import annotations
 
@@ -8,59 +8,71 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Concatenate, ParamSpec, TypeVar
 
+from rubricflow.flows.plan import Plan
 from rubricflow.tasks.core.check.tally import tally
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.reference import TableRef
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.monitor.artifacts import announce
+from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.runs import log
 from rubricflow.tasks.core.store.marks import listed_once
 from rubricflow.tasks.core.store.objects import requests_sent
 from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.ingest.task import Ingested, ingest
+from rubricflow.tasks.grading.lock.task import Locked, lock
 
 P = ParamSpec("P")
 Written = TypeVar("Written", bound=TableRef | tuple[object, ...])
 
 
-def staged(run: Run, door: Callable[Concatenate[Run, P], Written], *args: P.args, **kwargs: P.kwargs) -> Written:
-    """What a door wrote into a run, held against its contract; the log says rows in and out, and how long it took.
+class _NoTraceback(logging.Filter):
+    """Of an error that a user can mend Prefect's loggers print the message, once, and no traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info and isinstance(record.exc_info[1], UserError):
+            record.exc_info = record.exc_text = None
+        return True
+
+
+for _name in ("prefect.flow_runs", "prefect.task_runs"):
+    logging.getLogger(_name).addFilter(_NoTraceback())
+
+
+def staged(run: Run, task: Callable[Concatenate[Run, P], Written], *args: P.args, **kwargs: P.kwargs) -> Written:
+    """What a stage's task wrote into a run, held against its contract; the log says rows in and out, and how long it
+    took.
 
     Where the checkpoint stops the run, the log and an event of Prefect's say so before the error ends it.
     """
     with listed_once():
-        return _staged(run, door, *args, **kwargs)
-
-
-def _staged(run: Run, door: Callable[Concatenate[Run, P], Written], *args: P.args, **kwargs: P.kwargs) -> Written:
-    start, requests, shards = time.monotonic(), requests_sent(), len(run.marks())
-    written = door(run, *args, **kwargs)
-    tables = list(references(written))
-    stage = tables[0].stage
-    resumed = "nothing to do, " if len(run.marks()) == shards else ""
-    try:
-        checked(run, written)
-    except UserError:
-        failed = tally(run, stage)
-        log(f"{stage}: stopped at its checkpoint; {failed}", logging.ERROR)
-        announce("rubricflow.checkpoint.failed", run.run_id, stage=stage, quarantined=failed.quarantined)
-        raise
-    sources = rows_of(references((args, kwargs)))
-    rows = f"{sources} → {rows_of(tables)}" if sources else rows_of(tables)
-    words = [f"{stage}: {resumed}{rows}", str(tally(run, stage)), say.duration(time.monotonic() - start)]
-    sent = requests_sent().since(requests)
-    log("; ".join([*words, str(sent)] if sent.total else words))
-    return written
+        start, requests, shards = time.monotonic(), requests_sent(), len(run.marks())
+        written = task(run, *args, **kwargs)
+        tables = list(references(written))
+        stage = tables[0].stage
+        resumed = "nothing to do, " if len(run.marks()) == shards else ""
+        try:
+            checked(run, written)
+        except UserError:
+            failed = tally(run, stage)
+            log(f"{stage}: stopped at its checkpoint; {failed}", logging.ERROR)
+            announce("rubricflow.checkpoint.failed", run.run_id, stage=stage, quarantined=failed.quarantined)
+            raise
+        sources = rows_of(references((args, kwargs)))
+        rows = f"{sources} → {rows_of(tables)}" if sources else rows_of(tables)
+        words = [f"{stage}: {resumed}{rows}", str(tally(run, stage)), say.duration(time.monotonic() - start)]
+        sent = requests_sent().since(requests)
+        log("; ".join([*words, str(sent)] if sent.total else words))
+        return written
 
 
 def references(values: object) -> Iterator[TableRef]:
     """The references to tables among values, in order."""
     if isinstance(values, TableRef):
         yield values
-    elif isinstance(values, Mapping):
-        yield from references(tuple(values.values()))
-    elif isinstance(values, tuple | list):
-        for value in values:
+    elif isinstance(values, Mapping | tuple | list):
+        for value in values.values() if isinstance(values, Mapping) else values:
             yield from references(value)
 
 
@@ -68,10 +80,22 @@ def rows_of(tables: Iterable[TableRef]) -> str:
     """Rows by table, in words: 6 items, 160 responses; tables without rows are left out."""
     rows: Counter[str] = Counter()
     for table in {(table.table, table.path): table for table in tables}.values():
-        rows[table.table] += table.rows
-    return ", ".join(_counted(name, number) for name, number in rows.items() if number)
+        rows[say.worded(table.table)] += table.rows
+    return ", ".join(say.plural(number, words.removesuffix("s"), words) for words, number in rows.items() if number)
 
 
-def _counted(table: str, rows: int) -> str:
-    words = say.worded(table)
-    return say.plural(rows, words.removesuffix("s"), words)
+def read_and_lock(job: Plan) -> tuple[Ingested, Locked]:
+    """Data and bundles of a run, checked; what is finished is passed over."""
+    data = staged(job.run, ingest, study=job.study, base=job.base, limit=job.limit)
+    locked = staged(
+        job.run,
+        lock,
+        study=job.study,
+        base=job.base,
+        items=data.items,
+        responses=data.responses,
+        people=data.gradings,
+        marks=data.judgments,
+        key_of=credential,
+    )
+    return data, locked

@@ -19,18 +19,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from rubricflow.flows.checks import check_unscored
+from rubricflow.flows.checks import check_unscored, grader_of
 from rubricflow.flows.failures import OnFailure
-from rubricflow.flows.further_calls import refuse_same_replies
-from rubricflow.flows.gathering import Gathering
+from rubricflow.flows.judged_again import refuse_same_replies
 from rubricflow.flows.rollouts import Rollout, RolloutReward, StudyGraphs
-from rubricflow.flows.trained import grader_of
 from rubricflow.tasks.core.contracts.backends import BACKENDS, backends_serving
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -48,6 +48,11 @@ from rubricflow.tasks.grading.ingest.sources import evaluation_only
 from rubricflow.tasks.grading.judge.rater import rater
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.rewards.reward.factors import read_factors
+
+GATHER_S = 0.005
+"""How long the first of several single rollouts waits for the others."""
+BATCHES = 8
+"""How many batches of single rollouts are judged at once."""
 
 
 class Options(TypedDict, total=False):
@@ -223,6 +228,41 @@ class Concurrent:
     async def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
         """See `RubricReward.__call__`."""
         return await asyncio.to_thread(self._reward, prompts, completions, **columns)
+
+
+class Gathering:
+    """Puts single rollouts that come within a few milliseconds, or while `BATCHES` others are judged, into one
+    batch."""
+
+    def __init__(self, score: Callable[[Sequence[Rollout]], list[float | None]]) -> None:
+        self._score = score
+        self._judging, self._gate = threading.BoundedSemaphore(BATCHES), threading.Lock()
+        self._waiting: list[tuple[Rollout, Future[float | None]]] = []
+
+    def soon(self, rollout: Rollout) -> Future[float | None]:
+        """The reward that the rollout will have."""
+        future: Future[float | None] = Future()
+        with self._gate:
+            self._waiting.append((rollout, future))
+            if len(self._waiting) == 1:
+                timer = threading.Timer(GATHER_S, self._judge)
+                timer.daemon = True
+                timer.start()
+        return future
+
+    def _judge(self) -> None:
+        with self._judging:
+            with self._gate:
+                waiting, self._waiting = self._waiting, []
+            waiting = [(rollout, future) for rollout, future in waiting if future.set_running_or_notify_cancel()]
+            try:
+                rewards = self._score([rollout for rollout, _ in waiting])
+            except BaseException as error:  # each caller is told; there is nobody else in this thread
+                for _, future in waiting:
+                    future.set_exception(error)
+                return
+        for (_, future), reward in zip(waiting, rewards, strict=True):
+            future.set_result(reward)
 
 
 def text_of(completion: Any) -> str:

@@ -1,4 +1,4 @@
-"""A study checked without a model: what it would ask, and whether data, rubrics, verifier and prompts hold."""
+"""The commands `validate` and `plan`: a study checked without a model, what it would ask, and what that takes."""
 
 from __future__ import annotations
 
@@ -6,28 +6,40 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from rubricflow.flows.earlier_runs import locked_before, opened, proved
+import typer
+
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder, print_rows
+from rubricflow.flows.plan import plan
 from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, is_generative
 from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.settings.engine import MOST_LOGPROBS
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.needs import release_needs
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.cpu import cpu_warnings, this_machine
 from rubricflow.tasks.core.llm.foreign import foreign_rows
+from rubricflow.tasks.core.llm.places import are_there
+from rubricflow.tasks.core.llm.recording import read_recording
+from rubricflow.tasks.core.llm.request import Request, digest
+from rubricflow.tasks.core.llm.stores import open_replies
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
+from rubricflow.tasks.core.store.objects import MARKER
 from rubricflow.tasks.core.store.scores import read_marked
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.draft.drafted import UNWRITTEN
 from rubricflow.tasks.grading.ingest.sources import read_as
 from rubricflow.tasks.grading.ingest.task import ingest, warning_sentences
+from rubricflow.tasks.grading.judge.costs import Servers, costs, workload
 from rubricflow.tasks.grading.judge.grade import asks_nobody, first_requests
 from rubricflow.tasks.grading.judge.levels import widest
 from rubricflow.tasks.grading.judge.prove import prove_bundle
+from rubricflow.tasks.grading.judge.rater import rater
 from rubricflow.tasks.grading.judge.rows import Case, Rater, cases_of
 from rubricflow.tasks.grading.judge.teaching import People, teaching_of
 from rubricflow.tasks.grading.lock.bundles import asks
@@ -36,8 +48,169 @@ from rubricflow.tasks.grading.lock.task import fit, lock
 from rubricflow.tasks.rewards.graph.subject import authored, subjects
 from rubricflow.tasks.rewards.graph.votes import read_votes
 
+Finding = tuple[str, str, str]
+"""(kind, what, message) with kind 'ok', 'warning' or 'wrong'."""
 _CHARACTERS_PER_TOKEN = 4
 _NOBODY = Rater("nobody", "llm", Scripted([]))
+
+
+def validate(study: StudyFile, limit: Limit = None, warehouse: WarehouseFolder = DEFAULT_WAREHOUSE) -> None:
+    """Prints every finding; UserError where something is wrong."""
+    problems = 0
+    for kind, label, message in prove(Path(study), limit, Path(warehouse)):
+        problems += kind == "wrong"
+        print(f"{kind:8} {label}: {message}")
+    if problems:
+        raise UserError(f"{study}: {problems} problem{'s' if problems > 1 else ''}")
+
+
+def plan_costs(
+    study: StudyFile,
+    replicas: Annotated[int, typer.Option(min=1, help="Servers of the model, side by side.")] = 1,
+    tokens_per_second: Annotated[
+        float, typer.Option(min=1, help="Tokens that each works through a second, prompts and replies together.")
+    ] = 2000,
+    limit: Limit = None,
+) -> None:
+    """Prints what judging takes."""
+    read = _read_study(Path(study), limit)
+    load = workload(chain.from_iterable(cases for _, _, cases in read.items), read.study.judge.samples, replicas)
+    servers = Servers(replicas, tokens_per_second, read.study.judge.engine)
+    print_rows(["what", "how much", "by what"], costs(load, servers))
+
+
+def planned_calls(study_file: Path, limit: int | None = None) -> list[tuple[str, int, int, int, int]]:
+    """(item, responses, settled without a call, calls, prompt tokens at four characters each); sums in the last row."""
+    rows: list[tuple[str, int, int, int, int]] = []
+    for item, _, cases in _read_study(study_file, limit).items:
+        asked = [case for case in cases if not asks_nobody(case)]
+        requests = _first_requests(asked, _NOBODY)
+        characters = sum(len(message.content) for request in requests for message in request.messages)
+        tokens = characters // _CHARACTERS_PER_TOKEN
+        rows.append((item["item_id"], len(cases), len(cases) - len(asked), len(requests), tokens))
+    responses, settled, calls, tokens = (sum(column) for column in zip(*(row[1:] for row in rows), strict=True))
+    return [*rows, ("all", responses, settled, calls, tokens)]
+
+
+def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = None) -> Iterator[Finding]:
+    """What is well and what is not; broken data and rubrics raise when they are read.
+
+    warehouse: where the study's run is kept, for the rubrics that it has locked already, the run that its judge keeps
+    of, and the replies that it replays.
+    """
+    # A folder without its marker is left as it is: validating makes no warehouse.
+    is_there = warehouse is not None and (warehouse / MARKER).exists()
+    opened = Warehouse.open(warehouse) if warehouse is not None and is_there else None
+    read, base = _read_study(study_file, limit, warehouse=opened), study_file.parent
+    study = read.study
+    cases = [case for _, _, of_item in read.items for case in of_item]
+    for file, words in read_as(study.data, base).items():
+        yield "ok", file, f"read as {words}"
+    yield "ok", "data", f"{len(read.items)} items, {len(cases)} responses"
+    yield from (("warning", "answers", words) for words in read.warnings)
+    if study.releases:
+        yield from release_needs(study, read.marked)
+    if read.guessed:
+        yield "warning", "rubrics", "made by rules of thumb here; the judge's model makes them when the study is graded"
+    if study.judge.foreign:
+        yield "ok", "recorded replies", f"{len(foreign_rows(study.judge.foreign, base))} replies"
+    yield from _earlier_runs(study.judge, base, opened, cases)
+    yield from _graphs(read, base)
+    yield from _rubrics(read)
+    yield from _engines(read, base)
+    yield from _bundles(read, "item")
+    if study.annotation:
+        yield from _bundles(_read_study(study_file, limit, study.annotation.asked), "annotators, item")
+
+
+def _earlier_runs(judge: Judge, base: Path, warehouse: Warehouse | None, cases: list[Case]) -> Iterator[Finding]:
+    """On the run that the judge keeps of, and on the replies that it replays, from a file or from the store."""
+    if judge.keep is not None:
+        runs = warehouse.runs() if warehouse else []
+        if judge.keep in runs:
+            yield "ok", "judge.keep", f"run '{judge.keep}' is in the warehouse"
+        else:
+            yield "wrong", "judge.keep", f"no finished run '{judge.keep}'; there are {', '.join(runs) or 'none'}"
+    if judge.replies is None and (judge.backend != "replay" or judge.foreign is not None):
+        return
+    in_store = judge.replies is None and warehouse is not None and are_there(warehouse.replies)
+    with open_replies(warehouse.replies if warehouse and in_store else ":memory:") as store:
+        rater_of_judge = rater(judge, base, store)
+        model = rater_of_judge.backend.model
+        requests = _first_requests([case for case in cases if not asks_nobody(case)], rater_of_judge)
+        if judge.replies is None:
+            digests = {digest(request, model) for request in requests}
+            stored, calls = len(store.get_many(digests)), len(digests)
+            what = f"{stored} of {calls} first calls are in the reply store"
+            yield "ok" if stored else "wrong", "recorded replies", what
+            return
+    path = base / judge.replies
+    recording = read_recording(path)
+    missing = [request for request in requests if digest(request, model) not in recording]
+    if missing and not (judge.rubric_memory or judge.consistency_memory):  # what memory shows is not known yet
+        refusal = recording.refuse(missing, len(requests), recording.speaker(judge.model))
+        yield "wrong", "recorded replies", refusal.rule
+    else:
+        yield "ok", "recorded replies", f"{len(requests)} first calls are in {path}: {recording.header.in_words}"
+
+
+def _first_requests(cases: list[Case], rater_of_judge: Rater) -> list[Request]:
+    return [request for case in cases for request in first_requests(case, rater_of_judge)]
+
+
+def _graphs(read: StudyToValidate, base: Path) -> Iterator[Finding]:
+    """What people wrote about graphs: the graphs and the votes; broken ones raise."""
+    settings = read.study.graph
+    bundles = {item["rubric_id"]: bundle for item, bundle, _ in read.items}
+    rubric_subjects = subjects((item for item, *_ in read.items), bundles)
+    written = authored(base / settings.file, rubric_subjects) if settings.file else {}
+    for name, graph in written.items():
+        yield "ok", f"graph of rubric {name}", f"{len(graph.graph.edges)} edges, no circle"
+    if settings.votes:
+        yield "ok", "votes on graphs", f"{len(read_votes(base / settings.votes, rubric_subjects))} votes"
+
+
+def _rubrics(read: StudyToValidate) -> Iterator[Finding]:
+    """Each remark once, with all the rubrics that it is about, and where a file that `init` drafted still waits for
+    words; wrong where a language model would have to guess."""
+    judge = read.study.judge
+    serious = "wrong" if is_generative(judge) and judge.foreign is None else "warning"
+    bundles = {bundle.bundle_id: bundle for _, bundle, _ in read.items}.values()
+    blind = {remark.text for bundle in bundles for remark in unexplained(bundle) if remark.blind}
+    for remark in dict.fromkeys(remark for _, remark in read.lint):
+        names = [name for name, said in read.lint if said == remark]
+        label = f"rubric {names[0]}" if len(names) == 1 else f"rubrics {', '.join(names)}"
+        yield serious if remark in blind else "warning", label, remark
+    for item, bundle, _ in read.items:
+        if UNWRITTEN in item["question"]:
+            yield serious, f"question {item['item_id']}", f"its wording still says {UNWRITTEN}"
+        if any(UNWRITTEN in text for text in (bundle.text, *(criterion.text for criterion in bundle.criteria))):
+            yield serious, f"rubric {item['rubric_id']}", f"it still says {UNWRITTEN}: say what a full answer says"
+
+
+def _engines(read: StudyToValidate, base: Path) -> Iterator[Finding]:
+    """Whether a model reports fewer alternatives of a token than a decision has values, and settings of the study's
+    models that do harm on this machine."""
+    study = read.study
+    engine, most = study.judge.engine, max((widest(bundle) for _, bundle, _ in read.items), default=0)
+    if engine and 0 < engine.logprobs < min(most, MOST_LOGPROBS):
+        shortfall = f"{engine.logprobs} alternatives of a decision that has up to {most} values"
+        yield "warning", "log-probabilities", f"{shortfall}; set judge.engine.logprobs: {min(most, MOST_LOGPROBS)}"
+    models: dict[str, Choice] = {"judge": study.judge, "graph": study.graph}
+    models["judge, repairs"] = study.judge.model_copy(update={"engine": study.judge.repair_engine})
+    for name, annotator in study.annotation.annotators.items() if study.annotation else ():
+        models[f"annotator {name}"] = annotator
+    for name, choice in models.items():
+        yield from (("warning", name, line) for line in cpu_warnings(choice, base, this_machine()))
+
+
+def _bundles(read: StudyToValidate, label: str) -> Iterator[Finding]:
+    for item, bundle, _ in read.items:
+        name = f"{label} {item['item_id']}"
+        problems = prove_bundle(bundle, item["question"], item["context"], item["reference_answer"])
+        yield from (("wrong", name, problem) for problem in problems)
+        if not problems:
+            yield "ok", name, f"bundle {bundle.bundle_id[:12]}: prompt, contract and verifier hold"
 
 
 class StudyToValidate(NamedTuple):
@@ -46,6 +219,7 @@ class StudyToValidate(NamedTuple):
     study: Study
     items: list[tuple[dict[str, Any], Bundle, list[Case]]]
     lint: list[tuple[str, str]]
+    """(rubric, remark)."""
     guessed: bool
     """Whether its rubrics will be made by a model, which is not asked here."""
     warnings: list[str]
@@ -54,134 +228,18 @@ class StudyToValidate(NamedTuple):
     """Of every item."""
 
 
-def planned_calls(study_file: Path, limit: int | None = None) -> list[tuple[str, int, int, int, int]]:
-    """(item, responses, settled without a call, calls, prompt tokens at four characters each); sums in the last row."""
-    rows: list[tuple[str, int, int, int, int]] = []
-    for item, _, cases in _read_study(study_file, limit).items:
-        to_judge = [case for case in cases if not asks_nobody(case)]
-        requests = list(chain.from_iterable(first_requests(case, _NOBODY) for case in to_judge))
-        messages = chain.from_iterable(request.messages for request in requests)
-        tokens = sum(len(message.content) for message in messages) // _CHARACTERS_PER_TOKEN
-        rows.append((item["item_id"], len(cases), len(cases) - len(to_judge), len(requests), tokens))
-    counts = [row[1:] for row in rows]
-    responses, settled, calls, tokens = map(sum, zip(*counts, strict=True))
-    return [*rows, ("all", responses, settled, calls, tokens)]
-
-
-def study_cases(study_file: Path, limit: int | None = None) -> tuple[Study, Iterator[Case]]:
-    """The study and every case as its judge would get it; InputError where data or rubrics are broken."""
-    checked = _read_study(study_file, limit)
-    return checked.study, chain.from_iterable(cases for _, _, cases in checked.items)
-
-
-def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = None) -> Iterator[tuple[str, str, str]]:
-    """(kind, what, message) with kind 'ok', 'warning' or 'wrong'; broken data and rubrics raise when they are read.
-
-    warehouse: where the study's run is kept, for the rubrics that it has locked already, the run that its judge keeps
-    of, and the replies that it replays.
-    """
-    house = opened(warehouse)
-    checked = _read_study(study_file, limit, house=house)
-    count = sum(len(cases) for _, _, cases in checked.items)
-    for file, words in read_as(checked.study.data, study_file.parent).items():
-        yield "ok", file, f"read as {words}"
-    yield "ok", "data", f"{len(checked.items)} items, {count} responses"
-    yield from (("warning", "answers", words) for words in checked.warnings)
-    if checked.study.releases:
-        yield from release_needs(checked.study, checked.marked)
-    if checked.guessed:
-        yield "warning", "rubrics", "made by rules of thumb here; the judge's model makes them when the study is graded"
-    if foreign := checked.study.judge.foreign:
-        yield "ok", "recorded replies", f"{len(foreign_rows(foreign, study_file.parent))} replies"
-    cases = list(chain.from_iterable(cases for _, _, cases in checked.items))
-    yield from proved(checked.study.judge, study_file.parent, house, cases)
-    yield from _proved_graphs(checked, study_file.parent)
-    yield from _few_alternatives(checked)
-    yield from _linted(checked)
-    yield from _unwritten(checked)
-    yield from _harmful(checked.study, study_file.parent)
-    yield from _proved_bundles(checked, "item")
-    if checked.study.annotation:
-        yield from _proved_bundles(_read_study(study_file, limit, checked.study.annotation.asked), "annotators, item")
-
-
-def _harmful(study: Study, base: Path) -> Iterator[tuple[str, str, str]]:
-    """Settings of the study's models that do harm on this machine."""
-    models: dict[str, Choice] = {"judge": study.judge, "graph": study.graph}
-    models["judge, repairs"] = study.judge.model_copy(update={"engine": study.judge.repair_engine})
-    for name, choice_of_annotator in study.annotation.annotators.items() if study.annotation else ():
-        models[f"annotator {name}"] = choice_of_annotator
-    for name, choice in models.items():
-        yield from (("warning", name, line) for line in cpu_warnings(choice, base, this_machine()))
-
-
-def _linted(checked: StudyToValidate) -> Iterator[tuple[str, str, str]]:
-    """Each remark once, with all the rubrics that it is about; wrong where a language model would have to guess."""
-    about: dict[str, list[str]] = {}
-    for rubric_id, remark in checked.lint:
-        about.setdefault(remark, []).append(rubric_id)
-    bundles = {bundle.bundle_id: bundle for _, bundle, _ in checked.items}.values()
-    judge = checked.study.judge
-    asks_model = is_generative(judge) and judge.foreign is None
-    remarks = chain.from_iterable(map(unexplained, bundles))
-    blind = {remark.text for remark in remarks if remark.blind}
-    for remark, names in about.items():
-        kind = "wrong" if remark in blind and asks_model else "warning"
-        yield kind, f"rubric {names[0]}" if len(names) == 1 else f"rubrics {', '.join(names)}", remark
-
-
-def _unwritten(checked: StudyToValidate) -> Iterator[tuple[str, str, str]]:
-    """Where a file that `init` drafted still waits for words; wrong where a language model would read the mark."""
-    kind = "wrong" if is_generative(checked.study.judge) and checked.study.judge.foreign is None else "warning"
-    for item, bundle, _ in checked.items:
-        rubric = (bundle.text, *(criterion.text for criterion in bundle.criteria))
-        if UNWRITTEN in item["question"]:
-            yield kind, f"question {item['item_id']}", f"its wording still says {UNWRITTEN}"
-        if any(UNWRITTEN in text for text in rubric):
-            yield kind, f"rubric {item['rubric_id']}", f"it still says {UNWRITTEN}: say what a full answer says"
-
-
-def _proved_bundles(checked: StudyToValidate, label: str) -> Iterator[tuple[str, str, str]]:
-    for item, bundle, _ in checked.items:
-        name = f"{label} {item['item_id']}"
-        problems = prove_bundle(bundle, item["question"], item["context"], item["reference_answer"])
-        for problem in problems:
-            yield "wrong", name, problem
-        if not problems:
-            yield "ok", name, f"bundle {bundle.bundle_id[:12]}: prompt, contract and verifier hold"
-
-
-def _few_alternatives(checked: StudyToValidate) -> Iterator[tuple[str, str, str]]:
-    """Whether a model reports fewer alternatives of a token than a decision has values."""
-    engine = checked.study.judge.engine
-    most = max((widest(bundle) for _, bundle, _ in checked.items), default=0)
-    if engine and 0 < engine.logprobs < min(most, MOST_LOGPROBS):
-        shortfall = f"{engine.logprobs} alternatives of a decision that has up to {most} values"
-        yield "warning", "log-probabilities", f"{shortfall}; set judge.engine.logprobs: {min(most, MOST_LOGPROBS)}"
-
-
-def _proved_graphs(checked: StudyToValidate, base: Path) -> Iterator[tuple[str, str, str]]:
-    """What people wrote about graphs: the graphs and the votes; broken ones raise."""
-    plan = checked.study.graph
-    bundle_of = {item["rubric_id"]: bundle for item, bundle, _ in checked.items}
-    rubric_subjects = subjects((item for item, *_ in checked.items), bundle_of)
-    written = authored(base / plan.file, rubric_subjects) if plan.file else {}
-    for name, authored_graph in written.items():
-        yield "ok", f"graph of rubric {name}", f"{len(authored_graph.graph.edges)} edges, no circle"
-    if plan.votes:
-        yield "ok", "votes on graphs", f"{len(read_votes(base / plan.votes, rubric_subjects))} votes"
-
-
 def _read_study(
-    study_file: Path, limit: int | None, judge: Judge | None = None, house: Warehouse | None = None
+    study_file: Path, limit: int | None, judge: Judge | None = None, warehouse: Warehouse | None = None
 ) -> StudyToValidate:
-    """judge: in place of the study's own; house: where its run may have locked rubrics that a model made."""
+    """judge: in place of the study's own; warehouse: where its run may have locked rubrics that a model made."""
     study, base = load_study(study_file), study_file.parent
     study = study.model_copy(update={"judge": judge or study.judge})
     by_model = asks(study.rubrics) and BACKENDS[study.judge.backend].reads_prose
-    before = locked_before(study_file, house, limit) if by_model else None
+    before: list[dict[str, Any]] = []
     if by_model:
         study = study.model_copy(update={"judge": study.judge.model_copy(update={"backend": "embedded"})})
+        own = plan(study_file, warehouse.root, limit).run if warehouse else None
+        before = own.read(own.ref(Bundles, "lock")).to_pylist() if own and own.done("lock", "all") else []
     with TemporaryDirectory() as folder:
         run = Warehouse.open(Path(folder) / "validation").run("validation")
         data = ingest.fn(run, study, base, limit)
@@ -193,17 +251,15 @@ def _read_study(
         teaching = teaching_of(run, study.judge.examples, data.items, data.responses, locked.bundles, people)
         items = []
         for item in sorted(run.read(data.items).to_pylist(), key=lambda row: say.in_order(row["item_id"])):
-            cases = teaching(cases_of(run, data.responses, item, bundles[item["rubric_id"]]))
-            items.append((item, Bundle.model_validate_json(bundles[item["rubric_id"]]["content"]), cases))
-        lint = list[tuple[str, str]]()
-        for row in run.read(locked.rubrics).to_pylist():
-            lint += [(row["rubric_id"], warning) for warning in row["lint"]]
-        marked = read_marked(run, data.responses, data.gradings, study.evaluation.target)
+            row = bundles[item["rubric_id"]]
+            cases = teaching(cases_of(run, data.responses, item, row))
+            items.append((item, Bundle.model_validate_json(row["content"]), cases))
+        rubrics = run.read(locked.rubrics).to_pylist()
         return StudyToValidate(
             study=study,
             items=items,
-            lint=lint,
-            guessed=by_model and before is None,
+            lint=[(row["rubric_id"], remark) for row in rubrics for remark in row["lint"]],
+            guessed=by_model and not before,
             warnings=warning_sentences(run, data.input_warnings),
-            marked=marked,
+            marked=read_marked(run, data.responses, data.gradings, study.evaluation.target),
         )

@@ -1,13 +1,16 @@
-"""A warehouse looked at: are runs, replies and votes what was written?"""
+"""The command `verify`: are runs, replies and votes of a warehouse what was written?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from pydantic import ValidationError
 
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder
 from rubricflow.flows.plan import inputs
 from rubricflow.tasks.core.contracts.errors import StoreError, UserError
 from rubricflow.tasks.core.contracts.settings.study import Study
@@ -20,41 +23,51 @@ from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.people.review.ledger import LEDGER, Ledger
 
 
-def verified(folder: Path, run_id: str | None = None) -> Iterator[Look]:
-    """Looks at a run, or at all of a warehouse, and at its replies and votes; each look says what is wrong.
-
-    UserError where there is no such run or no warehouse.
-    """
+def verify(
+    run: Annotated[str | None, typer.Argument(help="Run id; all runs if not given.")] = None,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+) -> None:
+    """Prints a line for each look; UserError with all that is wrong, or where there is no such run or warehouse."""
+    folder = Path(warehouse)
     if not folder.is_dir():
         raise UserError(f"there is no warehouse {folder}")
-    house = Warehouse.open(folder)
-    there = house.begun()
+    opened = Warehouse.open(folder)
+    problems: dict[str, None] = {}
+    for look in look_at(opened, run):
+        print(f"{look.subject}: {look.amount} ({look.seconds:.1f} s){' WRONG' if look.problems else ''}")
+        problems |= dict.fromkeys(look.problems)
+    if problems:
+        raise UserError("\n  ".join([f"{len(problems)} wrong in {opened.place}:", *problems]))
+    print(f"all of it is as it was written: {opened.place}")
+
+
+def look_at(warehouse: Warehouse, run_id: str | None = None) -> Iterator[Look]:
+    """Looks at a run, or at all of a warehouse, and at its replies and votes. UserError where there is no such run."""
+    there = warehouse.begun()
     if run_id is not None and run_id not in there:
-        raise UserError(f"no run '{run_id}' in {house.place}; there are {', '.join(there) or 'none'}")
+        raise UserError(f"no run '{run_id}' in {warehouse.place}; there are {', '.join(there) or 'none'}")
     for name in [run_id] if run_id else there:
-        for look in _run(house.run(name)):
+        run = warehouse.run(name)
+        for look in look_at_run(run):
             yield look._replace(subject=f"{name}: {look.subject}")
-    if not (house.mirrored or run_id):
-        yield timed("files in no run", partial(strays, house))
-        yield timed(DATABASE, partial(_views, house))
-    if (not house.mirrored or house.replies_named) and are_there(house.replies):
-        yield timed(Path(shown_place(house.replies)).name, partial(_replies, house.replies))
-    if (folder / LEDGER).exists():
-        yield timed(LEDGER, partial(_votes, folder / LEDGER))
-
-
-def _run(run: Run) -> Iterator[Look]:
-    yield from look_at_run(run)
-    if run.fetched(MANIFEST).exists():
-        yield timed("inputs", partial(_inputs, run))
-        reports = [name for name in run.warehouse.names(run.folder) if name.endswith(".html")]
-        yield Look("reports", ", ".join(reports) or "none", 0.0, ())
-    else:
-        yield Look("manifest", "none: the run did not finish, or is part of another", 0.0, ())
+        if run.fetched(MANIFEST).exists():
+            yield timed(f"{name}: inputs", partial(_inputs, run))
+            reports = [file for file in warehouse.names(run.folder) if file.endswith(".html")]
+            yield Look(f"{name}: reports", ", ".join(reports) or "none", 0.0, ())
+        else:
+            yield Look(f"{name}: manifest", "none: the run did not finish, or is part of another", 0.0, ())
+    if not (warehouse.mirrored or run_id):
+        yield timed("files in no run", partial(strays, warehouse))
+        yield timed(DATABASE, partial(_views, warehouse))
+    if (not warehouse.mirrored or warehouse.replies_named) and are_there(warehouse.replies):
+        yield timed(Path(shown_place(warehouse.replies)).name, partial(_replies, warehouse.replies))
+    votes = warehouse.root / LEDGER
+    if votes.exists():
+        yield timed(LEDGER, partial(_votes, votes))
 
 
 def _inputs(run: Run) -> AmountAndProblems:
-    """Files that changed since are no fault of the run: that is told, as what is gone is."""
+    """Files that changed since, or are gone, are listed: they are no fault of the run."""
     manifest = manifest_of(run)
     before: dict[str, str] = manifest["identity"]["inputs"]
     if "study_folder" not in manifest:
@@ -80,11 +93,11 @@ def _replies(place: str | Path) -> AmountAndProblems:
     return notes, [f"{shown_place(place)}: {problem}" for problem in looked.problems]
 
 
-def _views(house: Warehouse) -> AmountAndProblems:
-    if reads_elsewhere(house):
+def _views(warehouse: Warehouse) -> AmountAndProblems:
+    if reads_elsewhere(warehouse):
         rule = "its views read another folder: the warehouse was moved or copied; `rubricflow sql` makes them anew"
-        return "moved", [f"{house.root / DATABASE}: {rule}"]
-    return "reads this folder" if (house.root / DATABASE).exists() else "none", []
+        return "moved", [f"{warehouse.root / DATABASE}: {rule}"]
+    return "reads this folder" if (warehouse.root / DATABASE).exists() else "none", []
 
 
 def _votes(path: Path) -> AmountAndProblems:

@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from rubricflow.flows import cli
-from rubricflow.flows.arms import read_arm, resized
+from rubricflow.flows.experiment import read_arm, resized
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse

@@ -14,7 +14,7 @@ from builders.studies import study
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rubricflow.flows.following import STATED, Following
+from rubricflow.flows.review import STATED, Following
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.study import Study

@@ -16,7 +16,8 @@ from tiny_study import make_study
 
 from rubricflow.flows.grade import grade
 from rubricflow.flows.gradebook import write_feedback_pages, write_grades
-from rubricflow.flows.review import board_of, take
+from rubricflow.flows.review import board_of
+from rubricflow.flows.votes import export_votes
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.people.review.board import Board
 from rubricflow.tasks.people.review.ledger import Act, Ledger, ledger_file
@@ -114,7 +115,7 @@ def test_what_people_marked_stands_everywhere_as_theirs(tmp_path: Path, capsys: 
     shown = opened(reviews, board.cases[board.places["x2"]], "eva")
     assert (shown["why"], shown["marked"]) == ("Marked 4 by \u2068one\u2069 and 2 by \u2068two\u2069: 3 counts", True)
     assert {row["response_id"] for row in listed(reviews, "eva")["cases"] if not row["asked"]} == marked
-    assert take(study, house, None, tmp_path / "queue.csv") == COUNT - len(HALF)
+    assert export_votes(study, house, None, tmp_path / "queue.csv") == COUNT - len(HALF)
 
     decide(board, house, "x2", "1")
     decide(board, house, "x1", "4")
@@ -150,7 +151,7 @@ def test_a_class_of_which_all_is_marked_asks_nobody(tmp_path: Path, capsys: pyte
     assert {name: float(row["score"]) for name, row in rows.items()} == {f"s{n}": mean(of) for n, of in marks.items()}
     assert all(case.marked for case in board_of(study, house).cases)
     with pytest.raises(InputError, match="waits for people"):
-        take(study, house, None, tmp_path / "queue.csv")
+        export_votes(study, house, None, tmp_path / "queue.csv")
 
 
 @pytest.mark.parametrize(("marks", "more"), [({}, ""), (HALF, "marks: calibrate\n")])

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 from rubricflow.flows.cli import app
 from rubricflow.flows.next_labels import propose_labels
 from rubricflow.flows.plan import plan, record
-from rubricflow.flows.review import board_of, settled
+from rubricflow.flows.review import board_of
 from rubricflow.flows.validate import prove
+from rubricflow.flows.votes import write_settled
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.contracts.tables.calibration import ReleaseRules
@@ -161,7 +162,7 @@ def test_settled_scores_say_which_were_drawn(graded: tuple[Path, Path], tmp_path
             of = {"study": "tiny", "subject_kind": "score", "response_id": name, "criterion_id": None, "rater_id": "an"}
             ledger.add(Act(act_id=str(uuid.uuid4()), kind="vote", value="2", digest=digest, **of))
             ledger.add(Act(act_id=str(uuid.uuid4()), kind="submit", value=None, **of))
-    assert settled(study, house, None, tmp_path / "settled.csv") == len(asked)
+    assert write_settled(study, house, None, tmp_path / "settled.csv") == len(asked)
     found = list(csv.DictReader((tmp_path / "settled.csv").open(newline="")))
     drawn = {row["response_id"] for row in rows if row["sampled"] == "drawn"}
     assert {row["response_id"] for row in found if row["split"] == ""} == drawn

@@ -19,7 +19,8 @@ from rubricflow.flows import cli
 from rubricflow.flows.annotate import annotate, settle
 from rubricflow.flows.bottleneck import bottleneck
 from rubricflow.flows.grade import grade
-from rubricflow.flows.review import asked_of, board_of
+from rubricflow.flows.review import board_of
+from rubricflow.flows.votes import asked_of
 from rubricflow.tasks.core.contracts.tables.bottleneck import Models, Traces, Trials
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments

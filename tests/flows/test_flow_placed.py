@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricflow.flows.placed import placed
-from rubricflow.flows.plan import plan
+from rubricflow.flows.plan import placed, plan
 from rubricflow.tasks.core.contracts import errors
 from rubricflow.tasks.core.contracts.errors import InputError, InputErrors, StoppedError, UserError
 from rubricflow.tasks.core.contracts.settings.placement import HERE, Placement

@@ -31,7 +31,7 @@ def ask(study: Path, to: Path, house: Path) -> Any:
 def test_a_proposal_is_a_rubric_file_and_is_never_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     concepts = [concept("truth", "What is claimed is so."), concept("order", "One step follows from the other.")]
     said = Reply(text=json.dumps({"groups": [{"name": "Content", "concepts": concepts}]}))
-    monkeypatch.setattr(flow, "speaks", lambda _: True)
+    monkeypatch.setattr(flow, "is_generative", lambda _: True)
     monkeypatch.setattr(flow, "open_backend", lambda *_: Scripted([said]))
     to = tmp_path / "mine.yaml"
     answer = ask(DEMO / "concepts.yaml", to, tmp_path / "house")

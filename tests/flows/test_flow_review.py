@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rubricflow.flows import review
-from rubricflow.flows.terminal import print_rows
+from rubricflow.flows import votes as review
+from rubricflow.flows.command_line import print_rows
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import ScoreColumns, Source
 from rubricflow.tasks.grading.ingest.canonical import scored
@@ -37,7 +37,7 @@ def act(kind: str, response: str, rater: str, value: str | None = None, **more: 
 
 def test_what_votes_on_scores_come_to_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(review, "board_of", lambda *_: board())
-    monkeypatch.setattr(review, "drawn", lambda *_: {"r1"})
+    monkeypatch.setattr(review, "drawn_by_chance", lambda *_: {"r1"})
     study = tmp_path / "study.yaml"
     study.write_text("{name: study, data: {sources: [{file: x.csv}]}, rubrics: {file: r.yaml}}")
     said = {"r1": ("1.5", "1.5"), "r2": ("0", "2"), "=r3": ("0.5",), "r4": ("x", "x")}
@@ -46,9 +46,9 @@ def test_what_votes_on_scores_come_to_is_a_file(tmp_path: Path, monkeypatch: pyt
             for rater, value in zip(("anna", "ben"), values, strict=False):
                 ledger.add(act("vote", response, rater, value, comment="why" if value == "x" else None))
                 ledger.add(act("submit", response, rater))
-        assert review.settled(study, tmp_path, None, tmp_path / "before.csv") == 2
+        assert review.write_settled(study, tmp_path, None, tmp_path / "before.csv") == 2
         ledger.add(act("adjudicate", "r2", "cyd", "1", comment="Both looked again."))
-    assert review.settled(study, tmp_path, None, tmp_path / "after.csv") == 3
+    assert review.write_settled(study, tmp_path, None, tmp_path / "after.csv") == 3
     with (tmp_path / "after.csv").open(newline="") as file:
         assert list(csv.reader(file)) == [
             ["response_id", "score", "settled_by", "split"],

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from rubricflow.flows.site import READER, create_site
+from rubricflow.flows.reports import READER, create_site
 from rubricflow.tasks.people.review.access import Access
 
 SECRET = "a student's mark"

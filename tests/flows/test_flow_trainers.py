@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 
 import topics
 
-from rubricflow.flows.further_calls import refuse_same_replies
+from rubricflow.flows.judged_again import refuse_same_replies
 from rubricflow.flows.plan import plan
 from rubricflow.flows.rollouts import Rollout
 from rubricflow.flows.trainers import RubricReward, text_of

@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from rubricflow.flows import cli, terminal
+from rubricflow.flows import cli, command_line
 from rubricflow.flows.plan import plan
 from rubricflow.flows.validate import _read_study
 from rubricflow.tasks.core.contracts.settings.study import load_study
@@ -78,7 +78,7 @@ def test_asking_about_runs_makes_no_warehouse(tmp_path: Path) -> None:
 
 
 def test_a_terminal_shows_control_characters_as_text() -> None:
-    assert terminal._cell("\x1b[31mred\x07 [bold]x") == "\\x1b[31mred\\x07 \\[bold]x"
+    assert command_line._safe("\x1b[31mred\x07 [bold]x") == "\\x1b[31mred\\x07 \\[bold]x"
 
 
 def test_rubrics_that_a_model_will_make_are_rehearsed_without_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from review_scene import HEAD, PLAIN, PORT, case, scene, span
 
-from rubricflow.flows.review import asked_of
+from rubricflow.flows.votes import asked_of
 from rubricflow.tasks.people.review.access import Access
 from rubricflow.tasks.people.review.app import create_app
 from rubricflow.tasks.people.review.board import Board, MachineLabel, Quote

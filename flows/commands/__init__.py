@@ -1,1 +1,0 @@
-"""The commands of `rubricflow`, by what people do with them."""
