@@ -13,9 +13,10 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
 
+import httpx
+
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backends.chat import as_written, messages
-from rubricflow.tasks.core.llm.backends.connections import HttpAnswer
 from rubricflow.tasks.core.llm.backends.parameters import CallParameters, ErrorBody, refusal
 from rubricflow.tasks.core.llm.request import IdentityKey, Reply, Request, Token
 from rubricflow.tasks.core.llm.schema import plain
@@ -91,7 +92,7 @@ class Completions:
         return f"{{{','.join(filter(None, members))}}}".encode()
 
     def read(
-        self, url: str, request: Request, body: Mapping[str, Any], response: HttpAnswer, seconds: float
+        self, url: str, request: Request, body: Mapping[str, Any], response: httpx.Response, seconds: float
     ) -> Reply | Failure:
         """What an answer to `body` that took so many seconds means; a failure that may pass where a 200 holds no
         reply."""
@@ -119,7 +120,7 @@ class Completions:
         self._is_plain = True
         return True
 
-    def window(self, response: HttpAnswer) -> int | None:
+    def window(self, response: httpx.Response) -> int | None:
         """Tokens that prompt and reply may have together, as a list of the server's models says; None where it does
         not."""
         try:
@@ -147,7 +148,7 @@ class Completions:
         return Failure(ODD, message)
 
     def _reply(
-        self, url: str, request: Request, sent: Mapping[str, Any], response: HttpAnswer, seconds: float
+        self, url: str, request: Request, sent: Mapping[str, Any], response: httpx.Response, seconds: float
     ) -> Reply | Failure:
         """The reply in a body; a failure that may pass where it is none."""
         try:
@@ -203,7 +204,7 @@ def _quoted(text: str) -> str:
     return _ENCODER.encode(text)
 
 
-def _retry_after(response: HttpAnswer) -> float | None:
+def _retry_after(response: httpx.Response) -> float | None:
     """Seconds of the header Retry-After, which is a number or a date."""
     value = response.headers.get("retry-after", "").strip()
     if not value:
