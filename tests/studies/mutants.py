@@ -1,4 +1,4 @@
-"""Would the tests notice? Changes one place of the code at a time, drawn by chance over all packages, and runs its tests.
+"""Would the tests notice? Changes one place of the code at a time, drawn by chance, and runs the tests of its package.
 
     python tests/studies/mutants.py --count 60 --seed 1 --to mutants.json
     python tests/studies/mutants.py --again mutants.json      # those that were killed, wherever their lines stand now
@@ -50,7 +50,7 @@ def changed(node: ast.AST) -> ast.AST | None:
 
 
 def places(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    """Every expression inside a function, with the function's name; annotations, defaults and messages of errors aside."""
+    """Every expression inside a function, with the function's name; annotations and messages of errors aside."""
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -163,10 +163,8 @@ def main() -> None:
             begun = time.monotonic()
             mutant["killed"] = killed(mutant, Path(folder))
             fate = "killed" if mutant["killed"] else "SURVIVES"
-            print(
-                f"{fate:8} {time.monotonic() - begun:4.0f} s  {mutant['file']}:{mutant['number']}  {mutant['mutant'].strip()}",
-                flush=True,
-            )
+            seconds = f"{time.monotonic() - begun:4.0f} s"
+            print(f"{fate:8} {seconds}  {mutant['file']}:{mutant['number']}  {mutant['mutant'].strip()}", flush=True)
             if given.to:
                 given.to.write_text(json.dumps(mutants, indent=1))
     dead = sum(mutant["killed"] for mutant in mutants)
