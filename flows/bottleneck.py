@@ -20,7 +20,7 @@ from rubricflow.tasks.grading.lock.task import lock
 from rubricflow.tasks.methods.bottleneck.task import train
 from rubricflow.tasks.methods.report.bottleneck.task import report_graders
 from rubricflow.tasks.people.report.task import report_annotation
-from rubricflow.tasks.people.review.ledger import Spoken
+from rubricflow.tasks.people.review.ledger import ActSnapshot
 
 without_tracebacks()
 
@@ -44,7 +44,9 @@ def bottleneck(
     return completed(job.run.run_id, report_graders(job.run, manifest))
 
 
-def training(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> tuple[Plan, Spoken | None]:
+def training(
+    study_file: str | Path, warehouse: str | Path, limit: int | None = None
+) -> tuple[Plan, ActSnapshot | None]:
     """The run in which a study's graders are trained, and what people have said until now, where it rests on that."""
     path = Path(study_file)
     study = load_study(path)
@@ -57,7 +59,7 @@ def training(study_file: str | Path, warehouse: str | Path, limit: int | None = 
     return planned(study.model_copy(update=plain), path.parent, warehouse, limit), None
 
 
-def stages(job: Plan, votes: Spoken | None, token_budget: int | None = None) -> list[TableRef]:
+def stages(job: Plan, votes: ActSnapshot | None, token_budget: int | None = None) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
     run, settings, base = job.run, job.study, job.base
     if votes is not None:

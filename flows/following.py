@@ -25,7 +25,7 @@ from rubricflow.tasks.grading.calibrate.run_texts import Texts
 from rubricflow.tasks.grading.calibrate.samples import one_per_response
 from rubricflow.tasks.grading.calibrate.texts import Blocks
 from rubricflow.tasks.grading.judge.regraded import regraded, score_follows
-from rubricflow.tasks.people.review.predicted import FollowingScore, predicted_score
+from rubricflow.tasks.people.review.board import FollowingScore, predicted_score
 
 STATED = "this judge gives the score as a whole, so none follows from single criteria"
 UNFITTED = "scores of this question were not fitted to scores that people gave"

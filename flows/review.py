@@ -26,16 +26,13 @@ from rubricflow.tasks.core.store.sheets import ENDINGS
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.core.text.formulas import guarded
 from rubricflow.tasks.core.web.server import serve
-from rubricflow.tasks.people.review.access import Access
-from rubricflow.tasks.people.review.app import create_app
+from rubricflow.tasks.people.review.app import Access, create_app
 from rubricflow.tasks.people.review.board import Ballot, Board, QueuedCase
 from rubricflow.tasks.people.review.label_studio import config, project, read_export
 from rubricflow.tasks.people.review.ledger import Ledger, acts_of, ledger_file
-from rubricflow.tasks.people.review.questions import ReviewQuestion
 from rubricflow.tasks.people.review.reviews import with_blindness
-from rubricflow.tasks.people.review.settle import outcomes
-from rubricflow.tasks.people.review.sheet import as_csv, read_sheet
-from rubricflow.tasks.people.review.subject import standing
+from rubricflow.tasks.people.review.settle import outcomes, valid_acts
+from rubricflow.tasks.people.review.sheet import ReviewQuestion, as_csv, read_sheet
 from rubricflow.tasks.people.review.waiting import open_board, proposed, waiting_labels, waiting_scores
 
 
@@ -143,7 +140,7 @@ def settled(study_file: Path, warehouse: Path, limit: int | None, to: Path) -> i
     for case in board.cases:
         current |= {(case.response_id, ballot.criterion_id): ballot.digest for ballot in board.ballots(case)}
     marked_at = {case.response_id: case.marked_at for case in board.cases}
-    counted, by_chance = standing(acts, current, marked_at), drawn(warehouse, study)
+    counted, by_chance = valid_acts(acts, current, marked_at), drawn(warehouse, study)
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["response_id", "score", "settled_by", "split"])

@@ -12,7 +12,7 @@ from starlette.staticfiles import StaticFiles
 
 from rubricflow.tasks.core.web.guard import is_local
 from rubricflow.tasks.core.web.server import serve
-from rubricflow.tasks.people.review.access import Access
+from rubricflow.tasks.people.review.app import Access
 
 READER = "reader"
 """Who has the link, where one is needed."""

@@ -21,7 +21,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.people.review.board import Board
 from rubricflow.tasks.people.review.ledger import Act, Ledger, ledger_file
 from rubricflow.tasks.people.review.reviews import Reviews
-from rubricflow.tasks.people.review.view import listed, opened
+from rubricflow.tasks.people.review.view import list_cases, show_case
 
 COUNT = 16
 NOTE = "Die Wärme hast du gut erklärt."
@@ -111,9 +111,9 @@ def test_what_people_marked_stands_everywhere_as_theirs(tmp_path: Path, capsys: 
     assert {case.response_id for case in board.cases if case.marked} == marked
     assert [case.marked for case in board.cases] == sorted(case.marked for case in board.cases)
     reviews = Reviews(board)
-    shown = opened(reviews, board.cases[board.places["x2"]], "eva")
+    shown = show_case(reviews, board.cases[board.places["x2"]], "eva")
     assert (shown["why"], shown["marked"]) == ("Marked 4 by \u2068one\u2069 and 2 by \u2068two\u2069: 3 counts", True)
-    assert {row["response_id"] for row in listed(reviews, "eva")["cases"] if not row["asked"]} == marked
+    assert {row["response_id"] for row in list_cases(reviews, "eva")["cases"] if not row["asked"]} == marked
     assert take(study, house, None, tmp_path / "queue.csv") == COUNT - len(HALF)
 
     decide(board, house, "x2", "1")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from rubricflow.flows.site import READER, create_site
-from rubricflow.tasks.people.review.access import Access
+from rubricflow.tasks.people.review.app import Access
 
 SECRET = "a student's mark"
 PARTS = [
