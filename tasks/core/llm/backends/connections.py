@@ -87,6 +87,15 @@ class SharedLoop:
         return lambda: self.loop.call_soon_threadsafe(task.cancel)
 
 
+class HttpAnswer(NamedTuple):
+    """What a server answered; httpx's own class takes longer to make than the rest of a call."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    content: bytes
+
+
 class Connections:
     """Connections that are kept open between calls, the one used last first. One event loop uses them."""
 
@@ -97,7 +106,7 @@ class Connections:
         self._addresses: dict[str, _Address] = {}
         self._proxied: httpx.AsyncClient | None = None
 
-    async def post(self, url: str, content: bytes, key: str) -> httpx.Response:
+    async def post(self, url: str, content: bytes, key: str) -> HttpAnswer:
         """The answer to a body of JSON; errors are those of httpx.
 
         key: sent as Idempotency-Key, by which some servers know a call that they have begun already.
@@ -108,26 +117,28 @@ class Connections:
                     headers=self._headers, timeout=self._timeout_s, verify=_trusted(), limits=httpx.Limits()
                 )
                 headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-                return await self._proxied.post(url, content=content, headers=headers)
+                response = await self._proxied.post(url, content=content, headers=headers)
+                return HttpAnswer(response.status_code, response.headers, response.content)
             self._addresses[url] = _address(url, self._headers)
         idle = self._idle[url]
         while idle and not idle[-1].is_open:
             idle.pop()
         connection = idle.pop() if idle else await HttpConnection.open(self._addresses[url])
         try:
-            response = await connection.post(content, key)
+            answer = await connection.post(content, key)
         except BaseException:
             connection.close()  # what is left of the answer belongs to no other call
             raise
         if connection.is_open:
             idle.append(connection)
-        return response
+        return answer
 
-    async def get(self, url: str, timeout_s: float) -> httpx.Response:
+    async def get(self, url: str, timeout_s: float) -> HttpAnswer:
         """A page, asked for once; errors are those of httpx."""
         trusted = _trusted() if urlsplit(url).scheme == "https" else False  # it takes its time
         async with httpx.AsyncClient(headers=self._headers, timeout=timeout_s, verify=trusted) as client:
-            return await client.get(url)
+            response = await client.get(url)
+            return HttpAnswer(response.status_code, response.headers, response.content)
 
     async def close(self) -> None:
         """Closes all that are idle."""
@@ -181,7 +192,7 @@ class HttpConnection(asyncio.Protocol):
         self._address = address
         self._state = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[httpx.Response] | None = None
+        self._answer: asyncio.Future[HttpAnswer] | None = None
         self._status, self._headers = 0, list[tuple[bytes, bytes]]()
         self._pieces: list[bytes] = []
 
@@ -202,7 +213,7 @@ class HttpConnection(asyncio.Protocol):
         """Whether another call can go over it."""
         return self._transport is not None and not self._transport.is_closing()
 
-    async def post(self, content: bytes, key: str) -> httpx.Response:
+    async def post(self, content: bytes, key: str) -> HttpAnswer:
         """See `Connections.post`."""
         if self._transport is None:
             raise httpx.WriteError("the connection is closed")
@@ -255,10 +266,11 @@ class HttpConnection(asyncio.Protocol):
             self._fail(httpx.RemoteProtocolError(str(error)))
             self.close()
 
-    def _finish(self, answer: asyncio.Future[httpx.Response]) -> None:
+    def _finish(self, answer: asyncio.Future[HttpAnswer]) -> None:
         """Passes the whole answer on, and makes the connection ready for the next call."""
         if not answer.done():
-            answer.set_result(httpx.Response(self._status, headers=self._headers, content=b"".join(self._pieces)))
+            headers = {name.decode("ascii"): value.decode("latin-1") for name, value in self._headers}
+            answer.set_result(HttpAnswer(self._status, headers, b"".join(self._pieces)))
         is_done = self._state.our_state is self._state.their_state is h11.DONE
         if is_done and not self._state.trailing_data[0]:
             self._state.start_next_cycle()
