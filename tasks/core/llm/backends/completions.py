@@ -67,7 +67,7 @@ class Completions:
             "temperature": how.temperature,
             "top_p": how.top_p,
             "seed": how.seed,
-            **PINS,
+            **{name: value for name, value in PINS.items() if name not in self._engine.options},
         }
         if "max_completion_tokens" not in self._engine.options:  # what newer servers call it; they refuse both
             body["max_tokens"] = how.longest

@@ -97,7 +97,7 @@ BREAK = Break()
 
 
 def messages(request: Request) -> list[dict[str, str]]:
-    """The messages as role and content, nothing in them a control token; `as_written` restores what the model quotes."""
+    """The messages as role and content without control tokens; `as_written` restores what the model quotes."""
     return [{"role": message.role, "content": plain(message.content)} for message in request.messages]
 
 
