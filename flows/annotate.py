@@ -28,7 +28,7 @@ from rubricflow.tasks.grading.judge.task import judge
 from rubricflow.tasks.grading.lock.task import Locked
 from rubricflow.tasks.people.annotate.task import ComparedTables, compare, compare_settled
 from rubricflow.tasks.people.report.task import report_annotation
-from rubricflow.tasks.people.review.ledger import Spoken, spoken
+from rubricflow.tasks.people.review.ledger import ActSnapshot, act_snapshot
 from rubricflow.tasks.people.review.task import SettledTables, adjudicate, queue
 
 
@@ -79,11 +79,11 @@ def annotating(study_file: str | Path, warehouse: str | Path, limit: int | None 
     return planned(study, path.parent, warehouse, limit)
 
 
-def settling(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> tuple[Plan, Spoken]:
+def settling(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> tuple[Plan, ActSnapshot]:
     """The run that rests on what people have said of a study until now, and that."""
     path = Path(study_file)
     study = _of_concepts(path)
-    votes = spoken(Path(warehouse), study.name)
+    votes = act_snapshot(Path(warehouse), study.name)
     return planned(study, path.parent, warehouse, limit, {"votes": votes.digest}), votes
 
 
@@ -155,7 +155,7 @@ def proposals(job: Plan, token_budget: int | None = None) -> ProposedAnnotations
 
 
 def labels(
-    job: Plan, votes: Spoken, token_budget: int | None = None
+    job: Plan, votes: ActSnapshot, token_budget: int | None = None
 ) -> tuple[ProposedAnnotations, SettledTables, ComparedTables]:
     """The proposals, the labels that people settled, and the agreement after that."""
     proposed = proposals(job, token_budget)

@@ -19,7 +19,7 @@ from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.methods.bottleneck.task import train
 from rubricflow.tasks.methods.report.bottleneck.task import report_graders
 from rubricflow.tasks.people.report.task import report_annotation
-from rubricflow.tasks.people.review.ledger import Spoken
+from rubricflow.tasks.people.review.ledger import ActSnapshot
 
 
 @flow(name="bottleneck")
@@ -45,7 +45,9 @@ def bottleneck(
     return completed(job.run.run_id, report_graders(job.run, manifest))
 
 
-def training(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> tuple[Plan, Spoken | None]:
+def training(
+    study_file: str | Path, warehouse: str | Path, limit: int | None = None
+) -> tuple[Plan, ActSnapshot | None]:
     """The run in which a study's graders are trained, and what people have said until now, where it rests on that."""
     path = Path(study_file)
     study = load_study(path)
@@ -58,7 +60,7 @@ def training(study_file: str | Path, warehouse: str | Path, limit: int | None = 
     return planned(study.model_copy(update=plain), path.parent, warehouse, limit), None
 
 
-def stages(job: Plan, votes: Spoken | None, token_budget: int | None = None) -> list[TableRef]:
+def stages(job: Plan, votes: ActSnapshot | None, token_budget: int | None = None) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
     if votes is None:
         data, locked = read_and_lock(job)

@@ -106,7 +106,7 @@ def extends(work: Callable[..., Any], without: Iterable[str] = ()) -> Callable[[
         own = inspect.signature(command, eval_str=True).parameters.values()
         options = [option for name, option in taken.items() if name not in without]
         options += [option for option in own if option.kind is not inspect.Parameter.VAR_KEYWORD]
-        command.__signature__ = inspect.Signature(options)
+        command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
         return command
 
     return with_options

@@ -27,7 +27,7 @@ from rubricflow.tasks.grading.report.task import write_page
 from rubricflow.tasks.methods.report.bottleneck.task import write_graders
 from rubricflow.tasks.methods.report.edit.task import write_policies
 from rubricflow.tasks.people.report.task import write_annotation
-from rubricflow.tasks.people.review.access import Access
+from rubricflow.tasks.people.review.app import Access
 from rubricflow.tasks.rewards.report.reward.task import write_rewards
 from rubricflow.tasks.rewards.report.training.task import write_training
 

@@ -32,11 +32,9 @@ from rubricflow.tasks.grading.calibrate.run_texts import Texts
 from rubricflow.tasks.grading.calibrate.samples import one_per_response
 from rubricflow.tasks.grading.calibrate.texts import Blocks
 from rubricflow.tasks.grading.judge.regraded import regraded, score_follows
-from rubricflow.tasks.people.review.access import Access
-from rubricflow.tasks.people.review.app import create_app
-from rubricflow.tasks.people.review.board import Board
+from rubricflow.tasks.people.review.app import Access, create_app
+from rubricflow.tasks.people.review.board import Board, FollowingScore, predicted_score
 from rubricflow.tasks.people.review.ledger import ledger_file
-from rubricflow.tasks.people.review.predicted import FollowingScore, predicted_score
 from rubricflow.tasks.people.review.waiting import open_board, waiting_labels, waiting_scores
 
 STATED = "this judge gives the score as a whole, so none follows from single criteria"

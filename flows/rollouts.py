@@ -18,7 +18,6 @@ from typing import Any, ClassVar, NamedTuple, Self, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from rubricflow.tasks.core.store.shards import Rows
 
 from rubricflow.flows.batch import Cost, JudgedBatch, PosedRollout, UnfinishedRollout, finished, unfinished
 from rubricflow.flows.checks import check_aggregation, check_name, check_number, check_record, check_share, meant
@@ -39,7 +38,7 @@ from rubricflow.tasks.core.llm.backend import Backend, Steady, kept_open
 from rubricflow.tasks.core.llm.in_flight import InFlight
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.stores import open_replies
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Rows, Run
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.rater import repeated

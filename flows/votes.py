@@ -23,11 +23,9 @@ from rubricflow.tasks.core.text.formulas import guarded
 from rubricflow.tasks.people.review.board import Board
 from rubricflow.tasks.people.review.label_studio import config, project, read_export
 from rubricflow.tasks.people.review.ledger import Ledger, acts_of, ledger_file
-from rubricflow.tasks.people.review.questions import ReviewQuestion
 from rubricflow.tasks.people.review.reviews import with_blindness
-from rubricflow.tasks.people.review.settle import outcomes
-from rubricflow.tasks.people.review.sheet import as_csv, read_sheet
-from rubricflow.tasks.people.review.subject import standing
+from rubricflow.tasks.people.review.settle import outcomes, valid_acts
+from rubricflow.tasks.people.review.sheet import ReviewQuestion, as_csv, read_sheet
 from rubricflow.tasks.people.review.waiting import proposed
 
 
@@ -111,7 +109,7 @@ def write_settled(study_file: Path, warehouse: Path, limit: int | None, to: Path
     current = dict[tuple[str, str | None], str]()
     for case in board.cases:
         current |= {(case.response_id, ballot.criterion_id): ballot.digest for ballot in board.ballots(case)}
-    counted = standing(acts, current, {case.response_id: case.marked_at for case in board.cases})
+    counted = valid_acts(acts, current, {case.response_id: case.marked_at for case in board.cases})
     by_chance = drawn_by_chance(warehouse, study)
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")

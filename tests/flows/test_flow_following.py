@@ -28,7 +28,7 @@ from rubricflow.tasks.grading.calibrate.predict import predict
 from rubricflow.tasks.grading.calibrate.rows import Item
 from rubricflow.tasks.grading.calibrate.task import calibrate
 from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, text_blocks
-from rubricflow.tasks.people.review.predicted import predicted_score
+from rubricflow.tasks.people.review.board import predicted_score
 
 WORDS = ("water", "salt", "osmosis", "leaves", "membrane", "cell", "because", "short")
 NAMES = ("c1", "c2", "c3")

@@ -15,14 +15,14 @@ from builders.files import write_csv
 from tiny_study import make_study
 
 from rubricflow.flows.grade import grade
-from rubricflow.flows.gradebook import write_feedback_pages, write_grades
+from rubricflow.flows import gradebook
 from rubricflow.flows.review import board_of
 from rubricflow.flows.votes import export_votes
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.people.review.board import Board
 from rubricflow.tasks.people.review.ledger import Act, Ledger, ledger_file
 from rubricflow.tasks.people.review.reviews import Reviews
-from rubricflow.tasks.people.review.view import listed, opened
+from rubricflow.tasks.people.review.view import list_cases, show_case
 
 COUNT = 16
 NOTE = "Die Wärme hast du gut erklärt."
@@ -51,14 +51,14 @@ def class_of(folder: Path, marks: Marks, more: str = "") -> Path:
 
 def grades(study: Path, house: Path) -> dict[str, dict[str, str]]:
     to = study.parent / "grades.csv"
-    write_grades(study, house, None, to, overwrite=True)
+    gradebook.grades(str(study), to, overwrite=True, warehouse=str(house))
     with to.open(encoding="utf-8-sig", newline="") as file:
         return {row["student"]: row for row in csv.DictReader(file)}
 
 
 def pages(study: Path, house: Path) -> dict[str, str]:
     """Student → what they read."""
-    write_feedback_pages(study, house, None, study.parent / "feedback")
+    gradebook.feedback(str(study), study.parent / "feedback", warehouse=str(house))
     found = {}
     for path in (study.parent / "feedback" / "students").glob("*.html"):
         text = re.sub(r"<style>.*?</style>|<[^>]*>", " ", path.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -112,9 +112,9 @@ def test_what_people_marked_stands_everywhere_as_theirs(tmp_path: Path, capsys: 
     assert {case.response_id for case in board.cases if case.marked} == marked
     assert [case.marked for case in board.cases] == sorted(case.marked for case in board.cases)
     reviews = Reviews(board)
-    shown = opened(reviews, board.cases[board.places["x2"]], "eva")
+    shown = show_case(reviews, board.cases[board.places["x2"]], "eva")
     assert (shown["why"], shown["marked"]) == ("Marked 4 by \u2068one\u2069 and 2 by \u2068two\u2069: 3 counts", True)
-    assert {row["response_id"] for row in listed(reviews, "eva")["cases"] if not row["asked"]} == marked
+    assert {row["response_id"] for row in list_cases(reviews, "eva")["cases"] if not row["asked"]} == marked
     assert export_votes(study, house, None, tmp_path / "queue.csv") == COUNT - len(HALF)
 
     decide(board, house, "x2", "1")

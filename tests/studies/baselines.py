@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import cross_val_predict
 
-from rubricflow.flows.compare import finished
+from rubricflow.flows.finished_runs import read_finished
 from rubricflow.tasks.core.contracts.tables.calibration import Calibrations
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.llm.encoder import minilm

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from baselines import baseline
 from recorded_sets import need
 
-from rubricflow.flows.compare import finished
+from rubricflow.flows.finished_runs import read_finished
 from rubricflow.flows.plan import plan
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Attempts

@@ -16,6 +16,10 @@ from rubricflow.tasks.core.llm.request import Message, Reply, Request, digest, o
 from rubricflow.tasks.core.text.templates import Templates
 
 T = TypeVar("T")
+AMENDMENTS = 2
+"""Calls that may mend one artifact."""
+LONGEST = 20_000
+"""Characters of a broken reply that its amendment is shown."""
 _TOGETHER = 500
 """Replies that are kept together at most, however many more are there."""
 
@@ -32,7 +36,7 @@ class Checked(Generic[T]):
 
 @dataclass(frozen=True)
 class Attempt(Generic[T]):
-    """One request, the reply to it and what the check said."""
+    """One request, the reply to it and the result of its check."""
 
     request: Request
     model: str
@@ -44,16 +48,21 @@ class Attempt(Generic[T]):
     stored: bool
     """Whether it took no call: known to the reply store, or shared with an identical request of its wave."""
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it brought no value, or one with violations."""
+        return self.checked.value is None or bool(self.checked.violations)
 
-@dataclass(frozen=True)
+
+@dataclass
 class RequestOutcome(Generic[T]):
     """All that happened to one request."""
 
     request: Request
     """As it was first asked."""
-    attempts: tuple[Attempt[T], ...]
-    """At least one; the first asks `request`, each other one a repair."""
-    value: T | None
+    attempts: tuple[Attempt[T], ...] = ()
+    """At least one when it is done; the first asks `request`, each other one a repair."""
+    value: T | None = None
     """Of the last attempt that has one."""
 
 
@@ -80,30 +89,22 @@ class Wave:
     seconds: float
 
 
-@dataclass
-class _Case(Generic[T]):
-    """A request on its way: what is asked next and what was tried before."""
-
-    first: Request
-    following: Request
-    history: tuple[Attempt[T], ...] = ()
+History = tuple[Attempt[T], ...]
+OnOpen = Callable[[Sequence[Request], Sequence[Request]], None]
+"""Called before a wave is asked: with its requests, and with those of them that are not in the reply store."""
 
 
-def no_repair(request: Request, history: tuple[Attempt[T], ...]) -> Request | None:
+def no_repair(request: Request, history: History[T]) -> Request | None:
     """The repair that mends nothing."""
     return None
 
 
 def ignore_wave(wave: Wave) -> None:
-    """The progress report that says nothing."""
-
-
-OnOpen = Callable[[Sequence[Request], Sequence[Request]], None]
-"""Told of a wave that begins: its requests, and those of them that are not in the reply store."""
+    """The progress report that does nothing."""
 
 
 def ignore_open(requests: Sequence[Request], missing: Sequence[Request]) -> None:
-    """The report of a wave's beginning that says nothing."""
+    """The report of a wave's beginning that does nothing."""
 
 
 def ask(
@@ -111,103 +112,82 @@ def ask(
     backend: Backend,
     replies: Replies,
     check: Callable[[Request, Reply], Checked[T]],
-    repair: Callable[[Request, tuple[Attempt[T], ...]], Request | None] = no_repair,
+    repair: Callable[[Request, History[T]], Request | None] = no_repair,
     on_wave: Callable[[Wave], None] = ignore_wave,
     mender: Backend | None = None,
     on_open: OnOpen = ignore_open,
 ) -> list[RequestOutcome[T]]:
     """Asks everything once, then again whatever `repair` wants to ask of what failed, and so on. Keeps the order.
 
-    mender: who answers the repairs; the same backend where not given. on_open: is told of each wave before it is asked.
-
     check: pure; sees only replies with a text. An error reply has no value and the violation 'no_reply'.
     repair: pure; gets the first request and all attempts, returns the next request, or None when the budgets are spent.
         A request whose reply is already in the history ends it too: it would bring the same reply.
+    mender: answers the repairs; the same backend where not given. on_wave, on_open: called after and before each wave.
     What another run of this reply store is asking for meanwhile is waited for, not asked again.
     Every reply is in the store before the backend is waited for again: replies that are there at once are kept
     together, some hundreds at most. BackendError and StoreError end the run; asking the same again continues it.
     """
-    cases: list[_Case[T]] = [_Case(request, request) for request in requests]
-    pending, number = cases, 0
+    outcomes = [RequestOutcome[T](request) for request in requests]
+    pending, number = [(outcome, outcome.request) for outcome in outcomes], 0
     while pending:
-        on_wave(_run_wave(number, pending, backend, replies, check, on_open))
-        backend = mender or backend
-        pending = [case for case in pending if _has_failed(case.history[-1]) and _goes_on(case, backend, repair)]
-        number += 1
-    return [_outcome(case) for case in cases]
+        started = time.monotonic()
+        asked = [request for _, request in pending]
+        digests = [digest(request, backend.model, backend.by_subject) for request in asked]
+        stored = replies.get_many(digests)
+        missing = {key: request for key, request in zip(digests, asked, strict=True) if key not in stored}
+        on_open(asked, list(missing.values()))
+        fresh = _answered(missing, backend, replies, stored)
+        unpaid = set(fresh)
+        for key, (outcome, request) in zip(digests, pending, strict=True):
+            reply = fresh[key] if key in fresh else stored[key]
+            checked = Checked[T](None, ("no_reply",)) if reply.error is not None else check(request, reply)
+            attempt = Attempt(request, backend.model, key, reply, checked, key not in unpaid)
+            outcome.attempts = (*outcome.attempts, attempt)
+            outcome.value = outcome.value if checked.value is None else checked.value
+            unpaid.discard(key)
+        failed = [outcome for outcome, _ in pending if outcome.attempts[-1].has_failed]
+        from_store = sum(key in stored for key in digests)
+        wave = Wave(
+            number=number,
+            requests=len(asked),
+            from_store=from_store,
+            shared=len(asked) - from_store - len(fresh),
+            asked=len(fresh),
+            repaired=len(asked) - len(failed) if number else 0,
+            failed=len(failed),
+            prompt_tokens=sum(reply.prompt_tokens or 0 for reply in fresh.values()),
+            completion_tokens=sum(reply.completion_tokens or 0 for reply in fresh.values()),
+            seconds=time.monotonic() - started,
+        )
+        on_wave(wave)
+        backend, number, pending = mender or backend, number + 1, []
+        for outcome in failed:
+            following = repair(outcome.request, outcome.attempts)
+            if following is not None and not _is_known(following, outcome.attempts, backend):
+                pending.append((outcome, following))
+    return outcomes
 
 
-def as_call(attempt: Attempt[T]) -> dict[str, Any]:
-    """An attempt at something about a rubric as a row of `Call`."""
-    return {
-        "role": attempt.request.role,
-        "model": attempt.model,
-        "request_digest": attempt.digest,
-        "reply": attempt.reply.text,
-        "violations": list(attempt.checked.violations),
-    }
-
-
-def _run_wave(
-    number: int,
-    cases: list[_Case[T]],
-    backend: Backend,
-    replies: Replies,
-    check: Callable[[Request, Reply], Checked[T]],
-    on_open: OnOpen,
-) -> Wave:
-    """Appends one attempt to each case."""
-    started = time.monotonic()
-    requests = [case.following for case in cases]
-    digests = [digest(request, backend.model, backend.by_subject) for request in requests]
-    stored = replies.get_many(digests)
-    missing = {key: request for key, request in zip(digests, requests, strict=True) if key not in stored}
-    on_open(requests, list(missing.values()))
-    fresh, theirs = _answered(missing, backend, replies)
-    stored |= theirs
-    unpaid = set(fresh)
-    failed = 0
-    for key, request, case in zip(digests, requests, cases, strict=True):
-        reply = fresh[key] if key in fresh else stored[key]
-        checked = Checked[T](None, ("no_reply",)) if reply.error is not None else check(request, reply)
-        case.history = (*case.history, Attempt(request, backend.model, key, reply, checked, key not in unpaid))
-        unpaid.discard(key)
-        failed += _has_failed(case.history[-1])
-    from_store = sum(key in stored for key in digests)
-    return Wave(
-        number=number,
-        requests=len(cases),
-        from_store=from_store,
-        shared=len(cases) - from_store - len(fresh),
-        asked=len(fresh),
-        repaired=len(cases) - failed if number else 0,
-        failed=failed,
-        prompt_tokens=sum(reply.prompt_tokens or 0 for reply in fresh.values()),
-        completion_tokens=sum(reply.completion_tokens or 0 for reply in fresh.values()),
-        seconds=time.monotonic() - started,
-    )
+def _is_known(request: Request, history: History[T], backend: Backend) -> bool:
+    """Whether a request has a reply in the history."""
+    key = digest(request, backend.model, backend.by_subject)
+    return any(attempt.digest == key and attempt.reply.error is None for attempt in history)
 
 
 def _answered(
-    missing: dict[str, Request], backend: Backend, replies: Replies
-) -> tuple[dict[str, Reply], dict[str, Reply]]:
-    """The replies to what was asked here, in batches, and to what another run was asking for already."""
-    mine, theirs, size = dict[str, Reply](), dict[str, Reply](), max(1, backend.batch_size)
-    while open_ := [key for key in missing if key not in mine and key not in theirs]:
+    missing: dict[str, Request], backend: Backend, replies: Replies, stored: dict[str, Reply]
+) -> dict[str, Reply]:
+    """The replies to what was asked here, in batches; `stored` gets those that another run was asking for already."""
+    mine, size = dict[str, Reply](), max(1, backend.batch_size)
+    while open_ := [key for key in missing if key not in mine and key not in stored]:
         for start in range(0, len(open_), size):
-            batch = _in_time(open_[start : start + size], missing, mine)
-            with replies.claim(batch) as claimed:
+            batch, time_s = open_[start : start + size], time.monotonic()
+            mine |= {key: overdue() for key in batch if missing[key].until <= time_s}
+            with replies.claim(key for key in batch if missing[key].until > time_s) as claimed:
                 mine.update(_answers([(key, missing[key]) for key in claimed], backend, replies))
         waiting = [key for key in open_ if key not in mine]
-        theirs |= replies.awaited(waiting, min((missing[key].until for key in waiting), default=math.inf))
-    return mine, theirs
-
-
-def _in_time(keys: Sequence[str], missing: dict[str, Request], replies: dict[str, Reply]) -> list[str]:
-    """The requests whose time is not over; the others get their error reply."""
-    time_s = time.monotonic()
-    replies |= {key: overdue() for key in keys if missing[key].until <= time_s}
-    return [key for key in keys if missing[key].until > time_s]
+        stored |= replies.awaited(waiting, min((missing[key].until for key in waiting), default=math.inf))
+    return mine
 
 
 def _answers(batch: Sequence[tuple[str, Request]], backend: Backend, replies: Replies) -> Iterator[tuple[str, Reply]]:
@@ -225,52 +205,23 @@ def _answers(batch: Sequence[tuple[str, Request]], backend: Backend, replies: Re
                 strays += 1
             if not length_hint(answers) or len(arrived) >= _TOGETHER:
                 together, arrived = arrived, []
-                yield from _stored(together, backend, replies)
+                yield from _kept(together, backend, replies)
     except BaseException:
-        _stored(arrived, backend, replies)  # they are paid
+        _kept(arrived, backend, replies)  # they are paid
         raise
-    yield from _stored(arrived, backend, replies)
+    yield from _kept(arrived, backend, replies)
     also = f", but {strays} that belong to no open request" if strays else ""
     for index in sorted(open_):
         yield batch[index][0], Reply(error=f"no_reply: the backend gave no reply{also}")
 
 
-def _stored(arrived: Sequence[tuple[str, Reply]], backend: Backend, replies: Replies) -> list[tuple[str, Reply]]:
-    """The replies as they stand in the store: another run may have kept its own to the same request first."""
-    standing = replies.put_many([(key, backend.model, reply) for key, reply in arrived])
-    return [(key, standing.get(key, reply)) for key, reply in arrived]
+def _kept(arrived: Sequence[tuple[str, Reply]], backend: Backend, replies: Replies) -> list[tuple[str, Reply]]:
+    """The replies as the store has them: another run may have kept its own to the same request first."""
+    earlier = replies.put_many([(key, backend.model, reply) for key, reply in arrived])
+    return [(key, earlier.get(key, reply)) for key, reply in arrived]
 
 
-def _has_failed(attempt: Attempt[T]) -> bool:
-    return attempt.checked.value is None or bool(attempt.checked.violations)
-
-
-def _goes_on(
-    case: _Case[T], backend: Backend, repair: Callable[[Request, tuple[Attempt[T], ...]], Request | None]
-) -> bool:
-    """Whether there is something new to ask; sets it."""
-    following = repair(case.first, case.history)
-    if following is None:
-        return False
-    key = digest(following, backend.model, backend.by_subject)
-    if any(attempt.digest == key and attempt.reply.error is None for attempt in case.history):
-        return False
-    case.following = following
-    return True
-
-
-def _outcome(case: _Case[T]) -> RequestOutcome[T]:
-    values = [attempt.checked.value for attempt in case.history if attempt.checked.value is not None]
-    return RequestOutcome(case.first, case.history, values[-1] if values else None)
-
-
-# Asking for an artifact until it keeps its contract: what is wrong with a reply is told, and it is given again.
-
-AMENDMENTS = 2
-"""Calls that may mend one artifact."""
-LONGEST = 20_000
-"""Characters of a broken reply that its amendment is shown."""
-History = tuple[Attempt[T], ...]
+# Asking for an artifact until it keeps its contract: what is wrong with a reply is named, and it is asked for again.
 
 
 def ask_amending(
@@ -280,7 +231,7 @@ def ask_amending(
     check: Callable[[Request, Reply], Checked[T]],
     demand: Callable[[Request, History[T]], tuple[str, Request] | None],
 ) -> list[RequestOutcome[T]]:
-    """Asks as `ask` does; an amendment is the next turn of the same talk, after the reply that failed.
+    """Asks as `ask` does; an amendment is the next turn of the same chat, after the reply that failed.
 
     demand: gets a first request and all attempts, and returns what is said of the last one, with the first request as
     far as it is still open; None where nothing is. After AMENDMENTS, or an error in place of a reply, it is over.
@@ -318,3 +269,14 @@ def usable(call: RequestOutcome[T], name: str, hint: str, field: str | None = No
     wrong = last.reply.error or "; ".join(last.checked.violations)
     rule = f"rubric '{call.request.subject}': no usable {name} by '{last.model}': {wrong}"
     raise InputError(rule, field=field, hint=f"{len(call.attempts)} calls; {hint}")
+
+
+def as_call(attempt: Attempt[T]) -> dict[str, Any]:
+    """An attempt at something about a rubric as a row of `Call`."""
+    return {
+        "role": attempt.request.role,
+        "model": attempt.model,
+        "request_digest": attempt.digest,
+        "reply": attempt.reply.text,
+        "violations": list(attempt.checked.violations),
+    }

@@ -61,6 +61,11 @@ class Request:
     characters: Mapping[str, int] = field(default_factory=dict, compare=False)
     """Characters of the prompt by part; for the record."""
 
+    @property
+    def prompt_length(self) -> int:
+        """Characters of all messages."""
+        return sum(len(message.content) for message in self.messages)
+
     def content_of(self, role: Literal["system", "user", "assistant"]) -> str | None:
         """What the messages of a role say; None where there is none."""
         return "\n\n".join(message.content for message in self.messages if message.role == role) or None

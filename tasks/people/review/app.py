@@ -1,13 +1,21 @@
-"""The review page's server: one HTML page, a JSON interface for its script, and every act in the ledger at once."""
+"""The review page's server: who may use it, one HTML page, a JSON interface for its script, and every act in the ledger
+at once."""
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import logging
-from collections.abc import AsyncIterator
+import secrets
+import socket
+import unicodedata
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -15,16 +23,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import Field, ValidationError
 from starlette.requests import ClientDisconnect
 
-from rubricflow.tasks.core.contracts.errors import StoreError, UserError
+from rubricflow.tasks.core.contracts.errors import InputError, StoreError, UserError
 from rubricflow.tasks.core.contracts.schema import Frozen
-from rubricflow.tasks.core.web.guard import Guard, RefusedRequest, body_of
+from rubricflow.tasks.core.web.guard import Guard, RefusedRequest, body_of, is_local
 from rubricflow.tasks.core.web.server import remember
-from rubricflow.tasks.people.review.access import Access, reviewer_name
-from rubricflow.tasks.people.review.board import Board
+from rubricflow.tasks.people.review.board import Board, Follow
 from rubricflow.tasks.people.review.ledger import Ledger
-from rubricflow.tasks.people.review.predicted import Follow
 from rubricflow.tasks.people.review.reviews import NotAllowed
-from rubricflow.tasks.people.review.view import Desk, Levels, Sent
+from rubricflow.tasks.people.review.view import Levels, ReviewService, Sent
 
 _LOG = logging.getLogger(__name__)
 _PAGE = Path(__file__).parent / "page"
@@ -35,10 +41,100 @@ _BODY = 64 * 1024
 _HTML = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Review</title>{}</html>'
 _ONWARD = _HTML.format('<meta http-equiv="refresh" content="0; url=/"><p><a href="/">Go on</a></p>')
 _CLOSED = _HTML.format("<p>Open the link that you were given. After a restart of the server there is a new one.</p>")
+_NAME_LENGTH = 64
+
+
+def reviewer_name(text: str) -> str:
+    """A name as it is kept: NFC, single spaces; InputError for none, a long one or one with unseen characters."""
+    name = " ".join(unicodedata.normalize("NFC", text).split())
+    if not 0 < len(name) <= _NAME_LENGTH:
+        raise InputError(f"a reviewer's name has 1 to {_NAME_LENGTH} characters", field="reviewer")
+    if any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Cn", "Co") for character in name):
+        raise InputError("a reviewer's name has only characters that can be seen", field="reviewer")
+    return name
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where the page is served and to whom.
+
+    On this machine's own address anybody gives a name; whoever can open a connection there is trusted. Where reviewers
+    are named each has a link of their own with a token, and nobody else gets in: any other address needs that. The
+    secret behind the tokens lives as long as the object, so a new start means new links. Traffic is not encrypted.
+    """
+
+    host: str
+    """The address that is bound."""
+    port: int
+    reviewers: Sequence[str] = ()
+    """Names of those who get a link."""
+    names: Sequence[str] = ()
+    """Host names under which the page may be asked for, besides the address that is bound."""
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+
+    def __post_init__(self) -> None:
+        reviewers = tuple(reviewer_name(name) for name in self.reviewers)
+        object.__setattr__(self, "reviewers", reviewers)
+        if len(set(reviewers)) < len(reviewers):
+            raise InputError("two reviewers have the same name", field="reviewer")
+        if not reviewers and not is_local(self.host):
+            raise InputError(
+                f"{self.host} can be reached from other machines: every reviewer needs a link of their own",
+                field="host",
+                hint="name each with --reviewer, or serve on 127.0.0.1",
+            )
+
+    @property
+    def _host_names(self) -> tuple[str, ...]:
+        """Host names under which the page is asked for, the best for a link first."""
+        on_every_address = self.host in ("0.0.0.0", "::")
+        local = ("localhost", "127.0.0.1", "::1") if on_every_address or is_local(self.host) else ()
+        return (*self.names, socket.gethostname() if on_every_address else self.host, *local)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """What the Host header may say; a name that resolves here by somebody else's doing is not among them."""
+        names = [f"[{name}]" if ":" in name else name.lower() for name in self._host_names]
+        with_port = [f"{name}:{self.port}" for name in names]
+        return frozenset(with_port + (names if self.port == 80 else []))
+
+    @property
+    def cookie(self) -> str:
+        """Its name; with the port, because browsers share cookies between the ports of a host."""
+        return f"rubricflow_{self.port}"
+
+    def url(self) -> str:
+        """Where the page is."""
+        name = self._host_names[0]
+        return f"http://{f'[{name}]' if ':' in name else name}:{self.port}/"
+
+    def links(self) -> dict[str, str]:
+        """Reviewer → the link that lets them in, to be handed to nobody else; empty where a name is enough."""
+        return {name: f"{self.url()}?{urlencode({'token': self.pass_for(name)})}" for name in self.reviewers}
+
+    def pass_for(self, name: str) -> str:
+        """What the cookie, and where there are tokens the link, holds."""
+        plain = base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
+        return f"{plain}.{self._signature(name)}" if self.reviewers else plain
+
+    def reviewer(self, cookie: str | None) -> str | None:
+        """Whose pass this is; None for none, a wrong one, or one of an earlier start."""
+        plain, _, signature = (cookie or "").partition(".")
+        try:
+            name = reviewer_name(base64.b64decode(plain + "=" * (-len(plain) % 4), b"-_", validate=True).decode())
+        except (InputError, ValueError):  # of base64 and of its encoding, too
+            return None
+        if not self.reviewers:
+            return name
+        right = hmac.compare_digest(signature.encode(), self._signature(name).encode())
+        return name if right and name in self.reviewers else None
+
+    def _signature(self, name: str) -> str:
+        return hmac.new(self.secret, name.encode(), "sha256").hexdigest()
 
 
 class ReviewerName(Frozen):
-    """Who a reviewer says they are."""
+    """The name that a reviewer gives."""
 
     name: str = Field(max_length=500)
 
@@ -46,7 +142,7 @@ class ReviewerName(Frozen):
 def create_app(board: Board, ledger_path: Path, access: Access, follow: Follow | None = None) -> FastAPI:
     """The application; StoreError where the ledger cannot be used. follow: how scores follow from levels, if they do.
 
-    What it answers: `GET /` the page; `GET /api/me` who asks; `POST /api/me` gives a name; `GET /api/cases` the list;
+    Routes: `GET /` the page; `GET /api/me` the reviewer; `POST /api/me` gives a name; `GET /api/cases` the list;
     `GET /api/cases/{number}` one case; `POST /api/cases/{number}/following` the score that follows from levels;
     `POST /api/acts` one act, answered once it is stored for good.
     """
@@ -70,7 +166,7 @@ def create_app(board: Board, ledger_path: Path, access: Access, follow: Follow |
     hosts = access.hosts
     app.add_middleware(Guard, is_own=lambda address: address.lower() in hosts, most_bytes=_BODY, below="/api/")
     app.include_router(_page(board.title, access))
-    app.include_router(_interface(Desk(board, ledger, follow), access))
+    app.include_router(_interface(ReviewService(board, ledger, follow), access))
     return app
 
 
@@ -82,10 +178,13 @@ def _page(title: str, access: Access) -> APIRouter:
 
     @routes.get("/")
     def page(request: Request, token: str | None = None) -> Response:
-        if token is not None:
-            return _entered(access, token)
-        if access.reviewers and _reviewer(access, request) is None:
+        name = _reviewer(access, request) if token is None else access.reviewer(token) if access.reviewers else None
+        if name is None and (access.reviewers or token is not None):
             return Response(_CLOSED, 401, media_type="text/html")
+        if name is not None and token is not None:
+            # A page that goes on by itself and not a redirect: a browser that came from a link elsewhere would not send
+            # the cookie along with one.
+            return _with_pass(Response(_ONWARD, media_type="text/html"), access, name)
         return Response(pages.get_template("review.html.j2").render(title=title), media_type="text/html")
 
     @routes.get("/page/{name}")
@@ -97,7 +196,7 @@ def _page(title: str, access: Access) -> APIRouter:
     return routes
 
 
-def _interface(desk: Desk, access: Access) -> APIRouter:
+def _interface(service: ReviewService, access: Access) -> APIRouter:
     """What the page's script asks."""
     routes = APIRouter(prefix="/api")
 
@@ -121,17 +220,17 @@ def _interface(desk: Desk, access: Access) -> APIRouter:
 
     @routes.get("/cases")
     def cases(request: Request, adjudicating: bool = False) -> Response:
-        return _json(desk.listed(asking(request), adjudicating))
+        return _json(service.list_cases(asking(request), adjudicating))
 
     @routes.get("/cases/{number}")
     def case(request: Request, number: int, adjudicating: bool = False) -> Response:
-        return _json(desk.opened(number, asking(request), adjudicating))
+        return _json(service.show_case(number, asking(request), adjudicating))
 
     @routes.post("/cases/{number}/following")
     async def following(request: Request, number: int) -> Response:
         rater = asking(request)
         sent = await _read(request, Levels)
-        return _json(await run_in_threadpool(desk.following, number, rater, sent.levels))
+        return _json(await run_in_threadpool(service.following, number, rater, sent.levels))
 
     @routes.post("/acts")
     async def act(request: Request) -> Response:
@@ -139,7 +238,7 @@ def _interface(desk: Desk, access: Access) -> APIRouter:
         sent = await _read(request, Sent)
         if sent.rater != rater:
             raise NotAllowed(401, f"you are {rater} here now, not {sent.rater}")
-        stored = await run_in_threadpool(desk.store, sent)
+        stored = await run_in_threadpool(service.store, sent)
         return _json({"number": stored.number, "at": stored.stored_at.isoformat(), "blind": stored.blind})
 
     return routes
@@ -153,15 +252,6 @@ def _json(content: object, status: int = 200) -> Response:
 def _reviewer(access: Access, request: Request) -> str | None:
     """Who asks, by their cookie."""
     return access.reviewer(request.cookies.get(access.cookie))
-
-
-def _entered(access: Access, token: str) -> Response:
-    """Lets a reviewer in by their link. A page that goes on by itself and not a redirect: a browser that came from a
-    link elsewhere would not send the cookie along with one."""
-    name = access.reviewer(token) if access.reviewers else None
-    if name is None:
-        return Response(_CLOSED, 401, media_type="text/html")
-    return _with_pass(Response(_ONWARD, media_type="text/html"), access, name)
 
 
 def _with_pass(response: Response, access: Access, name: str) -> Response:

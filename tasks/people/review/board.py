@@ -1,23 +1,24 @@
-"""What the review page shows: cases, what is asked about each, and what machines made of it. Values only."""
+"""What the review page shows: cases, what is asked about each, what machines made of it, and calibrated scores in
+words. Values only."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError, model_validator
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Scale
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import Frozen
-from rubricflow.tasks.people.review.predicted import PredictedScore, score_text
-from rubricflow.tasks.people.review.subject import digest
+from rubricflow.tasks.core.contracts.tables.judging import UNSCORED_REASONS
+from rubricflow.tasks.people.review.ledger import Subject, SubjectKind, digest
 
 _KEYS = 10
 """Digits on a keyboard."""
-SubjectKind = Literal["label", "score"]
+NO_INTERVAL = "how far off it may be is not known"
 
 
 class Quote(NamedTuple):
@@ -31,7 +32,7 @@ class Quote(NamedTuple):
 
 @dataclass(frozen=True)
 class MachineLabel:
-    """What one machine rater says of one criterion of a response."""
+    """What one machine rater gives for one criterion of a response."""
 
     rater: str
     """Its name, for people."""
@@ -44,7 +45,7 @@ class MachineLabel:
     reason: str | None = None
     """Why there is no level."""
     stated: int | None = None
-    """The level that it said, before its quotes were looked at; None where that is not known."""
+    """The level that it gave before its quotes were checked; None where that is not known."""
     action: str = "none"
     """What quotes that failed did to the level, a key of ACTIONS."""
 
@@ -143,13 +144,44 @@ class Ballot:
     """What is looked for."""
     options: tuple[Option, ...]
     digest: str
-    """Of what is voted on, see subject.py."""
+    """Of what is voted on, see `ledger.digest`."""
     is_needed: bool = True
     """Whether a case without a vote on it cannot be submitted."""
     weight: float | None = None
     """What a criterion counts; None for the score."""
     part_of: str | None = None
     """The criterion that this one is a sub-point of."""
+
+
+class PredictedScore(NamedTuple):
+    """A score after calibration, as a row of `predictions` has it."""
+
+    score: float | None
+    """On the scale's steps; None where there is none."""
+    points: float | None
+    """What the rubric's own formula makes of the levels, on the same scale, before calibration."""
+    low: float | None
+    high: float | None
+    """Ends of the interval for a person's score; None where it cannot be told."""
+    probability: float | None
+    """That a person gives exactly this score."""
+    risk: float | None
+    """That a person's score differs by more than the study allows."""
+    reason: str | None
+    """Why there is no score, a key of UNSCORED_REASONS."""
+
+
+class FollowingScore(NamedTuple):
+    """The score that follows from levels that a reviewer set."""
+
+    predicted: PredictedScore | None
+    problem: str | None
+    """Why none follows, in words; None where one does."""
+
+
+Follow = Callable[[str, Mapping[str, int]], FollowingScore]
+"""A response and the levels that a reviewer set, by criterion, to the score that follows; the other levels stay as the
+judge decided them."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +198,7 @@ class Board:
     """Rubric → its criteria."""
     scales: Mapping[str, Scale]
     """Rubric → its scale."""
-    machine: Mapping[tuple[str, str | None], tuple[MachineLabel, ...]]
+    machine: Mapping[Subject, tuple[MachineLabel, ...]]
     """(response, criterion; None for the score) → what machines say."""
     grader: GraderHead | None = None
     """The study's bottleneck grader, if it has one."""
@@ -192,13 +224,12 @@ class Board:
         """What is voted on: every criterion of the rubric; where the score is asked for, first the score as if it were
         a criterion whose levels are scores, and then the criteria, on which nobody has to vote."""
         is_score = case.subject_kind == "score"
-        criteria = [_criterion_ballot(case.text, c, not is_score) for c in self.criteria[case.rubric_id]]
-        return (self._score_ballot(case), *criteria) if is_score else tuple(criteria)
-
-    def _score_ballot(self, case: QueuedCase) -> Ballot:
+        criteria = tuple(_criterion_ballot(case.text, c, not is_score) for c in self.criteria[case.rubric_id])
+        if not is_score:
+            return criteria
         values = score_texts(self.scales[case.rubric_id])
         options = tuple(Option(value, None, "") for value in values)
-        return Ballot(None, "What the response is worth", options, digest(case.text, "", values))
+        return (Ballot(None, "What the response is worth", options, digest(case.text, "", values)), *criteria)
 
     def shares(self, case: QueuedCase) -> list[float] | None:
         """s̃ in the order of the grader's concepts; None where there is no grader or no estimate."""
@@ -209,10 +240,12 @@ class Board:
 
 
 def _criterion_ballot(text: str, criterion: Criterion, is_needed: bool) -> Ballot:
+    has_keys = len(criterion.levels) <= _KEYS
+    levels = [Option(str(i), str(i) if has_keys else None, words) for i, words in enumerate(criterion.levels)]
     return Ballot(
         criterion_id=criterion.id,
         text=criterion.text,
-        options=_levels(criterion.levels),
+        options=tuple(levels),
         digest=digest(text, criterion.text, criterion.levels),
         is_needed=is_needed,
         weight=criterion.weight,
@@ -220,10 +253,67 @@ def _criterion_ballot(text: str, criterion: Criterion, is_needed: bool) -> Ballo
     )
 
 
-def _levels(levels: tuple[str, ...]) -> tuple[Option, ...]:
-    return tuple(Option(str(i), str(i) if len(levels) <= _KEYS else None, text) for i, text in enumerate(levels))
+def score_text(score: float) -> str:
+    """A score as a vote names it: 3, 2.5; never with an exponent."""
+    return f"{round(score, 9) + 0.0:.9f}".rstrip("0").rstrip(".")  # + 0.0: no minus before a zero
 
 
 def score_texts(scale: Scale) -> list[str]:
     """The scores of a scale as a vote names them, lowest first."""
     return [score_text(scale.min + place * scale.step) for place in range(scale.levels)]
+
+
+def predicted_score(row: Mapping[str, Any], scale: Scale) -> PredictedScore:
+    """A row of `predictions`."""
+    score = row["score"]
+    level = None if score is None else round((score - scale.min) / scale.step)
+    return PredictedScore(
+        score=score,
+        points=row["raw"],
+        low=row["low"],
+        high=row["high"],
+        probability=chance_of(level, row["level_probabilities"]),
+        risk=row["risk"],
+        reason=row["unscored_reason"],
+    )
+
+
+def chance_of(level: int | None, probabilities: Sequence[float] | None) -> float | None:
+    """The probability of a level; None where there is no level or no probability of it."""
+    return probabilities[level] if probabilities and level is not None and level < len(probabilities) else None
+
+
+def as_words(predicted: PredictedScore, scale: Scale) -> dict[str, Any]:
+    """For the page: `value` as a vote names it, `sentence`; `points`, the score before calibration where it is another
+    one, and `chance`, how often a person gives the same score as a share of a hundred answers, each a sentence or
+    None."""
+    score, points, low, high, probability = predicted[:5]
+    by_points = None
+    if points is not None and points != score:
+        by_points = f"By the rubric's points alone: {_of_scale(round(points, 2), scale)}"
+    if score is None:
+        reason = UNSCORED_REASONS.get(predicted.reason or "", "no reason is recorded")
+        if points is not None:
+            reason = "the judge told too little of this answer to fit its points to scores that people gave"
+        return without_score(reason) | {"points": by_points}
+    interval, chance = NO_INTERVAL, None
+    if low is not None and high is not None:
+        ends = [score_text(round(end, 2)) for end in (low, high)]
+        interval = f"probably exactly {ends[0]}" if ends[0] == ends[1] else f"probably between {ends[0]} and {ends[1]}"
+    if probability is not None:
+        cases = round(100 * probability)
+        count = {0: "fewer than 1", 100: "more than 99"}.get(cases, f"about {cases}")
+        chance = f"In {count} of 100 such answers, a person would give exactly {score_text(score)}"
+    sentence = f"{_of_scale(score, scale)}, {interval}"
+    return {"value": score_text(score), "sentence": sentence, "points": by_points, "chance": chance}
+
+
+def without_score(reason: str) -> dict[str, Any]:
+    """The same where there is no score."""
+    return {"value": None, "sentence": f"no score: {reason}", "points": None, "chance": None}
+
+
+def _of_scale(score: float, scale: Scale) -> str:
+    if scale.min == 0:
+        return f"{score_text(score)} of {score_text(scale.max)}"
+    return f"{score_text(score)} on the scale from {score_text(scale.min)} to {score_text(scale.max)}"

@@ -1,4 +1,4 @@
-"""The cells of a labelled data set, one per concept of a response, and what an annotator says in each."""
+"""The cells of a labelled data set, one per concept of a response, and the level that an annotator gives in each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rubricflow.tasks.core.contracts.bundle import Criterion
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, unlocked
 from rubricflow.tasks.core.contracts.errors import ContractError
+from rubricflow.tasks.core.contracts.reference import TableRef
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.store.warehouse import Run
 
 NO_LEVEL = -1
 
@@ -55,7 +57,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class CellLabels:
-    """What one annotator says in each of m cells."""
+    """What one annotator gives in each of m cells."""
 
     rater_id: str
     level: Ints
@@ -66,29 +68,33 @@ class CellLabels:
     """(m,) whether the level's evidence does not hold."""
 
 
+def rubrics(
+    run: Run, items: TableRef, responses: TableRef, bundles: TableRef
+) -> tuple[dict[str, Bundle], dict[str, str]]:
+    """Rubric → bundle, and response → rubric."""
+    rubric = dict(_pairs(run.read(items, ["item_id", "rubric_id"])))
+    item = _pairs(run.read(responses, ["response_id", "item_id"]))
+    return unlocked(run.read(bundles).to_pylist()), {response: rubric[name] for response, name in item}
+
+
+def _pairs(table: pa.Table) -> Sequence[tuple[str, str]]:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
 def cells_of(rubric_of: Mapping[str, str], criteria: Mapping[str, Sequence[Criterion]]) -> Cells:
     """The cells of responses (response → rubric) under their rubrics (rubric → its concepts); a response without
     concepts has none and is left out."""
     names = tuple(dict.fromkeys(criterion.id for criterion in chain.from_iterable(criteria.values())))
     number = {name: i for i, name in enumerate(names)}
-    columns, tops = {}, {}
-    for rubric, concepts in criteria.items():
-        columns[rubric] = np.array([number[concept.id] for concept in concepts], np.int64)
-        tops[rubric] = np.array([concept.top for concept in concepts], np.int64)
+    concepts = {
+        rubric: np.array([(number[concept.id], concept.top) for concept in given], np.int64).reshape(-1, 2)
+        for rubric, given in criteria.items()
+    }
     responses = tuple(sorted(response for response, rubric in rubric_of.items() if criteria[rubric]))
-    rubrics = [rubric_of[response] for response in responses]
-    sizes = [len(columns[rubric]) for rubric in rubrics]
-    return Cells(
-        responses=responses,
-        criteria=names,
-        response=np.repeat(np.arange(len(responses)), sizes),
-        criterion=_concatenated([columns[rubric] for rubric in rubrics]),
-        top=_concatenated([tops[rubric] for rubric in rubrics]),
-    )
-
-
-def _concatenated(arrays: Sequence[Ints]) -> Ints:
-    return np.concatenate([np.empty(0, np.int64), *arrays])
+    of_responses = [concepts[rubric_of[response]] for response in responses]
+    sizes = [len(given) for given in of_responses]
+    criterion, top = np.concatenate([np.empty((0, 2), np.int64), *of_responses]).T
+    return Cells(responses, names, np.repeat(np.arange(len(responses)), sizes), criterion, top)
 
 
 def cell_labels(cells: Cells, judgments: pa.Table) -> CellLabels:

@@ -7,18 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.settings.annotation import Doubt
 from rubricflow.tasks.core.contracts.tables.people import Doubtful
-from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.reasons import Rules, why_waits
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.people.review.cells import CellLabels, Cells
 
@@ -50,163 +44,78 @@ def label_queue(
     distance; of all others, a share `plan.audit` is drawn by a hash of the seed and the response's id, which does not
     depend on who else is there. `plan.most` keeps the first so many, of which the audit gets its share.
     """
-    evidence = _Evidence(
-        cells, annotators, plan, np.array([human_share.get(response, np.nan) for response in cells.responses], float)
-    )
-    doubtful: Bools = np.any(list(evidence.reasons.values()), axis=0)
+    evidence = _Evidence(cells, annotators, human_share, plan)
+    doubtful = np.any(list(evidence.reasons.values()), axis=0)
     queued = np.flatnonzero(doubtful)
-    drawn = _audit([cells.responses[i] for i in np.flatnonzero(~doubtful)], plan)
     queued = queued[np.argsort(-evidence.priority[queued], kind="stable")]
+    checked = _audit([cells.responses[i] for i in np.flatnonzero(~doubtful)], plan)
     if plan.most is not None:
-        places = min(len(drawn), max(int(plan.audit * plan.most), plan.most - len(queued)))
-        queued, drawn = queued[: plan.most - places], drawn[:places]
-    rows = [evidence.row(i) for i in queued.tolist()] + [_audited(response) for response in sorted(drawn)]
-    return [{**row, "rank": rank} for rank, row in enumerate(rows, 1)]
+        places = min(len(checked), max(int(plan.audit * plan.most), plan.most - len(queued)))
+        queued, checked = queued[: plan.most - places], checked[:places]
+    rows = [evidence.row(i) for i in queued.tolist()]
+    why = "Drawn as a check; nothing speaks against its labels"
+    audited = {"priority": 0.0, "criteria": [], "reasons": ["audit"], "why": why}
+    rows += [{"response_id": response, **audited} for response in sorted(checked)]
+    return [{**row, "subject_kind": "label", "rank": rank} for rank, row in enumerate(rows, 1)]
 
 
-def score_queue(predictions: pa.Table, rules: Rules) -> list[dict[str, Any]]:
-    """The responses with a score that was routed to review (rows of table `predictions`), those without a risk first,
-    then the riskiest; a response of several raters comes once, for its riskiest score. rules: of release, by scope."""
-    routed = predictions.filter(pc.equal(predictions["route"], "review"))
-    columns = ["response_id", "item_id", "risk", "route_reason", "unscored_reason"]
-    cases = sorted(routed.select(columns).to_pylist(), key=_riskiest_first)
-    riskiest: dict[str, dict[str, Any]] = {}
-    for case in cases:
-        riskiest.setdefault(case["response_id"], case)
-    return [_score_row(rank, case, rules) for rank, case in enumerate(riskiest.values(), 1)]
-
-
-def _score_row(rank: int, case: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
-    return {
-        "subject_kind": "score",
-        "response_id": case["response_id"],
-        "rank": rank,
-        "priority": 1.0 if case["risk"] is None else case["risk"],
-        "criteria": [],
-        "reasons": ["routed_to_review"],
-        "why": _why_asked(case, rules),
-    }
-
-
-def _riskiest_first(case: Mapping[str, Any]) -> tuple[bool, float, str]:
-    return case["risk"] is not None, -(case["risk"] or 0), case["response_id"]
-
-
-def _why_asked(case: Mapping[str, Any], rules: Rules) -> str:
-    """The reason, and the estimated risk where the reason does not say it."""
-    words = why_waits(case, rules)
-    sentence = f"{words[:1].upper()}{words[1:]}"
-    if case["risk"] is None or case["route_reason"] == "risk":
-        return sentence
-    return f"{sentence}; estimated risk {say.share(case['risk'])}"
-
-
-@dataclass(frozen=True)
 class _Evidence:
     """What speaks against the labels: of m cells, and of their n responses."""
 
-    cells: Cells
-    annotators: tuple[CellLabels, CellLabels]
-    plan: Doubt
-    human: Floats
-    """(n,) the human score's share; NaN for none."""
-
-    @cached_property
-    def gap(self) -> Ints:
-        """(m,) levels between the annotators; 0 where one is missing."""
-        a, b = (annotator.level for annotator in self.annotators)
-        gap: Ints = np.where((a >= 0) & (b >= 0), np.abs(a - b), 0)
-        return gap
-
-    @cached_property
-    def missing(self) -> Ints:
-        """(m,) annotators that give no level."""
-        missing: Ints = np.sum([annotator.level < 0 for annotator in self.annotators], axis=0)
-        return missing
-
-    @cached_property
-    def probability(self) -> Floats:
-        """(2, m) of each annotator's level; NaN where it gives none."""
-        return np.stack([annotator.probability for annotator in self.annotators])
-
-    @cached_property
-    def parts(self) -> dict[Doubtful, Floats]:
-        """(m,) what each kind of evidence says that the label is wrong with."""
+    def __init__(
+        self,
+        cells: Cells,
+        annotators: tuple[CellLabels, CellLabels],
+        human_share: Mapping[str, float],
+        plan: Doubt,
+    ) -> None:
+        self.cells = cells
+        level = np.stack([annotator.level for annotator in annotators])
+        has_level, top = level >= 0, np.maximum(cells.top, 1)
+        # (m,) levels between the annotators, 0 where one is missing; annotators that give no level
+        self.gap: Ints = np.where(has_level.all(axis=0), np.abs(level[0] - level[1]), 0)
+        self.missing: Ints = (~has_level).sum(axis=0)
+        # (2, m) of each annotator's level; NaN where it gives none
+        self.probability = np.stack([annotator.probability for annotator in annotators])
         has_probability = ~np.isnan(self.probability)
         unsure = np.where(has_probability, 1 - self.probability, 0.5).prod(axis=0)
-        failed = np.sum([annotator.ungrounded for annotator in self.annotators], axis=0)
-        apart = (1 + self.gap / np.maximum(self.cells.top, 1)) / 2
-        return {
-            "annotators_disagree": np.where(self.gap > 0, apart, 0),
+        failed = np.sum([annotator.ungrounded for annotator in annotators], axis=0)
+        # (m,) the chance that the label is wrong by each kind of evidence, and whether that is a reason to ask
+        self.parts: dict[Doubtful, Floats] = {
+            "annotators_disagree": np.where(self.gap > 0, (1 + self.gap / top) / 2, 0),
             "ungrounded": 1 - (1 - UNGROUNDED) ** failed,
             "unscored": np.choose(self.missing, [0, _ALONE, 1]),
             "low_probability": np.where(has_probability.any(axis=0), unsure, 0),
         }
-
-    @cached_property
-    def raised(self) -> dict[Doubtful, Bools]:
-        """(m,) whether the evidence is a reason to ask."""
-        low: Bools = np.any(self.probability < self.plan.probability, axis=0)  # False for NaN
-        return {kind: low if kind == "low_probability" else part > 0 for kind, part in self.parts.items()}
-
-    @cached_property
-    def doubt(self) -> Floats:
-        """(m,) in [0, 1]."""
-        doubt: Floats = 1 - np.prod([1 - part for part in self.parts.values()], axis=0)
-        return doubt
-
-    @cached_property
-    def share(self) -> Floats:
-        """(n,) the annotators' mean share of the levels; NaN where there are none."""
-        top = np.maximum(self.cells.top, 1)
-        levels = [annotator.level for annotator in self.annotators]
-        count = sum(self._sum(level >= 0) for level in levels)
-        total = sum(self._sum(np.maximum(level, 0) / top) for level in levels)
+        self.raised: dict[Doubtful, Bools] = {kind: part > 0 for kind, part in self.parts.items()}
+        self.raised["low_probability"] = np.any(self.probability < plan.probability, axis=0)  # False for NaN
+        self.doubt = 1 - np.prod([1 - part for part in self.parts.values()], axis=0)
+        # (n,) the annotators' mean share of the levels lies away from the human score; 0 where it is not worth asking
         with np.errstate(invalid="ignore"):
-            return np.asarray(total / count, float)
+            share = sum(map(self._sum, np.maximum(level, 0) / top)) / self._sum(has_level.sum(axis=0))
+        human = np.array([human_share.get(response, np.nan) for response in cells.responses], float)
+        distance = np.abs(share - human)
+        self.against_human = np.where(distance > plan.human_gap, distance, 0)  # NaN is not above it
+        # (n,) the expected number of wrong labels; rounded, so that the order of summation breaks no tie
+        self.priority = np.round(self._sum(self.doubt) + self.against_human, 9)
+        # (n,) whether there is each reason to ask, and its weight: its part, summed over the cells that raise it
+        self.reasons: dict[Doubtful, Bools] = {kind: self._sum(raised) > 0 for kind, raised in self.raised.items()}
+        self.reasons["against_human"] = self.against_human > 0
+        self.weights = {kind: self._sum(np.where(self.raised[kind], part, 0)) for kind, part in self.parts.items()}
+        self.weights["against_human"] = self.against_human
+        self.first_cell = np.searchsorted(cells.response, np.arange(len(cells.responses) + 1))
 
-    @cached_property
-    def against_human(self) -> Floats:
-        """(n,) the distance to the human score; 0 where it is none worth asking about."""
-        distance = np.abs(self.share - self.human)
-        beyond_gap: Floats = np.where(distance > self.plan.human_gap, distance, 0)  # NaN is not above it
-        return beyond_gap
-
-    @cached_property
-    def priority(self) -> Floats:
-        """(n,) the expected number of wrong labels; rounded, so that the order of summation breaks no tie."""
-        priority: Floats = np.round(self._sum(self.doubt) + self.against_human, 9)
-        return priority
-
-    @cached_property
-    def reasons(self) -> dict[Doubtful, Bools]:
-        """(n,) whether there is this reason to ask."""
-        raised = {kind: self._sum(raised) > 0 for kind, raised in self.raised.items()}
-        return {**raised, "against_human": self.against_human > 0}
-
-    @cached_property
-    def weights(self) -> dict[Doubtful, Floats]:
-        """(n,) how much each reason weighs: its part, summed over the cells that it is raised in."""
-        parts = {kind: self._sum(np.where(self.raised[kind], part, 0)) for kind, part in self.parts.items()}
-        return {**parts, "against_human": self.against_human}
-
-    @cached_property
-    def _first(self) -> Ints:
-        """(n + 1,) the first cell of each response."""
-        return np.searchsorted(self.cells.response, np.arange(len(self.cells.responses) + 1))
-
-    def _sum(self, of_cells: Floats | Bools) -> Floats:
+    def _sum(self, of_cells: Floats | Bools | Ints) -> Floats:
         return np.bincount(self.cells.response, of_cells, len(self.cells.responses)).astype(float)
 
     def row(self, i: int) -> dict[str, Any]:
         """Response i in the queue, all but its rank."""
-        cells = np.arange(self._first[i], self._first[i + 1])
-        doubtful: Ints = cells[np.any([raised[cells] for raised in self.raised.values()], axis=0)]
+        cells = np.arange(self.first_cell[i], self.first_cell[i + 1])
+        doubtful = cells[np.any([raised[cells] for raised in self.raised.values()], axis=0)]
         doubtful = doubtful[np.argsort(-self.doubt[doubtful], kind="stable")]
         reasons = [kind for kind, is_reason in self.reasons.items() if is_reason[i]]
         reasons.sort(key=lambda kind: -self.weights[kind][i])
         return {
-            "subject_kind": "label",
             "response_id": self.cells.responses[i],
             "priority": float(self.priority[i]),
             "criteria": [self._name(cell) for cell in doubtful.tolist()],
@@ -220,7 +129,7 @@ class _Evidence:
         raised = cells[self.raised[kind][cells]]
         worst = int(raised[np.argmax(self.parts[kind][raised])])
         if kind == "annotators_disagree":
-            words = f"Annotators {_levels(int(self.gap[worst]))} apart on"
+            words = f"Annotators {self.gap[worst]} {'level' if self.gap[worst] == 1 else 'levels'} apart on"
         elif kind == "ungrounded":
             words = "Evidence does not hold for"
         elif kind == "unscored":
@@ -233,23 +142,8 @@ class _Evidence:
         return self.cells.criteria[int(self.cells.criterion[cell])]
 
 
-def _audited(response_id: str) -> dict[str, Any]:
-    return {
-        "subject_kind": "label",
-        "response_id": response_id,
-        "priority": 0.0,
-        "criteria": [],
-        "reasons": ["audit"],
-        "why": "Drawn as a check; nothing speaks against its labels",
-    }
-
-
-def _levels(count: int) -> str:
-    return "1 level" if count == 1 else f"{count} levels"
-
-
 def _audit(responses: Sequence[str], plan: Doubt) -> list[str]:
     """The responses that the audit draws, by chance but always the same ones, in an order that is by chance too."""
     number = {name: hashlib.sha256(f"{plan.seed}:{name}".encode()).digest()[:8] for name in responses}
-    drawn = [name for name in responses if int.from_bytes(number[name], "big") < plan.audit * 2**64]
-    return sorted(drawn, key=number.__getitem__)
+    chosen = [name for name in responses if int.from_bytes(number[name], "big") < plan.audit * 2**64]
+    return sorted(chosen, key=number.__getitem__)

@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from rubricflow.tasks.people.review.board import Ballot, Board, QueuedCase
 from rubricflow.tasks.people.review.ledger import CANNOT_BE_JUDGED, Act, Stored
-from rubricflow.tasks.people.review.settle import conflicts
-from rubricflow.tasks.people.review.subject import Subject, standing
+from rubricflow.tasks.people.review.settle import live_acts, outcomes, valid_acts
+
+_SUBMITTED = "you have submitted this case: take the submission back first"
 
 
 class NotAllowed(Exception):
-    """An act or a look that is not allowed now; status is the HTTP status that says so."""
+    """An act or a request that is not allowed now, with the HTTP status for it."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -26,7 +27,7 @@ class NotAllowed(Exception):
 
 
 @dataclass(frozen=True)
-class Hand:
+class ReviewerCase:
     """One reviewer's part in a case."""
 
     votes: Mapping[str | None, Stored]
@@ -36,13 +37,13 @@ class Hand:
 
 
 @dataclass(frozen=True)
-class State:
+class CaseState:
     """What people have come to on a case; the criterion None stands for its score."""
 
-    hands: Mapping[str, Hand]
+    reviewers: Mapping[str, ReviewerCase]
     """Rater → their part."""
     counted: Mapping[str, Mapping[str | None, Stored]]
-    """Rater → criterion → the vote that counts, see `standing`."""
+    """Rater → criterion → the vote that counts, see `valid_acts`."""
     settled: Mapping[str | None, Stored]
     """Criterion → the adjudication that stands."""
     apart: tuple[str | None, ...]
@@ -52,10 +53,7 @@ class State:
     """Words to the student that stand, in their order; the last one counts."""
 
 
-_NOTHING = Hand({}, None)
-
-
-class Sight(NamedTuple):
+class Visibility(NamedTuple):
     """What a reviewer may see of a case."""
 
     machine: bool
@@ -70,25 +68,21 @@ class Reviews:
     def __init__(self, board: Board) -> None:
         self.board = board
         self.number = 0
-        """Of the last act taken."""
+        """Of the last act added."""
         self._by_case: dict[str, list[Stored]] = defaultdict(list)
         self._by_id: dict[str, Stored] = {}
-        self._undone: set[str] = set()
         self._ballots: dict[str, tuple[Ballot, ...]] = {}
-        self._states: dict[str, State] = {}
+        self._states: dict[str, CaseState] = {}
         self._shown: set[tuple[str, str]] = set()
 
-    def take(self, acts: Iterable[Stored]) -> None:
+    def add(self, acts: Iterable[Stored]) -> None:
         """Acts in their order; those already known are passed over."""
         for stored in acts:
-            if stored.number <= self.number:
-                continue
-            self.number = stored.number
-            self._by_id[stored.act_id] = stored
-            self._by_case[stored.response_id].append(stored)
-            self._states.pop(stored.response_id, None)
-            if stored.kind == "undo" and stored.undoes:
-                self._undone.add(stored.undoes)
+            if stored.number > self.number:
+                self.number = stored.number
+                self._by_id[stored.act_id] = stored
+                self._by_case[stored.response_id].append(stored)
+                self._states.pop(stored.response_id, None)
 
     def by_id(self, act_id: str) -> Stored | None:
         """The act of that id, if there is one."""
@@ -100,52 +94,81 @@ class Reviews:
             self._ballots[case.response_id] = self.board.ballots(case)
         return self._ballots[case.response_id]
 
+    def needed(self, case: QueuedCase) -> list[str | None]:
+        """The criteria of a case that everybody votes on."""
+        return [ballot.criterion_id for ballot in self.ballots(case) if ballot.is_needed]
+
     def live(self, response_id: str) -> list[Stored]:
-        """The acts on a case that were not taken back, in order; undoings themselves are not among them."""
-        acts = self._by_case.get(response_id, [])
-        return [stored for stored in acts if stored.kind != "undo" and stored.act_id not in self._undone]
+        """The acts on a case that were not taken back, in order; undos themselves are not among them."""
+        return live_acts(self._by_case.get(response_id, []))[0]
 
-    def state(self, case: QueuedCase) -> State:
+    def state(self, case: QueuedCase) -> CaseState:
         """What people have come to on a case, by the acts so far."""
-        name = case.response_id
-        if name not in self._states:
-            self._states[name] = _state(
-                self._by_case.get(name, []), self.live(name), self.ballots(case), case.marked_at
-            )
-        return self._states[name]
+        if case.response_id not in self._states:
+            self._states[case.response_id] = self._state_now(case)
+        return self._states[case.response_id]
 
-    def hand(self, case: QueuedCase, rater: str) -> Hand:
+    def _state_now(self, case: QueuedCase) -> CaseState:
+        name, needed = case.response_id, self.needed(case)
+        current = {(name, ballot.criterion_id): ballot.digest for ballot in self.ballots(case)}
+        valid = valid_acts(self._by_case.get(name, []), current, {name: case.marked_at})
+        counted: dict[str, dict[str | None, Stored]] = defaultdict(dict)
+        for vote in valid.votes:
+            counted[vote.rater_id][vote.criterion_id] = vote
+        votes: dict[str, dict[str | None, Stored]] = defaultdict(dict)
+        submissions: dict[str, Stored] = {}
+        for act in self.live(name):
+            # What was submitted before the last mark decides nothing any more: it can be voted on and submitted again.
+            if act.kind == "submit" and act.number > case.marked_at:
+                submissions[act.rater_id] = act
+            elif act.kind == "vote":
+                submissions.pop(act.rater_id, None)
+                if current.get(act.subject) == act.digest:
+                    votes[act.rater_id][act.criterion_id] = act
+        found = outcomes(valid)
+        return CaseState(
+            reviewers={
+                rater: ReviewerCase(cast, submissions.get(rater) if cast.keys() >= set(needed) else None)
+                for rater, cast in votes.items()
+            },
+            counted=counted,
+            settled={act.criterion_id: act for act in valid.adjudications},
+            apart=tuple(on for on in needed if (name, on) in found and found[name, on].settled_by == "open"),
+            notes=valid.notes,
+        )
+
+    def part(self, case: QueuedCase, rater: str) -> ReviewerCase:
         """One reviewer's part."""
-        return self.state(case).hands.get(rater, _NOTHING)
+        return self.state(case).reviewers.get(rater, ReviewerCase({}, None))
 
     def is_second(self, case: QueuedCase, rater: str) -> bool:
-        """Whether somebody else was first; what was taken back counts, so that nothing turns round later."""
+        """Whether somebody else was first; what was taken back counts, so that this never changes later."""
         acts = self._by_case.get(case.response_id, [])
         raters = (act.rater_id for act in acts if act.kind not in ("adjudicate", "note"))
         return case.second or next(raters, rater) != rater
 
     def may_adjudicate(self, case: QueuedCase, rater: str) -> bool:
         """Whoever submitted, or has no vote of their own in the case."""
-        hand = self.hand(case, rater)
-        return hand.submission is not None or not hand.votes
+        part = self.part(case, rater)
+        return part.submission is not None or not part.votes
 
-    def sight(self, case: QueuedCase, rater: str, adjudicating: bool = False) -> Sight:
+    def visibility(self, case: QueuedCase, rater: str, adjudicating: bool = False) -> Visibility:
         """What the rater may see; NotAllowed where they ask to adjudicate and may not."""
         if adjudicating:
             if not self.may_adjudicate(case, rater):
                 raise NotAllowed(403, "you have votes here: submit them first")
             state = self.state(case)
             if state.apart or state.settled:
-                return Sight(True, True)
-        submitted = self.hand(case, rater).submission is not None
-        return Sight(submitted or not self.is_second(case, rater), submitted)
+                return Visibility(True, True)
+        submitted = self.part(case, rater).submission is not None
+        return Visibility(submitted or not self.is_second(case, rater), submitted)
 
     def show(self, case: QueuedCase, rater: str) -> None:
         """Remembers that the rater was shown more than the response: later votes are not blind."""
         self._shown.add((rater, case.response_id))
 
     def was_shown(self, case: QueuedCase, rater: str) -> bool:
-        """Whether the rater has seen machine or votes: as far as shown since the start, and as their acts tell."""
+        """Whether the rater has seen machine or votes: as far as shown since the start, and by their acts."""
         pair = (rater, case.response_id)
         return pair in self._shown or pair in informed(self._by_case.get(case.response_id, []))
 
@@ -156,7 +179,7 @@ class Reviews:
     def conflicts(self, case: QueuedCase, rater: str, adjudicating: bool) -> int:
         """How many criteria wait for an adjudicator, as far as the rater may know; 0 for who votes blind.
 
-        Who asks in order to adjudicate is told of every case without votes of their own, and is not blind after that
+        Who asks in order to adjudicate sees it of every case without votes of their own, and is not blind after that
         where several others' votes count.
         """
         if not self.may_adjudicate(case, rater):
@@ -169,32 +192,32 @@ class Reviews:
     def case(self, act: Act) -> QueuedCase:
         """What an act is about; NotAllowed where it is not on the board."""
         place = self.board.places.get(act.response_id)
-        if place is None or not _fits(act, self.board.cases[place]):
-            raise NotAllowed(404, "this case is not on the board")
-        return self.board.cases[place]
+        if place is not None:
+            case = self.board.cases[place]
+            # Levels of criteria are a part of a score.
+            is_level = act.criterion_id is not None and act.subject_kind == "label"
+            if act.subject_kind == case.subject_kind or (is_level and case.subject_kind == "score"):
+                return case
+        raise NotAllowed(404, "this case is not on the board")
 
     def check(self, case: QueuedCase, act: Act) -> None:
         """NotAllowed for an act on a case that must not be stored."""
-        checks = {
-            "vote": self._vote,
-            "undo": self._undo,
-            "submit": self._submit,
-            "adjudicate": self._adjudicate,
-            "note": self._about,
-        }
-        checks[act.kind](case, act)
+        part = self.part(case, act.rater_id)
+        if act.kind in ("vote", "adjudicate", "note"):
+            ballot = self._ballot(case, act)
+            options = {CANNOT_BE_JUDGED, *(option.value for option in ballot.options)}
+            if act.kind != "note" and act.value not in options:
+                raise NotAllowed(422, "there is no such level")
+        if act.kind == "vote" and part.submission:
+            raise NotAllowed(409, _SUBMITTED)
+        if act.kind == "undo":
+            self._check_undo(case, act, part)
+        elif act.kind == "submit":
+            self._check_submit(case, part)
+        elif act.kind == "adjudicate":
+            self._check_adjudication(case, act)
 
-    def _vote(self, case: QueuedCase, act: Act) -> None:
-        self._answers(case, act)
-        if self.hand(case, act.rater_id).submission:
-            raise NotAllowed(409, "you have submitted this case: take the submission back first")
-
-    def _answers(self, case: QueuedCase, act: Act) -> None:
-        ballot = self._about(case, act)
-        if act.value not in {CANNOT_BE_JUDGED, *(option.value for option in ballot.options)}:
-            raise NotAllowed(422, "there is no such level")
-
-    def _about(self, case: QueuedCase, act: Act) -> Ballot:
+    def _ballot(self, case: QueuedCase, act: Act) -> Ballot:
         """The ballot that an act is about, as it is now."""
         ballot = next((ballot for ballot in self.ballots(case) if ballot.criterion_id == act.criterion_id), None)
         if ballot is None:
@@ -203,30 +226,27 @@ class Reviews:
             raise NotAllowed(409, "the response or the criterion has changed since you opened it")
         return ballot
 
-    def _undo(self, case: QueuedCase, act: Act) -> None:
+    def _check_undo(self, case: QueuedCase, act: Act, part: ReviewerCase) -> None:
         gone = self.by_id(act.undoes or "")
         if gone is None or gone.rater_id != act.rater_id or gone.response_id != case.response_id:
             raise NotAllowed(404, "this is no act of yours on this case")
-        if gone.kind == "undo" or gone.act_id in self._undone:
+        if gone not in self.live(case.response_id):
             raise NotAllowed(409, "this was taken back already")
-        if gone.kind == "vote" and self.hand(case, act.rater_id).submission:
-            raise NotAllowed(409, "you have submitted this case: take the submission back first")
+        if gone.kind == "vote" and part.submission:
+            raise NotAllowed(409, _SUBMITTED)
 
-    def _submit(self, case: QueuedCase, act: Act) -> None:
-        hand = self.hand(case, act.rater_id)
-        if hand.submission:
+    def _check_submit(self, case: QueuedCase, part: ReviewerCase) -> None:
+        if part.submission:
             raise NotAllowed(409, "you have submitted this case")
-        needed = [ballot.criterion_id for ballot in self.ballots(case) if ballot.is_needed]
-        missing = [criterion or "the score" for criterion in needed if criterion not in hand.votes]
+        missing = [criterion or "the score" for criterion in self.needed(case) if criterion not in part.votes]
         if missing:
             raise NotAllowed(409, f"no vote yet on {', '.join(missing)}")
-        unjudged = [(name, vote) for name, vote in hand.votes.items() if vote.value == CANNOT_BE_JUDGED]
+        unjudged = [(name, vote) for name, vote in part.votes.items() if vote.value == CANNOT_BE_JUDGED]
         silent = [name or "the score" for name, vote in unjudged if not (vote.comment or "").strip()]
         if silent:
             raise NotAllowed(409, f"a comment must say why it cannot be judged: {', '.join(silent)}")
 
-    def _adjudicate(self, case: QueuedCase, act: Act) -> None:
-        self._answers(case, act)
+    def _check_adjudication(self, case: QueuedCase, act: Act) -> None:
         if not self.may_adjudicate(case, act.rater_id):
             raise NotAllowed(403, "you have votes here: submit them first")
         if not self.was_shown(case, act.rater_id):
@@ -237,62 +257,15 @@ class Reviews:
             raise NotAllowed(422, "a comment must say how it was settled")
 
 
-def _state(acts: Sequence[Stored], live: Iterable[Stored], ballots: Sequence[Ballot], marked_at: int) -> State:
-    """acts: all on a case, in their order; live: those that were not taken back; marked_at: as `standing` has it."""
-    current = {ballot.criterion_id: ballot.digest for ballot in ballots}
-    needed = [ballot.criterion_id for ballot in ballots if ballot.is_needed]
-    digests: dict[Subject, str] = {}
-    if acts:
-        digests = {(acts[0].response_id, criterion): digest for criterion, digest in current.items()}
-    stand = standing(acts, digests, {acts[0].response_id: marked_at} if acts else {})
-    counted: dict[str, dict[str | None, Stored]] = defaultdict(dict)
-    for vote in stand.votes:
-        counted[vote.rater_id][vote.criterion_id] = vote
-    apart = {conflict.subject[1] for conflict in conflicts(stand)}
-    needed_apart = [criterion for criterion in needed if criterion in apart]
-    return State(
-        # What was submitted before the last mark decides nothing any more: it can be voted on and submitted again.
-        hands=_hands((act for act in live if act.kind != "submit" or act.number > marked_at), current, needed),
-        counted=counted,
-        settled={act.criterion_id: act for act in stand.adjudications},
-        apart=tuple(needed_apart),
-        notes=stand.notes,
-    )
-
-
-def _hands(live: Iterable[Stored], current: Mapping[str | None, str], needed: Sequence[str | None]) -> dict[str, Hand]:
-    """Rater → their part. current: each criterion's digest as it is now; needed: criteria that everybody votes on."""
-    votes: dict[str, dict[str | None, Stored]] = defaultdict(dict)
-    submissions: dict[str, Stored] = {}
-    for act in live:
-        if act.kind == "submit":
-            submissions[act.rater_id] = act
-        elif act.kind == "vote":
-            submissions.pop(act.rater_id, None)
-            if current.get(act.criterion_id) == act.digest:
-                votes[act.rater_id][act.criterion_id] = act
-    hands = {}
-    for rater, cast in votes.items():
-        is_complete = all(criterion in cast for criterion in needed)
-        hands[rater] = Hand(cast, submissions.get(rater) if is_complete else None)
-    return hands
-
-
-def _fits(act: Act, case: QueuedCase) -> bool:
-    """Whether an act may be about a case: of a score, levels of criteria are a part."""
-    is_level = act.criterion_id is not None and act.subject_kind == "label"
-    return act.subject_kind == case.subject_kind or (is_level and case.subject_kind == "score")
-
-
 def informed(acts: Iterable[Stored]) -> set[tuple[str, str]]:
-    """(rater, response) where somebody has seen machine or votes, as their acts tell: whoever submits is shown both."""
+    """(rater, response) where somebody has seen machine or votes, by their acts: whoever submits is shown both."""
     telling = [act for act in acts if act.blind is False or act.kind in ("submit", "adjudicate")]
     return {(act.rater_id, act.response_id) for act in telling}
 
 
 def with_blindness(acts: Iterable[Act], stored: Sequence[Stored]) -> list[Act]:
-    """Acts from outside the page, of which none is blind where the page has shown its rater more, as the acts that are
-    stored tell."""
+    """Acts from outside the page, of which none is blind where the page has shown its rater more, by the acts that are
+    stored."""
     shown, blind = informed(stored), {act.act_id: act.blind for act in stored}
     fresh = ((act, False if (act.rater_id, act.response_id) in shown else act.blind) for act in acts)
     return [replace(act, blind=blind.get(act.act_id, is_blind)) for act, is_blind in fresh]

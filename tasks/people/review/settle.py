@@ -1,9 +1,9 @@
-"""Final labels: what annotators, votes and adjudications come to."""
+"""Which of people's acts count, and what they come to; final labels of annotators, votes and adjudications."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,33 @@ import pyarrow as pa
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import conform, schema
 from rubricflow.tasks.core.contracts.tables.people import Labels, ScoreSettled, Settled
-from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.people.review.cells import NO_LEVEL, CellLabels, Cells
-from rubricflow.tasks.people.review.ledger import CANNOT_BE_JUDGED, Stored
-from rubricflow.tasks.people.review.subject import Standing, Subject, subject_of
+from rubricflow.tasks.people.review.ledger import Stored, Subject
+
+_STEP = schema(Labels).field("history").type.value_type
+_RatedCase = tuple[str, str]
+"""A response and a rater: a score is submitted together with the levels behind it."""
+
+
+@dataclass(frozen=True)
+class ValidActs:
+    """The acts of a study that count, each in the order of the ledger."""
+
+    votes: tuple[Stored, ...]
+    """Of each rater and subject the latest vote that was submitted, not taken back, on what is still there."""
+    adjudications: tuple[Stored, ...]
+    """Those that were not taken back, on what is still there; of a subject the last one settles it."""
+    stale: tuple[Stored, ...]
+    """Votes and adjudications that would count, had what they were about not changed since."""
+    notes: tuple[Stored, ...] = ()
+    """Words to students that were not taken back, on what is still there; of a response the last one counts."""
+    overtaken: tuple[Stored, ...] = ()
+    """Votes and adjudications on scores that would count, had no mark come after them."""
+
+    @property
+    def in_order(self) -> list[Stored]:
+        """Votes and adjudications in the order of the ledger."""
+        return sorted((*self.votes, *self.adjudications), key=lambda act: act.number)
 
 
 @dataclass(frozen=True)
@@ -28,88 +51,83 @@ class SettledOutcome:
     settled_by: Settled | ScoreSettled | None
 
 
-@dataclass(frozen=True)
-class Conflict:
-    """A subject that waits for an adjudicator."""
+def valid_acts(
+    acts: Sequence[Stored], current: Mapping[Subject, str], marked_at: Mapping[str, int] | None = None
+) -> ValidActs:
+    """Which of a study's acts, given in their order, count. current: each subject's digest as it is now; marked_at: the
+    number in the ledger of the last mark that the data hold of a response, before which nothing on its score counts.
 
-    subject: Subject
-    votes: tuple[Stored, ...]
-    """In their order."""
+    A rater takes back acts of their own only, and an undo can be undone. A vote counts from the rater's next submit of
+    its response on; what they vote after it waits for another submit, while the vote before goes on to count. After a
+    rater takes a submission back nothing of theirs counts until they vote again; that vote is final, and counts with
+    those that they leave as they were.
+    """
+    live, withdrawn = live_acts(acts)
+    submitted = {(act.response_id, act.rater_id): act.number for act in live if act.kind == "submit"}
+    final = dict(submitted)
+    for act in live:
+        case = (act.response_id, act.rater_id)
+        if act.kind == "vote" and submitted.get(case, 0) < withdrawn.get(case, 0) < act.number:
+            final[case] = act.number
+    latest: dict[tuple[str, Subject], Stored] = {}
+    outdated: dict[tuple[str, Subject], Stored] = {}
+    adjudications: list[Stored] = []
+    stale: list[Stored] = []
+    overtaken: list[Stored] = []
+    for act in live:
+        if act.kind not in ("vote", "adjudicate"):
+            continue
+        holds = current.get(act.subject) == act.digest
+        said_at = act.number if act.kind == "adjudicate" else final.get((act.response_id, act.rater_id), 0)
+        marked = (marked_at or {}).get(act.response_id, 0) if act.criterion_id is None else 0
+        if holds and act.number <= said_at < marked:
+            overtaken.append(act)
+        elif act.kind == "adjudicate":
+            (adjudications if holds else stale).append(act)
+        elif act.number <= said_at:
+            (latest if holds else outdated)[act.rater_id, act.subject] = act
+    stale += [act for key, act in outdated.items() if key not in latest]
+    return ValidActs(
+        votes=tuple(sorted(latest.values(), key=lambda act: act.number)),
+        adjudications=tuple(adjudications),
+        stale=tuple(sorted(stale, key=lambda act: act.number)),
+        notes=tuple(act for act in live if act.kind == "note" and current.get(act.subject) == act.digest),
+        overtaken=tuple(overtaken),
+    )
 
 
-def outcomes(standing: Standing) -> dict[Subject, SettledOutcome]:
-    """Every subject that people spoke on → what that comes to.
+def live_acts(acts: Sequence[Stored]) -> tuple[list[Stored], dict[_RatedCase, int]]:
+    """The acts that nobody undid, undos left out, and when a rater last took back a submission of a case. It goes from
+    the last act to the first, so that an undone undo undoes nothing."""
+    by_id = {act.act_id: act for act in acts}
+    gone: set[str] = set()
+    live: list[Stored] = []
+    withdrawn: dict[_RatedCase, int] = {}
+    for act in reversed(acts):
+        if act.act_id in gone:
+            continue
+        undone = by_id.get(act.undoes or "")
+        if act.kind != "undo":
+            live.append(act)
+        elif undone and undone.rater_id == act.rater_id:
+            gone.add(undone.act_id)
+            if undone.kind == "submit":
+                withdrawn.setdefault((undone.response_id, undone.rater_id), act.number)
+    return live[::-1], withdrawn
+
+
+def outcomes(valid: ValidActs) -> dict[Subject, SettledOutcome]:
+    """Every subject that people voted on, in the order of the first vote, or adjudicated → what that comes to.
 
     The last adjudication settles it. Without one, so do votes of which more than half are equal; otherwise it is open.
     """
-    settled = {subject: _voted(list(map(value_of, votes))) for subject, votes in _by_subject(standing.votes).items()}
-    for act in standing.adjudications:
-        settled[subject_of(act)] = _outcome(value_of(act), "discussion")
+    values: dict[Subject, list[float | None]] = {}
+    for act in valid.votes:
+        values.setdefault(act.subject, []).append(act.numeric_value)
+    settled = {subject: _voted(given) for subject, given in values.items()}
+    for act in valid.adjudications:
+        settled[act.subject] = _outcome(act.numeric_value, "discussion")
     return settled
-
-
-def conflicts(standing: Standing) -> list[Conflict]:
-    """Subjects whose votes settle nothing and that nobody has adjudicated, in the order of their first vote."""
-    settled = outcomes(standing)
-    groups = _by_subject(standing.votes)
-    open_groups = [(subject, votes) for subject, votes in groups.items() if settled[subject].settled_by == "open"]
-    return [Conflict(subject, tuple(votes)) for subject, votes in open_groups]
-
-
-def settle(cells: Cells, annotators: Sequence[CellLabels], standing: Standing) -> pa.Table:
-    """Table `labels`, a row for every cell. Where people spoke, `outcomes` holds; elsewhere the level that all
-    annotators give; otherwise the label is open.
-
-    ContractError where a vote says a level off its concept's scale.
-    """
-    acts = [act for act in _in_order(standing) if act.criterion_id is not None]
-    cell_of = _cells_of(cells, acts)
-    agreed = np.logical_and.reduce([annotator.level == annotators[0].level for annotator in annotators])
-    level = np.where(agreed, annotators[0].level, NO_LEVEL)
-    settled_by = np.where(level >= 0, "annotators", "open").astype(object)
-    for subject, outcome in outcomes(standing).items():
-        if subject in cell_of:
-            cell = cell_of[subject]
-            level[cell] = NO_LEVEL if outcome.value is None else int(outcome.value)
-            settled_by[cell] = outcome.settled_by
-    history = _history(cells, annotators, acts, cell_of)
-    columns = {
-        "response_id": _texts(cells.responses).take(pa.array(cells.response)),
-        "criterion_id": _texts(cells.criteria).take(pa.array(cells.criterion)),
-        "level": pa.array(level, mask=level == NO_LEVEL),
-        "settled_by": pa.array(settled_by, pa.string()),
-        "history": history,
-    }
-    return conform(Labels, pa.table(columns))
-
-
-def vote_rows(standing: Standing) -> list[dict[str, Any]]:
-    """Rows of table `votes`: the acts that count, in their order."""
-    return [_vote_row(act) for act in _in_order(standing)]
-
-
-def _vote_row(act: Stored) -> dict[str, Any]:
-    return {
-        "subject_kind": act.subject_kind,
-        "subject": ":".join(part for part in subject_of(act) if part is not None),
-        "value": act.value,
-        "rater_id": act.rater_id,
-        "voted_at": act.stored_at.isoformat(),
-        "comment": act.comment,
-        "role": "vote" if act.kind == "vote" else "adjudication",
-        "blind": act.blind,
-    }
-
-
-def _in_order(standing: Standing) -> list[Stored]:
-    return sorted((*standing.votes, *standing.adjudications), key=lambda act: act.number)
-
-
-def _by_subject(votes: Iterable[Stored]) -> dict[Subject, list[Stored]]:
-    groups: dict[Subject, list[Stored]] = {}
-    for act in votes:
-        groups.setdefault(subject_of(act), []).append(act)
-    return groups
 
 
 def _voted(values: Sequence[float | None]) -> SettledOutcome:
@@ -125,61 +143,87 @@ def _outcome(value: float | None, settled_by: Settled) -> SettledOutcome:
     return SettledOutcome(value, "cannot_be_judged" if value is None else settled_by)
 
 
-def value_of(act: Stored) -> float | None:
-    """The level or score of a vote or an adjudication; None where the case cannot be judged."""
-    return None if act.value in (None, CANNOT_BE_JUDGED) else float(act.value)
+def settle(cells: Cells, annotators: Sequence[CellLabels], valid: ValidActs) -> pa.Table:
+    """Table `labels`, a row for every cell. Where people voted, `outcomes` holds; elsewhere the level that all
+    annotators give; otherwise the label is open.
+
+    ContractError where a vote says a level off its concept's scale.
+    """
+    acts = [act for act in valid.in_order if act.criterion_id is not None]
+    cell_of = _cells_of(cells, acts)
+    agreed = np.logical_and.reduce([annotator.level == annotators[0].level for annotator in annotators])
+    level = np.where(agreed, annotators[0].level, NO_LEVEL)
+    settled_by = np.where(level >= 0, "annotators", "open").astype(object)
+    for subject, outcome in outcomes(valid).items():
+        if subject in cell_of:
+            cell = cell_of[subject]
+            level[cell] = NO_LEVEL if outcome.value is None else int(outcome.value)
+            settled_by[cell] = outcome.settled_by
+    columns = {
+        "response_id": pa.array(cells.responses, pa.string()).take(pa.array(cells.response)),
+        "criterion_id": pa.array(cells.criteria, pa.string()).take(pa.array(cells.criterion)),
+        "level": pa.array(level, mask=level == NO_LEVEL),
+        "settled_by": pa.array(settled_by, pa.string()),
+        "history": _history(annotators, acts, [cell_of[act.subject] for act in acts]),
+    }
+    return conform(Labels, pa.table(columns))
 
 
 def _cells_of(cells: Cells, acts: Sequence[Stored]) -> dict[Subject, int]:
     """The cell of each subject; ContractError where an act is about none, or says a level off its scale."""
-    responses, criteria = _texts(act.response_id for act in acts), _texts(act.criterion_id for act in acts)
-    places = cells.find(pa.chunked_array([responses]), pa.chunked_array([criteria])).tolist()
-    for act, cell in zip(acts, places, strict=True):
-        if cell < 0 or (value_of(act) or 0) > cells.top[cell]:
+    responses = pa.chunked_array([[act.response_id for act in acts]], pa.string())
+    criteria = pa.chunked_array([[act.criterion_id for act in acts]], pa.string())
+    found = {}
+    for act, cell in zip(acts, cells.find(responses, criteria).tolist(), strict=True):
+        if cell < 0 or (act.numeric_value or 0) > cells.top[cell]:
             rule = f"says {act.value} of {act.criterion_id} of response {act.response_id}, which is no level of it"
             raise ContractError(f"the vote of {act.rater_id} {rule}")
-    return {subject_of(act): cell for act, cell in zip(acts, places, strict=True)}
+        found[act.subject] = cell
+    return found
 
 
-def _history(
-    cells: Cells, annotators: Sequence[CellLabels], acts: Sequence[Stored], cell_of: Mapping[Subject, int]
-) -> pa.Array:
+def _history(annotators: Sequence[CellLabels], acts: Sequence[Stored], cell_of_act: Sequence[int]) -> pa.Array:
     """A list of steps for every cell: the annotators in their order, then people in theirs."""
-    count = len(cells.top)
-    of_annotators = np.repeat(np.arange(count), len(annotators))
-    of_people = np.array([cell_of[subject_of(act)] for act in acts], np.int64)
-    cell = np.concatenate([of_annotators, of_people])
-    # The columns of the annotators' steps for `count` cells, cell by cell.
-    levels: Ints = np.stack([annotator.level for annotator in annotators], axis=1).ravel()
-    silent = pa.nulls(len(levels), pa.string())
-    annotator_steps = {
-        "who": _texts([annotator.rater_id for annotator in annotators] * count),
-        "kind": pa.repeat("annotator", len(levels)),
-        "level": pa.array(levels, mask=levels == NO_LEVEL),
+    level = np.stack([annotator.level for annotator in annotators], axis=1)
+    count = len(level)
+    silent = pa.nulls(level.size, pa.string())
+    machine = {
+        "who": pa.array([annotator.rater_id for annotator in annotators] * count, pa.string()),
+        "kind": pa.repeat("annotator", level.size),
+        "level": pa.array(level.ravel(), mask=level.ravel() == NO_LEVEL),
         "at": silent,
         "comment": silent,
     }
-    first, second = annotator_steps, _act_steps(acts)
-    step = schema(Labels).field("history").type.value_type
-    arrays = [pa.concat_arrays([first[field.name], second[field.name]]) for field in step]
-    steps = pa.StructArray.from_arrays(arrays, fields=list(step))
-    order = np.argsort(cell, kind="stable")
+    people = [{**step_of(act), "level": act.numeric_value} for act in acts]
+    first = pa.StructArray.from_arrays([machine[field.name] for field in _STEP], fields=list(_STEP))
+    steps = pa.concat_arrays([first, pa.array(people, _STEP)])
+    cell = np.concatenate([np.repeat(np.arange(count), len(annotators)), np.array(cell_of_act, np.int64)])
     offsets = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=count))])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), steps.take(pa.array(order)))
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()), steps.take(pa.array(np.argsort(cell, kind="stable")))
+    )
 
 
-def _act_steps(acts: Sequence[Stored]) -> dict[str, pa.Array]:
-    """The columns of people's steps, in their order."""
-    levels: Floats = np.array([value_of(act) for act in acts], float)
-    kinds = ["vote" if act.kind == "vote" else "adjudication" for act in acts]
+def step_of(act: Stored) -> dict[str, Any]:
+    """An act as a step of column `history`, all but its level or score."""
+    role = "vote" if act.kind == "vote" else "adjudication"
+    return {"who": act.rater_id, "kind": role, "at": act.stored_at.isoformat(), "comment": act.comment}
+
+
+def vote_rows(valid: ValidActs) -> list[dict[str, Any]]:
+    """Rows of table `votes`: the acts that count, in their order."""
+    return [_vote_row(act) for act in valid.in_order]
+
+
+def _vote_row(act: Stored) -> dict[str, Any]:
+    step = step_of(act)
     return {
-        "who": _texts(act.rater_id for act in acts),
-        "kind": _texts(kinds),
-        "level": pa.array(levels, mask=np.isnan(levels)).cast(pa.int64()),
-        "at": _texts(act.stored_at.isoformat() for act in acts),
-        "comment": _texts(act.comment for act in acts),
+        "subject_kind": act.subject_kind,
+        "subject": act.response_id if act.criterion_id is None else f"{act.response_id}:{act.criterion_id}",
+        "value": act.value,
+        "rater_id": act.rater_id,
+        "voted_at": step["at"],
+        "comment": act.comment,
+        "role": step["kind"],
+        "blind": act.blind,
     }
-
-
-def _texts(values: Iterable[str | None]) -> pa.Array:
-    return pa.array(list(values), pa.string())

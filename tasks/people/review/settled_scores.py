@@ -1,43 +1,66 @@
-"""The table `settled_scores`: what people have said of a graded run's scores, each with how it came about."""
+"""The table `settled_scores`: what people decided on a graded run's scores, each with how it came about.
+
+Where a study takes scores that people gave in the data for decisions, the ledger keeps every one that is new or has
+changed. So the order of marks and of what people decided on the page is known, and a mark that the data hold no more is
+not forgotten.
+"""
 
 from __future__ import annotations
 
+import json
+import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Scale
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS, Predictions
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
-from rubricflow.tasks.core.contracts.tables.people import SettledScores
+from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.core.contracts.tables.people import Notes, ScoreSettled, SettledScores
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.stats.scores import FAIR, OF_SEVERAL, target_scores
+from rubricflow.tasks.core.store.objects import mirrored_by
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.people.review.board import score_texts
-from rubricflow.tasks.people.review.ledger import Stored, acts_of
-from rubricflow.tasks.people.review.marks import (
-    HistoryEntry,
-    ScoreInData,
-    keep_marks,
-    marks_of,
-    notes_of,
-    people_of,
-    scores_in_data,
-)
-from rubricflow.tasks.people.review.settle import SettledOutcome, outcomes, value_of
-from rubricflow.tasks.people.review.subject import Standing, Subject, digest, standing
-from rubricflow.tasks.people.review.tables import rubrics
+from rubricflow.tasks.people.review.board import score_text, score_texts
+from rubricflow.tasks.people.review.cells import rubrics
+from rubricflow.tasks.people.review.ledger import LEDGER, Act, Ledger, Stored, Subject, acts_of, digest
+from rubricflow.tasks.people.review.settle import SettledOutcome, outcomes, step_of, valid_acts
 
 STAGE = "settle"
 TOLERANCE = 1e-9
+_Given = tuple[str, str]
+"""A response and a rater."""
+_Step = tuple[int, dict[str, Any]]
+"""A score on the way to an answer's last one: its place in the order of the ledger, 0 where that is not known, and a
+step as column `history` of `settled_scores` holds it."""
+
+
+@dataclass
+class ScoreInData:
+    """What the data hold of one answer's score."""
+
+    score: float | None = None
+    settled_by: ScoreSettled | None = None
+    """None where there is only a note."""
+    marks: dict[str, float] = field(default_factory=dict)
+    """Rater → the score that they gave; nothing where marks are no decisions."""
+    marked_at: int = 0
+    """The number in the ledger of the last of these marks; 0 where it has none."""
+    steps: list[_Step] = field(default_factory=list)
+    """What raters gave, with what they gave before it changed."""
+    note: str | None = None
+    noted_at: int = 0
 
 
 @dataclass(frozen=True)
-class SpokenScore:
+class ScoreDecision:
     """What is known of one answer's score."""
 
     response_id: str
@@ -61,52 +84,80 @@ def keep_settled_scores(run: Run, study: str, target: str | None = None, keep: b
     """
     if not run.done("calibrate", "all"):
         return 0
-    people, words, root = people_of(run), notes_of(run), run.warehouse.root
+    people, words, root = people_of(run), _notes_of(run), run.warehouse.root
     if keep and target is not None:
         keep_marks(run, study, people, words)
-    in_data = scores_in_data(people, words, marks_of(root, study) if target is not None else (), target)
+    in_data = scores_in_data(people, words, acts_of(root, study, marks=True) if target is not None else (), target)
     acts = acts_of(root, study)
-    texts, scales, bundles = _subjects(run, {act.response_id for act in acts})
-    # What an act must have been about to count
+    responses = run.ref(Responses, "ingest")
+    locked, rubric_of = rubrics(run, run.ref(Items, "ingest"), responses, run.ref(Bundles, "lock"))
     digests: dict[Subject, str] = {}
-    for name, text in texts.items():
-        digests[name, None] = digest(text, "", score_texts(scales[name]))
-        for criterion in bundles[name].criteria:
+    voted_on = ds.field("response_id").isin(_ids(act.response_id for act in acts))
+    for row in run.read(responses, ["response_id", "text"], voted_on).to_pylist():
+        name, text = row["response_id"], row["text"]
+        bundle = locked[rubric_of[name]]
+        digests[name, None] = digest(text, "", score_texts(bundle.scale))
+        for criterion in bundle.criteria:
             digests[name, criterion.id] = digest(text, criterion.text, criterion.levels)
-    counted = standing(acts, digests, {name: said.marked_at for name, said in in_data.items()})
-    # ContractError for a vote on a score that its scale does not have.
-    for act in (*counted.votes, *counted.adjudications):
-        score = value_of(act)
-        if act.criterion_id is not None or score is None:
-            continue
-        scale = scales[act.response_id]
-        steps = (score - scale.min) / scale.step
-        if not -TOLERANCE <= steps <= scale.levels - 1 + TOLERANCE or abs(steps - round(steps)) > TOLERANCE:
-            rule = f"says {act.value} of response {act.response_id}, which is no score of its scale"
-            raise ContractError(f"the vote of {act.rater_id} {rule}")
-    rows = settled_scores(_spoken_scores(run, counted, in_data))
-    if rows or run.done(STAGE, "all"):
-        _commit(run, rows)
-    return len(counted.stale)
+    valid = valid_acts(acts, digests, {name: said.marked_at for name, said in in_data.items()})
+    for act in valid.in_order:
+        score = act.numeric_value
+        if act.criterion_id is None and score is not None:
+            scale = locked[rubric_of[act.response_id]].scale
+            steps = (score - scale.min) / scale.step
+            if not -TOLERANCE <= steps <= scale.levels - 1 + TOLERANCE or abs(steps - round(steps)) > TOLERANCE:
+                rule = f"says {act.value} of response {act.response_id}, which is no score of its scale"
+                raise ContractError(f"the vote of {act.rater_id} {rule}")
+    notes = {note.response_id: note for note in valid.notes}
+    of_score: dict[str, list[Stored]] = defaultdict(list)
+    for act in sorted((*valid.in_order, *valid.overtaken), key=lambda act: act.number):
+        if act.criterion_id is None:
+            of_score[act.response_id].append(act)
+    results = outcomes(valid)
+    levels: dict[str, dict[str, int]] = defaultdict(dict)
+    for (name, concept), outcome in results.items():
+        if concept is not None and outcome.value is not None:
+            levels[name][concept] = int(outcome.value)
+    columns = ["response_id", "rater_id", "score", "route_reason"]
+    decided = ds.field("response_id").isin(_ids({*in_data, *notes, *of_score}))
+    rows = settled_scores(
+        ScoreDecision(
+            response_id=name,
+            prediction=prediction,
+            data=in_data.get(name, ScoreInData()),
+            acts=of_score.get(name, []),
+            outcome=results.get((name, None)),
+            levels=levels.get(name, {}),
+            note=notes.get(name),
+        )
+        for prediction in run.read(run.ref(Predictions, "calibrate"), columns, decided).to_pylist()
+        for name in [prediction["response_id"]]
+    )
+    is_there = run.done(STAGE, "all")
+    if rows or is_there:
+        table = conform(SettledScores, rows)
+        # An equal table is not written again: a run that cannot be written to can then still be read.
+        if not (is_there and run.read(run.ref(SettledScores, STAGE)).equals(table)):
+            run.commit(STAGE, "all", {SettledScores: table})
+    return len(valid.stale)
 
 
-def settled_scores(answers: Iterable[SpokenScore]) -> list[dict[str, Any]]:
+def _ids(names: Iterable[str]) -> pa.Array:
+    return pa.array(sorted(set(names)), pa.string())
+
+
+def settled_scores(answers: Iterable[ScoreDecision]) -> list[dict[str, Any]]:
     """Rows of `settled_scores`. Votes that count come before scores that the data hold."""
     return [_row(answer) for answer in answers]
 
 
-def _row(answer: SpokenScore) -> dict[str, Any]:
-    data, note = answer.data, answer.note
+def _row(answer: ScoreDecision) -> dict[str, Any]:
+    data, note, machine = answer.data, answer.note, answer.prediction
     settled = answer.outcome or SettledOutcome(data.score, data.settled_by)
-    machine = answer.prediction
     reason = None if data.marks else ROUTE_REASONS.get(machine["route_reason"])
-    first = HistoryEntry(0, _step(machine["rater_id"], "machine", machine["score"], comment=reason))
-    steps = list(data.steps)
-    for act in answer.acts:
-        kind = "vote" if act.kind == "vote" else "adjudication"
-        steps.append(
-            HistoryEntry(act.number, _step(act.rater_id, kind, value_of(act), act.stored_at.isoformat(), act.comment))
-        )
+    first = {"who": machine["rater_id"], "kind": "machine", "score": machine["score"], "at": None, "comment": reason}
+    given = [(act.number, {**step_of(act), "score": act.numeric_value}) for act in answer.acts]
+    steps = sorted([*data.steps, *given], key=lambda step: step[0])
     from_page = note is not None and (data.note is None or note.number > data.noted_at)
     return {
         "response_id": answer.response_id,
@@ -114,72 +165,152 @@ def _row(answer: SpokenScore) -> dict[str, Any]:
         "settled_by": settled.settled_by,
         "levels": dict(answer.levels),
         "note": note.comment if note is not None and from_page else data.note,
-        "history": [told.step for told in (first, *sorted(steps, key=lambda told: told.number))],
+        "history": [first, *(step for _, step in steps)],
         "marks": data.marks or None,
     }
 
 
-def _step(
-    rater_id: str, kind: str, score: float | None, time: str | None = None, comment: str | None = None
-) -> dict[str, Any]:
-    return {"who": rater_id, "kind": kind, "score": score, "at": time, "comment": comment}
+def people_of(run: Run) -> pa.Table:
+    """Columns response_id, rater_id, rater_kind and score of what people gave in the data; the fair score among it."""
+    columns = ["response_id", "rater_id", "rater_kind", "score"]
+    people = run.read(run.ref(Gradings, "ingest"), columns)
+    is_human = pc.is_in(people["rater_kind"], value_set=pa.array(["human", "adjudication"]))
+    scored = people.filter(pc.and_(is_human, pc.is_valid(people["score"])))
+    return scored.sort_by([("response_id", "ascending"), ("rater_id", "ascending")])
 
 
-def _spoken_scores(run: Run, counted: Standing, in_data: Mapping[str, ScoreInData]) -> Iterable[SpokenScore]:
-    """The answers that people said something of, in the order of their ids."""
-    notes = {note.response_id: note for note in counted.notes}
-    acts = _score_acts(counted)
-    results = outcomes(counted)
-    levels = _levels(results)
-    names = sorted({*in_data, *notes, *acts})
-    mine = ds.field("response_id").isin(pa.array(names, pa.string()))
-    columns = ["response_id", "rater_id", "score", "route_reason"]
-    for prediction in run.read(run.ref(Predictions, "calibrate"), columns, mine).to_pylist():
-        name = prediction["response_id"]
-        yield SpokenScore(
-            response_id=name,
-            prediction=prediction,
-            data=in_data.get(name, ScoreInData()),
-            acts=acts.get(name, []),
-            outcome=results.get((name, None)),
-            levels=levels.get(name, {}),
-            note=notes.get(name),
-        )
+def _notes_of(run: Run) -> dict[_Given, str]:
+    """What raters write to students in the data, in the order of the ids."""
+    if "ingest" not in run.stages(Notes):
+        return {}
+    notes = {}
+    rows = run.read(run.ref(Notes, "ingest")).sort_by([("response_id", "ascending"), ("rater_id", "ascending")])
+    for row in rows.to_pylist():
+        # No file can hold half a surrogate pair.
+        notes[row["response_id"], row["rater_id"]] = row["note"].encode(errors="replace").decode()
+    return notes
 
 
-def _levels(results: Mapping[Subject, SettledOutcome]) -> dict[str, dict[str, int]]:
-    """Answer → criterion → the level that people settled on."""
-    levels: dict[str, dict[str, int]] = {}
-    for (name, criterion), outcome in results.items():
-        if criterion is not None and outcome.value is not None:
-            levels.setdefault(name, {})[criterion] = int(outcome.value)
-    return levels
-
-
-def _score_acts(counted: Standing) -> dict[str, list[Stored]]:
-    """Answer → the votes on its score and the adjudications of it, in their order."""
-    acts: dict[str, list[Stored]] = {}
-    every = (*counted.votes, *counted.adjudications, *counted.overtaken)
-    for act in sorted(every, key=lambda act: act.number):
-        if act.criterion_id is None:
-            acts.setdefault(act.response_id, []).append(act)
-    return acts
-
-
-def _subjects(run: Run, names: set[str]) -> tuple[dict[str, str], dict[str, Scale], dict[str, Bundle]]:
-    """Text, scale and bundle of each answer that somebody spoke of and the run holds."""
-    responses = run.ref(Responses, "ingest")
-    locked, rubric_of = rubrics(run, run.ref(Items, "ingest"), responses, run.ref(Bundles, "lock"))
-    mine = ds.field("response_id").isin(pa.array(sorted(names), pa.string()))
-    rows = run.read(responses, ["response_id", "text"], mine).to_pylist()
-    texts = {row["response_id"]: row["text"] for row in rows}
-    bundles = {name: locked[rubric_of[name]] for name in texts}
-    return texts, {name: bundle.scale for name, bundle in bundles.items()}, bundles
-
-
-def _commit(run: Run, rows: list[dict[str, Any]]) -> None:
-    """A table that says the same already is not touched: a run that cannot be written to can then still be read."""
-    table = conform(SettledScores, rows)
-    if run.done(STAGE, "all") and run.read(run.ref(SettledScores, STAGE)).equals(table):
+def keep_marks(run: Run, study: str, people: pa.Table, notes: Mapping[_Given, str]) -> None:
+    """Add to the ledger the marks and notes that are new or have changed since it was asked last, and that some are
+    gone. A bucket keeps no ledger: there, marks have no time. Nor have those that an earlier run read when marks
+    decided nothing, where people have decided on the answer since: nobody can tell that the mark came later."""
+    root, given = run.warehouse.root, _given(people)
+    if mirrored_by(root) or not (given or notes or (root / LEDGER).exists()):
         return
-    run.commit(STAGE, "all", {SettledScores: table})
+    now = {key: (_text(given.get(key)), notes.get(key)) for key in {**given, **notes}}
+    responses = set(run.read(run.ref(Responses, "ingest"), ["response_id"])["response_id"].to_pylist())
+    with Ledger(root / LEDGER) as ledger:
+        last = {(act.response_id, act.rater_id): act for act in ledger.marks(study)}
+        now |= {key: (None, None) for key in last if key not in now and key[0] in responses}
+        said = {key: (act.value, act.comment) for key, act in last.items()}
+        changed = [key for key, says in now.items() if says != said.get(key, (None, None))]
+        decided = {act.response_id for act in ledger.acts(study)}
+        late = {key for key in changed if key not in last and key[0] in decided}
+        if late:
+            earlier = _given_before(run, study)
+            changed = [key for key in changed if key not in late or (key, now[key][0]) not in earlier]
+        ledger.add_all(_mark(study, key, *now[key], last.get(key)) for key in changed)
+
+
+def _given_before(run: Run, study: str) -> set[tuple[_Given, str | None]]:
+    """The marks that other finished runs of a study read."""
+    others = (name for name in run.warehouse.runs() if name.rpartition("-")[0] == study and name != run.run_id)
+    found = set[tuple[_Given, str | None]]()
+    for name in others:
+        found |= {(key, _text(score)) for key, score in _given(people_of(run.warehouse.run(name))).items()}
+    return found
+
+
+def _mark(study: str, key: _Given, value: str | None, note: str | None, last: Stored | None) -> Act:
+    # The same change, found by two commands at once, is stored once.
+    name = json.dumps([study, *key, value, note, last.number if last else 0])
+    return Act(
+        act_id=str(uuid.uuid5(uuid.NAMESPACE_OID, name)),
+        study=study,
+        kind="mark",
+        subject_kind="score",
+        response_id=key[0],
+        criterion_id=None,
+        value=value,
+        rater_id=key[1],
+        comment=note,
+    )
+
+
+def scores_in_data(
+    people: pa.Table, notes: Mapping[_Given, str], read: Iterable[Stored], target: str | None
+) -> dict[str, ScoreInData]:
+    """Response → what the data hold of its score. read: marks as the ledger has them; target: the study's, None where
+    marks are no decisions: then only scores that people had settled on count."""
+    record, of_target = defaultdict[_Given, list[Stored]](list), dict[str, float]()
+    given, settled = _given(people), _given(people.filter(pc.equal(people["rater_kind"], "adjudication"))).keys()
+    if target is None:
+        given = {key: score for key, score in given.items() if key in settled}
+    else:
+        of_target = dict(zip(*(column.to_pylist() for column in target_scores(people, target).columns), strict=True))
+        for act in read:
+            record[act.response_id, act.rater_id].append(act)
+    found, resolved = defaultdict[str, ScoreInData](ScoreInData), defaultdict[str, dict[str, float]](dict)
+    for response, rater in settled:
+        resolved[response][rater] = given[response, rater]
+    for key in sorted({*given, *notes, *record}):
+        one, acts = found[key[0]], record.get(key, [])
+        one.steps += _steps(key[1], "data" if key in settled else "mark", acts, _text(given.get(key)))
+        if key in given and target is not None:
+            one.marks[key[1]] = given[key]
+            one.marked_at = max(one.marked_at, _since([(act.number, act.value) for act in acts], _text(given[key])))
+        if key in notes:
+            one.note = "\n\n".join(filter(None, (one.note, notes[key])))
+            one.noted_at = max(one.noted_at, _since([(act.number, act.comment) for act in acts], notes[key]))
+    for response, one in found.items():
+        one.score, one.settled_by = _outcome(one.marks, resolved.get(response, {}), of_target.get(response), target)
+    return dict(found)
+
+
+def _outcome(
+    marks: Mapping[str, float], resolved: Mapping[str, float], of_target: float | None, target: str | None
+) -> tuple[float | None, ScoreSettled | None]:
+    """What the scores of one answer come to: the rater's whom the study names; else what people had settled on; else
+    the target or, where there is none for the answer, the one score that all gave. resolved: those settled on."""
+    if target is not None and target not in OF_SEVERAL and target in marks:
+        return marks[target], "in_data" if target in resolved else "marked"
+    if resolved or (marks and of_target is None):
+        values = set((resolved or marks).values())
+        if len(values) > 1:
+            return None, "data_differ"
+        return values.pop(), "in_data" if resolved else "marked"
+    return (of_target, "marked") if marks else (None, None)
+
+
+def _given(people: pa.Table) -> dict[_Given, float]:
+    """What raters gave. The fair score is an estimate of ours, and nobody's decision."""
+    rows = people.select(["response_id", "rater_id", "score"]).to_pylist()
+    return {(row["response_id"], row["rater_id"]): row["score"] for row in rows if row["rater_id"] != FAIR}
+
+
+def _steps(rater: str, kind: str, acts: Sequence[Stored], now: str | None) -> list[_Step]:
+    """What a rater gave, in its order. now: what the data hold; None for nothing."""
+    steps: list[_Step] = []
+    value = None
+    # Last what was read where there is no ledger
+    for number, said, time in [*((act.number, act.value, act.stored_at.isoformat()) for act in acts), (0, now, None)]:
+        if said != value:
+            value = said
+            score = None if said is None else float(said)
+            steps.append((number, {"who": rater, "kind": kind, "score": score, "at": time, "comment": None}))
+    return steps
+
+
+def _since(acts: Sequence[tuple[int, str | None]], now: str | None) -> int:
+    """The number of the act from which on a rater has given what the data hold now; 0 where none is known."""
+    since = 0
+    for number, said in reversed(acts):
+        if said != now:
+            break
+        since = number
+    return since
+
+
+def _text(score: float | None) -> str | None:
+    return None if score is None else score_text(score)

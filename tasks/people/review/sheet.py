@@ -1,11 +1,15 @@
-"""Votes by spreadsheet: a CSV file out, with a row for every concept of every queued response; that or a workbook back
-in."""
+"""Votes outside the page: what people are asked, and their answers as acts; by spreadsheet, a CSV file out, with a row
+for every concept of every queued response, and that or a workbook back in."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -13,17 +17,7 @@ from rubricflow.tasks.core.store.cells import UnreadableCell, quoted
 from rubricflow.tasks.core.store.sheets import open_sheet
 from rubricflow.tasks.core.text.formulas import guarded, unguarded
 from rubricflow.tasks.core.text.numbers import number_of
-from rubricflow.tasks.people.review.ledger import CANNOT_BE_JUDGED, Act
-from rubricflow.tasks.people.review.questions import (
-    Case,
-    ReviewAnswer,
-    ReviewQuestion,
-    acts_of,
-    cases_of,
-    fault,
-    unanswered,
-)
-from rubricflow.tasks.people.review.subject import DIGEST, Subject
+from rubricflow.tasks.people.review.ledger import CANNOT_BE_JUDGED, DIGEST, Act, Subject, SubjectKind, digest
 
 COLUMNS = (
     "rank",
@@ -39,9 +33,136 @@ COLUMNS = (
     "digest",
 )
 NEEDED = ("response_id", "criterion_id", "level", "comment", "digest")
-"""The columns that are read back, beside `rater_id` where it is there."""
+"""The columns that are read back, and `rater_id` where it is there."""
 LONGEST = 32_000
 """Characters of a text; a spreadsheet's cell holds little more, and spills the rest over the rows below."""
+Case = tuple[str, SubjectKind]
+"""A response, and what is asked of it: levels of its concepts, or its score."""
+_ACTS = uuid.UUID("6f0b1c58-6a53-4f0e-9d0c-0d2f6a7b9e41")
+
+
+@dataclass(frozen=True)
+class ReviewQuestion:
+    """One question to a person: the level of one concept of a queued response, or its score."""
+
+    response_id: str
+    criterion_id: str | None
+    """The concept; None for the score."""
+    rank: int
+    """The response's place in the queue."""
+    question: str
+    """The question that the response answers."""
+    response: str
+    """Its text."""
+    reference: str | None
+    """A model answer."""
+    concept: str
+    """What is looked for; '' for the score."""
+    levels: tuple[str, ...]
+    """The anchors, level 0 first; the scale's scores as text for the score."""
+
+    @property
+    def subject(self) -> Subject:
+        """What a vote is on."""
+        return self.response_id, self.criterion_id
+
+    @property
+    def case(self) -> Case:
+        """What it is a part of: people answer all or nothing of a case."""
+        return self.response_id, "score" if self.criterion_id is None else "label"
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """What a vote may say, but for 'x' → in words."""
+        if self.criterion_id is None:
+            return {score: score for score in self.levels}
+        return {str(level): f"{level} = {anchor}" for level, anchor in enumerate(self.levels)}
+
+    @cached_property
+    def digest(self) -> str:
+        """Of what is voted on."""
+        return digest(self.response, self.concept, self.levels)
+
+
+@dataclass(frozen=True)
+class ReviewAnswer:
+    """What a person said to one question."""
+
+    value: str
+    """A choice, or 'x'."""
+    comment: str | None
+    digest: str
+    """Of what they were shown, which may have changed since."""
+
+
+def cases_of(questions: Iterable[ReviewQuestion]) -> dict[Case, dict[Subject, ReviewQuestion]]:
+    """Case → its questions by subject."""
+    cases: dict[Case, dict[Subject, ReviewQuestion]] = {}
+    for question in questions:
+        cases.setdefault(question.case, {})[question.subject] = question
+    return cases
+
+
+def unanswered(case: Iterable[Subject], answers: Mapping[Subject, ReviewAnswer]) -> str:
+    """The concepts of a case without an answer, in words; '' for none."""
+    return ", ".join(quoted(subject[1]) for subject in case if subject not in answers)
+
+
+def fault(question: ReviewQuestion, value: str, comment: str | None) -> str | None:
+    """The rule that an answer breaks; None where it is fine."""
+    if value not in (*question.choices, CANNOT_BE_JUDGED):
+        return f"{quoted(value)} is none of {', '.join(question.choices)} and {CANNOT_BE_JUDGED}"
+    if value == CANNOT_BE_JUDGED and not (comment or "").strip():
+        return f"{CANNOT_BE_JUDGED} needs a comment that says why it cannot be judged"
+    return None
+
+
+def acts_of_answers(
+    study: str,
+    rater_id: str,
+    answers: Mapping[Subject, ReviewAnswer],
+    *,
+    blind: bool | None,
+    origin: Sequence[str] = (),
+) -> list[Act]:
+    """The answers of a person on one response as votes and their submit.
+
+    The acts' ids come from their content and from `origin`, whatever else tells one answer from the next: the same
+    answers are the same acts however often they are read, so that the ledger adds nothing.
+    """
+    acts = []
+    for (response, criterion), answer in answers.items():
+        content = [study, rater_id, response, criterion, answer.value, answer.comment, answer.digest, *origin]
+        vote = Act(
+            act_id=_act_id(content),
+            study=study,
+            kind="vote",
+            subject_kind="score" if criterion is None else "label",
+            response_id=response,
+            criterion_id=criterion,
+            value=answer.value,
+            rater_id=rater_id,
+            comment=answer.comment,
+            blind=blind,
+            digest=answer.digest,
+        )
+        acts.append(vote)
+    submit = Act(
+        act_id=_act_id(sorted(vote.act_id for vote in acts)),
+        study=study,
+        kind="submit",
+        subject_kind=acts[0].subject_kind,
+        response_id=acts[0].response_id,
+        criterion_id=None,
+        value=None,
+        rater_id=rater_id,
+        blind=blind,
+    )
+    return [*acts, submit]
+
+
+def _act_id(content: Sequence[str | None]) -> str:
+    return str(uuid.uuid5(_ACTS, json.dumps(content)))
 
 
 def as_csv(questions: Iterable[ReviewQuestion]) -> bytes:
@@ -53,22 +174,31 @@ def as_csv(questions: Iterable[ReviewQuestion]) -> bytes:
     numbers or dates.
     """
     text = io.StringIO(newline="")
-    writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
+    writer = csv.DictWriter(text, COLUMNS, restval="", quoting=csv.QUOTE_ALL, lineterminator="\r\n")
+    writer.writeheader()
     for question in questions:
-        # Column → cell of a question's row
+        texts = {
+            "question": question.question,
+            "response": question.response,
+            "concept": question.concept or "Score",
+            "levels": "\n".join(question.choices.values()),
+        }
+        # The apostrophe keeps the id 007 from becoming 7, and MAR-1 from becoming a date.
         cells = {
             "rank": str(question.rank),
-            "response_id": _id_cell(question.response_id),
-            "criterion_id": _id_cell(question.criterion_id or ""),
-            "question": _text_cell(question.question),
-            "response": _text_cell(question.response),
-            "concept": _text_cell(question.concept or "Score"),
-            "levels": _text_cell("\n".join(question.choices.values())),
+            "response_id": "'" + guarded(question.response_id),
+            "criterion_id": "'" + guarded(question.criterion_id or ""),
+            **{name: _text_cell(words) for name, words in texts.items()},
             "digest": question.digest,
         }
-        writer.writerow([cells.get(name, "") for name in COLUMNS])
+        writer.writerow(cells)
     return b"\xef\xbb\xbf" + text.getvalue().encode(errors="replace")
+
+
+def _text_cell(text: str) -> str:
+    """A text to read, cut where a cell ends."""
+    safe = guarded(text.replace("\r\n", "\n").replace("\r", "\n"))
+    return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}\n[… cut here]"
 
 
 def read_sheet(path: Path, study: str, questions: Iterable[ReviewQuestion], rater_id: str | None = None) -> list[Act]:
@@ -102,24 +232,8 @@ def read_sheet(path: Path, study: str, questions: Iterable[ReviewQuestion], rate
             raise InputError(f"the response has levels, but none for {missing}", file=path, row=row, field="level")
     acts: list[Act] = []
     for (rater, _), answers in filled.items():
-        acts += acts_of(study, rater, answers, blind=True)
+        acts += acts_of_answers(study, rater, answers, blind=True)
     return acts
-
-
-def _text_cell(text: str) -> str:
-    """A text to read, cut where a cell ends."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n")
-    safe = guarded(lines)
-    return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}\n[… cut here]"
-
-
-def _id_cell(text: str) -> str:
-    """An id as a text cell: the apostrophe keeps 007 from becoming 7, and MAR-1 from becoming a date."""
-    return "'" + guarded(text)
-
-
-def _id(cell: str) -> str:
-    return unguarded(cell.removeprefix("'"))
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
@@ -141,7 +255,7 @@ def _question(
     path: Path, row: int, cells: Mapping[str, str], cases: Mapping[Case, Mapping[Subject, ReviewQuestion]]
 ) -> ReviewQuestion:
     """What a row is about."""
-    response, criterion = _id(cells["response_id"]), _id(cells["criterion_id"])
+    response, criterion = (unguarded(cells[name].removeprefix("'")) for name in ("response_id", "criterion_id"))
     case = cases.get((response, "label" if criterion else "score"))
     if case is None:
         raise InputError(f"{quoted(response)} is not asked about", file=path, row=row, field="response_id")
@@ -153,21 +267,16 @@ def _question(
 
 def _answer(path: Path, row: int, cells: Mapping[str, str], question: ReviewQuestion) -> ReviewAnswer | None:
     """The answer in a row; None where there is none."""
-    level = cells["level"].strip().removeprefix("'").lower()
-    if not level:
+    value = cells["level"].strip().removeprefix("'").lower()
+    if not value:
         return None
-    value, comment = _choice(level, question), cells["comment"].strip() or None
+    number = number_of(value.replace(",", "."))  # a spreadsheet may write 2 as 2.0, or with a comma
+    if number is not None:
+        value = next((choice for choice in question.choices if float(choice) == number), value)
+    comment, seen = cells["comment"].strip() or None, cells["digest"].strip()
     broken = fault(question, value, comment)
     if broken:
         raise InputError(broken, file=path, row=row, field="comment" if value == CANNOT_BE_JUDGED else "level")
-    if not DIGEST.fullmatch(cells["digest"].strip()):
+    if not DIGEST.fullmatch(seen):
         raise InputError("is not as it was written", file=path, row=row, field="digest")
-    return ReviewAnswer(value, comment, cells["digest"].strip())
-
-
-def _choice(cell: str, question: ReviewQuestion) -> str:
-    """The choice that a cell means: a spreadsheet may write 2 as 2.0, or with a comma."""
-    number = number_of(cell.replace(",", "."))
-    if number is None:
-        return cell
-    return next((choice for choice in question.choices if float(choice) == number), cell)
+    return ReviewAnswer(value, comment, seen)

@@ -1,21 +1,25 @@
-"""The door of review: annotators' judgments and people's acts in; the queue, votes and final labels out."""
+"""The stage entry points of review: annotators' judgments and people's acts in; queue, votes and final labels out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.reference import TableRef
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.people import Labels, Queue, Votes
 from rubricflow.tasks.core.monitor.runs import task
+from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.people.review.ledger import Spoken, acts_of
+from rubricflow.tasks.people.review.cells import CellLabels, Cells, cell_labels, cells_of, rubrics
+from rubricflow.tasks.people.review.ledger import ActSnapshot, Subject, acts_of, digest
 from rubricflow.tasks.people.review.queue import label_queue
-from rubricflow.tasks.people.review.settle import settle, vote_rows
-from rubricflow.tasks.people.review.subject import standing
-from rubricflow.tasks.people.review.tables import all_cells, annotator_labels, current_digests, human_shares, rubrics
+from rubricflow.tasks.people.review.settle import settle, valid_acts, vote_rows
 
 
 class SettledTables(NamedTuple):
@@ -40,9 +44,12 @@ def queue(
     def make() -> dict[Any, Any]:
         assert study.annotation is not None  # or the flow would have refused the study
         locked, rubric_of = rubrics(run, items, responses, bundles)
-        cells = all_cells(locked, rubric_of)
-        first, second = (annotator_labels(run, cells, name, ref) for name, ref in annotated.items())
-        shares = human_shares(run, study, people, locked, rubric_of)
+        cells, (first, second) = _labelled(run, locked, rubric_of, annotated)
+        target = target_scores(run.read(people), study.evaluation.target)
+        shares = {}
+        for row in target.filter(pc.is_valid(target["score"])).select(["response_id", "score"]).to_pylist():
+            scale = locked[rubric_of[row["response_id"]]].scale
+            shares[row["response_id"]] = (row["score"] - scale.min) / (scale.max - scale.min)
         return {Queue: label_queue(cells, (first, second), shares, study.annotation.doubt)}
 
     run.once("queue", make)
@@ -53,7 +60,7 @@ def queue(
 def adjudicate(
     run: Run,
     study: Study,
-    until: Spoken,
+    until: ActSnapshot,
     items: TableRef,
     responses: TableRef,
     bundles: TableRef,
@@ -61,19 +68,36 @@ def adjudicate(
 ) -> SettledTables:
     """Settle the label of every concept by annotators, votes and adjudications up to a moment.
 
-    Says how many votes do not count any more, because what they were about has changed.
+    Prints how many votes do not count any more, because what they were about has changed.
     """
 
     def make() -> dict[Any, Any]:
         locked, rubric_of = rubrics(run, items, responses, bundles)
-        cells = all_cells(locked, rubric_of)
-        current = current_digests(run, responses, locked, rubric_of)
-        acts = [act for act in acts_of(run.warehouse.root, study.name) if act.number <= until.until]
-        counted = standing((act for act in acts if act.subject_kind == "label"), current)
-        if counted.stale:
-            print(f"adjudicate: {len(counted.stale)} votes do not count: what they were about has changed")
-        annotators = [annotator_labels(run, cells, name, ref) for name, ref in annotated.items()]
-        return {Labels: settle(cells, annotators, counted), Votes: vote_rows(counted)}
+        cells, annotators = _labelled(run, locked, rubric_of, annotated)
+        current: dict[Subject, str] = {}
+        for row in run.read(responses, ["response_id", "text"]).to_pylist():
+            for criterion in locked[rubric_of[row["response_id"]]].criteria:
+                current[row["response_id"], criterion.id] = digest(row["text"], criterion.text, criterion.levels)
+        acts = acts_of(run.warehouse.root, study.name)
+        counted = [act for act in acts if act.number <= until.until and act.subject_kind == "label"]
+        valid = valid_acts(counted, current)
+        if valid.stale:
+            print(f"adjudicate: {len(valid.stale)} votes do not count: what they were about has changed")
+        return {Labels: settle(cells, annotators, valid), Votes: vote_rows(valid)}
 
     run.once("adjudicate", make)
     return SettledTables(run.ref(Labels, "adjudicate"), run.ref(Votes, "adjudicate"))
+
+
+def _labelled(
+    run: Run, locked: Mapping[str, Bundle], rubric_of: Mapping[str, str], annotated: Mapping[str, TableRef]
+) -> tuple[Cells, list[CellLabels]]:
+    """Every response by every criterion of its rubric, and what each annotator gives, under the name that the study
+    has for it."""
+    cells = cells_of(rubric_of, {name: bundle.criteria for name, bundle in locked.items()})
+    labels = []
+    for name, judgments in annotated.items():
+        rows = run.read(judgments)
+        place = rows.schema.get_field_index("rater_id")
+        labels.append(cell_labels(cells, rows.set_column(place, "rater_id", pa.repeat(name, len(rows)))))
+    return cells, labels

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.reference import TableRef
 from rubricflow.tasks.core.contracts.schema import schema
 from rubricflow.tasks.core.contracts.settings.study import Study
@@ -19,17 +19,24 @@ from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.contracts.tables.people import NextLabels, Queue, SettledScores
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.display.reasons import by_scope, marked_by, score_step
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.reasons import Rules, by_scope, marked_by, score_step, why_waits
 from rubricflow.tasks.core.stats.scores import MEAN
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.people.review.board import Board, GraderHead, MachineLabel, QueuedCase, Quote
-from rubricflow.tasks.people.review.marks import marks_of, people_of, scores_in_data
-from rubricflow.tasks.people.review.predicted import PredictedScore, predicted_score, score_text
-from rubricflow.tasks.people.review.queue import score_queue
-from rubricflow.tasks.people.review.subject import Subject
-from rubricflow.tasks.people.review.tables import rubrics
+from rubricflow.tasks.people.review.board import (
+    Board,
+    GraderHead,
+    MachineLabel,
+    QueuedCase,
+    Quote,
+    chance_of,
+    predicted_score,
+    score_text,
+)
+from rubricflow.tasks.people.review.cells import rubrics
+from rubricflow.tasks.people.review.ledger import Subject, acts_of
+from rubricflow.tasks.people.review.settled_scores import people_of, scores_in_data
 
-_SHOWN = ((Items, "ingest"), (Responses, "ingest"), (Bundles, "lock"))
 _NAME = "author_name"
 """The column of `responses` with a student's name, in versions that have it."""
 _WANTED = ("response_id", "item_id", "text", "author_id", _NAME)
@@ -47,21 +54,43 @@ def waiting_scores(run: Run, scored: Collection[str] = ()) -> list[dict[str, Any
     the data, of which nobody is asked but where their marks decide nothing."""
     predictions = run.read(run.ref(Predictions, "calibrate"))
     rules = by_scope(run.read(run.ref(ReleaseRules, "calibrate")).to_pylist())
-    graded = set(predictions["response_id"].to_pylist())
     on_score = {"criteria": [], "subject_kind": "score"}
     marked = [{**row, **on_score} for row in marked_scores(run)]
     decided = [row for row in marked if row["marked"]]
-    cases = [row for row in marked if not row["marked"]]
-    cases += [{**row, **on_score} for row in proposed(run)]
-    cases += score_queue(predictions.filter(pc.invert(pc.is_in(predictions["response_id"], _names(marked)))), rules)
     known = {row["response_id"] for row in decided}
+    is_marked = pc.is_in(predictions["response_id"], pa.array([row["response_id"] for row in marked], pa.string()))
+    cases = [row for row in marked if not row["marked"]]
+    cases += [{**row, **on_score} for row in proposed(run) if row["response_id"] not in known]
+    cases += score_queue(predictions.filter(pc.invert(is_marked)), rules)
+    graded = set(predictions["response_id"].to_pylist())
     for name in sorted(graded.intersection(scored) - known):
         cases.append({"response_id": name, **on_score, "why": "Scored by people before"})
-    cases = [case for case in cases if case["response_id"] not in known] + decided
     first: dict[str, dict[str, Any]] = {}
-    for case in cases:
+    for case in cases + decided:
         first.setdefault(case["response_id"], case)
     return list(first.values())
+
+
+def score_queue(predictions: pa.Table, rules: Rules) -> list[dict[str, Any]]:
+    """The responses with a score that was routed to review (rows of table `predictions`), those without a risk first,
+    then the riskiest; a response of several raters comes once, for its riskiest score. rules: of release, by scope."""
+    routed = predictions.filter(pc.equal(predictions["route"], "review"))
+    columns = ["response_id", "item_id", "risk", "route_reason", "unscored_reason"]
+    riskiest: dict[str, dict[str, Any]] = {}
+    for case in sorted(
+        routed.select(columns).to_pylist(),
+        key=lambda case: (case["risk"] is not None, -(case["risk"] or 0), case["response_id"]),
+    ):
+        riskiest.setdefault(case["response_id"], case)
+    queue = []
+    for rank, (name, case) in enumerate(riskiest.items(), 1):
+        why = _sentence(why_waits(case, rules))
+        if case["risk"] is not None and case["route_reason"] != "risk":
+            why = f"{why}; estimated risk {say.share(case['risk'])}"
+        row = {"subject_kind": "score", "response_id": name, "rank": rank, "criteria": [], "why": why}
+        row |= {"priority": 1.0 if case["risk"] is None else case["risk"], "reasons": ["routed_to_review"]}
+        queue.append(row)
+    return queue
 
 
 def marked_scores(run: Run) -> list[dict[str, Any]]:
@@ -72,7 +101,8 @@ def marked_scores(run: Run) -> list[dict[str, Any]]:
     settled = run.read(run.ref(SettledScores, "settle"), where=ds.field("marks").is_valid())
     if not len(settled):
         return []
-    in_data = scores_in_data(people_of(run), {}, marks_of(run.warehouse.root, run.run_id.rpartition("-")[0]), MEAN)
+    marks = acts_of(run.warehouse.root, run.run_id.rpartition("-")[0], marks=True)
+    in_data = scores_in_data(people_of(run), {}, marks, MEAN)
     return [
         {
             "response_id": row["response_id"],
@@ -87,14 +117,15 @@ def marked_scores(run: Run) -> list[dict[str, Any]]:
 
 def _whose(row: Mapping[str, Any]) -> str:
     """Whose marks an answer has and, where there are several, what counts."""
-    words = marked_by(row["marks"])
-    counts = "which counts is open" if row["score"] is None else f"{score_text(round(row['score'], 2))} counts"
-    more = f": {counts}" if len(row["marks"]) > 1 and row["settled_by"] in ("marked", "in_data", "data_differ") else ""
-    return f"{words[:1].upper()}{words[1:]}{more}"
+    words = _sentence(marked_by(row["marks"]))
+    if len(row["marks"]) < 2 or row["settled_by"] not in ("marked", "in_data", "data_differ"):
+        return words
+    score = row["score"]
+    return f"{words}: {'which counts is open' if score is None else f'{score_text(round(score, 2))} counts'}"
 
 
-def _names(rows: list[dict[str, Any]]) -> pa.Array:
-    return pa.array([row["response_id"] for row in rows], pa.string())
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}"
 
 
 def proposed(run: Run) -> list[dict[str, Any]]:
@@ -111,57 +142,48 @@ def open_board(
 
     raters: name → the judgments of a machine. taught: the run that trained the study's grader, if any.
     """
-    items, responses, bundles = (run.ref(row, stage) for row, stage in _SHOWN)
+    items, responses, bundles = run.ref(Items, "ingest"), run.ref(Responses, "ingest"), run.ref(Bundles, "lock")
     locked, rubric_of = rubrics(run, items, responses, bundles)
     mine = ds.field("response_id").isin([row["response_id"] for row in waiting])
     answers = {row["response_id"]: row for row in run.read(responses, _OF_ANSWERS, mine).to_pylist()}
     sheets = {row["item_id"]: row for row in run.read(items).to_pylist()}
-    machine: dict[Subject, tuple[MachineLabel, ...]] = {}
+    machine: dict[Subject, tuple[MachineLabel, ...]] = defaultdict(tuple)
     for name, ref in raters.items():
-        for subject, label in _machine_labels(run, name, ref, mine):
-            machine[subject] = (*machine.get(subject, ()), label)
-    cases = [_case(row, answers[row["response_id"]], sheets, rubric_of) for row in waiting]
+        for row in run.read(ref, where=mine).to_pylist():
+            if not row["sample"]:
+                machine[row["response_id"], row["criterion_id"]] += (_machine_label(name, row),)
+    predictions = {}
+    if not study.annotation:
+        for row in run.read(run.ref(Predictions, "calibrate"), where=mine).to_pylist():
+            name = row["response_id"]
+            predictions[name] = predicted_score(row, locked[rubric_of[name]].scale)
+    cases = []
+    for row in waiting:
+        answer = answers[row["response_id"]]
+        cases.append(_case(row, answer, sheets[answer["item_id"]], rubric_of[row["response_id"]]))
     head, estimates = _grader(taught, mine) if taught else (None, None)
-    predictions = {} if study.annotation else _predictions(run, mine, locked, rubric_of)
-    criteria, scales, rubric_texts = {}, {}, {}
-    for name, bundle in locked.items():
-        criteria[name], scales[name], rubric_texts[name] = bundle.criteria, bundle.scale, bundle.text
     return Board(
         study=study.name,
         title=study.name,
         cases=tuple(cases),
-        criteria=criteria,
-        scales=scales,
+        criteria={name: bundle.criteria for name, bundle in locked.items()},
+        scales={name: bundle.scale for name, bundle in locked.items()},
         machine=machine,
         grader=head,
         estimates=estimates,
         predictions=predictions,
-        rubric_texts=rubric_texts,
+        rubric_texts={name: bundle.text for name, bundle in locked.items()},
         coverage=study.release.coverage,
     )
 
 
-def _predictions(
-    run: Run, mine: ds.Expression, locked: Mapping[str, Bundle], rubric_of: Mapping[str, str]
-) -> dict[str, PredictedScore]:
-    """Response → its calibrated score."""
-    predictions = {}
-    for row in run.read(run.ref(Predictions, "calibrate"), where=mine).to_pylist():
-        rubric = locked[rubric_of[row["response_id"]]]
-        predictions[row["response_id"]] = predicted_score(row, rubric.scale)
-    return predictions
-
-
-def _case(
-    queued: Mapping[str, Any], answer: Mapping[str, Any], sheets: Mapping[str, Any], rubric_of: Mapping[str, str]
-) -> QueuedCase:
-    item = sheets[answer["item_id"]]
+def _case(queued: Mapping[str, Any], answer: Mapping[str, Any], item: Mapping[str, Any], rubric: str) -> QueuedCase:
     # The student's name, else their id. Who labels concepts is not to know them.
     student = ((answer.get(_NAME) or "").strip() or answer["author_id"]) if queued["subject_kind"] == "score" else None
     return QueuedCase(
         response_id=queued["response_id"],
         subject_kind=queued["subject_kind"],
-        rubric_id=rubric_of[queued["response_id"]],
+        rubric_id=rubric,
         why=queued["why"],
         text=answer["text"],
         question=item["question"],
@@ -176,33 +198,27 @@ def _case(
     )
 
 
-def _machine_labels(run: Run, name: str, ref: TableRef, mine: ds.Expression) -> Iterator[tuple[Subject, MachineLabel]]:
-    """What a machine says: levels with their evidence."""
-    for row in run.read(ref, where=mine).to_pylist():
-        if not row["sample"]:
-            # A row of `judgments`
-            level, likely = row["decision"], row["level_probabilities"]
-            has_probability = likely and level is not None and level < len(likely)
-            quotes = [Quote(quote["quote"], quote["status"], quote["start"], quote["end"]) for quote in row["evidence"]]
-            machine_label = MachineLabel(
-                rater=name,
-                level=level,
-                probability=likely[level] if has_probability else None,
-                quotes=tuple(quotes),
-                reason=row["unscored_reason"],
-                stated=row["stated"],
-                action=row["action"],
-            )
-            yield (row["response_id"], row["criterion_id"]), machine_label
+def _machine_label(rater: str, row: Mapping[str, Any]) -> MachineLabel:
+    """A row of `judgments`: the level with its evidence."""
+    quotes = [Quote(quote["quote"], quote["status"], quote["start"], quote["end"]) for quote in row["evidence"]]
+    return MachineLabel(
+        rater=rater,
+        level=row["decision"],
+        probability=chance_of(row["decision"], row["level_probabilities"]),
+        quotes=tuple(quotes),
+        reason=row["unscored_reason"],
+        stated=row["stated"],
+        action=row["action"],
+    )
 
 
 def _grader(taught: Run, mine: ds.Expression) -> tuple[GraderHead | None, dict[str, dict[str, float]]]:
     """The head of the exported grader, and the share of each concept before correction."""
     heads = [row["head"] for row in taught.read(taught.ref(Models, "bottleneck"), ["head"]).to_pylist() if row["head"]]
     columns = ["response_id", "criterion_id", "level_probabilities"]
-    estimates: dict[str, dict[str, float]] = {}
+    estimates: dict[str, dict[str, float]] = defaultdict(dict)
     for row in taught.read(taught.ref(Judgments, "bottleneck"), columns, mine).to_pylist():
         likely = row["level_probabilities"]
         share = sum(level * chance for level, chance in enumerate(likely)) / (len(likely) - 1)
-        estimates.setdefault(row["response_id"], {})[row["criterion_id"]] = share
+        estimates[row["response_id"]][row["criterion_id"]] = share
     return (GraderHead.read(heads[0]) if heads else None), estimates

@@ -34,13 +34,12 @@ from rubricflow.tasks.core.llm.backends.completions import (
     Completions,
     Failure,
 )
-from rubricflow.tasks.core.llm.backends.connections import Connections, Out, Running, SharedLoop, begun
-from rubricflow.tasks.core.llm.backends.pace import Pace, Prefixes, SharedPace
-from rubricflow.tasks.core.llm.ledger import MinuteLimits
+from rubricflow.tasks.core.llm.backends.connections import Out, SharedLoop
+from rubricflow.tasks.core.llm.backends.pace import Pace, Prefixes
 from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, digest, overdue
-from rubricflow.tasks.core.llm.terms import Sharing, sharing
+from rubricflow.tasks.core.llm.terms import sharing
 
 _ASIDE_S = 10.0
 """Seconds for which a replica that failed is not asked, as long as there is another one."""
@@ -74,9 +73,7 @@ class _Replica:
 class _Wave:
     """What one call of `answer` shares among its workers."""
 
-    connections: Connections
-    room: asyncio.Semaphore
-    """For calls, shared with all other waves."""
+    running: SharedLoop
     out: Out
     requests: Sequence[Request]
     pending: Iterator[tuple[int, Request]]
@@ -98,13 +95,8 @@ class _Wave:
         finally:
             self.resting.discard(task)
 
-    async def enter(self) -> None:
-        """Takes room for a call, as soon as there is some."""
-        with self.rest() if self.room.locked() else nullcontext():  # where there is some, nobody waits
-            await self.room.acquire()
-
     def stop(self, end: StoppedError) -> None:
-        """Ends the wave; the first reason stands."""
+        """Ends the wave; the first reason is kept."""
         self.end = self.end or end
         for task in self.resting - {asyncio.current_task()}:
             task.cancel()
@@ -156,13 +148,14 @@ class OpenAI:
         if not (key.isascii() and key.isprintable()):
             raise BackendError(f"openai: the key in {engine.key} has characters that no key has")
         self.model = identity(engine)
-        self._engine, self._key = engine, key
-        self._wire = Completions(engine, key)
+        self._engine, self._form = engine, Completions(engine, key)
         self._clock, self._sleep = clock, sleep
         self._replicas = [_Replica(url.rstrip("/")) for url in engine.urls]
         mine = sharing()
-        self._pace = _pace(engine, mine, clock, sleep)
         self._concurrency = mine.part(engine.concurrency)
+        account = " ".join(sorted((*engine.urls, engine.key)))
+        limits = engine.requests_per_minute, engine.tokens_per_minute
+        self._pace = Pace(*limits, clock, sleep, mine.ledger, account)
         self._prefixes = Prefixes(len(engine.urls), engine.concurrency)
         self._answered = self._given_up = 0
         self._took = self._looked = False
@@ -171,7 +164,8 @@ class OpenAI:
         """Tokens that prompt and reply may have together, as far as is known and until it is told what has more."""
         self.absent: str | None = None
         """The address of a server that is waited for."""
-        self._shared = SharedLoop("openai", self._concurrency, self._connections)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._shared = SharedLoop(self._concurrency, headers, engine.timeout_s)
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields each reply as it arrives. Threads may ask at once: they share one event loop, and all limits."""
@@ -180,7 +174,7 @@ class OpenAI:
 
     def _arriving(self, requests: Sequence[Request], out: Out) -> Arriving:
         with self._shared.running() as running:
-            end = begun(running.loop, self._everything(requests, running, out), out)
+            end = running.start(self._ask_all(_Wave(running, out, requests, enumerate(requests))), out)
             item: tuple[int, Reply] | BaseException | None = None
             try:
                 while (item := out.get()) is not None:
@@ -188,7 +182,7 @@ class OpenAI:
                         raise item
                     yield item
             finally:
-                running.loop.call_soon_threadsafe(end)
+                end()
                 while item is not None:  # whatever still comes, until the last call has ended
                     item = out.get()
 
@@ -196,38 +190,28 @@ class OpenAI:
         """For as long as it lasts connections are kept between calls."""
         return self._shared.running()
 
-    async def _everything(self, requests: Sequence[Request], running: Running, out: Out) -> None:
+    async def _ask_all(self, wave: _Wave) -> None:
         """As many workers as may be in flight take one request after the other."""
-        count = min(self._concurrency, len(requests))
-        wave = _Wave(running.connections, running.room, out, requests, enumerate(requests))
-        self._tell_unfit(requests)
+        self._warn_of_unfit(wave.requests)
         async with asyncio.TaskGroup() as workers:
-            for _ in range(count):
+            for _ in range(min(self._concurrency, len(wave.requests))):
                 workers.create_task(self._work(wave))
         if wave.end:
-            out.put(wave.end)
-
-    def _connections(self) -> Connections:
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        return Connections(headers, self._engine.timeout_s)
+            wave.out.put(wave.end)
 
     async def _work(self, wave: _Wave) -> None:
         while wave.end is None and (pair := next(wave.pending, None)) is not None:
             index, request = pair
-            reply = await self._in_time(wave, request)
+            failures: list[str] = []
+            try:
+                async with asyncio.timeout_at(request.until if request.until < math.inf else None):
+                    reply = await self._persist(wave, request, failures)
+            except TimeoutError:
+                reply = overdue(failures[-1] if failures else "")
             if isinstance(reply, StoppedError):
                 wave.stop(reply)
             else:
                 wave.out.put((index, reply))
-
-    async def _in_time(self, wave: _Wave, request: Request) -> Reply | StoppedError:
-        """What `_persist` brings until the request's time is over."""
-        failures: list[str] = []
-        try:
-            async with asyncio.timeout_at(request.until if request.until < math.inf else None):
-                return await self._persist(wave, request, failures)
-        except TimeoutError:
-            return overdue(failures[-1] if failures else "")
 
     async def _persist(self, wave: _Wave, request: Request, failures: list[str]) -> Reply | StoppedError:
         """Asks until there is an answer, or the tries are used up. failures: gets what each failed call said."""
@@ -262,50 +246,47 @@ class OpenAI:
             tries += not full
 
     async def _call(self, wave: _Wave, request: Request, heard: int) -> tuple[_Replica, Reply | Failure]:
-        """One call, as soon as there is room for it and the pace allows it, and the replica that was asked. The first
+        """One call, as soon as there is a slot for it and the pace allows it, and the replica that was asked. The first
         goes ahead of the others, until it is known which parameters the server takes.
 
         heard: answers to this request that were no reply.
         """
-        await wave.enter()
+        slots = wave.running.slots
+        with wave.rest() if slots.locked() else nullcontext():  # where one is free, nobody waits
+            await slots.acquire()
         try:
             if self._pace.is_limited:
                 with wave.rest():
                     await self._pace.admit(request)
-            if self._took:
-                replica = self._choose(request)
-                return replica, await self._once(wave.connections, replica, request, heard)
-            is_first = await self._goes_first(wave)
+            is_first = not self._took and await self._goes_first(wave)
             try:
                 replica = self._choose(request)
                 if is_first and not self._looked:
                     await self._look(wave, replica.url)
-                result = await self._once(wave.connections, replica, request, heard)
+                result = await self._once(wave, replica, request, heard)
             finally:
                 if is_first:
                     wave.first.release()
-            self._took = self._took or (isinstance(result, Reply) or result.kind not in {CHANGED, *_ABSENT})
+            self._took = self._took or isinstance(result, Reply) or result.kind not in {CHANGED, *_ABSENT}
             return replica, result
         finally:
-            wave.room.release()
+            slots.release()
 
     async def _look(self, wave: _Wave, url: str) -> None:
-        """Learns from the server's list of models, once it is there, how much fits; and tells what does not."""
+        """Learns from the server's list of models, once it is there, how much fits; and warns of what does not."""
         try:
-            answer = await wave.connections.get(f"{url}/models", min(_MODELS_S, self._engine.timeout_s))
-        except httpx.ConnectError:
-            return
-        except httpx.HTTPError:
-            self._looked = True
+            answer = await wave.running.connections.get(f"{url}/models", min(_MODELS_S, self._engine.timeout_s))
+        except httpx.HTTPError as error:
+            self._looked = not isinstance(error, httpx.ConnectError)
             return
         self._looked = answer.status_code != 503
         self.absent = None if self._looked else url
-        self._window = self._wire.window(answer) if answer.status_code == 200 else None
-        self._tell_unfit(wave.requests)
+        self._window = self._form.window(answer) if answer.status_code == 200 else None
+        self._warn_of_unfit(wave.requests)
 
-    def _tell_unfit(self, requests: Sequence[Request]) -> None:
+    def _warn_of_unfit(self, requests: Sequence[Request]) -> None:
         """Warns once, before they are asked, of requests that hardly fit into the model's context."""
-        if self._window is None or not requests:
+        if self._window is None:
             return
         needs = [
             sum(len(message.content.encode("utf-8", "replace")) for message in request.messages) // _BYTES_PER_TOKEN
@@ -356,26 +337,26 @@ class OpenAI:
                 return StoppedError(ending, passing=failure.kind != ODD)
         return Reply(error=f"{failure.kind}: {failure.message}{again}")
 
-    async def _once(self, connections: Connections, replica: _Replica, request: Request, heard: int) -> Reply | Failure:
+    async def _once(self, wave: _Wave, replica: _Replica, request: Request, heard: int) -> Reply | Failure:
         """One call. No exception leaves it: one of httpx's holds the headers, and so the key."""
-        begun, body = self._clock(), self._wire.body(request)
-        content = self._wire.content(body)
+        begun, body = self._clock(), self._form.body(request)
+        content = self._form.content(body)
         # The digest, too: samples differ by a seed that a server may not take. After an answer that is no reply the
         # same key would bring it again.
         key = hashlib.sha256(f"{digest(request, self.model)} {heard} ".encode() + content).hexdigest()
         replica.in_flight += 1
         try:
             async with asyncio.timeout(self._engine.timeout_s):
-                answer = await connections.post(f"{replica.url}/chat/completions", content, key)
+                answer = await wave.running.connections.post(f"{replica.url}/chat/completions", content, key)
         except (TimeoutError, httpx.TimeoutException):
             return Failure(BROKEN, f"{replica.url} gave no answer within {self._engine.timeout_s:g} s")
         except httpx.ConnectError as error:
-            return Failure(DOWN, f"{replica.url} cannot be reached: {self._wire.safe(str(error))}")
+            return Failure(DOWN, f"{replica.url} cannot be reached: {self._form.safe(str(error))}")
         except httpx.HTTPError as error:
-            return Failure(BROKEN, f"{replica.url} broke off: {self._wire.safe(str(error) or type(error).__name__)}")
+            return Failure(BROKEN, f"{replica.url} broke off: {self._form.safe(str(error) or type(error).__name__)}")
         finally:
             replica.in_flight -= 1
-        return self._wire.read(replica.url, request, body, answer, self._clock() - begun)
+        return self._form.read(replica.url, request, body, answer, self._clock() - begun)
 
 
 def identity(engine: Engine) -> str:
@@ -383,15 +364,6 @@ def identity(engine: Engine) -> str:
     name = engine.model.rstrip("/").rpartition("/")[2] if engine.model.startswith(("/", ".")) else engine.model
     more = [engine.options, engine.logprobs, engine.model if name != engine.model else ""]
     return f"{name}@{hashlib.sha256(json.dumps(more, sort_keys=True).encode()).hexdigest()[:12]}" if any(more) else name
-
-
-def _pace(engine: Engine, mine: Sharing, clock: Clock, sleep: Sleep) -> Pace:
-    """The pace of this process, or of all the workers of a run: an account is that of servers and key."""
-    limits = MinuteLimits(engine.requests_per_minute, engine.tokens_per_minute)
-    if mine.ledger is None:
-        return Pace(*limits, clock, sleep)
-    account = " ".join(sorted((*engine.urls, engine.key)))
-    return SharedPace(limits, mine.ledger, account, sleep)
 
 
 def _pause(tries: int, wait_s: float | None, longest_s: float) -> float:

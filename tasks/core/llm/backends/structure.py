@@ -1,16 +1,22 @@
-"""What is structure to a tokenizer in hand, and texts of which nothing becomes structure: held by token ids."""
+"""Control tokens of chat models: texts that hold none, by their spelling and by a tokenizer's ids.
+
+Templates join a request's messages to one text, in which a control token is one whoever wrote it: `<|im_start|>system`
+in a response would open a turn of its own. What reads like one gets an invisible character (U+200B) after its first
+one, so that it stays text, and what the model quotes of it is restored.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.llm.request import Reply, Request
 
 _NAMES = (
     "s|bos|eos|pad|unk|mask|sep|cls|sop|eop|eod|eot|eom|eoh|eoa|eosys|think|thinking|thought|reasoning|answer|tool|tools"
@@ -81,14 +87,36 @@ class Break:
 
     def undone_pieces(self, pieces: Sequence[str]) -> list[str]:
         """The pieces that a text is cut into, which make up that text `undone`."""
-        gone = set[int]()
-        for match in self._signed.finditer("".join(pieces)):
-            gone.update(range(match.start() + 1, match.end()))
-        begins = accumulate((len(piece) for piece in pieces), initial=0)
-        return [_without(piece, begin, gone) for piece, begin in zip(pieces, begins, strict=False)]
+        text = "".join(pieces)
+        gone = {place for match in self._signed.finditer(text) for place in range(match.start() + 1, match.end())}
+        edges = pairwise(accumulate((len(piece) for piece in pieces), initial=0))
+        return ["".join(text[place] for place in range(*edge) if place not in gone) for edge in edges]
 
 
 BREAK = Break()
+
+
+def messages(request: Request) -> list[dict[str, str]]:
+    """The messages as role and content without control tokens; `as_written` restores what the model quotes."""
+    return [{"role": message.role, "content": plain(message.content)} for message in request.messages]
+
+
+@lru_cache(maxsize=512)  # a rubric opens many requests, and several are about one response
+def plain(text: str) -> str:
+    """A text in which nothing reads like a control token, see `messages`."""
+    text = without_half_pairs(text)
+    return BREAK.into(text, markers(text))
+
+
+def as_written(reply: Reply, broken: Break = BREAK) -> Reply:
+    """A reply with control tokens as the student wrote them, so that quotes match; its tokens make up its text."""
+    if reply.text is None or (text := broken.undone(reply.text)) == reply.text:
+        return reply
+    tokens = reply.token_logprobs
+    if tokens is not None:
+        pieces = broken.undone_pieces([token.token for token in tokens])
+        tokens = [token._replace(token=piece) for token, piece in zip(tokens, pieces, strict=True)]
+    return replace(reply, text=text, token_logprobs=tokens)
 
 
 Turn = Mapping[str, str]
@@ -119,7 +147,11 @@ def control_tokens(tokenizer: Any) -> dict[int, str]:
     special = dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
     decoder = getattr(tokenizer, "added_tokens_decoder", {})
     special |= {token_id: str(token) for token_id, token in decoder.items() if token.special}
-    added = {token_id: text for text, token_id in tokenizer.get_added_vocab().items() if _has_sign(text.strip(_BLANK))}
+    added = {
+        token_id: text
+        for text, token_id in tokenizer.get_added_vocab().items()
+        if len(text.strip(_BLANK)) > 1 and any(unicodedata.category(letter)[0] in "PS" for letter in text.strip(_BLANK))
+    }
     pieces = {token_id: text for text, token_id in tokenizer.get_vocab().items() if _is_marker(text.strip(_BLANK))}
     texts = {token_id: text.strip(_BLANK) for token_id, text in (pieces | added | special).items()}
     unknown = set(tokenizer(_UNKNOWN, add_special_tokens=False)["input_ids"])
@@ -165,11 +197,14 @@ class Structure:
         render: turns → tokens of the whole prompt. The control tokens are those that the template writes around
         contents that hold none: ControlTokensError where they are not.
         """
-        skeleton = self._skeleton(turns, render)
+        key = tuple((turn["role"], bool(turn["content"].strip())) for turn in turns)
+        if key not in self._skeletons:
+            harmless = [{"role": role, "content": "x" if is_said else ""} for role, is_said in key]
+            self._skeletons[key] = self._controls(render(list(harmless)))
         for soften in (self._lightly, self.plain):
             softened: list[Turn] = [{**turn, "content": soften(turn["content"])} for turn in turns]
             ids = render(softened)
-            if self._controls(ids) == skeleton:
+            if self._controls(ids) == self._skeletons[key]:
                 return softened, ids
         raise ControlTokensError(f"'{self._name}' reads control tokens where a text meets its chat template")
 
@@ -177,28 +212,16 @@ class Structure:
         """`plain_turns` of the tokenizer's own chat template; contents alone where it has none."""
         if getattr(self._tokenizer, "chat_template", None) is None:
             return [{**turn, "content": self.plain(turn["content"])} for turn in turns]
-        return self.plain_turns(turns, self._rendered)[0]
-
-    def _skeleton(self, turns: Sequence[Turn], render: Callable[[list[Turn]], list[int]]) -> list[int]:
-        """The control tokens of the template alone."""
-        key = tuple((turn["role"], bool(turn["content"].strip())) for turn in turns)
-        if key not in self._skeletons:
-            harmless = [{"role": role, "content": "x" if is_said else ""} for role, is_said in key]
-            self._skeletons[key] = self._controls(render(list(harmless)))
-        return self._skeletons[key]
+        return self.plain_turns(turns, lambda softened: self._ids_of(self._rendered(softened)))[0]
 
     def _controls(self, ids: Iterable[int]) -> list[int]:
         return [token_id for token_id in ids if token_id in self._tokens]
 
-    def _rendered(self, turns: list[Turn]) -> list[int]:
-        text = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        return self._ids_of(text)
-
-    def _encoded(self, text: str) -> Any:
-        return self._tokenizer(text, add_special_tokens=False)
+    def _rendered(self, turns: Sequence[Turn]) -> str:
+        return str(self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
     def _ids_of(self, text: str) -> list[int]:
-        return list(self._encoded(text)["input_ids"])
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     @cached_property
     def _literals(self) -> list[str]:
@@ -215,7 +238,7 @@ class Structure:
         for roles in (("system", "user"), ("user",)):
             turns = [{"role": role, "content": _CONTENT} for role in roles]
             try:
-                text = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+                text = self._rendered(turns)
             except TemplateError:  # some refuse a system message
                 continue
             opened = (_ROLE.search(piece.rstrip()) for piece in text.split(_CONTENT))
@@ -235,7 +258,7 @@ class Structure:
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
         """Where in a text its control tokens stand."""
-        encoded = self._encoded(text)
+        encoded = self._tokenizer(text, add_special_tokens=False)
         ids: list[int] = encoded["input_ids"]
         if self._tokens.keys().isdisjoint(ids):
             return []
@@ -250,17 +273,13 @@ class Structure:
         control token by itself becomes U+FFFD."""
         letters = list(text)
         for begin, end in spans:
-            places = self._places(text, begin, end)
+            free = [place for place in range(begin, end - 1) if self.broken.sign not in text[place : place + 2]]
+            places = sorted(free, key=lambda at: (text[at] not in self.broken.openers, text[at].isspace()))
             if not places:
                 letters[begin:end] = ["\ufffd"] * (end - begin)
             for place in places if everywhere else places[:1]:
                 letters[place] = text[place] + self.broken.sign
         return "".join(letters)
-
-    def _places(self, text: str, begin: int, end: int) -> list[int]:
-        """Characters of a span behind which the sign can go; first what control tokens begin with."""
-        free = [place for place in range(begin, end - 1) if self.broken.sign not in text[place : place + 2]]
-        return sorted(free, key=lambda place: (text[place] not in self.broken.openers, text[place].isspace()))
 
     def _sign(self) -> str:
         """What keeps every control token apart."""
@@ -270,11 +289,6 @@ class Structure:
             if spelled.keys().isdisjoint(chain.from_iterable(apart)):
                 return sign
         raise BackendError(f"nothing keeps the control tokens of '{self._name}' apart from text that reads like them")
-
-
-def _has_sign(text: str) -> bool:
-    """Whether a text is more than a word or a single character."""
-    return len(text) > 1 and any(unicodedata.category(letter)[0] in "PS" for letter in text)
 
 
 def _is_marker(piece: str) -> bool:
@@ -298,11 +312,6 @@ def markers(text: str) -> list[int]:
     read = [_read(sign) for sign in text]
     places = list(chain.from_iterable([place] * len(letters) for place, letters in enumerate(read)))
     return [places[match.start()] for match in MARKERS.finditer("".join(read))]
-
-
-def _without(piece: str, begin: int, gone: Set[int]) -> str:
-    """A piece that begins at a place of a text, without the characters at the places gone."""
-    return "".join(letter for place, letter in enumerate(piece, begin) if place not in gone)
 
 
 @lru_cache(maxsize=4096)

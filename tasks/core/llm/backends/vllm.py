@@ -25,8 +25,7 @@ from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.extras import install
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backend import Turn
-from rubricflow.tasks.core.llm.backends.chat import as_written
-from rubricflow.tasks.core.llm.backends.structure import ControlTokensError, Structure
+from rubricflow.tasks.core.llm.backends.structure import ControlTokensError, Structure, as_written
 from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, Token, overdue

@@ -15,8 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import normalizers
 
-from rubricflow.tasks.core.llm.backends.chat import as_written, messages, plain
-from rubricflow.tasks.core.llm.backends.structure import BREAK, MARKERS, OPENERS, SIGN
+from rubricflow.tasks.core.llm.backends.structure import BREAK, MARKERS, OPENERS, SIGN, as_written, messages, plain
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, Token
 from rubricflow.tasks.core.text.quotes import find
 

@@ -638,7 +638,7 @@ def test_connections_are_kept_between_waves_while_it_is_kept_open():
     with kept_open(Watched(backend, lambda request, reply: None)):
         for wave in range(3):
             assert len(list(backend.answer([asking(f"{wave} {number}") for number in range(4)]))) == 4
-            loops.add(id(backend._shared._running))
+            loops.add(id(backend._shared.loop))
     server.close()
     assert len(loops) == 1
     assert threading.active_count() < before + 1

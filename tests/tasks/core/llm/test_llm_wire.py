@@ -104,7 +104,7 @@ def test_an_answer_is_read_whatever_pieces_it_comes_in(content, size, form):
 
 def test_what_goes_before_an_answer_is_passed_over():
     (answer,), _ = asked([[b"HTTP/1.1 103 Early Hints\r\n\r\n", whole(b"{}")]])
-    assert answer.json() == {}
+    assert json.loads(answer.content) == {}
 
 
 @pytest.mark.parametrize(
@@ -120,14 +120,14 @@ def test_what_goes_before_an_answer_is_passed_over():
 def test_what_is_no_answer_is_an_error_and_the_next_call_has_a_connection_of_its_own(pieces):
     (broken, answer), got = asked([pieces, [whole(b"{}")]], calls=2)
     assert isinstance(broken, httpx.HTTPError)
-    assert answer.json() == {}
+    assert json.loads(answer.content) == {}
     assert len(got) == 2
 
 
 @pytest.mark.parametrize("more", [whole(b'"not yours"'), b"HTTP/1.1 408 Request Timeout\r\n\r\n", None])
 def test_what_a_server_says_unasked_is_nobodys_answer(more):
     (first, second), got = asked([[whole(b'"mine"'), more], [whole(b'"mine, too"')]], calls=2, wait=0.05)
-    assert (first.json(), second.json()) == ("mine", "mine, too")
+    assert (json.loads(first.content), json.loads(second.content)) == ("mine", "mine, too")
     assert len(got) == 2
 
 
@@ -153,7 +153,7 @@ def test_a_proxy_of_the_environment_is_taken(monkeypatch):
             return answer, got
 
     answer, got = asyncio.run(run())
-    assert answer.json() == "by proxy"
+    assert json.loads(answer.content) == "by proxy"
     assert got[0][0][0].startswith("post http://judge.invalid/v1/chat/completions ")
 
 

@@ -15,10 +15,8 @@ from fastapi.testclient import TestClient
 from review_scene import PORT, scene
 
 from rubricflow.tasks.core.web.server import Limits, Server, usual_limits
-from rubricflow.tasks.people.review.access import Access
-from rubricflow.tasks.people.review.app import create_app
-from rubricflow.tasks.people.review.board import Board
-from rubricflow.tasks.people.review.predicted import Follow
+from rubricflow.tasks.people.review.app import Access, create_app
+from rubricflow.tasks.people.review.board import Board, Follow
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 

@@ -20,8 +20,7 @@ from review_scene import PORT, free_port, scene
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.web.server import serve
-from rubricflow.tasks.people.review.access import Access, reviewer_name
-from rubricflow.tasks.people.review.app import create_app
+from rubricflow.tasks.people.review.app import Access, create_app, reviewer_name
 from rubricflow.tasks.people.review.ledger import Ledger
 
 BASE = f"http://127.0.0.1:{PORT}"

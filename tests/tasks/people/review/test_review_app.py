@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from review_scene import HOSTILE, PLAIN, case, scene
 
 from rubricflow.tasks.people.review.ledger import Act, Ledger, Stored
-from rubricflow.tasks.people.review.view import Desk, Sent
+from rubricflow.tasks.people.review.view import ReviewService, Sent
 
 Visit = Callable[..., TestClient]
 IDS = (f"00000000-0000-4000-8000-{number:012d}" for number in count())
@@ -327,6 +327,6 @@ def test_what_another_process_stores_in_between_is_seen(ledger_path: Path) -> No
     ballot = board.ballots(board.cases[0])[0]
     fields = {"criterion_id": ballot.criterion_id, "value": "1", "digest": ballot.digest, "rater": "Ada"}
     with Raced(ledger_path) as ledger:
-        desk = Desk(board, ledger)
+        desk = ReviewService(board, ledger)
         desk.store(Sent(act_id=next(IDS), kind="vote", subject_kind="label", response_id="R-0412", **fields))
-        assert desk.opened(0, "Ada", adjudicating=False)["second"]
+        assert desk.show_case(0, "Ada", adjudicating=False)["second"]

@@ -23,12 +23,10 @@ from rubricflow.tasks.people.review.app import create_app
 from rubricflow.tasks.people.review.board import Board, MachineLabel, Quote
 from rubricflow.tasks.people.review.label_studio import config, project
 from rubricflow.tasks.people.review.ledger import Act, Ledger, Stored
-from rubricflow.tasks.people.review.predicted import FollowingScore, PredictedScore
 from rubricflow.tasks.people.review.reviews import NotAllowed, Reviews, with_blindness
-from rubricflow.tasks.people.review.settle import SettledOutcome, outcomes
+from rubricflow.tasks.people.review.settle import SettledOutcome, outcomes, valid_acts
 from rubricflow.tasks.people.review.sheet import as_csv, read_sheet
-from rubricflow.tasks.people.review.subject import standing
-from rubricflow.tasks.people.review.view import listed
+from rubricflow.tasks.people.review.view import list_cases
 
 LABELS = st.builds(
     MachineLabel,
@@ -136,7 +134,7 @@ def test_a_blind_rater_is_served_the_same_whatever_others_said(
 
 def test_who_saw_the_list_before_others_voted_saw_nothing_of_the_machine() -> None:
     reviews = Reviews(scene())
-    assert [row["why"] for row in listed(reviews, "Bo")["cases"]] == [None] * 4
+    assert [row["why"] for row in list_cases(reviews, "Bo")["cases"]] == [None] * 4
     assert all(reviews.state(at).apart == () for at in reviews.board.cases)
 
 
@@ -185,14 +183,14 @@ class Page:
     def __init__(self, acts: tuple[Stored, ...] = (), looks: frozenset[str] = frozenset()) -> None:
         self.acts, self.looks = acts, looks
         self.reviews = Reviews(scene((SCORE,)))
-        self.reviews.take(acts)
+        self.reviews.add(acts)
         for rater in looks:
             self.reviews.show(SCORE, rater)
 
     def move(self, rater: str, move: str) -> Page | None:
         """What it is after a move; None where it refuses that."""
         if move == "look":
-            sees = any(self.reviews.sight(SCORE, rater))
+            sees = any(self.reviews.visibility(SCORE, rater))
             return Page(self.acts, self.looks | {rater} if sees else self.looks)
         undone = next((act for act in reversed(self.reviews.live(SCORE.response_id)) if act.rater_id == rater), None)
         kind = move if move in ("submit", "undo") else "vote"
@@ -234,7 +232,7 @@ def settled(words: list[str]) -> dict[Any, SettledOutcome]:
 
 
 def compare(page: Page, parts: dict[str, Part]) -> None:
-    found = standing(page.acts, {(SCORE.response_id, None): BALLOT.digest})
+    found = valid_acts(page.acts, {(SCORE.response_id, None): BALLOT.digest})
     words = {rater: part.last_word for rater, part in parts.items() if part.last_word}
     assert {vote.rater_id: (vote.value, vote.blind) for vote in found.votes} == words
     assert len(found.votes) == len(words)

@@ -13,11 +13,10 @@ from review_scene import CRITERIA, HEAD, PLAIN, case, scene
 from rubricflow.tasks.core.contracts.bundle import Criterion, Scale
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.people.review.board import GraderHead, Option
-from rubricflow.tasks.people.review.ledger import Stored
+from rubricflow.tasks.people.review.ledger import Stored, digest
 from rubricflow.tasks.people.review.reviews import Reviews
-from rubricflow.tasks.people.review.settle import conflicts
-from rubricflow.tasks.people.review.subject import digest, standing
-from rubricflow.tasks.people.review.view import opened
+from rubricflow.tasks.people.review.settle import outcomes, valid_acts
+from rubricflow.tasks.people.review.view import show_case
 
 CASE = case("R-0412")
 
@@ -118,15 +117,15 @@ def test_whatever_people_do_conflicts_are_those_of_the_labels_and_the_blind_see_
     reviews = Reviews(scene((CASE,)))
     digests = {str(ballot.criterion_id): ballot.digest for ballot in reviews.ballots(CASE)}
     acts = acts_of(steps, digests)
-    reviews.take(acts)
-    reviews.take(acts)
+    reviews.add(acts)
+    reviews.add(acts)
     state = reviews.state(CASE)
-    done = [rater for rater, hand in state.hands.items() if hand.submission]
+    done = [rater for rater, hand in state.reviewers.items() if hand.submission]
     current = {(CASE.response_id, criterion): digest for criterion, digest in digests.items()}
-    stand = standing(acts, current)
-    assert set(state.apart) == {one.subject[1] for one in conflicts(stand)}
+    stand = valid_acts(acts, current)
+    assert set(state.apart) == {on[1] for on, outcome in outcomes(stand).items() if outcome.settled_by == "open"}
     for rater in RATERS:
-        view = opened(reviews, CASE, rater)
+        view = show_case(reviews, CASE, rater)
         others = [act for act in acts if act.rater_id != rater and act.kind != "adjudicate"]
         is_second = bool(others) and others[0].number == min(a.number for a in acts if a.kind != "adjudicate")
         if is_second and rater not in done:

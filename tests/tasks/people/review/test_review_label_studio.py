@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.people.review.label_studio import config, project, read_export
 from rubricflow.tasks.people.review.ledger import Ledger
-from rubricflow.tasks.people.review.questions import ReviewQuestion
+from rubricflow.tasks.people.review.sheet import ReviewQuestion
 
 TEXTS = st.text(st.one_of(st.sampled_from("<>&\"'$$a]/ \0\n\ufffe"), st.characters(codec="utf-8")), min_size=1)
 

@@ -132,7 +132,8 @@ def test_many_threads_and_ledgers_write_at_once(tmp_path):
 
 WRITER = """
 import sys, uuid
-from rubricflow.tasks.people.review.ledger import Act, Ledger
+from rubricflow.tasks.people.review.ledger import Act
+from rubricflow.tasks.people.review.ledger import Ledger
 with Ledger(sys.argv[1]) as ledger:
     while True:
         act = Act(str(uuid.uuid4()), "essays", "vote", "label", "r", "c", "1", "Ann", digest="d")

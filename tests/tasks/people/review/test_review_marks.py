@@ -18,9 +18,8 @@ from rubricflow.tasks.core.contracts.tables.people import Notes
 from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.people.review.board import score_texts
-from rubricflow.tasks.people.review.ledger import LEDGER, Act, Ledger
+from rubricflow.tasks.people.review.ledger import LEDGER, Act, Ledger, digest
 from rubricflow.tasks.people.review.settled_scores import keep_settled_scores
-from rubricflow.tasks.people.review.subject import digest
 from rubricflow.tasks.people.review.waiting import waiting_scores
 
 TEXT = "Water leaves. Osmosis."

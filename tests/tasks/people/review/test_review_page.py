@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from review_scene import scene
-from rubricflow.tasks.people.review.access import Access
+from rubricflow.tasks.people.review.app import Access
 from rubricflow.tasks.people.review.app import create_app
 from rubricflow.tasks.core.web.server import serve
 port = int(sys.argv[3])

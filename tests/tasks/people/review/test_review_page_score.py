@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from review_scene import HOSTILE, PLAIN, case, scene, span
 
-from rubricflow.tasks.people.review.board import Board, MachineLabel, Quote
+from rubricflow.tasks.people.review.board import Board, FollowingScore, MachineLabel, PredictedScore, Quote
 from rubricflow.tasks.people.review.ledger import Ledger, Stored
-from rubricflow.tasks.people.review.predicted import FollowingScore, PredictedScore
 
 Person = Callable[..., Any]
 Serving = Callable[..., str]

@@ -14,9 +14,8 @@ import pytest
 from review_scene import CRITERIA, case, scene
 
 from rubricflow.tasks.core.contracts.bundle import Scale
-from rubricflow.tasks.people.review.board import Board, score_texts
+from rubricflow.tasks.people.review.board import Board, PredictedScore, score_texts
 from rubricflow.tasks.people.review.ledger import Ledger
-from rubricflow.tasks.people.review.predicted import PredictedScore
 
 Person = Callable[..., Any]
 Serving = Callable[..., str]

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.tables.judging import UNSCORED_REASONS
-from rubricflow.tasks.people.review.board import score_texts
-from rubricflow.tasks.people.review.predicted import (
+from rubricflow.tasks.people.review.board import (
     NO_INTERVAL,
     PredictedScore,
     as_words,
     predicted_score,
+    score_texts,
     without_score,
 )
 

@@ -14,7 +14,8 @@ from rubricflow.tasks.core.contracts.settings.annotation import Doubt
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
 from rubricflow.tasks.core.contracts.tables.people import Queue
 from rubricflow.tasks.people.review.cells import CellLabels, cells_of
-from rubricflow.tasks.people.review.queue import label_queue, score_queue
+from rubricflow.tasks.people.review.queue import label_queue
+from rubricflow.tasks.people.review.waiting import score_queue
 
 NAN = np.nan
 

@@ -12,13 +12,11 @@ import pytest
 from fastapi.testclient import TestClient
 from review_scene import PORT, case, scene
 
-from rubricflow.tasks.people.review.access import Access
-from rubricflow.tasks.people.review.app import create_app
-from rubricflow.tasks.people.review.board import Board
+from rubricflow.tasks.people.review.app import Access, create_app
+from rubricflow.tasks.people.review.board import Board, FollowingScore, PredictedScore
 from rubricflow.tasks.people.review.ledger import Ledger
-from rubricflow.tasks.people.review.predicted import FollowingScore, PredictedScore
 from rubricflow.tasks.people.review.reviews import Reviews
-from rubricflow.tasks.people.review.subject import standing
+from rubricflow.tasks.people.review.settle import valid_acts
 
 Visit = Callable[[str], TestClient]
 IDS = (f"00000000-0000-4000-8000-{number:012d}" for number in count())
@@ -106,7 +104,7 @@ def test_a_score_alone_is_submitted_and_levels_count_with_it(visit: Visit, ledge
     with Ledger(ledger_path) as ledger:
         acts = ledger.acts("science")
     current = {("R-1", ballot.criterion_id): ballot.digest for ballot in board().ballots(SCORE)}
-    assert [(act.criterion_id, act.value) for act in standing(acts, current).votes] == [("C1", "2"), (None, "3")]
+    assert [(act.criterion_id, act.value) for act in valid_acts(acts, current).votes] == [("C1", "2"), (None, "3")]
 
 
 def test_people_who_differ_on_a_level_alone_have_nothing_to_adjudicate(visit: Visit, ledger_path: Path) -> None:
@@ -117,7 +115,7 @@ def test_people_who_differ_on_a_level_alone_have_nothing_to_adjudicate(visit: Vi
         send(client, "submit")
     reviews = Reviews(board())
     with Ledger(ledger_path) as ledger:
-        reviews.take(ledger.acts("science"))
+        reviews.add(ledger.acts("science"))
     assert reviews.state(SCORE).apart == ()
 
 

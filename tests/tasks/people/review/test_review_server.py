@@ -206,7 +206,7 @@ def test_with_few_descriptors_a_crowd_fills_no_log(tmp_path: Path) -> None:
         "import sys; sys.path[:0] = sys.argv[2:]\n"
         "from pathlib import Path\n"
         "from review_scene import scene\n"
-        "from rubricflow.tasks.people.review.access import Access\n"
+        "from rubricflow.tasks.people.review.app import Access\n"
         "from rubricflow.tasks.people.review.app import create_app\n"
         "from rubricflow.tasks.core.web.server import serve\n"
         "port = int(sys.argv[1])\n"

@@ -17,9 +17,8 @@ from rubricflow.tasks.core.contracts.schema import conform, schema
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.contracts.tables.people import Labels, Votes
 from rubricflow.tasks.people.review.cells import CellLabels, cell_labels, cells_of
-from rubricflow.tasks.people.review.ledger import Stored
-from rubricflow.tasks.people.review.settle import SettledOutcome, conflicts, outcomes, settle, vote_rows
-from rubricflow.tasks.people.review.subject import digest, standing
+from rubricflow.tasks.people.review.ledger import Stored, digest
+from rubricflow.tasks.people.review.settle import SettledOutcome, outcomes, settle, valid_acts, vote_rows
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -56,7 +55,7 @@ class Acts(list):
         return self.add("undo", rater, undoes=act.act_id)
 
     def standing(self, current=None):
-        return standing(self, current or {(a.response_id, a.criterion_id): "now" for a in self})
+        return valid_acts(self, current or {(a.response_id, a.criterion_id): "now" for a in self})
 
 
 def concept(name, top=2):
@@ -158,7 +157,6 @@ def test_votes_of_which_more_than_half_are_equal_settle_a_subject(values, outcom
         acts.submit(f"rater {number}")
     found = acts.standing()
     assert outcomes(found) == {("r1", "c1"): outcome}
-    assert [one.votes for one in conflicts(found)] == ([found.votes] if outcome.settled_by == "open" else [])
 
 
 def test_the_last_adjudication_settles_everything():
@@ -166,12 +164,11 @@ def test_the_last_adjudication_settles_everything():
     for rater, value in (("Ann", "0"), ("Bob", "2")):
         acts.add("vote", rater, value=value)
         acts.submit(rater)
-    assert [one.subject for one in conflicts(acts.standing())] == [("r1", "c1")]
+    assert outcomes(acts.standing())["r1", "c1"].settled_by == "open"
     acts.add("adjudicate", "Eve", value="1", comment="midway")
     last = acts.add("adjudicate", "Ann", value="x", comment="illegible")
     found = acts.standing()
     assert outcomes(found) == {("r1", "c1"): SettledOutcome(None, "cannot_be_judged")}
-    assert conflicts(found) == []
     acts.undo("Ann", last)
     assert outcomes(acts.standing()) == {("r1", "c1"): SettledOutcome(1, "discussion")}
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.people.review.ledger import Ledger
-from rubricflow.tasks.people.review.questions import ReviewQuestion
-from rubricflow.tasks.people.review.sheet import COLUMNS, as_csv, read_sheet
-from rubricflow.tasks.people.review.subject import standing
+from rubricflow.tasks.people.review.settle import valid_acts
+from rubricflow.tasks.people.review.sheet import COLUMNS, ReviewQuestion, as_csv, read_sheet
 
 TEXTS = st.text(
     st.one_of(st.sampled_from("=+-@＝'\"\t\r\n ,;\ufeffa1é"), st.characters(codec="utf-8")), min_size=1, max_size=12
@@ -72,8 +71,8 @@ def test_a_filled_sheet_becomes_votes_and_a_submit(tmp_path, delimiter):
         ledger.add_all(acts * 2)
         stored = ledger.acts("study")
         assert len(stored) == len(acts)
-        assert len(standing(stored, {one.subject: one.digest for one in [*TWO, SCORE]}).votes) == 3
-        changed = standing(stored, {label().subject: label(response="Because!").digest})
+        assert len(valid_acts(stored, {one.subject: one.digest for one in [*TWO, SCORE]}).votes) == 3
+        changed = valid_acts(stored, {label().subject: label(response="Because!").digest})
         assert (len(changed.votes), len(changed.stale)) == (0, 3)
 
 
