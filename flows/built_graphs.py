@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.settings.reward import Graphs
 from rubricflow.tasks.core.contracts.settings.study import Study
-from rubricflow.tasks.core.contracts.tables.graph import RubricGraphs
+from rubricflow.tasks.core.contracts.tables.rubrics import RubricGraphs
 from rubricflow.tasks.core.llm.backends.replay import Replay
 from rubricflow.tasks.core.llm.opening import model_of
 from rubricflow.tasks.core.store.manifest import code_digest

@@ -9,9 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from rubricflow.tasks.core.contracts.backends import LIBRARIES, Grader, Work, install, needs, require
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
-from rubricflow.tasks.core.contracts.extras import LIBRARIES, Work, install, needs, require
-from rubricflow.tasks.core.contracts.grader import Grader
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.reward import Aggregation
 from rubricflow.tasks.core.contracts.settings.study import load_study

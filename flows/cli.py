@@ -14,8 +14,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from rubricflow.flows.command_line import ReplyStore
 from rubricflow.flows.ending import for_people
+from rubricflow.tasks.core.contracts.backends import LIBRARIES, require
 from rubricflow.tasks.core.contracts.errors import BackendError
-from rubricflow.tasks.core.contracts.extras import LIBRARIES, require
 
 
 class Entry(NamedTuple):

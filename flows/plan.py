@@ -14,10 +14,9 @@ from pydantic import JsonValue, ValidationError
 from rubricflow.flows.command_line import arguments
 from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.reference import TableRef
-from rubricflow.tasks.core.contracts.settings.engine import Engine
+from rubricflow.tasks.core.contracts.schema import TableRef
+from rubricflow.tasks.core.contracts.settings.engine import Engine, Placement
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.contracts.settings.placement import Placement
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.llm.backends.vllm import weights
 from rubricflow.tasks.core.llm.recording import read_recording

@@ -24,8 +24,7 @@ from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import Row, conform
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.contracts.tables.data import Responses
-from rubricflow.tasks.core.contracts.tables.reward import Rewards
-from rubricflow.tasks.core.contracts.tables.training import HeldOutQuality, TrainedCriteria
+from rubricflow.tasks.core.contracts.tables.reward import HeldOutQuality, Rewards, TrainedCriteria
 from rubricflow.tasks.core.store.files import cannot_write
 from rubricflow.tasks.core.store.part import reading
 from rubricflow.tasks.core.store.warehouse import Rows, Run

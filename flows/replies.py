@@ -15,9 +15,8 @@ from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.reward import Graphs
 from rubricflow.tasks.core.contracts.settings.study import Study
-from rubricflow.tasks.core.contracts.tables.graph import RubricGraphs
 from rubricflow.tasks.core.contracts.tables.judging import Attempts
-from rubricflow.tasks.core.contracts.tables.rubrics import Rubrics
+from rubricflow.tasks.core.contracts.tables.rubrics import RubricGraphs, Rubrics
 from rubricflow.tasks.core.llm.backends.vllm import weights as weight_files
 from rubricflow.tasks.core.llm.opening import model_of
 from rubricflow.tasks.core.llm.places import shown_place

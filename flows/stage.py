@@ -12,7 +12,7 @@ from rubricflow.flows.plan import Plan
 from rubricflow.tasks.core.check.tally import tally
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.errors import UserError
-from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.monitor.artifacts import announce
 from rubricflow.tasks.core.monitor.credentials import credential

@@ -19,7 +19,7 @@ import pandas as pd
 import yaml
 
 from rubricflow.flows.graph import graph
-from rubricflow.tasks.core.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
+from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"

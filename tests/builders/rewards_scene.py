@@ -7,8 +7,8 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.schema import conform, schema
 from rubricflow.tasks.core.contracts.settings.reward import Retention, Reward
-from rubricflow.tasks.core.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
+from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
 from rubricflow.tasks.rewards.report.reward.figures import EVERY_REWARD, RewardView
 
 RETENTION = {"weak_prerequisite": 0.6, "strong_prerequisite": 0.2, "activation": 0.0}

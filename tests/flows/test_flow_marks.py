@@ -14,8 +14,8 @@ import pytest
 from builders.files import write_csv
 from tiny_study import make_study
 
-from rubricflow.flows.grade import grade
 from rubricflow.flows import gradebook
+from rubricflow.flows.grade import grade
 from rubricflow.flows.review import board_of
 from rubricflow.flows.votes import export_votes
 from rubricflow.tasks.core.contracts.errors import InputError

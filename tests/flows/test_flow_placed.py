@@ -10,7 +10,7 @@ import pytest
 from rubricflow.flows.plan import placed, plan
 from rubricflow.tasks.core.contracts import errors
 from rubricflow.tasks.core.contracts.errors import InputError, InputErrors, StoppedError, UserError
-from rubricflow.tasks.core.contracts.settings.placement import HERE, Placement
+from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.study import load_study
 
 STUDY = """

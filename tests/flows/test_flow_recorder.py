@@ -15,7 +15,7 @@ from rubricflow.flows import recorder
 from rubricflow.flows.recorder import MOST_BATCHES, Recorder, gather
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.tables.data import Responses
-from rubricflow.tasks.core.contracts.tables.training import HeldOutQuality
+from rubricflow.tasks.core.contracts.tables.reward import HeldOutQuality
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 ROLLOUTS = 3

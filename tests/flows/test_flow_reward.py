@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from rubricflow.flows import cli
 from rubricflow.flows.trainers import RubricReward
 from rubricflow.tasks.core.contracts.errors import BackendError
-from rubricflow.tasks.core.contracts.settings.placement import Placement
-from rubricflow.tasks.core.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
+from rubricflow.tasks.core.contracts.settings.engine import Placement
 from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases, Rewards
+from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"

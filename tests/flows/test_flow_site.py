@@ -8,10 +8,10 @@ from urllib.parse import quote, urlsplit
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from rubricflow.tasks.people.review.access import Access
 from starlette.testclient import TestClient
 
 from rubricflow.flows.reports import READER, create_site
+from rubricflow.tasks.people.review.app import Access
 
 SECRET = "a student's mark"
 PARTS = [

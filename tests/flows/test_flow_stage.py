@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rubricflow.flows import stage
 from rubricflow.flows.stage import references, rows_of, staged
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 

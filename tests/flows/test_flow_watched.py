@@ -21,8 +21,8 @@ from tiny_study import make_study
 from rubricflow.flows.grade import grade
 from rubricflow.flows.plan import plan
 from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.contracts.settings.placement import HERE, Placement
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.contracts.tables.checks import Checks
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses

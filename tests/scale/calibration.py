@@ -81,7 +81,7 @@ def calibrate_run(folder: Path, address: str) -> None:
     sys.path.append(str(HOUSE / "tests" / "tasks" / "grading" / "calibrate"))
     import texts_scene
 
-    from rubricflow.tasks.core.contracts.settings.placement import Placement
+    from rubricflow.tasks.core.contracts.settings.engine import Placement
     from rubricflow.tasks.grading.calibrate import task as door
 
     answers = int(os.environ["ANSWERS"])

@@ -275,9 +275,8 @@ def judge_study(folder: str, server: str, engine: Any = None, address: str | Non
     from builders.cases import to_judge
 
     from rubricflow.tasks.core.contracts.errors import UserError
-    from rubricflow.tasks.core.contracts.settings.engine import Engine
+    from rubricflow.tasks.core.contracts.settings.engine import HERE, Engine, Placement
     from rubricflow.tasks.core.contracts.settings.judge import Judge
-    from rubricflow.tasks.core.contracts.settings.placement import HERE, Placement
     from rubricflow.tasks.core.store.warehouse import Warehouse
     from rubricflow.tasks.grading.judge import task as door
     from rubricflow.tasks.grading.judge.worker import shards

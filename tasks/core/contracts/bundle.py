@@ -122,7 +122,7 @@ class Criterion(Frozen):
     """Where it has sub-points, how many of them earn what; null where each earns for itself. Left out of the content
     where there is none: bundles from before it was keep their ids."""
     excludes: tuple[str, ...] = ()
-    """Criteria that cannot hold together with this one: not both count, see tasks/core/contracts/exclusion.py."""
+    """Criteria that cannot hold together with this one: not both count, see tasks/core/contracts/composite.py."""
     evidence: EvidenceType = "local_quote"
     """What must support a level above 0, see tasks/grading/judge/verify.py."""
     evidence_from: Literal["response", "response_and_context"] = "response"

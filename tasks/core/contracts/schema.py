@@ -265,3 +265,18 @@ def _casts(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
 def _broken(row: type[Row], column: str, rule: str, key: list[Any] | None = None) -> ContractError:
     first = f"; first at {dict(zip(row.key, key, strict=True))}" if key is not None else ""
     return ContractError(f"table '{row.table}', column '{column}': {rule}{first}")
+
+
+class TableRef(Frozen):
+    """A reference to one writer's part of a table; what doors pass to each other instead of rows."""
+
+    table: str
+    """Name of the table."""
+    stage: str
+    """The stage that wrote it."""
+    path: str
+    """Its folder, relative to the warehouse."""
+    digest: str
+    """SHA-256 of the sorted logical content without volatile columns, the same however it is sharded."""
+    rows: int
+    """Number of rows."""

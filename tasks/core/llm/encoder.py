@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import BackendError
-from rubricflow.tasks.core.contracts.extras import install
 from rubricflow.tasks.core.store.files import file_digest
 
 NAME = "minilm-l6"

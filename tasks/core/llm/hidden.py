@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import BackendError
-from rubricflow.tasks.core.contracts.extras import install
 from rubricflow.tasks.core.stats.arrays import Floats
 
 LAYERS = (0.5, 0.75, 1.0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.contracts.extras import install
 from rubricflow.tasks.core.llm.places import is_database
 from rubricflow.tasks.core.llm.reply_store import Replies, ReplyStore
 

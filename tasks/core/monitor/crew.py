@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from prefect.futures import PrefectFuture
 
 from rubricflow.tasks.core.contracts.errors import BackendError, UserError
-from rubricflow.tasks.core.contracts.settings.placement import Placement
+from rubricflow.tasks.core.contracts.settings.engine import Placement
 from rubricflow.tasks.core.monitor.runs import WatchedTask, log
 
 # Workers that are all gone: what is said while none is left, and when a run stops waiting for them.

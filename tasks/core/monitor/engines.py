@@ -22,9 +22,9 @@ from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
 from prefect.task_runners import TaskRunner
 
+from rubricflow.tasks.core.contracts.backends import install, is_missing
 from rubricflow.tasks.core.contracts.errors import BackendError
-from rubricflow.tasks.core.contracts.extras import install, is_missing
-from rubricflow.tasks.core.contracts.settings.placement import Placement
+from rubricflow.tasks.core.contracts.settings.engine import Placement
 from rubricflow.tasks.core.monitor.crew import Crew, how, named
 
 Result = TypeVar("Result")

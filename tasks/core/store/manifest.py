@@ -17,7 +17,7 @@ import duckdb
 import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES, Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles

@@ -22,8 +22,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
+from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.contracts.extras import install
 from rubricflow.tasks.core.store.files import Content, clear, write_atomically, write_new
 
 if TYPE_CHECKING:

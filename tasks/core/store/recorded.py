@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.store.files import unsealed
 from rubricflow.tasks.core.store.marks import listed_once

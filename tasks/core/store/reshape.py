@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.reshaping import PLACEHOLDER, QUESTION, ROW, Pattern
-from rubricflow.tasks.core.contracts.settings.study import Source
+from rubricflow.tasks.core.contracts.settings.study import PLACEHOLDER, QUESTION, ROW, Pattern, Source
 from rubricflow.tasks.core.store.cells import as_text, need, text_or_none, with_columns
 from rubricflow.tasks.core.text.markup import plain
 

@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.contracts.reference import TableRef
-from rubricflow.tasks.core.contracts.schema import Row, conform, schema
+from rubricflow.tasks.core.contracts.schema import Row, TableRef, conform, schema
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.store.files import cannot_write
 from rubricflow.tasks.core.store.marks import DONE, Marks, listed_once

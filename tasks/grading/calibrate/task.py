@@ -9,9 +9,8 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
-from rubricflow.tasks.core.contracts.reference import TableRef
-from rubricflow.tasks.core.contracts.schema import Row
-from rubricflow.tasks.core.contracts.settings.placement import HERE, Placement
+from rubricflow.tasks.core.contracts.schema import Row, TableRef
+from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
 from rubricflow.tasks.core.monitor.artifacts import saying

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.scores import map_keys
 from rubricflow.tasks.core.store.warehouse import Run

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
-from rubricflow.tasks.core.contracts.reference import TableRef
-from rubricflow.tasks.core.contracts.schema import Row
+from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.study import Evaluation, Study
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
 from rubricflow.tasks.core.monitor.runs import task

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.reference import TableRef
-from rubricflow.tasks.core.contracts.schema import Row, schema
+from rubricflow.tasks.core.contracts.schema import Row, TableRef, schema
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import InputWarnings, Items, Responses, Units
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments

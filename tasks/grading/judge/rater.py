@@ -12,10 +12,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rubricflow.tasks.core.contracts.backends import BACKENDS
+from rubricflow.tasks.core.contracts.backends import BACKENDS, Answered, Grader, GraderOutput
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.grader import Answered, Grader, GraderOutput
 from rubricflow.tasks.core.contracts.settings.judge import Foreign, Judge
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.replay import ForeignReplay, Recorded

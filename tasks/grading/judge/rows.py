@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
-from rubricflow.tasks.core.contracts.reference import TableRef
-from rubricflow.tasks.core.contracts.schema import Row, arrow_type, schema
+from rubricflow.tasks.core.contracts.schema import Row, TableRef, arrow_type, schema
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.contracts.tables.data import UNREAD
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Evidence, Gradings, Judgments, ShardInputs

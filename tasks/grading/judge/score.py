@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, Trait
-from rubricflow.tasks.core.contracts.composite import Composition, composed, composition, levels_counted
-from rubricflow.tasks.core.contracts.exclusion import together
+from rubricflow.tasks.core.contracts.composite import Composition, composed, composition, levels_counted, together
 from rubricflow.tasks.core.llm.request import IdentityKey
 
 Shares = Mapping[str, float]

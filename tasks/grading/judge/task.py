@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import pyarrow.dataset as ds
 
+from rubricflow.tasks.core.contracts.backends import Grader
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.grader import Grader
-from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
+from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.contracts.settings.placement import HERE, Placement
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
 from rubricflow.tasks.core.llm.budget import TokenBudget
 from rubricflow.tasks.core.llm.calls import looking

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.errors import BackendError
-from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.judging import ShardInputs
 from rubricflow.tasks.core.llm.ask import OnOpen, Wave, ignore_open, ignore_wave

@@ -9,7 +9,7 @@ from itertools import islice, product
 from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Rubric, Scale
-from rubricflow.tasks.core.contracts.exclusion import together
+from rubricflow.tasks.core.contracts.composite import together
 from rubricflow.tasks.core.text.tokens import tokens
 
 _MARK = re.compile(

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.bundle import Rubric, Scale
-from rubricflow.tasks.core.contracts.settings.reshaping import QUESTION
-from rubricflow.tasks.core.contracts.settings.study import Column, Data, Source
+from rubricflow.tasks.core.contracts.settings.study import QUESTION, Column, Data, Source
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.store.cells import as_text, select, text_or_none
 from rubricflow.tasks.core.store.faults import row_lines

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Count, Criterion, Example, Rubric, Scale, Trait
+from rubricflow.tasks.core.contracts.composite import alternatives, excluding, together
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError
-from rubricflow.tasks.core.contracts.exclusion import alternatives, excluding, together
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.study import Derived, RubricSettings
 from rubricflow.tasks.core.contracts.settings.written import composed, parse, position, read_yaml

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.bundle import Rubric, Scale
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.store.faults import SHOWN, Faults
 from rubricflow.tasks.core.store.warehouse import Run

@@ -22,9 +22,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from rubricflow.tasks.core.contracts.backends import Answered, install
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
-from rubricflow.tasks.core.contracts.extras import install
-from rubricflow.tasks.core.contracts.grader import Answered
 from rubricflow.tasks.core.llm.backends.structure import control_tokens
 from rubricflow.tasks.core.stats.arrays import Ints
 

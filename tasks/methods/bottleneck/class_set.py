@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from rubricflow.tasks.core.contracts.backends import Answered
 from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
-from rubricflow.tasks.core.contracts.grader import Answered
-from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.llm.encoder import minilm

@@ -20,9 +20,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as as_safetensors
 from torch import Tensor
 
+from rubricflow.tasks.core.contracts.backends import Answered, GraderOutput
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
-from rubricflow.tasks.core.contracts.grader import Answered, GraderOutput
 from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck, Training
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.store.files import write_atomically
@@ -47,7 +47,7 @@ _LIBRARIES = ("rubricflow", "torch", "transformers", "tokenizers", "safetensors"
 
 
 class BottleneckGrader:
-    """A grader read from its file; see `tasks.core.contracts.grader.Grader`, which it is.
+    """A grader read from its file; see `tasks.core.contracts.backends.Grader`, which it is.
 
     Responses are read in batches of about one length. What is said of one depends on the others by float rounding at
     most.

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import BackendError
-from rubricflow.tasks.core.contracts.extras import install
 from rubricflow.tasks.core.contracts.settings.bottleneck import Learning
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
 from rubricflow.tasks.core.stats.arrays import Ints

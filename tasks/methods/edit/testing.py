@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.settings.edit import STARTS, Arm
-from rubricflow.tasks.core.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
-from rubricflow.tasks.core.contracts.tables.edit import TESTED, Rollouts
+from rubricflow.tasks.core.contracts.tables.edit import TESTED, ArmDifferences, ArmMetrics, Learning, Policies, Rollouts
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.rules import RuleEdit, RuleFaithfulness, RuleTests
 from rubricflow.tasks.core.stats.arrays import Floats

@@ -18,8 +18,15 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.edit import STARTS, TUNED, Arm, FineTuning
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
-from rubricflow.tasks.core.contracts.tables.arms import Learning, Policies
-from rubricflow.tasks.core.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
+from rubricflow.tasks.core.contracts.tables.edit import (
+    Demonstrations,
+    Learning,
+    Policies,
+    Revisions,
+    Rollouts,
+    Separations,
+    Steps,
+)
 from rubricflow.tasks.core.store.files import file_digest
 from rubricflow.tasks.methods.edit.belief import beliefs
 from rubricflow.tasks.methods.edit.checklist import room

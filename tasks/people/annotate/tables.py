@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rubricflow.tasks.core.contracts.bundle import Rubric
-from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.scores import target_scores

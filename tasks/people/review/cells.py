@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, unlocked
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.store.warehouse import Run
 

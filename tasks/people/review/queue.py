@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rubricflow.tasks.core.contracts.settings.annotation import Doubt
+from rubricflow.tasks.core.contracts.settings.judge import Doubt
 from rubricflow.tasks.core.contracts.tables.people import Doubtful
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.people.review.cells import CellLabels, Cells

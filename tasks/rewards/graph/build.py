@@ -14,8 +14,8 @@ import networkx as nx
 
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node, Relation, Role
-from rubricflow.tasks.core.contracts.reference import TableRef
-from rubricflow.tasks.core.contracts.tables.graph import Source
+from rubricflow.tasks.core.contracts.schema import TableRef
+from rubricflow.tasks.core.contracts.tables.rubrics import Source
 from rubricflow.tasks.core.llm.request import Request, digest
 from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.warehouse import Run

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 import networkx as nx
 
 from rubricflow.tasks.core.contracts.graph import Relation, Role
-from rubricflow.tasks.core.contracts.tables.graph import Dropped
+from rubricflow.tasks.core.contracts.tables.rubrics import Dropped
 from rubricflow.tasks.rewards.graph.subject import Pair, allowed
 
 STRENGTH: Mapping[Relation | None, int] = {None: -1} | {name: rank for rank, name in enumerate(get_args(Relation))}

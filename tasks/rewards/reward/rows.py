@@ -25,8 +25,7 @@ from numba import njit
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.reference import TableRef
-from rubricflow.tasks.core.contracts.schema import Row, schema
+from rubricflow.tasks.core.contracts.schema import Row, TableRef, schema
 from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Learn, Reward
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.reward import EdgeCases, Rewards

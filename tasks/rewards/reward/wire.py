@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
+from rubricflow.tasks.core.contracts.composite import excluding, together
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.core.contracts.exclusion import excluding, together
 from rubricflow.tasks.core.contracts.graph import Graph, Relation
 from rubricflow.tasks.core.contracts.settings.reward import Retention
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints

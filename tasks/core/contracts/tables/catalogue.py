@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from rubricflow.tasks.core.contracts.schema import Row
-from rubricflow.tasks.core.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
 from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
 from rubricflow.tasks.core.contracts.tables.checks import Checks, Quarantine
 from rubricflow.tasks.core.contracts.tables.data import InputWarnings, Items, Responses, Units
-from rubricflow.tasks.core.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
+from rubricflow.tasks.core.contracts.tables.edit import (
+    ArmDifferences,
+    ArmMetrics,
+    Demonstrations,
+    Learning,
+    Policies,
+    Revisions,
+    Rollouts,
+    Separations,
+    Steps,
+)
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
-from rubricflow.tasks.core.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, ShardInputs
 from rubricflow.tasks.core.contracts.tables.people import (
     Agreements,
@@ -22,10 +30,16 @@ from rubricflow.tasks.core.contracts.tables.people import (
     SettledScores,
     Votes,
 )
-from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
-from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, Rubrics
+from rubricflow.tasks.core.contracts.tables.reward import (
+    Diagnostics,
+    EdgeCases,
+    HeldOutQuality,
+    Retentions,
+    Rewards,
+    TrainedCriteria,
+)
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, GraphEdges, GraphNodes, RubricGraphs, Rubrics
 from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness, RuleTests
-from rubricflow.tasks.core.contracts.tables.training import HeldOutQuality, TrainedCriteria
 
 TABLES: tuple[type[Row], ...] = (
     Items,

@@ -159,3 +159,33 @@ class Diagnostics(Row):
     over, since something that it hangs on is unscored."""
     note: str | None
     """Why the value is null, or what to know about it."""
+
+
+class HeldOutQuality(Row):
+    """What one held-out item was worth at one evaluation of the policy that is trained."""
+
+    table: ClassVar[str] = "held_out_quality"
+    key: ClassVar[tuple[str, ...]] = ("step", "item_id")
+
+    step: Annotated[int, Ge(0)]
+    """The step of the training that the evaluation came after."""
+    item_id: str
+    """The held-out item, as whoever evaluates calls it."""
+    quality: float
+    """Higher is better; in whatever unit the training's own measure has."""
+
+
+class TrainedCriteria(Row):
+    """A criterion that rollouts of a training are rewarded by."""
+
+    table: ClassVar[str] = "trained_criteria"
+    key: ClassVar[tuple[str, ...]] = ("item_id", "criterion_id")
+
+    item_id: str
+    """The item."""
+    criterion_id: str
+    """Unique in its rubric."""
+    text: str
+    """What is looked for."""
+    weight: float
+    """Signed."""

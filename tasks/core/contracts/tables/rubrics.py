@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from rubricflow.tasks.core.contracts.schema import References, Row
+from annotated_types import Ge
+
+from rubricflow.tasks.core.contracts.graph import RELATIONS, ROLES, Relation, Role
+from rubricflow.tasks.core.contracts.schema import References, Row, Share
 from rubricflow.tasks.core.contracts.settings.engine import Call
 
 Origin = Literal["authored", "reference_answer", "key_elements", "criteria", "induced"]
@@ -50,3 +53,118 @@ class Bundles(Row):
     """SHA-256 of the content."""
     content: str
     """The bundle's canonical JSON."""
+
+
+Source = Literal["annotator", "fallback", "vote", "authored"]
+SOURCES: Mapping[str, str] = {
+    "annotator": "the annotator",
+    "fallback": "the sign of its weight, penalty or core, where the annotator gave no role",
+    "vote": "a vote of people",
+    "authored": "the rubric's author",
+}
+Dropped = Literal["unknown_criterion", "itself", "roles", "duplicate", "cycle", "voted_out", "failed"]
+DROPPED: Mapping[str, str] = {
+    "unknown_criterion": "names a criterion that there is not",
+    "itself": "a criterion cannot license itself",
+    "roles": "the roles allow no such dependency",
+    "duplicate": "proposed twice",
+    "cycle": "it would close a circle",
+    "voted_out": "people voted against it",
+    "failed": "the annotator gave nothing usable",
+}
+"""Why a proposed edge is not in the graph."""
+
+
+class RubricGraphs(Row):
+    """How the graph of one rubric was made."""
+
+    table: ClassVar[str] = "graphs"
+    key: ClassVar[tuple[str, ...]] = ("rubric_id",)
+
+    rubric_id: Annotated[str, References("rubrics", "rubric_id")]
+    """The rubric."""
+    graph_id: str
+    """SHA-256 of the graph's content: nodes with their roles, edges with their relations."""
+    source_digest: str
+    """SHA-256 of all that the graph was made from: query, context, criteria with their weights, annotator and profile,
+    authored graph and votes. Never a response."""
+    made_from: dict[str, str]
+    """Each part of that (question, context, criteria, annotator, profile, votes and so on) → its SHA-256."""
+    content: str
+    """The graph's canonical JSON."""
+    annotator: str
+    """Who annotated: 'authored', the model asked, or the heuristic's name."""
+    profile: str
+    """What the annotator was told to look for."""
+    criteria: Annotated[int, Ge(0)]
+    """Criteria that are no sub-points."""
+    candidates: Annotated[int, Ge(0)]
+    """Ordered pairs that the roles allow."""
+    proposed: Annotated[int, Ge(0)]
+    """Edges proposed, by annotator, author or vote."""
+    kept: Annotated[int, Ge(0)]
+    """Edges that stayed."""
+    invalid: Annotated[int, Ge(0)]
+    """Proposals that break a rule: unknown criterion, itself, roles, given twice."""
+    failed: Annotated[int, Ge(0)]
+    """Candidate pairs for which the annotator gave nothing usable."""
+    roles_missing: Annotated[int, Ge(0)]
+    """Criteria whose role the annotator did not give: they got penalty or core by their weight."""
+    depth: Annotated[int, Ge(0)]
+    """Edges on the longest path."""
+    calls: list[Call]
+    """The model calls that made it, in order; empty where none was needed."""
+
+
+class GraphNodes(Row):
+    """A criterion in a rubric's graph."""
+
+    table: ClassVar[str] = "graph_nodes"
+    key: ClassVar[tuple[str, ...]] = ("rubric_id", "criterion_id")
+
+    rubric_id: Annotated[str, References("graphs", "rubric_id")]
+    """The rubric."""
+    graph_id: str
+    """Its graph."""
+    criterion_id: str
+    """The criterion."""
+    position: Annotated[int, Ge(0)]
+    """Its place in the rubric, from 0."""
+    text: str
+    """What it looks for."""
+    weight: float
+    """Signed."""
+    role: Annotated[Role, ROLES]
+    """What it does in the rubric."""
+    source: Annotated[Source, SOURCES]
+    """Who says so."""
+
+
+class GraphEdges(Row):
+    """An edge that was proposed, kept or not."""
+
+    table: ClassVar[str] = "graph_edges"
+    key: ClassVar[tuple[str, ...]] = ("rubric_id", "proposal")
+
+    rubric_id: Annotated[str, References("graphs", "rubric_id")]
+    """The rubric."""
+    graph_id: str
+    """Its graph."""
+    proposal: Annotated[int, Ge(0)]
+    """Number of the proposal in the rubric, in candidate order."""
+    parent: str
+    """The licensing criterion."""
+    child: str
+    """The licensed one."""
+    relation: Annotated[Relation | None, RELATIONS]
+    """How strongly; null for a pair that the annotator gave nothing usable for."""
+    confidence: Share | None
+    """How sure the annotator is; null where it does not say."""
+    source: Annotated[Literal["annotator", "vote", "authored"], SOURCES]
+    """Who proposed it."""
+    kept: bool
+    """Whether it is in the graph."""
+    dropped: Annotated[Dropped | None, DROPPED]
+    """Why it is not; null where kept."""
+    detail: str | None
+    """What to know about it: the cycle that it would close, the votes, the violation."""

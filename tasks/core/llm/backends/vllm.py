@@ -20,9 +20,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rubricflow.tasks.core.contracts.backends import Choice, engine_of
+from rubricflow.tasks.core.contracts.backends import Choice, engine_of, install
 from rubricflow.tasks.core.contracts.errors import BackendError
-from rubricflow.tasks.core.contracts.extras import install
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backend import Turn
 from rubricflow.tasks.core.llm.backends.structure import ControlTokensError, Structure, as_written

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.reshaping import Pattern
+from rubricflow.tasks.core.contracts.settings.study import Pattern
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.grading.ingest.draft.drafted import STEPS, USUAL_POINTS, Draft, DraftedItem
 from rubricflow.tasks.grading.ingest.draft.guess import Column

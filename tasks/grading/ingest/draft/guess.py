@@ -10,7 +10,7 @@ from itertools import chain
 from statistics import fmean
 from typing import Literal
 
-from rubricflow.tasks.core.contracts.settings.reshaping import Pattern
+from rubricflow.tasks.core.contracts.settings.study import Pattern
 from rubricflow.tasks.core.store.reshape import matching
 from rubricflow.tasks.core.text.markup import is_markup
 from rubricflow.tasks.core.text.numbers import number_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rubricflow.tasks.core.contracts.schema import Frozen
-from rubricflow.tasks.core.contracts.settings.reshaping import QUESTION, Pattern
+from rubricflow.tasks.core.contracts.settings.study import QUESTION, Pattern
 from rubricflow.tasks.core.contracts.settings.written import parse, read_yaml
 from rubricflow.tasks.core.store.reshape import matching
 

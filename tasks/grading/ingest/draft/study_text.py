@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from rubricflow.tasks.core.contracts.settings.reshaping import ROW
-from rubricflow.tasks.core.contracts.settings.study import Split
+from rubricflow.tasks.core.contracts.settings.study import ROW, Split
 
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z_](?:[\w./@ -]*[\w./@-])?")
 _ABOUT: Mapping[str, str] = {

@@ -9,8 +9,17 @@ import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.schema import Row
 from rubricflow.tasks.core.contracts.settings.study import Study
-from rubricflow.tasks.core.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning, Policies
-from rubricflow.tasks.core.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Separations, Steps
+from rubricflow.tasks.core.contracts.tables.edit import (
+    ArmDifferences,
+    ArmMetrics,
+    Demonstrations,
+    Learning,
+    Policies,
+    Revisions,
+    Rollouts,
+    Separations,
+    Steps,
+)
 from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Table

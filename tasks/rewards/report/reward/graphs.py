@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.graph import RELATIONS
-from rubricflow.tasks.core.contracts.tables.graph import DROPPED
+from rubricflow.tasks.core.contracts.tables.rubrics import DROPPED
 from rubricflow.tasks.core.display import draw, say
 from rubricflow.tasks.core.display.axis import Axis, axis
 from rubricflow.tasks.core.display.plot import square

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.graph import RELATIONS, Relation
-from rubricflow.tasks.core.contracts.tables.graph import DROPPED
+from rubricflow.tasks.core.contracts.tables.rubrics import DROPPED
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.draw import place
 from rubricflow.tasks.core.display.page import filled, rendered

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.schema import Row
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
-from rubricflow.tasks.core.contracts.tables.reward import EdgeCases, Rewards
-from rubricflow.tasks.core.contracts.tables.training import HeldOutQuality, TrainedCriteria
+from rubricflow.tasks.core.contracts.tables.reward import EdgeCases, HeldOutQuality, Rewards, TrainedCriteria
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.rewards.report.training.curves import criterion_shares
 from rubricflow.tasks.rewards.report.training.judging import judged_twice, unverified_shares

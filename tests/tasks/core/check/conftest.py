@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from builders.rows import grading, item, response
 
-from rubricflow.tasks.core.contracts.reference import TableRef
-from rubricflow.tasks.core.contracts.schema import schema
+from rubricflow.tasks.core.contracts.schema import TableRef, schema
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse

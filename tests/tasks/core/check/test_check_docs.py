@@ -16,7 +16,7 @@ from rubricflow.tasks.core.check.finding import CheckError
 from rubricflow.tasks.core.check.results import folder
 from rubricflow.tasks.core.check.task import checked, data_docs
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 

@@ -14,8 +14,7 @@ from rubricflow.tasks.core.check import task
 from rubricflow.tasks.core.check.finding import REFUSED, CheckError
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.core.contracts.reference import TableRef
-from rubricflow.tasks.core.contracts.schema import conform
+from rubricflow.tasks.core.contracts.schema import TableRef, conform
 from rubricflow.tasks.core.contracts.tables.checks import Checks, Quarantine
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.store.catalogue import ask

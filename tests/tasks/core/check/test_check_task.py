@@ -19,8 +19,7 @@ from rubricflow.tasks.core.check import checkpoint
 from rubricflow.tasks.core.check.finding import CheckError
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.core.contracts.reference import TableRef
-from rubricflow.tasks.core.contracts.schema import Row, expectations, schema
+from rubricflow.tasks.core.contracts.schema import Row, TableRef, expectations, schema
 from rubricflow.tasks.core.contracts.tables.checks import Checks
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings

@@ -15,8 +15,7 @@ from rubricflow.tasks.core.check import checkpoint, suite
 from rubricflow.tasks.core.check.finding import Finding, warnings
 from rubricflow.tasks.core.check.suite import check_values, columns
 from rubricflow.tasks.core.check.task import checked
-from rubricflow.tasks.core.contracts.reference import TableRef
-from rubricflow.tasks.core.contracts.schema import expectations, schema
+from rubricflow.tasks.core.contracts.schema import TableRef, expectations, schema
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
 from rubricflow.tasks.core.contracts.tables.checks import Checks

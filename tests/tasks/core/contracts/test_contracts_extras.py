@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from rubricflow.flows.checks import check_extras
-from rubricflow.tasks.core.contracts import extras
-from rubricflow.tasks.core.contracts.backends import BACKENDS
+from rubricflow.tasks.core.contracts import backends as extras
+from rubricflow.tasks.core.contracts.backends import BACKENDS, LIBRARIES, install, needs, require
 from rubricflow.tasks.core.contracts.errors import BackendError
-from rubricflow.tasks.core.contracts.extras import LIBRARIES, install, needs, require
 from rubricflow.tasks.core.contracts.settings.study import Study
 
 ROOT = Path(__file__).parents[4]

@@ -11,10 +11,10 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.core.contracts.reference import TableRef
 from rubricflow.tasks.core.contracts.schema import (
     VOLATILE,
     Row,
+    TableRef,
     arrow_type,
     columns,
     conform,

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts import extras
+from rubricflow.tasks.core.contracts import backends as extras
 from rubricflow.tasks.core.contracts.errors import BackendError, UserError
-from rubricflow.tasks.core.contracts.settings.placement import Placement
+from rubricflow.tasks.core.contracts.settings.engine import Placement
 from rubricflow.tasks.core.monitor import crew, engines
 from rubricflow.tasks.core.monitor.crew import Crew, PoisonError
 from rubricflow.tasks.core.monitor.engines import on_engine

@@ -14,7 +14,7 @@ from builders.models import byte_model
 from texts_scene import plan, run_of
 
 from rubricflow.tasks.core.contracts.errors import BackendError, StoreError
-from rubricflow.tasks.core.contracts.settings.placement import HERE, Placement
+from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.core.store.workers import Desks
 from rubricflow.tasks.grading.calibrate import run_texts, task

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 from builders import bundles
 
+from rubricflow.tasks.core.contracts.backends import GraderOutput
 from rubricflow.tasks.core.contracts.bundle import Criterion, Protocol
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.grader import GraderOutput
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
 from rubricflow.tasks.core.llm.reply_store import ReplyStore

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rubricflow.tasks.core.contracts.grader import Answered
+from rubricflow.tasks.core.contracts.backends import Answered
 from rubricflow.tasks.methods.bottleneck.data import MISSING, Concepts, LabelledData
 
 WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot")

@@ -12,8 +12,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rubricflow.tasks.core.contracts.backends import Answered
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
-from rubricflow.tasks.core.contracts.grader import Answered
 from rubricflow.tasks.methods.bottleneck import backbone as backbones
 from rubricflow.tasks.methods.bottleneck.backbone import (
     CHANNELS,

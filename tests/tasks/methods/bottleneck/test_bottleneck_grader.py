@@ -10,9 +10,9 @@ from builders.bundles import bundle
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from rubricflow.tasks.core.contracts.backends import Answered
 from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.grader import Answered
 from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck, Training
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.llm.reply_store import ReplyStore

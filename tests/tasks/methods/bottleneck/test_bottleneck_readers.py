@@ -10,8 +10,8 @@ import pytest
 import torch
 import transformers as hf
 
+from rubricflow.tasks.core.contracts.backends import Answered
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.grader import Answered
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
 from rubricflow.tasks.methods.bottleneck.backbone import Backbone, load, rebuilt
 from rubricflow.tasks.methods.bottleneck.states import Adapted, TunedBackbone, adapted, load_adapter

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts.grader import Answered
+from rubricflow.tasks.core.contracts.backends import Answered
 from rubricflow.tasks.methods.bottleneck import states as made
 from rubricflow.tasks.methods.bottleneck.backbone import Backbone, BatchTokens, load
 from rubricflow.tasks.methods.bottleneck.states import Cached, States, TunedBackbone, batches, by_length, encode

@@ -15,8 +15,15 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.edit import Arm, Edit, Revising
-from rubricflow.tasks.core.contracts.tables.arms import ArmDifferences, ArmMetrics, Learning
-from rubricflow.tasks.core.contracts.tables.edit import Demonstrations, Revisions, Rollouts, Steps
+from rubricflow.tasks.core.contracts.tables.edit import (
+    ArmDifferences,
+    ArmMetrics,
+    Demonstrations,
+    Learning,
+    Revisions,
+    Rollouts,
+    Steps,
+)
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.methods.edit.grounding import Support
 from rubricflow.tasks.methods.edit.measures import difference_rows, marks_of, metric_rows, pairs, probe_rows, spaced

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from review_scene import HEAD, PLAIN, PORT, case, scene, span
 
 from rubricflow.flows.votes import asked_of
-from rubricflow.tasks.people.review.access import Access
-from rubricflow.tasks.people.review.app import create_app
-from rubricflow.tasks.people.review.board import Board, MachineLabel, Quote
+from rubricflow.tasks.people.review.app import Access, create_app
+from rubricflow.tasks.people.review.board import Board, FollowingScore, MachineLabel, PredictedScore, Quote
 from rubricflow.tasks.people.review.label_studio import config, project
 from rubricflow.tasks.people.review.ledger import Act, Ledger, Stored
 from rubricflow.tasks.people.review.reviews import NotAllowed, Reviews, with_blindness

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.settings.annotation import Doubt
+from rubricflow.tasks.core.contracts.settings.judge import Doubt
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
 from rubricflow.tasks.core.contracts.tables.people import Queue
 from rubricflow.tasks.people.review.cells import CellLabels, cells_of

@@ -13,7 +13,7 @@ from builders.bundles import bundle
 from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.tables.graph import GraphEdges, GraphNodes, RubricGraphs
+from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.rewards.graph.annotator import RoleQuestion
 from rubricflow.tasks.rewards.graph.build import Built, build, edge_rows, graph_row, node_rows

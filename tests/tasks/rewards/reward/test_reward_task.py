@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from rubric_graphs import RETENTION, bundle, graph
 
 from rubricflow.tasks.core.contracts.graph import Graph
-from rubricflow.tasks.core.contracts.reference import TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
-from rubricflow.tasks.core.contracts.tables.graph import RubricGraphs
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
-from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, RubricGraphs
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.rewards.reward.compare import AGGREGATIONS
 from rubricflow.tasks.rewards.reward.task import reward
