@@ -9,10 +9,9 @@ from typing import Any
 from rubricflow.flows.plan import plan
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.llm.places import are_there
 from rubricflow.tasks.core.llm.recording import read_recording
+from rubricflow.tasks.core.llm.reply_store import are_there, open_replies
 from rubricflow.tasks.core.llm.request import Request, digest
-from rubricflow.tasks.core.llm.stores import open_replies
 from rubricflow.tasks.core.store.objects import MARKER
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.judge.grade import asks_nobody, first_requests

@@ -17,8 +17,8 @@ from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.needs import release_needs
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.cpu import cpu_warnings, this_machine
 from rubricflow.tasks.core.llm.foreign import foreign_rows
+from rubricflow.tasks.core.llm.opening import cpu_warnings, this_machine
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
 from rubricflow.tasks.core.store.scores import read_marked
 from rubricflow.tasks.core.store.warehouse import Warehouse
