@@ -17,8 +17,8 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.core.stats.scores import ScoreTables, score_frame
+from rubricflow.tasks.core.store.ordered import read_scores
 from rubricflow.tasks.core.store.recorded import read_manifest
-from rubricflow.tasks.core.store.scores import read_scores
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.compared.page import AgreementGap
 from rubricflow.tasks.grading.compared.task import write_compared

@@ -20,7 +20,7 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.foreign import foreign_rows
 from rubricflow.tasks.core.llm.opening import cpu_warnings, this_machine
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
-from rubricflow.tasks.core.store.scores import read_marked
+from rubricflow.tasks.core.store.ordered import read_marked
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.draft.drafted import UNWRITTEN
 from rubricflow.tasks.grading.ingest.sources import read_as
