@@ -32,8 +32,7 @@ from rubricflow.tasks.grading.ingest.task import Ingested, ingest
 from rubricflow.tasks.grading.judge.task import judge
 from rubricflow.tasks.grading.lock.task import lock
 from rubricflow.tasks.methods.edit.rollout import family
-from rubricflow.tasks.methods.edit.rule_edits import EDITS, Edited, edits, restated, totals
-from rubricflow.tasks.methods.edit.testing import faithfulness
+from rubricflow.tasks.methods.edit.rule_edits import EDITS, Edited, edits, faithfulness, restated, totals
 
 without_tracebacks()
 

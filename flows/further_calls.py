@@ -20,9 +20,9 @@ from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.grading.judge.grade import asks_nobody
 from rubricflow.tasks.grading.judge.protocol import protocol_module
 from rubricflow.tasks.grading.judge.rows import Case, EarlierDecision, Graded, Judged, judgments
+from rubricflow.tasks.rewards.reward.compiled import Batch
 from rubricflow.tasks.rewards.reward.local import Locals
 from rubricflow.tasks.rewards.reward.repeats import averaged
-from rubricflow.tasks.rewards.reward.wire import Batch
 
 
 class RepeatedCase(NamedTuple):
@@ -43,7 +43,9 @@ def worth_repeating(judged: Sequence[Judged], batch: Batch, weights: Floats, cal
     worths: list[tuple[float, int, frozenset[str]]] = []
     called = [(row, decided) for row, decided in enumerate(judged) if not asks_nobody(decided.case)]
     for row, decided in called:
-        of_criteria = dict(zip(batch.wired[batch.rubric_index[row]].criteria, _part(weights, batch, row), strict=True))
+        of_criteria = dict(
+            zip(batch.compiled[batch.rubric_index[row]].criteria, _part(weights, batch, row), strict=True)
+        )
         worths += [(worth, row, names) for names, worth in _calls(decided.case.bundle, of_criteria) if worth > 0]
     chosen: defaultdict[int, set[str]] = defaultdict(set)
     for _, row, names in heapq.nlargest(calls, worths, key=lambda call: call[0]):

@@ -361,8 +361,8 @@ class RolloutReward:
         rubric_of = {rollout.item.row["item_id"]: rollout.item.row["rubric_id"] for rollout in posed}
         rubrics = {rollout.item.row["rubric_id"]: rollout.item for rollout in posed}
         bundles = {name: item.bundle for name, item in rubrics.items()}
-        wired = {name: item.wired for name, item in rubrics.items()}
-        return local_scores(decisions, item_of, rubric_of, bundles, wired, self._settings.local)
+        compiled = {name: item.compiled for name, item in rubrics.items()}
+        return local_scores(decisions, item_of, rubric_of, bundles, compiled, self._settings.local)
 
     def aggregated(self, local: Locals, aggregation: Aggregation) -> Aggregated:
         """Rewards and shares of a judged batch by any aggregation."""

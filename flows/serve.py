@@ -178,5 +178,5 @@ def _service(
     judge: Judge,
 ) -> RewardService:
     if settings.inference == "exact":  # the answers hold GEAR's figures whatever the reward is
-        check_widths(item.wired for item in reward.items.values())
+        check_widths(item.compiled for item in reward.items.values())
     return RewardService(name, reward, inline, prompts, judge.engine.urls if judge.engine else ())
