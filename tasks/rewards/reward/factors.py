@@ -92,8 +92,8 @@ def taught(
 ) -> Lesson:
     """Factors fitted on the calibration split and tried on the test split.
 
-    compiled: each rubric at η = 1 with the relations' factors. InputError where no response of the calibration split has a
-    human score: a set for evaluation only has none, whatever it is.
+    compiled: each rubric at η = 1 with the relations' factors. InputError where no response of the calibration split
+    has a human score: a set for evaluation only has none, whatever it is.
     """
     rubrics = [compiled[graph.rubric_id] for graph in judged.batch.compiled]
     fitted_on = (human.split == "calibration") & ~np.isnan(human.score)

@@ -42,7 +42,7 @@ class Learned:
     n: int
     """Responses with a human score and every criterion scored."""
     factors: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """(parent, child) → its retention factor before η, as `compile_graph` takes it; empty where nothing could be fitted."""
+    """(parent, child) → its retention factor before η, for `compile_graph`; empty where nothing could be fitted."""
     silent: tuple[tuple[str, str], ...] = ()
     """Edges that the responses say nothing about; they keep the relation's factor."""
     intercept: float = math.nan
@@ -65,7 +65,7 @@ class Learned:
 def learn(batch: Batch, scores: Floats, clusters: NDArray[Any], folds: int = 5, seed: int = 0) -> list[Learned]:
     """The factors of every rubric of a batch, in its order.
 
-    The batch is compiled at η = 1 with the relations' factors. scores: (n,) human scores, NaN where a response has none;
+    The batch is compiled at η = 1 with the relations' factors. scores: (n,) human scores, NaN where there is none;
     clusters: (n,) ids of what stays together in a fold, such as authors; folds: at least 2. Responses with an unscored
     criterion are left out. ContractError for arrays that do not fit, an infinite score, or fewer than two folds.
     """
