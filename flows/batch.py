@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rubricflow.flows.failures import Trouble
 from rubricflow.flows.prepared import PreparedItem
-from rubricflow.tasks.core.llm.in_flight import PENDING, InFlight
+from rubricflow.tasks.core.llm.calls import PENDING, InFlight
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.rows import Called, Graded
 from rubricflow.tasks.rewards.reward.local import Locals

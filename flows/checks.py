@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.errors import BackendError, InputError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.reward import Aggregation
 from rubricflow.tasks.core.contracts.settings.study import load_study
-from rubricflow.tasks.core.llm.places import is_database
+from rubricflow.tasks.core.llm.reply_store import is_database
 from rubricflow.tasks.core.store.warehouse import Run
 
 _NEEDED = ("item_id", "rubric_id", "question")

@@ -28,8 +28,7 @@ from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.ingest.task import Ingested
 from rubricflow.tasks.grading.judge.task import judge
 from rubricflow.tasks.methods.edit.rollout import family
-from rubricflow.tasks.methods.edit.rule_edits import EDITS, Edited, edits, restated, totals
-from rubricflow.tasks.methods.edit.testing import faithfulness
+from rubricflow.tasks.methods.edit.rule_edits import EDITS, Edited, edits, faithfulness, restated, totals
 
 STAGE = "faithful"
 PLAIN = "unedited"

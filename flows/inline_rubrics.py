@@ -21,7 +21,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.reward import Graphs, Reward
-from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.grading.lock.bundles import lock
 from rubricflow.tasks.grading.lock.rubric import broken
 from rubricflow.tasks.rewards.graph.annotator import Annotator

@@ -26,9 +26,9 @@ from rubricflow.tasks.grading.judge.grade import asks_nobody
 from rubricflow.tasks.grading.judge.protocol import protocol_module
 from rubricflow.tasks.grading.judge.rater import repeated
 from rubricflow.tasks.grading.judge.rows import Case, EarlierDecision, Graded, Judged, Rater, judgments
+from rubricflow.tasks.rewards.reward.compiled import Batch
 from rubricflow.tasks.rewards.reward.local import Locals
 from rubricflow.tasks.rewards.reward.repeats import averaged
-from rubricflow.tasks.rewards.reward.wire import Batch
 
 Judging = Callable[[Sequence[Case], Rater], Graded]
 _logger = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ def worth_repeating(judged: Sequence[Judged], batch: Batch, weights: Floats, cal
     worths: list[tuple[float, int, frozenset[str]]] = []
     for row, decided in enumerate(judged):
         if not asks_nobody(decided.case):
-            names, part = batch.wired[batch.rubric_index[row]].criteria, slice(*batch.start[row : row + 2])
+            names, part = batch.compiled[batch.rubric_index[row]].criteria, slice(*batch.start[row : row + 2])
             of_criteria: dict[str, float] = dict(zip(names, weights[part].tolist(), strict=True))
             worths += [(worth, row, call) for call, worth in _calls(decided.case.bundle, of_criteria) if worth > 0]
     chosen: defaultdict[int, set[str]] = defaultdict(set)

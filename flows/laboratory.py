@@ -14,8 +14,8 @@ import yaml
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.store.files import write_atomically
-from rubricflow.tasks.methods.edit.laboratory.decoder import Size, train
-from rubricflow.tasks.methods.edit.laboratory.world import WorldQuestion, answer, question
+from rubricflow.tasks.methods.edit.decoder import Size, train
+from rubricflow.tasks.methods.edit.world import WorldQuestion, answer, question
 
 SEEN, UNSEEN = 16, 8
 """Questions that training sees, and that it does not."""

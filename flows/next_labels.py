@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.people import NextLabels
 from rubricflow.tasks.core.display.needs import needs_of, too_small_words
 from rubricflow.tasks.core.store.files import write_atomically
-from rubricflow.tasks.core.store.scores import read_marked
+from rubricflow.tasks.core.store.ordered import read_marked
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.text.formulas import guarded
 from rubricflow.tasks.grading.calibrate.next_labels import held_out, next_labels, read_items, read_predictions

@@ -12,9 +12,9 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, protocols_where
 from rubricflow.tasks.core.contracts.settings.reward import Reward
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, compile_graph
 from rubricflow.tasks.rewards.reward.exact import check_widths
 from rubricflow.tasks.rewards.reward.factors import Factors
-from rubricflow.tasks.rewards.reward.wire import Wired, wire
 
 
 class PreparedItem(NamedTuple):
@@ -25,7 +25,7 @@ class PreparedItem(NamedTuple):
     bundle: Bundle
     """Its rubric, as rollouts are judged under it."""
     bundle_id: str
-    wired: Wired
+    compiled: CompiledGraph
 
 
 def prepared_items(
@@ -44,15 +44,15 @@ def prepared_items(
             raise InputError(f"rubric '{name}' of an item has no {'graph' if name in bundles else 'bundle'}")
     judged = {name: as_judged(name, bundles[name], criteria_per_call) for name in used}
     learned = factors or {}
-    wired = {
-        name: wire(name, bundles[name], graphs[name], settings.retention, settings.eta, learned.get(name))
+    compiled = {
+        name: compile_graph(name, bundles[name], graphs[name], settings.retention, settings.eta, learned.get(name))
         for name in used
     }
     if settings.inference == "exact":
-        check_widths(wired.values())
+        check_widths(compiled.values())
     ids = {name: bundle.bundle_id for name, bundle in judged.items()}
     return {
-        item_id: PreparedItem(row, judged[row["rubric_id"]], ids[row["rubric_id"]], wired[row["rubric_id"]])
+        item_id: PreparedItem(row, judged[row["rubric_id"]], ids[row["rubric_id"]], compiled[row["rubric_id"]])
         for item_id, row in rows.items()
     }
 

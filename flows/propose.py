@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.llm.opening import open_backend
-from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.warehouse import Warehouse

@@ -19,9 +19,8 @@ from rubricflow.tasks.core.contracts.tables.judging import Attempts
 from rubricflow.tasks.core.contracts.tables.rubrics import RubricGraphs, Rubrics
 from rubricflow.tasks.core.llm.backends.vllm import weights as weight_files
 from rubricflow.tasks.core.llm.opening import model_of
-from rubricflow.tasks.core.llm.places import shown_place
 from rubricflow.tasks.core.llm.recording import Header, Speaker, as_lines, write_recording
-from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.llm.reply_store import open_replies, shown_place
 from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run

@@ -19,7 +19,7 @@ from rubricflow.flows.recorder import read_record, record_criteria, record_quali
 from rubricflow.flows.rollouts import RolloutReward, VariedReward
 from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError, UserError
-from rubricflow.tasks.core.llm.in_flight import InFlight
+from rubricflow.tasks.core.llm.calls import InFlight
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.decision import Decision
 from rubricflow.tasks.grading.judge.rows import Judged

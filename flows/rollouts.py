@@ -35,9 +35,8 @@ from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.contracts.tables.reward import EdgeCases, Rewards
 from rubricflow.tasks.core.llm.ask import Wave
 from rubricflow.tasks.core.llm.backend import Backend, Steady, kept_open
-from rubricflow.tasks.core.llm.in_flight import InFlight
-from rubricflow.tasks.core.llm.reply_store import Replies
-from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.llm.calls import InFlight
+from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.store.warehouse import Rows, Run
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.grade import grade_batch
@@ -387,7 +386,7 @@ class RolloutReward:
             {case.response_id: case.item_id for case in cases},
             {item.row["item_id"]: item.row["rubric_id"] for item in items},
             {item.row["rubric_id"]: item.bundle for item in items},
-            {item.row["rubric_id"]: item.wired for item in items},
+            {item.row["rubric_id"]: item.compiled for item in items},
             self._settings.local,
         )
 

@@ -159,7 +159,7 @@ def service_of(
         name, choice, settings = study.name, study.judge, study.reward
         inline = InlineRubrics(choice, settings, CRITERIA_PER_CALL, opened.replies)
     if settings.inference == "exact":  # the answers hold GEAR's figures whatever the reward is
-        check_widths(item.wired for item in reward.items.values())
+        check_widths(item.compiled for item in reward.items.values())
     return RewardService(name, reward, inline, prompts, choice.engine.urls if choice.engine else ())
 
 

@@ -40,8 +40,7 @@ from rubricflow.tasks.core.contracts.settings.reward import Aggregation
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, RubricGraphs
-from rubricflow.tasks.core.llm.reply_store import Replies
-from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.ingest.sources import evaluation_only
 from rubricflow.tasks.grading.judge.rater import rater

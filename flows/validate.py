@@ -22,15 +22,14 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.needs import release_needs
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.cpu import cpu_warnings, this_machine
 from rubricflow.tasks.core.llm.foreign import foreign_rows
-from rubricflow.tasks.core.llm.places import are_there
+from rubricflow.tasks.core.llm.opening import cpu_warnings, this_machine
 from rubricflow.tasks.core.llm.recording import read_recording
+from rubricflow.tasks.core.llm.reply_store import are_there, open_replies
 from rubricflow.tasks.core.llm.request import Request, digest
-from rubricflow.tasks.core.llm.stores import open_replies
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
 from rubricflow.tasks.core.store.objects import MARKER
-from rubricflow.tasks.core.store.scores import read_marked
+from rubricflow.tasks.core.store.ordered import read_marked
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.draft.drafted import UNWRITTEN
 from rubricflow.tasks.grading.ingest.sources import read_as

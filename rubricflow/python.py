@@ -74,8 +74,8 @@ def grade(
 ) -> Run:
     """Grade a study file, or a table of responses; the same call resumes a run that was killed.
 
-    source: a study file; or a table with the column `text`, one row a response, and, where there are any, response_id,
-        item_id, author_id, split, question and reference_answer.
+    source: a study file; or a table with the columns `question` and `text`, one row a response, and, where there are
+        any, response_id, item_id, author_id, split and reference_answer.
     rubric: for a table: a file of rubrics; one rubric as such a file has it; or criterion → points, negative for what
         costs points.
     judge: the name of a language model behind `url`, or a folder of weights; or for a table the study's section
@@ -111,12 +111,12 @@ def _write_study(
     sections: Mapping[str, Any],
 ) -> Path:
     """Write a table's study, its responses and, unless it is a file, its rubric; returns the study's path."""
-    if missing := [name for name in ("text", *raters) if name not in frame]:
+    if missing := [name for name in ("question", "text", *raters) if name not in frame]:
         raise InputError(f"the table has no such column; it has {', '.join(map(str, frame.columns))}", field=missing[0])
     if not rubric:
         raise InputError("a table of responses needs a rubric", field="rubric")
     table = frame.reset_index(drop=True)
-    defaults = {"response_id": [f"r{number}" for number in range(1, len(table) + 1)], "item_id": "item", "question": ""}
+    defaults = {"response_id": [f"r{number}" for number in range(1, len(table) + 1)], "item_id": "item"}
     table = table.assign(**{name: value for name, value in defaults.items() if name not in table}, rubric_id="rubric")
     items = {name: name for name in ("item_id", *_ITEM_COLUMNS, "rubric_id") if name in table}
     responses = {name: name for name in _RESPONSE_COLUMNS if name in table}

@@ -26,9 +26,9 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.reward import Retention, Reward
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.compiled import batch, compile_graph
 from rubricflow.tasks.rewards.reward.local import local_scores
 from rubricflow.tasks.rewards.reward.rows import rewards
-from rubricflow.tasks.rewards.reward.wire import batch, wire
 
 RESPONSES, RUBRICS = 100_000, 1_000
 CRITERIA, EDGES = 11.5, 10.9
@@ -42,7 +42,7 @@ TABLE_6 = "Table 6, HealthBench: marginal MAE 0.0068, reward MAE 0.0042, correla
 
 
 def rubric_of(rng, criteria):
-    """A bundle and a random acyclic graph, wired."""
+    """A bundle and a random acyclic graph, compiled."""
     names = [f"criterion-{at}" for at in range(criteria)]
     bundle = Bundle(
         text="",
@@ -69,19 +69,19 @@ def rubric_of(rng, criteria):
 
 
 def rubrics_of(rng, count, most=None):
-    """(bundles, wired), each by rubric; most: no rubric has more criteria."""
+    """(bundles, compiled), each by rubric; most: no rubric has more criteria."""
     sizes = np.clip(rng.poisson(CRITERIA, count), 1, most)
     made = {f"rubric-{at}": rubric_of(rng, int(size)) for at, size in enumerate(sizes)}
     started = time.perf_counter()
-    wired = {name: wire(name, bundle, graph, RETENTION) for name, (bundle, graph) in made.items()}
+    compiled = {name: compile_graph(name, bundle, graph, RETENTION) for name, (bundle, graph) in made.items()}
     took = time.perf_counter() - started
-    return {name: bundle for name, (bundle, _) in made.items()}, wired, took
+    return {name: bundle for name, (bundle, _) in made.items()}, compiled, took
 
 
-def scored(rng, wired, of):
+def scored(rng, compiled, of):
     """A batch with local scores of every kind: certain ones, likely ones, and in between."""
-    sizes = np.array([len(one.criteria) for one in wired])[of]
-    return batch(wired, of, np.round(rng.beta(0.5, 0.5, sizes.sum()), 3))
+    sizes = np.array([len(one.criteria) for one in compiled])[of]
+    return batch(compiled, of, np.round(rng.beta(0.5, 0.5, sizes.sum()), 3))
 
 
 def best(act, repeats=REPEATS):
@@ -130,42 +130,45 @@ def by_numpy(one):
     """The same in NumPy: the responses of a rubric together, edge by edge."""
     found = np.empty(len(one.rubric_index))
     grouped = np.argsort(one.rubric_index, kind="stable")
-    ends = np.cumsum(np.bincount(one.rubric_index, minlength=len(one.wired)))
-    for wired, responses in zip(one.wired, np.split(grouped, ends[:-1]), strict=True):
-        marginal = one.local[one.start[responses] + np.arange(len(wired.criteria))[:, None]]
-        for parent, child, kept in zip(wired.parent, wired.child, wired.retention, strict=True):
+    ends = np.cumsum(np.bincount(one.rubric_index, minlength=len(one.compiled)))
+    for compiled, responses in zip(one.compiled, np.split(grouped, ends[:-1]), strict=True):
+        marginal = one.local[one.start[responses] + np.arange(len(compiled.criteria))[:, None]]
+        for parent, child, kept in zip(compiled.parent, compiled.child, compiled.retention, strict=True):
             marginal[child] *= marginal[parent] + (1 - marginal[parent]) * kept
-        found[responses] = wired.weights @ marginal / wired.mass
+        found[responses] = compiled.weights @ marginal / compiled.mass
     return found
 
 
-def named(wired):
+def named(compiled):
     """What `plain` needs of a rubric."""
-    parents = {name: [] for name in wired.criteria}
-    for (parent, child), kept in zip(wired.edges, wired.retention.tolist(), strict=True):
+    parents = {name: [] for name in compiled.criteria}
+    for (parent, child), kept in zip(compiled.edges, compiled.retention.tolist(), strict=True):
         parents[child].append((parent, kept))
-    weights = dict(zip(wired.criteria, wired.weights.tolist(), strict=True))
-    return [wired.criteria[at] for at in wired.order], parents, weights, wired.mass
+    weights = dict(zip(compiled.criteria, compiled.weights.tolist(), strict=True))
+    return [compiled.criteria[at] for at in compiled.order], parents, weights, compiled.mass
 
 
-def placed(wired):
+def placed(compiled):
     """What `plain_by_place` needs of a rubric."""
-    parents = [[] for _ in wired.criteria]
-    for parent, child, kept in zip(wired.parent.tolist(), wired.child.tolist(), wired.retention.tolist(), strict=True):
+    parents = [[] for _ in compiled.criteria]
+    for parent, child, kept in zip(
+        compiled.parent.tolist(), compiled.child.tolist(), compiled.retention.tolist(), strict=True
+    ):
         parents[child].append((parent, kept))
-    return wired.order.tolist(), parents, wired.weights.tolist(), wired.mass
+    return compiled.order.tolist(), parents, compiled.weights.tolist(), compiled.mass
 
 
 def compare(name, one):
     """Print the rates of all implementations on one batch; their rewards must agree."""
     lists = [part.tolist() for part in np.split(one.local, one.start[1:-1])]
     dicts = [
-        dict(zip(one.wired[at].criteria, local, strict=True)) for at, local in zip(one.rubric_index, lists, strict=True)
+        dict(zip(one.compiled[at].criteria, local, strict=True))
+        for at, local in zip(one.rubric_index, lists, strict=True)
     ]
     of = one.rubric_index.tolist()
-    by_name, by_place = ([make(wired) for wired in one.wired] for make in (named, placed))
+    by_name, by_place = ([make(compiled) for compiled in one.compiled] for make in (named, placed))
     ours, fast = best(lambda: aggregate(one, "gear").reward)
-    _, checked = best(lambda: aggregate(batch(one.wired, one.rubric_index, one.local), "gear").reward)
+    _, checked = best(lambda: aggregate(batch(one.compiled, one.rubric_index, one.local), "gear").reward)
     others = {
         "plain Python": best(lambda: plain(dicts, of, by_name), SLOW_REPEATS),
         "plain Python, places for names": best(lambda: plain_by_place(lists, of, by_place), SLOW_REPEATS),
@@ -187,11 +190,11 @@ def compiling():
         "import time, sys; sys.path.insert(0, sys.argv[1])\n"
         "import numpy as np\n"
         "from rubricflow.tasks.rewards.reward.aggregate import aggregate\n"
-        "from rubricflow.tasks.rewards.reward.wire import Wired, batch\n"
+        "from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch\n"
         "none, some = np.empty(0, np.int32), np.zeros(1, np.int32)\n"
-        "wired = Wired('r', 'g', ('c',), np.ones(1), some, none, none, (), np.empty(0))\n"
+        "compiled = CompiledGraph('r', 'g', ('c',), np.ones(1), some, none, none, (), np.empty(0))\n"
         "started = time.process_time()\n"
-        "aggregate(batch([wired], some, np.ones(1)), 'gear')\n"
+        "aggregate(batch([compiled], some, np.ones(1)), 'gear')\n"
         "print(time.process_time() - started)\n"
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -210,14 +213,14 @@ def compiling():
     print(f"first call of a process: {first:.2f} s where it compiles, {second:.2f} s from the cache")
 
 
-def memory(rng, wired):
+def memory(rng, compiled):
     """Print the peak of checking and aggregating, at growing numbers of responses."""
     print("memory, batch and gear rewards: ", end="")
     for n in (25_000, 50_000, 100_000, 200_000):
-        of = rng.integers(0, len(wired), n)
-        local = rng.random(sum(len(wired[at].criteria) for at in of))
+        of = rng.integers(0, len(compiled), n)
+        local = rng.random(sum(len(compiled[at].criteria) for at in of))
         tracemalloc.start()
-        one = batch(wired, of, local)
+        one = batch(compiled, of, local)
         found = aggregate(one, "gear")
         kept, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -239,9 +242,9 @@ def agreement(name, one):
     )
 
 
-def step(rng, bundles, wired):
+def step(rng, bundles, compiled):
     """Print the latency of one training step's rewards, from the table of judgments to a Parquet file."""
-    prompts = rng.choice(list(wired), STEP // PER_PROMPT, replace=False).tolist()
+    prompts = rng.choice(list(compiled), STEP // PER_PROMPT, replace=False).tolist()
     item_of = {f"response-{at}": f"item-{at // PER_PROMPT}" for at in range(STEP)}
     rubric_of = {f"item-{at}": rubric for at, rubric in enumerate(prompts)}
     rows = [
@@ -273,7 +276,7 @@ def step(rng, bundles, wired):
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(REPEATS):
             marks = [time.perf_counter()]
-            of = local_scores(judged, item_of, rubric_of, bundles, wired, "probability")
+            of = local_scores(judged, item_of, rubric_of, bundles, compiled, "probability")
             marks.append(time.perf_counter())
             found = aggregate(of.batch, "gear")
             marks.append(time.perf_counter())
@@ -295,17 +298,17 @@ def main():
     rng = np.random.default_rng(0)
     n = int(sys.argv[1]) if len(sys.argv) > 1 else RESPONSES
     bundles, known, took = rubrics_of(rng, RUBRICS)
-    wired = list(known.values())
-    sizes = [(len(one.criteria), len(one.parent)) for one in wired]
+    compiled = list(known.values())
+    sizes = [(len(one.criteria), len(one.parent)) for one in compiled]
     print(
-        f"{RUBRICS:,} rubrics, wired once in {took:.2f} s; in the mean {np.mean(sizes, axis=0).round(1).tolist()} "
+        f"{RUBRICS:,} rubrics, compiled once in {took:.2f} s; in the mean {np.mean(sizes, axis=0).round(1).tolist()} "
         f"criteria and edges. One core; processor time, best of {REPEATS}, of {SLOW_REPEATS} for what is compared with."
     )
     compiling()
     of = rng.integers(0, RUBRICS, n)
-    compare("rubrics shuffled", scored(rng, wired, of))
-    compare(f"{PER_PROMPT} in a row", scored(rng, wired, np.repeat(of, PER_PROMPT)[:n]))
-    memory(rng, wired)
+    compare("rubrics shuffled", scored(rng, compiled, of))
+    compare(f"{PER_PROMPT} in a row", scored(rng, compiled, np.repeat(of, PER_PROMPT)[:n]))
+    memory(rng, compiled)
     print(TABLE_6)
     small = list(rubrics_of(rng, RUBRICS, SMALL)[1].values())
     agreement("random graphs", scored(rng, small, np.repeat(np.arange(RUBRICS), 5)))

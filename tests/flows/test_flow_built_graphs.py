@@ -157,7 +157,7 @@ def test_a_setting_that_makes_no_graph_loses_none(folder: Path, key: str, value:
     if key == "judge.backend":
         study["judge"]["model"] = "m"
     reward = RubricReward.of_study(write(folder, study), folder / "house")
-    assert {item.wired.rubric_id: len(item.wired.parent) for item in reward.items.values()}["q1"] == 1
+    assert {item.compiled.rubric_id: len(item.compiled.parent) for item in reward.items.values()}["q1"] == 1
     asked = study["judge"]
     assert {item.bundle.protocol.unscored for item in reward.items.values()} == {asked.get("unscored", "null")}
     wanted = {"none"} if asked.get("evidence") == "off" or asked["protocol"] == "checkeval" else {"local_quote"}

@@ -46,8 +46,8 @@ from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.protocol import Question
 from rubricflow.tasks.grading.judge.rows import Case, Rater, judgments
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.compiled import compile_graph
 from rubricflow.tasks.rewards.reward.local import local_scores
-from rubricflow.tasks.rewards.reward.wire import wire
 
 HOUSE = Path(__file__).resolve().parents[2]
 COPPER = topics.fact("copper")
@@ -272,7 +272,9 @@ def test_the_reward_is_that_of_the_flow_on_the_same_judgments() -> None:
     mine = [Rollout(topic, topics.imperfect(topic, luck)) for topic in asked]
     settings = topics.SETTINGS.model_copy(update={"eta": 0.7, "inference": "exact"})
     bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
-    wired = {name: wire(name, of, topics.graph(), settings.retention, settings.eta) for name, of in bundles.items()}
+    compiled = {
+        name: compile_graph(name, of, topics.graph(), settings.retention, settings.eta) for name, of in bundles.items()
+    }
     cases = [
         Case(
             f"r{n}",
@@ -290,7 +292,7 @@ def test_the_reward_is_that_of_the_flow_on_the_same_judgments() -> None:
         who = topics.noisy(store)
         table = judgments(who, grade_batch(list(reversed(cases)), who, store).judged)
     item_of = {case.response_id: case.item_id for case in cases}
-    found = local_scores(table, item_of, dict(zip(bundles, bundles, strict=True)), bundles, wired, settings.local)
+    found = local_scores(table, item_of, dict(zip(bundles, bundles, strict=True)), bundles, compiled, settings.local)
     for aggregation in ("flat", "hard_local", "hard_propagated", "gear"):
         paid = aggregate(found.batch, aggregation, threshold=settings.threshold, inference=settings.inference)
         of = dict(zip(found.response_id.to_pylist(), paid.reward, strict=True))
@@ -623,8 +625,8 @@ def test_learned_factors_of_edges_are_used(tmp_path: Path) -> None:
     bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
     made_of(plan(study, tmp_path / "warehouse").run, bundles, topics.graph())
     reward = RubricReward.of_study(study, tmp_path / "warehouse")
-    wired = reward.items["copper"].wired
-    retention = dict(zip(wired.edges, wired.retention, strict=True))
+    compiled = reward.items["copper"].compiled
+    retention = dict(zip(compiled.edges, compiled.retention, strict=True))
     assert retention["fact", "summary"] == 1.0
     assert retention["reason", "evidence"] == 0.2
 

@@ -30,7 +30,7 @@ WORKER = f"""
 import random, sys, time
 from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.store.warehouse import Warehouse
 place, log = sys.argv[1:]
 house = Warehouse.open(place)
@@ -219,7 +219,7 @@ def judged(folder: Path) -> dict[str, object]:
     os.environ |= environment(folder)
     sys.path.insert(0, str(ROOT))
     from rubricflow.tasks.core.contracts.tables.data import Items
-    from rubricflow.tasks.core.llm.stores import open_replies
+    from rubricflow.tasks.core.llm.reply_store import open_replies
     from rubricflow.tasks.core.store.objects import requests_sent
     from rubricflow.tasks.core.store.warehouse import Warehouse
 

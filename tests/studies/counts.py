@@ -29,7 +29,7 @@ from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.stats.agreement import qwk
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.text.units import units
-from rubricflow.tasks.grading.ingest.layouts.asap_sas import prepare
+from rubricflow.tasks.grading.ingest.layouts.scored import asap_sas as prepare
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.rater import rater
 from rubricflow.tasks.grading.judge.rows import Case, Judged

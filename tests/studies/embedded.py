@@ -28,7 +28,7 @@ from rubricflow.tasks.core.llm.encoder import Tokens, minilm
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.stats.agreement import qwk, spearman
 from rubricflow.tasks.core.text.units import units
-from rubricflow.tasks.grading.ingest.layouts import asap_sas
+from rubricflow.tasks.grading.ingest.layouts import scored
 from rubricflow.tasks.grading.judge import embedded
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.rows import Case, Rater
@@ -73,7 +73,7 @@ def derived(answer: str, scale: Scale) -> Bundle:
 def of_asap_sas() -> Iterator[Item]:
     known = rubrics("asap_sas_rubrics.yaml")
     asked = [json.loads(line) for line in (DATA / "asap_sas/questions.jsonl").open()]
-    answers = asap_sas.prepare("answers", pd.read_parquet(DATA / "asap_sas/answers.parquet"))
+    answers = scored.asap_sas("answers", pd.read_parquet(DATA / "asap_sas/answers.parquet"))
     for posed in asked:
         part = answers[answers["question_id"] == posed["question_id"]].sample(100, random_state=0)
         people = (part["score_rater1"].to_numpy(float), pd.to_numeric(part["score_rater2"]).to_numpy(float))

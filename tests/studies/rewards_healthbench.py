@@ -28,11 +28,11 @@ from rubricflow.tasks.rewards.graph.heuristic import MODEL, answer
 from rubricflow.tasks.rewards.graph.subject import GraphSubject
 from rubricflow.tasks.rewards.report.reward.graphs import statistics
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch, compile_graph
 from rubricflow.tasks.rewards.reward.figures import Record, agreement, reward_figures
 from rubricflow.tasks.rewards.reward.gain import random_graph, untyped
 from rubricflow.tasks.rewards.reward.leakage import RELATIONS, diagnose, edge_cases
 from rubricflow.tasks.rewards.reward.local import Locals, local_scores
-from rubricflow.tasks.rewards.reward.wire import Wired, batch, wire
 
 PAPER = Retention(weak_prerequisite=0.6, strong_prerequisite=0.2, activation=0.0)
 SETTINGS = Reward(retention=PAPER, local="decision")
@@ -119,11 +119,11 @@ def _bundle(rubric: Sequence[Mapping[str, Any]]) -> Bundle:
     )
 
 
-def scored(recorded: Recorded, wired: Mapping[str, Wired]) -> Locals:
+def scored(recorded: Recorded, compiled: Mapping[str, CompiledGraph]) -> Locals:
     """The responses' local scores under these graphs."""
     item_of = dict(zip(recorded.completions["completion_id"], recorded.completions["prompt_key"], strict=True))
     rubric_of = {key: key for key in recorded.bundles}
-    return local_scores(recorded.judgments, item_of, rubric_of, recorded.bundles, wired, "decision")
+    return local_scores(recorded.judgments, item_of, rubric_of, recorded.bundles, compiled, "decision")
 
 
 def annotated(recorded: Recorded) -> tuple[dict[str, Graph], Rows]:
@@ -155,8 +155,8 @@ def report(data: Path) -> Iterator[tuple[str, Rows]]:
     recorded = load(data)
     graphs, looks = annotated(recorded)
     yield f"Graphs by {MODEL}, which asks no language model, beside the paper's by Qwen3-8B (Table 14)", looks
-    wired = {key: wire(key, recorded.bundles[key], graphs[key], PAPER) for key in recorded.bundles}
-    of = scored(recorded, wired)
+    compiled = {key: compile_graph(key, recorded.bundles[key], graphs[key], PAPER) for key in recorded.bundles}
+    of = scored(recorded, compiled)
     found = {rule: aggregate(of.batch, rule) for rule in RULES}
     arbitrary = dense(recorded)
     yield "Flat reward against the recorded score", against_recorded(recorded, of, found["flat"])
@@ -174,7 +174,7 @@ def report(data: Path) -> Iterator[tuple[str, Rows]]:
 
 def against_recorded(recorded: Recorded, of: Locals, flat: Aggregated) -> Rows:
     """Largest difference by run; where scores were recorded in points, also of the points."""
-    points = flat.reward * np.array([of.batch.wired[one].mass for one in of.batch.rubric_index])
+    points = flat.reward * np.array([of.batch.compiled[one].mass for one in of.batch.rubric_index])
     ours = pd.DataFrame({"completion_id": of.response_id.to_pylist(), "flat": flat.reward, "points": points})
     rows = recorded.completions.merge(ours, on="completion_id")
     rows["kind"] = np.where(rows["run"].str.contains("seed"), "12 seeded runs", rows["run"])
@@ -208,7 +208,7 @@ def implied(of: Locals) -> Rows:
     its credit, so that a reduction beyond 1 − λ comes from children with several."""
     cases = edge_cases(of.batch, of.batch.local, SETTINGS.threshold)
     parents = np.unique(cases.child[cases.violated], return_counts=True)[1]
-    weights = np.concatenate([of.batch.wired[one].weights for one in of.batch.rubric_index])
+    weights = np.concatenate([of.batch.compiled[one].weights for one in of.batch.rubric_index])
     return [
         {"of": "local scores that are 0 or 1", "value": np.isin(of.batch.local, (0.0, 1.0)).mean()},
         {"of": "criteria met, positive weight", "value": of.batch.local[weights > 0].mean()},
@@ -221,7 +221,7 @@ def implied(of: Locals) -> Rows:
 def dense(recorded: Recorded) -> Locals:
     """The responses under arbitrary graphs of the paper's density, with each relation as often: what density does."""
     rng = np.random.default_rng(SETTINGS.seed)
-    wired = {}
+    compiled = {}
     for key, bundle in recorded.bundles.items():
         names = [criterion.id for criterion in bundle.whole]
         pairs = list(combinations(rng.permutation(names).tolist(), 2))
@@ -229,8 +229,8 @@ def dense(recorded: Recorded) -> Locals:
         drawn = [pairs[at] for at in rng.choice(len(pairs), size, replace=False)]
         edges = tuple(Edge(parent=a, child=b, relation=RELATIONS[rng.integers(3)]) for a, b in drawn)
         nodes = tuple(Node(criterion_id=name, role="core") for name in names)
-        wired[key] = wire(key, bundle, Graph(nodes=nodes, edges=edges), PAPER)
-    return scored(recorded, wired)
+        compiled[key] = compile_graph(key, bundle, Graph(nodes=nodes, edges=edges), PAPER)
+    return scored(recorded, compiled)
 
 
 def by_relation(of: Locals, gear: Aggregated) -> Rows:
@@ -244,15 +244,15 @@ def by_relation(of: Locals, gear: Aggregated) -> Rows:
 
 def ablations(of: Locals) -> Rows:
     """Leakage and preservation on the annotated dependencies, of rewards by other graphs."""
-    wired = of.batch.wired
+    compiled = of.batch.compiled
     others = {
-        "gear": wired,
-        "random_graph": tuple(random_graph(one, SETTINGS.seed) for one in wired),
-        "untyped": tuple(untyped(wired)),
+        "gear": compiled,
+        "random_graph": tuple(random_graph(one, SETTINGS.seed) for one in compiled),
+        "untyped": tuple(untyped(compiled)),
     }
     rows: Rows = []
     for name, graphs in others.items():
-        found = aggregate(replace(of.batch, wired=graphs), "gear")
+        found = aggregate(replace(of.batch, compiled=graphs), "gear")
         records = [one for one in diagnose(of, name, found, SETTINGS) if (one["per"], one["slice"]) == ("edge", "all")]
         rows.append({"graph": name} | {record["metric"]: told(record) for record in records})
     return rows
@@ -262,8 +262,10 @@ def strengths(recorded: Recorded, graphs: Mapping[str, Any]) -> Rows:
     """Leakage and preservation at each suppression strength."""
     rows: Rows = []
     for eta in STRENGTHS:
-        wired = {key: wire(key, bundle, graphs[key], PAPER, eta) for key, bundle in recorded.bundles.items()}
-        of = scored(recorded, wired)
+        compiled = {
+            key: compile_graph(key, bundle, graphs[key], PAPER, eta) for key, bundle in recorded.bundles.items()
+        }
+        of = scored(recorded, compiled)
         found = aggregate(of.batch, "gear")
         records = [
             one for one in diagnose(of, "gear", found, SETTINGS) if (one["per"], one["slice"]) == ("edge", "all")
@@ -275,7 +277,7 @@ def strengths(recorded: Recorded, graphs: Mapping[str, Any]) -> Rows:
 
 def exactness(of: Locals) -> Rows:
     """Table 6 with the recorded verdicts, and with verdicts softened to 0.9 and 0.1."""
-    small = np.array([len(one.criteria) <= SMALL for one in of.batch.wired])[of.batch.rubric_index]
+    small = np.array([len(one.criteria) <= SMALL for one in of.batch.compiled])[of.batch.rubric_index]
     cells = np.repeat(small, np.diff(of.batch.start))
     rows: Rows = []
     for name, local in (
@@ -284,7 +286,7 @@ def exactness(of: Locals) -> Rows:
     ):
         part = replace(
             of,
-            batch=batch(of.batch.wired, of.batch.rubric_index[small], local[cells]),
+            batch=batch(of.batch.compiled, of.batch.rubric_index[small], local[cells]),
             item_id=of.item_id.filter(pa.array(small)),
         )
         near, exact = (aggregate(part.batch, "gear", inference=how) for how in ("topological", "exact"))

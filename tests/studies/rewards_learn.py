@@ -21,9 +21,9 @@ from scipy.optimize import nnls
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node, Relation
 from rubricflow.tasks.core.contracts.settings.reward import Retention
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch, compile_graph
 from rubricflow.tasks.rewards.reward.gain import METHODS, GainFigure, Method, gains, predict
 from rubricflow.tasks.rewards.reward.learn import Learned, folds_of, learn
-from rubricflow.tasks.rewards.reward.wire import Wired, batch, wire
 
 PAPER = Retention(weak_prerequisite=0.6, strong_prerequisite=0.2, activation=0.0)
 NOTHING = Retention(weak_prerequisite=1.0, strong_prerequisite=1.0, activation=1.0)
@@ -173,7 +173,7 @@ def chat(data: Path) -> Iterator[Human]:
         yield Human(f"topical_chat, {rater} traits", list(columns), local, overall, (1, 5, 1), dialogue, edges)
 
 
-def wired_up(traits: Sequence[str], edges: Edges, retention: Retention) -> Wired:
+def compiled_graph(traits: Sequence[str], edges: Edges, retention: Retention) -> CompiledGraph:
     """Traits of weight 1 with these edges."""
     criteria = tuple(Criterion(id=name, trait="whole", text=name) for name in traits)
     protocol = Protocol(name="pointwise", final_score="weighted_points", signals=())
@@ -181,16 +181,18 @@ def wired_up(traits: Sequence[str], edges: Edges, retention: Retention) -> Wired
     bundle = Bundle(text="", scale=Scale(min=0, max=1), traits=(whole,), criteria=criteria, protocol=protocol)
     nodes = tuple(Node(criterion_id=name, role="core") for name in traits)
     graph = Graph(nodes=nodes, edges=tuple(Edge(parent=a, child=b, relation=how) for a, b, how in edges))
-    return wire("traits", bundle, graph, retention)
+    return compile_graph("traits", bundle, graph, retention)
 
 
-def refitted(wired: Wired, local: np.ndarray, scores: np.ndarray) -> Wired:
+def refitted(compiled: CompiledGraph, local: np.ndarray, scores: np.ndarray) -> CompiledGraph:
     """The rubric with the weights that predict the scores best; its dependencies can only add to those."""
     weights, _ = nnls(local - local.mean(axis=0), scores - scores.mean())
-    return replace(wired, weights=weights) if weights.any() else wired
+    return replace(compiled, weights=weights) if weights.any() else compiled
 
 
-def left_out(one: Human, wired: Wired, refit: bool) -> tuple[dict[Method, np.ndarray], np.ndarray, list[Learned]]:
+def left_out(
+    one: Human, compiled: CompiledGraph, refit: bool
+) -> tuple[dict[Method, np.ndarray], np.ndarray, list[Learned]]:
     """Each method's predictions of every response, all repeats one after the other, the place of the response in the
     set, and what each fold's fit had learned."""
     parts, places, fits = [], [], []
@@ -198,7 +200,7 @@ def left_out(one: Human, wired: Wired, refit: bool) -> tuple[dict[Method, np.nda
         fold = folds_of(one.clusters, FOLDS, repeat)
         for out in range(FOLDS):
             seen, unseen = np.flatnonzero(fold != out), np.flatnonzero(fold == out)
-            mine = refitted(wired, one.local[seen], one.scores[seen]) if refit else wired
+            mine = refitted(compiled, one.local[seen], one.scores[seen]) if refit else compiled
             train, test = (
                 batch([mine], np.zeros(len(rows), dtype=np.int32), one.local[rows].ravel()) for rows in (seen, unseen)
             )
@@ -221,7 +223,7 @@ def report(data: Path, draws: int = 2000) -> Iterator[tuple[str, list[dict[str, 
             ("pairs+w", pairs, NOTHING, True),
         )
         for graph, edges, retention, refit in graphs:
-            predicted, places, fits = left_out(one, wired_up(one.traits, edges, retention), refit)
+            predicted, places, fits = left_out(one, compiled_graph(one.traits, edges, retention), refit)
             found = gains(one.scores[places], predicted, one.clusters[places], one.scale, draws)
             of = {"set": one.name, "graph": graph}
             size = {"n": len(one.scores), "clusters": len(np.unique(one.clusters)), "edges": len(edges)}

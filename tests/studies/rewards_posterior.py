@@ -12,15 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from rewards_learn import DIALOGUE, FOLDS, PAPER, Human, asap, chat, dialogues, enem, wired_up
+from rewards_learn import DIALOGUE, FOLDS, PAPER, Human, asap, chat, compiled_graph, dialogues, enem
 from scipy.stats import spearmanr
 
 from rubricflow.tasks.core.stats.bootstrap import paired_bootstrap
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch
 from rubricflow.tasks.rewards.reward.exact import exact_marginals
 from rubricflow.tasks.rewards.reward.learn import _fit, folds_of, learn, line, rewards_and_slopes
 from rubricflow.tasks.rewards.reward.rows import reward_variances
-from rubricflow.tasks.rewards.reward.wire import Wired, batch
 
 REPEATS, DRAWS = 2, 1000
 WEAKEST_PULL = 1e-7
@@ -30,20 +30,20 @@ WAYS = ("flat", "exact", "no pull", "pull by folds", "beta prior")
 Rows = list[dict[str, object]]
 
 
-def without_pull(wired: Wired, local: np.ndarray, standard: np.ndarray) -> np.ndarray:
+def without_pull(compiled: CompiledGraph, local: np.ndarray, standard: np.ndarray) -> np.ndarray:
     """Factors at the least error, hardly pulled anywhere. local: (k, n); standard: (n,) standardised scores."""
-    return _fit(wired, local, standard, WEAKEST_PULL)
+    return _fit(compiled, local, standard, WEAKEST_PULL)
 
 
-def posterior(wired: Wired, local: np.ndarray, standard: np.ndarray, seed: int = 0) -> np.ndarray:
+def posterior(compiled: CompiledGraph, local: np.ndarray, standard: np.ndarray, seed: int = 0) -> np.ndarray:
     """Posterior means of the factors, by draws from the prior weighted with their likelihood; line and noise are
     fitted to each draw."""
     rng = np.random.default_rng(seed)
-    centre = np.clip(wired.retention, 0.05, 0.95)
-    means, evidence = [wired.retention], [_likelihoods(wired, local, standard, wired.retention[None])[0]]
+    centre = np.clip(compiled.retention, 0.05, 0.95)
+    means, evidence = [compiled.retention], [_likelihoods(compiled, local, standard, compiled.retention[None])[0]]
     for strength in STRENGTHS:
         factors = rng.beta(centre * strength, (1 - centre) * strength, (DRAWS, len(centre)))
-        logs = _likelihoods(wired, local, standard, factors)
+        logs = _likelihoods(compiled, local, standard, factors)
         chance = np.exp(logs - logs.max())
         means.append(chance @ factors / chance.sum())
         evidence.append(logs.max() + np.log(chance.mean()))
@@ -51,49 +51,52 @@ def posterior(wired: Wired, local: np.ndarray, standard: np.ndarray, seed: int =
     return weights @ np.array(means) / weights.sum()
 
 
-def _likelihoods(wired: Wired, local: np.ndarray, standard: np.ndarray, factors: np.ndarray) -> np.ndarray:
+def _likelihoods(compiled: CompiledGraph, local: np.ndarray, standard: np.ndarray, factors: np.ndarray) -> np.ndarray:
     """(draws,) log-likelihoods of factors (draws, e)."""
     shares = [np.broadcast_to(own, (len(factors), len(own))) for own in local]
-    for edge, (parent, child) in enumerate(zip(wired.parent, wired.child, strict=True)):
+    for edge, (parent, child) in enumerate(zip(compiled.parent, compiled.child, strict=True)):
         kept = factors[:, edge, None]
         shares[child] = shares[child] * (kept + shares[parent] * (1 - kept))
-    reward = sum(weight * share for weight, share in zip(wired.weights, shares, strict=True)) / wired.mass
+    reward = sum(weight * share for weight, share in zip(compiled.weights, shares, strict=True)) / compiled.mass
     apart = reward - reward.mean(axis=1, keepdims=True)
     together, spread = np.maximum(apart @ standard, 0), (apart**2).sum(axis=1)
     missed = (standard - standard.mean()) @ standard - together**2 / np.maximum(spread, 1e-300)
     return -0.5 * (len(standard) - 2) * np.log(missed)
 
 
-def left_out(human: Human, wired: Wired) -> dict[str, np.ndarray]:
+def left_out(human: Human, compiled: CompiledGraph) -> dict[str, np.ndarray]:
     """Each way's predictions of every response, (REPEATS, n)."""
     predicted = {way: np.empty((REPEATS, len(human.scores))) for way in ("paper", *WAYS)}
     for repeat in range(REPEATS):
         fold = folds_of(human.clusters, FOLDS, repeat)
         for out in range(FOLDS):
             seen, unseen = fold != out, fold == out
-            for way, (train, test) in rewards_of(human, wired, seen, repeat).items():
+            for way, (train, test) in rewards_of(human, compiled, seen, repeat).items():
                 intercept, slope = line(train, human.scores[seen])
                 predicted[way][repeat, unseen] = intercept + slope * test
     return predicted
 
 
-def rewards_of(human: Human, wired: Wired, seen: np.ndarray, repeat: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def rewards_of(
+    human: Human, compiled: CompiledGraph, seen: np.ndarray, repeat: int
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Each way's rewards of the responses that were seen and of the others."""
     train, test, scores = human.local[seen].T.copy(), human.local[~seen].T.copy(), human.scores[seen]
     standard = (scores - scores.mean()) / scores.std()
-    responses = batch([wired], np.zeros(len(scores), np.int32), human.local[seen].ravel())
+    responses = batch([compiled], np.zeros(len(scores), np.int32), human.local[seen].ravel())
     (fit,) = learn(responses, scores, human.clusters[seen], FOLDS, repeat)
     factors = {
-        "paper": wired.retention,
-        "flat": np.ones(len(wired.retention)),
-        "no pull": without_pull(wired, train, standard),
-        "pull by folds": np.array([fit.factors[edge] for edge in wired.edges]),
-        "beta prior": posterior(wired, train, standard, repeat),
+        "paper": compiled.retention,
+        "flat": np.ones(len(compiled.retention)),
+        "no pull": without_pull(compiled, train, standard),
+        "pull by folds": np.array([fit.factors[edge] for edge in compiled.edges]),
+        "beta prior": posterior(compiled, train, standard, repeat),
     }
     both = {
-        way: tuple(rewards_and_slopes(wired, part, kept)[0] for part in (train, test)) for way, kept in factors.items()
+        way: tuple(rewards_and_slopes(compiled, part, kept)[0] for part in (train, test))
+        for way, kept in factors.items()
     }
-    exact = [exact_marginals(wired, part.T) @ wired.weights / wired.mass for part in (train, test)]
+    exact = [exact_marginals(compiled, part.T) @ compiled.weights / compiled.mass for part in (train, test)]
     return both | {"exact": tuple(exact)}
 
 
@@ -113,8 +116,8 @@ def doubts_and_errors(data: Path, draws: int = 2000) -> Rows:
         people = people[people["text_id"].isin(local.index)]
         texts, scores = people["text_id"].to_numpy(), people["Q0"].to_numpy(float)
         own, unsure = (frame.loc[texts].to_numpy().ravel() for frame in (local, doubts))
-        wired = wired_up(questions, DIALOGUE, PAPER)
-        responses = batch([wired], np.zeros(len(scores), np.int32), own, variance=unsure)
+        compiled = compiled_graph(questions, DIALOGUE, PAPER)
+        responses = batch([compiled], np.zeros(len(scores), np.int32), own, variance=unsure)
         for aggregation in ("flat", "gear"):
             reward = aggregate(responses, aggregation).reward
             intercept, slope = line(reward, scores)
@@ -142,8 +145,8 @@ def report(data: Path, draws: int = 2000) -> Iterator[tuple[str, Rows]]:
     yield "Do doubts tell errors", doubts_and_errors(data)
     rows: Rows = []
     for human in (*asap(data), *enem(data), *dialogues(data), *chat(data)):
-        wired, spread = wired_up(human.traits, human.edges, PAPER), human.scores.std()
-        predicted = left_out(human, wired)
+        compiled, spread = compiled_graph(human.traits, human.edges, PAPER), human.scores.std()
+        predicted = left_out(human, compiled)
         scores, clusters = np.tile(human.scores, REPEATS), np.tile(human.clusters, REPEATS)
         error = np.sqrt(np.mean((predicted["paper"] - human.scores) ** 2)) / spread
         row: dict[str, object] = {"set": human.name, "n": len(human.scores), "paper": error}

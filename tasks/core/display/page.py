@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -22,9 +21,9 @@ def rendered(page: Page, style: str = "") -> str:
     return _environment(HERE).get_template("page.html.j2").render(page=page, style=sheet)
 
 
-def body(template: Path, macro: str, value: object, names: Mapping[str, object]) -> Markup:
-    """What one macro of a report's own template makes of a value. names: what it knows beside `say`."""
-    module = _environment(template.parent).get_template(template.name).make_module(dict(names))
+def body(template: Path, macro: str, value: object) -> Markup:
+    """What one macro of a report's own template makes of a value; it knows `say`."""
+    module = _environment(template.parent).get_template(template.name).module
     return Markup(getattr(module, macro)(value))
 
 
@@ -37,12 +36,6 @@ def filled(template: Path, **names: object) -> Markup:
 def _environment(folder: Path) -> Environment:
     loader = FileSystemLoader(folder)
     jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    jinja.filters |= {
-        "count": say.count,
-        "share": say.share,
-        "figure": say.figure,
-        "plural": say.plural,
-        "more_labels": say.more_labels,
-    }
+    jinja.filters |= {"count": say.count, "share": say.share, "figure": say.figure, "plural": say.plural}
     jinja.globals |= {"say": say}
     return jinja

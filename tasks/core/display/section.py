@@ -1,12 +1,93 @@
-"""What a report shows: sections of tables, drawings and bodies of its own, under key figures."""
+"""What a report shows: sections of text, tables and drawings, under key figures.
+
+Most sections are tables and drawings in a fixed order; a section that needs another order names its `parts` itself.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 from markupsafe import Markup
 
-from rubricflow.tasks.core.display.table import Table
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.table import Cell, Table
+from rubricflow.tasks.core.stats.metrics import Unit
+from rubricflow.tasks.core.stats.verdict import Estimate
+
+FIRST, MOST = 12, 60
+"""Rows of a long list that are shown at once, and that are in the page at all; the run's tables hold the others."""
+PICTURES = {"forest": "plot", "verdict stack": "outcome"}
+"""Style of a grid → the class of its cells that are drawn; elsewhere they are bars."""
+
+
+class Named(NamedTuple):
+    """A text with a remark in grey behind it; in a header the remark is a CSS class, in a row it is no first cell's."""
+
+    text: str
+    remark: str = ""
+
+
+class Figure(NamedTuple):
+    """An estimate as its value and interval. by: m for the machine's, h for people's."""
+
+    estimate: Estimate
+    unit: Unit = "number"
+    by: str = ""
+    remark: str = ""
+
+
+Content: TypeAlias = str | int | Cell | Named | Figure | None
+"""What a cell holds: numbers stand right, markup is drawn, None is an empty cell."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of any contents, at least one row. style: its CSS classes; marks: a CSS class for every row."""
+
+    header: tuple[str | Named, ...]
+    rows: Sequence[tuple[Content, ...]]
+    style: str = "tight"
+    caption: str = ""
+    marks: Sequence[str] = ()
+
+    @property
+    def classes(self) -> list[str]:
+        """A CSS class for every column."""
+        classes = []
+        for cells in zip(*self.rows, strict=True):
+            is_drawn = any(isinstance(cell, Markup) for cell in cells)
+            is_number = any(not isinstance(cell, str | None) for cell in cells)
+            classes.append(PICTURES.get(self.style, "w") if is_drawn else "n" if is_number else "")
+        return ["", *classes[1:]]
+
+
+class Text(NamedTuple):
+    """A paragraph of a CSS class, or a heading: style h3."""
+
+    text: str
+    style: str = "sub"
+
+
+class Fold(NamedTuple):
+    """Parts that are folded away under a few words."""
+
+    summary: str
+    parts: Sequence[Part]
+    is_open: bool = False
+
+
+class Columns(NamedTuple):
+    """Parts side by side, where the screen is wide enough."""
+
+    columns: Sequence[Sequence[Part]]
+
+
+class Facts(NamedTuple):
+    """Names and what there is to say of each."""
+
+    facts: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -16,6 +97,16 @@ class Key:
     name: str
     value: str
     below: tuple[str, ...] = ()
+
+
+class Keys(NamedTuple):
+    """Figures side by side."""
+
+    figures: Sequence[Key]
+
+
+Part: TypeAlias = Markup | Text | Grid | Fold | Columns | Facts | Keys
+"""What stands in a section; markup stands as it is."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +133,11 @@ class Section:
     tables: tuple[Table, ...] = ()
     """One below the other."""
     small: tuple[Table, ...] = ()
-    """Side by side: beside the drawings, or below the tables where nothing is drawn."""
+    """Side by side: next to the drawings, or below the tables where nothing is drawn."""
     pictures: tuple[Drawing, ...] = ()
     """One below the other."""
+    parts: Sequence[Part] = ()
+    """One below the other, in an order of their own."""
     body: str = ""
     """What only this report has."""
     facts: tuple[tuple[str, str], ...] = ()
@@ -64,5 +157,43 @@ class Page:
     missing: str = ""
     """What the reader must know before believing anything."""
     keys: tuple[Key, ...] = ()
-    body: str = ""
+    parts: Sequence[Part] = ()
     """What only this report has at its head."""
+
+
+def long_list(grid: Grid, noun: str, table: str, more: str = "", first: int = FIRST) -> list[Part]:
+    """A table whose rows after the `first` are folded away under `more`, and how many are in a table of the run alone;
+    nothing without rows. noun: what the rows are called, in the plural."""
+    if not grid.rows:
+        return []
+    parts: list[Part] = [replace(grid, rows=grid.rows[:first], marks=grid.marks[:first])]
+    if folded := grid.rows[first:MOST]:
+        summary = f"{say.count(len(folded))} {more}"
+        parts.append(Fold(summary, [replace(grid, rows=folded, marks=grid.marks[first:MOST])]))
+    return [*parts, *left_out(grid.rows, noun, table)]
+
+
+def left_out(rows: Sequence[object], noun: str, table: str) -> list[Part]:
+    """How many rows of a list are in a table of the run alone; nothing where the page has them all."""
+    if len(rows) <= MOST:
+        return []
+    number = say.plural(len(rows) - MOST, f"more {noun.removesuffix('s')}")
+    return [Text(Markup("{} in the table <code>{}</code>.").format(number, table), "note")]
+
+
+def figure_table(rows: Sequence[tuple[str | Named, Figure]]) -> list[Part]:
+    """Names and figures, and why some are not known; nothing without rows."""
+    return [Grid((), rows), *unknown_notes(figure.estimate for _, figure in rows)] if rows else []
+
+
+def unknown_notes(estimates: Iterable[Estimate]) -> list[Part]:
+    """Why numbers are missing: each reason once, in order, four at most."""
+    whys = dict.fromkeys(estimate.note for estimate in estimates if estimate.value is None and estimate.note)
+    return [Text(f"{say.NOT_KNOWN}: {why}", "note") for why in [*whys][:4]]
+
+
+def count_table(name: str, rows: Sequence[tuple[str, int, float]]) -> list[Part]:
+    """Counts with their shares of a whole as bars; nothing without rows. rows: name, count, share."""
+    bar = Markup('<span class="bar" aria-hidden="true" style="--w:{:.1f}"></span>')
+    shown = [(words, n, Named(say.share(share)[:-1]), bar.format(100 * share)) for words, n, share in rows]
+    return [Grid((name, "count", "%", ""), shown)] if rows else []

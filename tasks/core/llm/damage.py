@@ -10,7 +10,6 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
 
 Damage = Callable[[str, random.Random], str]
 """(a reply that is one JSON object, a random generator) → what is left of it."""
@@ -29,80 +28,30 @@ def damaged(text: str, way: str, rng: random.Random) -> str:
     return WAYS[way](text, rng)
 
 
-def _in_prose(text: str, rng: random.Random) -> str:
-    return f"{_PREFACE}{text}"
-
-
-def _followed(text: str, rng: random.Random) -> str:
-    return text + _AFTERWORD
-
-
-def _fenced(text: str, rng: random.Random) -> str:
-    return f"```json\n{text}\n```"
-
-
-def _fenced_in_prose(text: str, rng: random.Random) -> str:
-    return f"{_PREFACE}```\n{text}\n```{_AFTERWORD}"
+def _inserted(text: str, places: list[int], sign: str, rng: random.Random) -> str:
+    """The text with a sign at one of these places, or at its end where there is none."""
+    place = rng.choice(places) if places else len(text)
+    return f"{text[:place]}{sign}{text[place:]}"
 
 
 def _trailing_comma(text: str, rng: random.Random) -> str:
-    places = [match.start() for match in _CLOSING.finditer(text) if match[1] is None]
-    place = rng.choice(places) if places else len(text)
-    return f"{text[:place]},{text[place:]}"
-
-
-def _cut(text: str, rng: random.Random) -> str:
-    return text[: rng.randrange(1, max(2, len(text)))]
-
-
-def _unclosed(text: str, rng: random.Random) -> str:
-    return text.rstrip().rstrip("}").rstrip()
-
-
-def _unescaped_quotes(text: str, rng: random.Random) -> str:
-    return text.replace('\\"', '"')
-
-
-def _single_quotes(text: str, rng: random.Random) -> str:
-    try:
-        return repr(json.loads(text))
-    except ValueError:
-        return text
-
-
-def _bare_words(text: str, rng: random.Random) -> str:
-    return _numbers(text, "Score Point {}")
-
-
-def _fraction(text: str, rng: random.Random) -> str:
-    return _numbers(text, "{}/10")
+    return _inserted(text, [match.start() for match in _CLOSING.finditer(text) if match[1] is None], ",", rng)
 
 
 def _raw_line_breaks(text: str, rng: random.Random) -> str:
-    words = list(_INNER_WORD.finditer(text))
-    place = rng.choice(words).start() if words else len(text)
-    return f"{text[:place]}\n{text[place:]}"
+    return _inserted(text, [match.start() for match in _INNER_WORD.finditer(text)], "\n", rng)
 
 
-def _other_keys(text: str, rng: random.Random) -> str:
+def _rewritten(text: str, write: Callable[[dict[str, object]], str]) -> str:
+    """The members of the text's object, written another way."""
     try:
-        members: dict[str, Any] = json.loads(text)
+        return write(json.loads(text))
     except ValueError:
         return text
+
+
+def _other_keys(members: dict[str, object]) -> str:
     return json.dumps({f"{name}_list": value for name, value in members.items()}, ensure_ascii=False)
-
-
-def _second_object(text: str, rng: random.Random) -> str:
-    """A base model goes on with an example of its own: the same object with other numbers."""
-    return f"{text}\n\nResponse 2:\nIt is what it is.\n\nOutput:\n{_numbers(text, '0')}"
-
-
-def _prose(text: str, rng: random.Random) -> str:
-    return f"{_PREFACE}The response scores a 5 out of 6. It names the main idea and gives reasons for it."
-
-
-def _empty(text: str, rng: random.Random) -> str:
-    return rng.choice(["", " \n"])
 
 
 def _numbers(text: str, template: str) -> str:
@@ -112,22 +61,27 @@ def _numbers(text: str, template: str) -> str:
 
 WAYS: Mapping[str, Damage] = MappingProxyType(
     {
-        "in_prose": _in_prose,
-        "followed": _followed,
-        "fenced": _fenced,
-        "fenced_in_prose": _fenced_in_prose,
+        "in_prose": lambda text, rng: _PREFACE + text,
+        "followed": lambda text, rng: text + _AFTERWORD,
+        "fenced": lambda text, rng: f"```json\n{text}\n```",
+        "fenced_in_prose": lambda text, rng: f"{_PREFACE}```\n{text}\n```{_AFTERWORD}",
         "trailing_comma": _trailing_comma,
-        "unescaped_quotes": _unescaped_quotes,
-        "single_quotes": _single_quotes,
+        "unescaped_quotes": lambda text, rng: text.replace('\\"', '"'),
+        "single_quotes": lambda text, rng: _rewritten(text, repr),
         "raw_line_breaks": _raw_line_breaks,
-        "second_object": _second_object,
-        "bare_words": _bare_words,
-        "unclosed": _unclosed,
-        "cut": _cut,
-        "fraction": _fraction,
-        "other_keys": _other_keys,
-        "prose": _prose,
-        "empty": _empty,
+        # A base model goes on with an example of its own: the same object with other numbers.
+        "second_object": lambda text, rng: (
+            f"{text}\n\nResponse 2:\nIt is what it is.\n\nOutput:\n{_numbers(text, '0')}"
+        ),
+        "bare_words": lambda text, rng: _numbers(text, "Score Point {}"),
+        "unclosed": lambda text, rng: text.rstrip().rstrip("}").rstrip(),
+        "cut": lambda text, rng: text[: rng.randrange(1, max(2, len(text)))],
+        "fraction": lambda text, rng: _numbers(text, "{}/10"),
+        "other_keys": lambda text, rng: _rewritten(text, _other_keys),
+        "prose": lambda text, rng: (
+            f"{_PREFACE}The response scores a 5 out of 6. It names the main idea and gives reasons for it."
+        ),
+        "empty": lambda text, rng: rng.choice(["", " \n"]),
     }
 )
 """Way → how it is done, from what reading alone can undo to what leaves nothing to read."""

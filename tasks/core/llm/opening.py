@@ -1,17 +1,22 @@
-"""A backend opened by its name: each has a module `tasks/core/llm/backends/<name>.py` with the two functions of
-`Module`."""
+"""A backend opened by its name, and warnings about settings that do harm where a model computes on processor cores.
+
+Each backend has a module `tasks/core/llm/backends/<name>.py` with the two functions of `Module`. The numbers behind the
+rules for processors are in docs/cpu.md.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
+from urllib.parse import urlsplit
 
 from rubricflow.tasks.core.contracts.backends import Choice
+from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backend import Backend
-from rubricflow.tasks.core.llm.cpu import cpu_warnings, this_machine
 from rubricflow.tasks.core.llm.reply_store import Replies
 
 KeyOf = Callable[[str], str | None]
@@ -46,3 +51,136 @@ def model_of(choice: Choice, base: Path) -> str:
 
 def _module(choice: Choice) -> Module:
     return cast(Module, import_module(f"rubricflow.tasks.core.llm.backends.{choice.backend}"))
+
+
+# Warnings about models on processor cores.
+
+GIB = 1 << 30
+CACHE, THREADS = "VLLM_CPU_KVCACHE_SPACE", "OMP_NUM_THREADS"
+DEFAULT_CACHE = "1"
+"""GiB of key-value cache where the environment names none."""
+_OVERHEAD = 3 * GIB
+"""Memory that the engine takes beside weights and cache."""
+_PATIENCE_S, _AT_ONCE = 600.0, 16
+"""A server on cores that is asked more at once answers each late; with less patience a call is begun anew."""
+_LOCAL = frozenset({"127.0.0.1", "::1", "localhost", "0.0.0.0"})
+_BYTES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2}
+_GPU = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+
+
+class Machine(NamedTuple):
+    """What a model on cores may use."""
+
+    cores: int
+    """Cores that this process may use."""
+    load: float
+    """Processes that want a core, over the last minute."""
+    free: int | None
+    """Bytes of memory that can be had; None where the system does not say."""
+    environ: Mapping[str, str]
+    has_gpu: bool
+
+
+def this_machine() -> Machine:
+    """The machine that this process runs on."""
+    can_tell = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if can_tell else os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return Machine(cores, load, _free(), os.environ, any(Path(device).exists() for device in _GPU))
+
+
+def cpu_warnings(choice: Choice, base: Path, machine: Machine) -> list[str]:
+    """What of a model's settings does harm on this machine, a line each; nothing where there is a GPU, or the model is
+    elsewhere.
+
+    base: the folder from which a relative folder of weights is meant.
+    """
+    engine = choice.engine
+    if engine is None or machine.has_gpu:
+        return []
+    match choice.backend:
+        case "vllm":
+            return [*_threads(machine), *_cache(engine, base / engine.model, machine)]
+        case "openai" if any(urlsplit(url).hostname in _LOCAL for url in engine.urls):
+            return list(_impatient(engine))
+        case _:
+            return []
+
+
+def _threads(machine: Machine) -> Iterator[str]:
+    named = machine.environ.get(THREADS, "")
+    threads = int(named) if named.isdigit() else machine.cores
+    if threads > machine.cores:
+        yield f"{THREADS}={threads} on {machine.cores} cores: threads wait for each other; set it to the cores at most"
+    elif threads > 1 and machine.load > machine.cores:
+        crowd = f"{threads} threads, and {machine.load:.0f} processes want {machine.cores} cores"
+        yield f"{crowd}: half of the time goes into waiting; set {THREADS}=1 until the machine is quiet"
+
+
+def _cache(engine: Engine, weights: Path, machine: Machine) -> Iterator[str]:
+    """Key-value cache against the longest prompt, and all that is wanted against the memory. Both are told only where
+    the weights lie in a folder: what a name of the hub stands for is not known before it is loaded."""
+    config = _config(weights)
+    space = _number(machine.environ.get(CACHE, DEFAULT_CACHE))
+    if config is None or space is None:
+        return
+    stored_type = config.get("torch_dtype", config.get("dtype"))
+    stored_bytes = _BYTES.get(str(stored_type), 2)
+    used_bytes = _BYTES.get(str(engine.options.get("dtype", stored_type)), 2)
+    longest = engine.options.get("max_model_len", config.get("max_position_embeddings", 0))
+    prompt = int(longest) * _per_token(config, used_bytes)
+    if prompt > space * GIB:
+        yield (
+            f"{CACHE}={space:g} GiB holds no prompt of max_model_len {longest} ({prompt / GIB:.1f} GiB): the engine "
+            "refuses to start; set options.max_model_len to what prompt and reply need, such as 8192, or more cache"
+        )
+    stored = sum(file.stat().st_size for file in weights.glob("*.safetensors"))
+    takes = stored * used_bytes / stored_bytes + space * GIB + _OVERHEAD
+    if stored and machine.free is not None and takes > machine.free:
+        yield (
+            f"weights, cache and engine want about {takes / GIB:.1f} GiB, and {machine.free / GIB:.1f} GiB are free: "
+            f"take a smaller model, dtype bfloat16, or less {CACHE}"
+        )
+
+
+def _impatient(engine: Engine) -> Iterator[str]:
+    if engine.timeout_s < _PATIENCE_S and engine.concurrency > _AT_ONCE:
+        yield (
+            f"a server on this machine, which has no GPU, is asked {engine.concurrency} calls at once, each given up "
+            f"after {engine.timeout_s:g} s and begun anew: set engine.concurrency to 8 and engine.timeout_s to 1800"
+        )
+
+
+def _config(weights: Path) -> dict[str, Any] | None:
+    """A model's own description of itself; None where there is none to be read."""
+    try:
+        config = json.loads((weights / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return config if isinstance(config, dict) else None
+
+
+def _per_token(config: Mapping[str, Any], wide: int) -> int:
+    """Bytes of key-value cache for a token: keys and values of every layer; 0 where the description does not say."""
+    heads = int(config.get("num_attention_heads") or 0)
+    if not heads:
+        return 0
+    size = config.get("head_dim") or int(config.get("hidden_size") or 0) // heads
+    layers, cached_heads = int(config.get("num_hidden_layers") or 0), int(config.get("num_key_value_heads") or heads)
+    return 2 * layers * cached_heads * size * wide
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _free() -> int | None:
+    """Bytes that Linux could give without swapping."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), None)

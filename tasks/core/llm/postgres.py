@@ -16,9 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.llm import ledger
-from rubricflow.tasks.core.llm.places import shown_place
-from rubricflow.tasks.core.llm.reply_store import Line, Replies
+from rubricflow.tasks.core.llm.reply_store import Asker, Line, Replies, host, shown_place
 
 if TYPE_CHECKING:
     import psycopg
@@ -27,6 +25,8 @@ T = TypeVar("T")
 _PATIENCE_S = 300.0
 """For how long a database that is not there is waited for."""
 _PAUSE_S = 0.2, 5.0
+_ALIVE = "keepalives_idle=10&keepalives_interval=5&keepalives_count=3&tcp_user_timeout=30000&connect_timeout=10"
+"""A link that is cut says nothing: without these a write would wait for a quarter of an hour."""
 _TURN = 0x52504C59
 """The lock under which claims are made and given back: whoever looks at replies and claims sees both of one moment."""
 _TABLES = (
@@ -38,6 +38,8 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS claims(digest TEXT PRIMARY KEY, asker TEXT NOT NULL)",
     "CREATE INDEX IF NOT EXISTS claims_asker ON claims(asker)",
 )
+_REFUSED = ("authentication failed", "does not exist", "no pg_hba.conf", "no password")
+"""How a server says that it turned the connection down, so that waiting helps nothing."""
 _NOW = "extract(epoch FROM clock_timestamp())::DOUBLE PRECISION"
 _CLAIM = """
 INSERT INTO claims SELECT wanted.digest, %(asker)s FROM unnest(%(digests)s::TEXT[]) AS wanted(digest)
@@ -67,7 +69,8 @@ class PostgresReplies(Replies):
             self._connection = None
 
     def __len__(self) -> int:
-        return int(self._do(lambda connection: _first(connection, "SELECT count(*) FROM replies")))
+        rows = self._do(lambda connection: connection.execute("SELECT count(*) FROM replies").fetchall())
+        return int(rows[0][0])
 
     def _lines(self, digests: Sequence[str]) -> Sequence[Line]:
         query = "SELECT digest, model, reply, seal FROM replies WHERE digest = ANY(%s)"
@@ -94,9 +97,9 @@ class PostgresReplies(Replies):
     def _beat(self, asker: str) -> None:
         self._do(lambda connection: connection.execute(f"UPDATE askers SET seen = {_NOW} WHERE asker = %s", [asker]))
 
-    def _holders(self, digests: Iterable[str]) -> dict[str, ledger.Asker]:
+    def _holders(self, digests: Iterable[str]) -> dict[str, Asker]:
         rows = self._do(lambda connection: connection.execute(_HOLDERS, [list(digests)]).fetchall())
-        holders = {digest: (ledger.Asker(*asker), clock_s) for digest, *asker, clock_s in rows}
+        holders = {digest: (Asker(*asker), clock_s) for digest, *asker, clock_s in rows}
         return {digest: asker for digest, (asker, clock_s) in holders.items() if asker.lives(clock_s)}
 
     @contextmanager
@@ -134,23 +137,17 @@ class PostgresReplies(Replies):
         if isinstance(error, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
             return True
         lost = self._connection is None or self._connection.closed
-        refused = isinstance(error, psycopg.OperationalError) and _is_refused(error)
+        refused = isinstance(error, psycopg.OperationalError) and any(words in str(error) for words in _REFUSED)
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and bool(lost) and not refused
 
     def _connected(self) -> psycopg.Connection:
         if self._connection is None or self._connection.closed:
+            import psycopg
+
             self._connection = None
-            self._connection = _connect(self._url)
+            more = f"{'&' if '?' in self._url else '?'}{_ALIVE}&application_name=rubricflow"
+            self._connection = psycopg.connect(self._url + more, autocommit=True)
         return self._connection
-
-
-def _connect(url: str) -> psycopg.Connection:
-    import psycopg
-
-    # A link that is cut says nothing: without these a write would wait for a quarter of an hour.
-    alive = "keepalives_idle=10&keepalives_interval=5&keepalives_count=3&tcp_user_timeout=30000&connect_timeout=10"
-    more = f"{'&' if '?' in url else '?'}{alive}&application_name=rubricflow"
-    return psycopg.connect(url + more, autocommit=True)
 
 
 def _make(connection: psycopg.Connection) -> None:
@@ -171,13 +168,12 @@ def _copied(connection: psycopg.Connection, lines: Sequence[Line]) -> int:
 def _claimed(connection: psycopg.Connection, asker: str, digests: Sequence[str]) -> list[str]:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [_TURN])
     askers = connection.execute(f"SELECT asker, host, process, since, seen, {_NOW} FROM askers").fetchall()
-    _released(connection, [row[0] for row in askers if not ledger.Asker(*row[:5]).lives(row[5])])
+    _released(connection, [row[0] for row in askers if not Asker(*row[:5]).lives(row[5])])
     connection.execute(_CLAIM, {"asker": asker, "digests": sorted(digests)})
-    rows = connection.execute("SELECT digest FROM claims WHERE asker = %s", [asker]).fetchall()
-    mine = {digest for (digest,) in rows}
+    mine = {digest for (digest,) in connection.execute("SELECT digest FROM claims WHERE asker = %s", [asker])}
     if mine:
         insert = f"INSERT INTO askers VALUES (%s, %s, %s, {_NOW}, {_NOW}) ON CONFLICT DO NOTHING"
-        connection.execute(insert, [asker, ledger.host(), os.getpid()])
+        connection.execute(insert, [asker, host(), os.getpid()])
     return [digest for digest in digests if digest in mine]
 
 
@@ -186,18 +182,6 @@ def _released(connection: psycopg.Connection, askers: Sequence[str]) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [_TURN])
         connection.execute("DELETE FROM claims WHERE asker = ANY(%s)", [list(askers)])
         connection.execute("DELETE FROM askers WHERE asker = ANY(%s)", [list(askers)])
-
-
-def _first(connection: psycopg.Connection, query: str) -> int:
-    row = connection.execute(query).fetchone()
-    assert row is not None  # a count always has one
-    return int(row[0])
-
-
-def _is_refused(error: psycopg.OperationalError) -> bool:
-    """Whether the server itself turned the connection down, so that waiting helps nothing."""
-    words = str(error)
-    return any(part in words for part in ("authentication failed", "does not exist", "no pg_hba.conf", "no password"))
 
 
 def _first_line(error: Exception) -> str:

@@ -1,34 +1,118 @@
-"""What every store of replies does, wherever they are: the first reply of a digest stays, and what arrived is not
-asked for again."""
+"""The reply store: every reply by the digest of its request, in a SQLite file or a PostgreSQL database.
+
+The first reply of a digest stays, what arrived is not asked for again, and runs that ask the same at once pay for it
+once.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import math
+import os
+import re
 import secrets
+import socket
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Self
+from urllib.parse import urlsplit
 
+from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.llm import ledger
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.sqlite_file import Format, SqliteFile
 
 CHUNK = 500
 """Replies that are read together."""
+BEAT_S = 5.0
+"""How often an asker reports that it lives."""
+LEASE_S = 30.0
+"""For how long it is believed: a process that is stopped for longer, or another machine's that is gone, loses its
+claims."""
 Line = tuple[str, str, str, str | None]
 """Digest, model, reply as JSON, seal."""
 _LOOK_S = 0.02, 0.5
 """How soon, and in the end how seldom, a waiting run looks for another one's replies."""
 _SAY_S = 1.0, 60.0
-"""After how long a wait it says so, and how often."""
+"""After how long a wait is logged, and how often."""
+_DATABASE = re.compile(r"postgres(ql)?://")
 _logger = logging.getLogger(__name__)
+
+
+def open_replies(place: str | Path, read_only: bool = False) -> Replies:
+    """The store at a file's path, at `:memory:` or at `postgresql://…`; StoreError where it cannot be used."""
+    if not is_database(place):
+        return ReplyStore(place, read_only)
+    try:
+        from rubricflow.tasks.core.llm.postgres import PostgresReplies
+
+        return PostgresReplies(str(place), read_only)
+    except ImportError as error:
+        raise StoreError(f"replies in PostgreSQL need the extra: {install('postgres')}") from error
+
+
+def is_database(place: str | Path) -> bool:
+    """Whether replies are in a database, and in no file."""
+    return bool(_DATABASE.match(str(place)))
+
+
+def are_there(place: str | Path) -> bool:
+    """Whether there is a store to be looked at; a database is taken to be there."""
+    return is_database(place) or Path(place).is_file()
+
+
+def shown_place(place: str | Path) -> str:
+    """The place as people may see it: without a password."""
+    if not is_database(place):
+        return str(place)
+    parts = urlsplit(str(place))
+    user = f"{parts.username}@" if parts.username else ""
+    return f"{parts.scheme}://{user}{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+class Asker(NamedTuple):
+    """A batch of requests on its way."""
+
+    name: str
+    host: str
+    process: int
+    since: float
+    """When it began, in seconds of the Unix epoch."""
+    last_beat: float
+    """When it last reported that it lives."""
+
+    def __str__(self) -> str:
+        since = datetime.fromtimestamp(self.since)
+        return f"process {self.process} on {self.host.partition('/')[0]} (since {since:%X})"
+
+    def lives(self, clock_s: float | None = None) -> bool:
+        """Whether it may still bring replies. clock_s: the time by the clock of `last_beat`; this machine's if not
+        given."""
+        if (time.time() if clock_s is None else clock_s) - self.last_beat > LEASE_S:
+            return False
+        if self.host != host():
+            return True
+        try:
+            os.kill(self.process, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:  # of another user
+            pass
+        return True
+
+
+@cache
+def host() -> str:
+    """The machine and, where it has several, the space of its process ids: numbers mean the same in one alone."""
+    space = Path("/proc/self/ns/pid")
+    return f"{socket.gethostname()}/{os.readlink(space) if space.is_symlink() else ''}"
 
 
 class StoreLook(NamedTuple):
@@ -69,9 +153,9 @@ class Replies(ABC):
         rows = [(*line, seal(*line)) for line in lines]
         if not rows or self._keep(rows) == len(rows):
             return {}
-        standing = self.get_many(digest for digest, *_ in rows)
+        kept = self.get_many(digest for digest, *_ in rows)
         mine = {digest: reply for digest, _, reply in replies}
-        return {digest: reply for digest, reply in standing.items() if reply != mine[digest]}
+        return {digest: reply for digest, reply in kept.items() if reply != mine[digest]}
 
     @contextmanager
     def claim(self, digests: Iterable[str]) -> Iterator[list[str]]:
@@ -85,7 +169,13 @@ class Replies(ABC):
             yield []
             return
         over = threading.Event()
-        beating = threading.Thread(target=self._keep_beating, args=(asker, over), name="claims", daemon=True)
+
+        def keep_beating() -> None:
+            while not over.wait(BEAT_S):
+                with suppress(StoreError):  # where the disk is full, the run itself says so
+                    self._beat(asker)
+
+        beating = threading.Thread(target=keep_beating, name="claims", daemon=True)
         beating.start()
         try:
             yield mine
@@ -164,20 +254,15 @@ class Replies(ABC):
 
     @abstractmethod
     def _beat(self, asker: str) -> None:
-        """Says that an asker lives."""
+        """Notes that an asker lives."""
 
     @abstractmethod
-    def _holders(self, digests: Iterable[str]) -> dict[str, ledger.Asker]:
+    def _holders(self, digests: Iterable[str]) -> dict[str, Asker]:
         """Digest → who is asking for it; without those that nobody living asks for."""
 
     @abstractmethod
     def _named(self) -> AbstractContextManager[None]:
         """Says which store a failure is about."""
-
-    def _keep_beating(self, asker: str, over: threading.Event) -> None:
-        while not over.wait(ledger.BEAT_S):
-            with suppress(StoreError):  # where the disk is full, the run itself says so
-                self._beat(asker)
 
     def _say(self, line: str) -> None:
         """Warns, but not at every wave anew."""
@@ -201,8 +286,6 @@ def read(digest: str, model: str, line: str, sealed: str | None) -> Reply:
     return Reply.from_json(line)
 
 
-# The reply store: one SQLite file that remembers every reply by the digest of its request.
-
 _FORMAT = Format(
     name="reply store",
     mark=0x52504C59,
@@ -210,12 +293,16 @@ _FORMAT = Format(
     schema=(
         "CREATE TABLE IF NOT EXISTS replies"
         "(digest TEXT PRIMARY KEY, model TEXT NOT NULL, reply TEXT NOT NULL, seal TEXT)",
-        *ledger.TABLES,
+        "CREATE TABLE IF NOT EXISTS askers(asker TEXT PRIMARY KEY, host TEXT NOT NULL, process INTEGER NOT NULL,"
+        " since REAL NOT NULL, seen REAL NOT NULL)",
+        "CREATE TABLE IF NOT EXISTS claims(digest TEXT PRIMARY KEY, asker TEXT NOT NULL) WITHOUT ROWID",
     ),
     synchronous="NORMAL",
     row="reply",
     spoilt="bring back a copy, or move it away: what it held is asked for again",
 )
+_INSERT = "INSERT OR IGNORE INTO replies(digest, model, reply, seal) VALUES (?, ?, ?, ?)"
+_CLAIM = "INSERT OR IGNORE INTO claims SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM replies WHERE digest = ?1)"
 
 
 class ReplyStore(SqliteFile, Replies):
@@ -256,19 +343,31 @@ class ReplyStore(SqliteFile, Replies):
 
     def _claim(self, asker: str, digests: Sequence[str]) -> list[str]:
         with self._writing():
-            return ledger.claim(self._connection, asker, digests)
+            self._give_back(other.name for other in self._askers() if not other.lives())
+            mine = [digest for digest in digests if self._connection.execute(_CLAIM, (digest, asker)).rowcount]
+            if mine:
+                row = asker, host(), os.getpid(), time.time(), time.time()
+                self._connection.execute("INSERT INTO askers VALUES (?, ?, ?, ?, ?)", row)
+            return mine
 
     def _release(self, asker: str) -> None:
         with self._writing():
-            ledger.release(self._connection, asker)
+            self._give_back([asker])
 
     def _beat(self, asker: str) -> None:
         with self._writing():
-            ledger.beat(self._connection, asker)
+            self._connection.execute("UPDATE askers SET seen = ? WHERE asker = ?", (time.time(), asker))
 
-    def _holders(self, digests: Iterable[str]) -> dict[str, ledger.Asker]:
+    def _holders(self, digests: Iterable[str]) -> dict[str, Asker]:
         with self._named(), self._lock:
-            return ledger.holders(self._connection, digests)
+            living = {asker.name: asker for asker in self._askers() if asker.lives()}
+            name_of = dict(self._connection.execute("SELECT digest, asker FROM claims"))
+        return {digest: living[name_of[digest]] for digest in digests if name_of.get(digest) in living}
 
+    def _askers(self) -> list[Asker]:
+        return [Asker(*row) for row in self._connection.execute("SELECT asker, host, process, since, seen FROM askers")]
 
-_INSERT = "INSERT OR IGNORE INTO replies(digest, model, reply, seal) VALUES (?, ?, ?, ?)"
+    def _give_back(self, askers: Iterable[str]) -> None:
+        for asker in askers:
+            for table in ("claims", "askers"):
+                self._connection.execute(f"DELETE FROM {table} WHERE asker = ?", (asker,))

@@ -5,25 +5,22 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.backends import Choice, is_generative
 from rubricflow.tasks.core.llm.budget import SharedTokenBudget
 from rubricflow.tasks.core.llm.calls import in_words, pace
-from rubricflow.tasks.core.llm.places import is_database
+from rubricflow.tasks.core.llm.ledger import CallLedger
+from rubricflow.tasks.core.llm.reply_store import is_database
 from rubricflow.tasks.core.store.manifest import code_digest
-from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.store.workers import from_anywhere
 
-if TYPE_CHECKING:
-    from rubricflow.tasks.core.llm.ledger import CallLedger
-
-
-# Pieces of work that ask a model, in numbers: what came of each, and the line that is said of all of them.
+# Pieces of work that ask a model, in numbers: what came of each, and the progress line about all of them.
 
 
 class PieceCounts(NamedTuple):
@@ -74,11 +71,8 @@ class PieceProgress:
         self.pieces_ended, self._counts = 0, PieceCounts()
 
     def ended(self, counts: PieceCounts) -> None:
-        """A piece is worked."""
+        """Counts a finished piece, and says the line."""
         self.pieces_ended, self._counts = self.pieces_ended + 1, self._counts.plus(counts)
-        self._say(self._line(), self.pieces_ended / self._pieces)
-
-    def _line(self) -> str:
         names, counts, seconds = self._names, self._counts, self._clock() - self._begun
         seconds_left = seconds / self.pieces_ended * (self._pieces - self.pieces_ended)
         rate = f", {pace(counts.members / seconds)}/s" if counts.members and seconds > 0 else ""
@@ -88,7 +82,11 @@ class PieceProgress:
         members = f"{counts.members:,}/{self._members:,} {names.members}"
         pieces = f"{self.pieces_ended:,}/{self._pieces:,} {names.pieces}"
         calls = f"{counts.calls:,} calls, {counts.reused:,} replies reused, {counts.failed:,} {names.failed}"
-        return f"{names.stage}: {pieces}, {members}{rate}, {calls}{tokens}{requests}{time_left}"
+        line = f"{names.stage}: {pieces}, {members}{rate}, {calls}{tokens}{requests}{time_left}"
+        self._say(line, self.pieces_ended / self._pieces)
+
+
+# What the workers of one command share while they ask a model.
 
 
 @dataclass(frozen=True)
@@ -105,117 +103,8 @@ class Sharing:
         return max(1, concurrency // self.workers)
 
 
-ALONE = Sharing()
-_sharing: ContextVar[Sharing] = ContextVar("sharing", default=ALONE)
-
-
-_STEPS = 16
-"""Steps in which a worker draws its equal part of a token budget."""
-
-
-class Terms(NamedTuple):
-    """What every worker is told, whatever piece it takes."""
-
-    workers: int
-    """How many work side by side."""
-    ledger: Path | str | None
-    """Where they count together; None for an encoder in a bucket, which asks nobody."""
-    budget: str | None
-    """The ledger's budget that pays; None without a budget."""
-    step: int
-    """Tokens that a worker draws from it together."""
-    code: str
-    """Digest of the code that sends it: a worker of another version refuses its piece."""
-
-
-def concurrency(choice: Choice, room: int, pieces: int) -> int:
-    """How many pieces are worked side by side: as many as there is room for, and not more than the server takes
-    calls."""
-    calls = choice.engine.concurrency if choice.engine else room
-    return max(1, min(room, pieces, calls))
-
-
-def terms_of(choice: Choice, run: Run, stage: str, workers: int, token_budget: int | None) -> Terms:
-    """The terms of so many workers. Makes their ledger, with a budget that holds the budget where there is one."""
-    ledger = ledger_place(choice, run.warehouse)
-    budget = None
-    if token_budget is not None and ledger is not None:
-        budget = f"{run.run_id} {stage} {secrets.token_hex(8)}"
-    _make_ledger(ledger, budget, token_budget or 0)
-    step = max(1, (token_budget or 0) // (_STEPS * workers))
-    return Terms(workers=workers, ledger=ledger, budget=budget, step=step, code=code_digest())
-
-
-def ledger_place(choice: Choice, warehouse: Warehouse) -> Path | str | None:
-    """Where workers count together: in the database of the replies, else in a file beside them. None where there is
-    none, and nobody is asked."""
-    if warehouse.mirrored and not is_generative(choice):
-        return None
-    place = warehouse.replies
-    return str(place) if is_database(place) else Path(place).absolute().with_name("ledger.sqlite")
-
-
-def tokens_drawn(terms: Terms) -> int:
-    """Tokens that the workers drew and did not give back: what they spent, unless one was killed."""
-    if terms.budget is None or terms.ledger is None:
-        return 0
-    from rubricflow.tasks.core.llm.ledger import CallLedger  # and so SQLAlchemy, which no run of one process needs
-
-    ledger = CallLedger(terms.ledger)
-    drawn, _ = ledger.drawn(terms.budget)
-    ledger.close()
-    return drawn
-
-
-def with_replies_from_anywhere(run: Run) -> Run:
-    """The same run and its replies, found from any working directory."""
-    run = from_anywhere(run)
-    named = run.warehouse.replies_named
-    if not named or is_database(named):
-        return run
-    return replace(run.warehouse, replies_named=str(Path(named).absolute())).run(run.run_id)
-
-
-def _make_ledger(place: Path | str | None, budget: str | None, tokens: int) -> None:
-    """Makes the ledger, with a budget that holds the budget where there is one."""
-    if place is None:
-        return
-    from rubricflow.tasks.core.llm.ledger import CallLedger
-
-    ledger = CallLedger(place)
-    ledger.make()
-    if budget is not None:
-        ledger.fill(budget, tokens)
-    ledger.close()
-
-
-# A process of a cluster as it works on pieces that ask a model: where it counts, and who pays.
-
-
-def opened_ledger(terms: Terms) -> CallLedger | None:
-    """Where this worker counts with the others."""
-    if terms.ledger is None:
-        return None
-    from rubricflow.tasks.core.llm.ledger import CallLedger  # and so SQLAlchemy, which no run of one process needs
-
-    return CallLedger(terms.ledger)
-
-
-@contextmanager
-def spending(terms: Terms, ledger: CallLedger | None) -> Iterator[SharedTokenBudget | None]:
-    """What pays for a piece, None without a budget; what the piece leaves of it is given back."""
-    if terms.budget is None or ledger is None:
-        yield None
-        return
-    budget = SharedTokenBudget(ledger, terms.budget, terms.step)
-    try:
-        yield budget
-    finally:
-        budget.give_back()
-
-
-# How many workers ask one server side by side: whoever opens a client of it takes its share of what the server
-# bears.
+_ALONE = Sharing()
+_sharing: ContextVar[Sharing] = ContextVar("sharing", default=_ALONE)
 
 
 @contextmanager
@@ -231,3 +120,83 @@ def shared(sharing: Sharing) -> Iterator[None]:
 def sharing() -> Sharing:
     """How a client that is opened here shares."""
     return _sharing.get()
+
+
+_STEPS = 16
+"""Steps in which a worker draws its equal part of a token budget."""
+
+
+class Terms(NamedTuple):
+    """What every worker gets with each piece."""
+
+    workers: int
+    """How many work at the same time."""
+    ledger: Path | str | None
+    """Where they count together; None for an encoder in a bucket, which asks nobody."""
+    budget: str | None
+    """The ledger's budget that pays; None without one."""
+    step: int
+    """Tokens that a worker draws from it together."""
+    code: str
+    """Digest of the code that sends it: a worker of another version refuses its piece."""
+
+
+def concurrency(choice: Choice, slots: int, pieces: int) -> int:
+    """How many pieces are worked at the same time: as many as there are slots, and not more than the server takes
+    calls."""
+    calls = choice.engine.concurrency if choice.engine else slots
+    return max(1, min(slots, pieces, calls))
+
+
+def terms_of(choice: Choice, run: Run, stage: str, workers: int, token_budget: int | None) -> Terms:
+    """The terms of so many workers. Makes their ledger, with the token budget where there is one.
+
+    The ledger is in the database of the replies, else in a file next to them; none where nobody is asked.
+    """
+    ledger: Path | str | None = None
+    budget = None
+    replies = run.warehouse.replies
+    if not run.warehouse.mirrored or is_generative(choice):
+        ledger = str(replies) if is_database(replies) else Path(replies).absolute().with_name("ledger.sqlite")
+        with closing(CallLedger(ledger)) as made:
+            made.make()
+            if token_budget is not None:
+                budget = f"{run.run_id} {stage} {secrets.token_hex(8)}"
+                made.fill(budget, token_budget)
+    step = max(1, (token_budget or 0) // (_STEPS * workers))
+    return Terms(workers=workers, ledger=ledger, budget=budget, step=step, code=code_digest())
+
+
+def tokens_drawn(terms: Terms) -> int:
+    """Tokens that the workers drew and did not give back: what they spent, unless one was killed."""
+    if terms.budget is None or terms.ledger is None:
+        return 0
+    with closing(CallLedger(terms.ledger)) as ledger:
+        return ledger.drawn(terms.budget)[0]
+
+
+@contextmanager
+def spending(terms: Terms, ledger: CallLedger | None) -> Iterator[SharedTokenBudget | None]:
+    """What pays for a piece, None without a budget; what the piece leaves of it is given back."""
+    if terms.budget is None or ledger is None:
+        yield None
+        return
+    budget = SharedTokenBudget(ledger, terms.budget, terms.step)
+    try:
+        yield budget
+    finally:
+        budget.give_back()
+
+
+def opened_ledger(terms: Terms) -> CallLedger | None:
+    """Where this worker counts with the others."""
+    return None if terms.ledger is None else CallLedger(terms.ledger)
+
+
+def with_absolute_paths(run: Run) -> Run:
+    """The same run and its replies, found from any working directory."""
+    run = from_anywhere(run)
+    named = run.warehouse.replies_named
+    if not named or is_database(named):
+        return run
+    return replace(run.warehouse, replies_named=str(Path(named).absolute())).run(run.run_id)

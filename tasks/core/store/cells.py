@@ -1,4 +1,5 @@
-"""What a cell of a source file says, and which rows a study selects: the same for every reader of foreign files."""
+"""A cell of a source file as text or number, and which rows a study selects: the same for every reader of foreign
+files."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 
 class UnreadableCell(NamedTuple):
-    """A cell of a spreadsheet that has no value: it says so where somebody needs the value, and nowhere else."""
+    """A cell of a spreadsheet that has no value, which is an error where the value is needed, and nowhere else."""
 
     rule: str
     hint: str
@@ -39,7 +40,7 @@ class EssayCell(NamedTuple):
     unread: str | None = None
     """Why a person has to look at it, a key of UNREAD: a file of it, or all, could not be read."""
     why: str | None = None
-    """The names of such files, with what is said of each."""
+    """The names of such files, each with the reason."""
     joined: str | None = None
     """The names of the files, where they are several."""
     replaced: str | None = None
@@ -58,9 +59,7 @@ def as_text(cell: Any) -> str:
     """A cell as text; 3.0 of a numeric column is the id '3', and half a surrogate pair, which JSON can escape but no
     file can hold, becomes the replacement character."""
     text = str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
-    if text.isascii() or not _HALF_A_PAIR.search(text):
-        return text
-    return _HALF_A_PAIR.sub("\ufffd", text)
+    return text if text.isascii() else _HALF_A_PAIR.sub("\ufffd", text)
 
 
 def text_or_none(cell: Any) -> str | None:
@@ -81,14 +80,14 @@ def texts(
     for row, cell in zip(rows, cells, strict=True):
         if type(cell) is str and cell.isascii():  # nearly all cells, and the others cost ten times as much
             converted.append(cell)
-            continue
-        kind = _NO_TEXT.get(type(cell))
-        if isinstance(cell, UnreadableCell):
+        elif isinstance(cell, UnreadableCell):
             report(InputError(cell.rule, file=file, row=row, field=field, hint=cell.hint))
-        elif kind:
+            converted.append(None)
+        elif kind := _NO_TEXT.get(type(cell)):
             report(InputError(f"is {kind}, not text", file=file, row=row, field=field))
-        readable = not (kind or missing(cell) or isinstance(cell, UnreadableCell))
-        converted.append(as_text(cell) if readable else None)
+            converted.append(None)
+        else:
+            converted.append(None if missing(cell) else as_text(cell))
     return converted
 
 
@@ -97,40 +96,33 @@ def as_number(
 ) -> float | None:
     """A cell as a number; None where it is missing or blank, InputError where it is no finite number.
 
-    otherwise: what somebody may do whose cells are none.
+    otherwise: a hint for cells that are none.
     """
     if missing(cell) or (isinstance(cell, str) and not cell.strip()):
         return None
     if isinstance(cell, UnreadableCell):
         raise InputError(cell.rule, file=file, row=row, field=field, hint=cell.hint)
-    number = number_of(cell) if isinstance(cell, str) else _finite(cell)
-    if number is None:
-        raise refused(cell, "is not a finite number", file, row, field, _number_hint(str(cell).strip()) or otherwise)
-    return number
-
-
-def _number_hint(text: str) -> str | None:
+    number = None
+    if isinstance(cell, str):
+        number = number_of(cell)
+    elif not isinstance(cell, bool | bytes):  # Python reads true as 1 and b"1" as 1; no file of scores means that
+        try:
+            number = float(cell)
+        except (TypeError, ValueError, OverflowError):
+            number = None
+    if number is not None and math.isfinite(number):
+        return number
+    text, hint = str(cell).strip(), otherwise
     if _DECIMAL_COMMA.fullmatch(text):
-        return "decimals are written with a point"
-    if _DATE.fullmatch(text):
-        return "it is a date: a spreadsheet may have made it of 3.5; format the column as text and type it again"
-    return None
+        hint = "decimals are written with a point"
+    elif _DATE.fullmatch(text):
+        hint = "it is a date: a spreadsheet may have made it of 3.5; format the column as text and type it again"
+    raise InputError(f"{quoted(cell)} is not a finite number", file=file, row=row, field=field, hint=hint)
 
 
-def refused(
-    cell: Any, rule: str, file: object, row: int | None, field: str | None, hint: str | None = None
-) -> InputError:
-    """The error about a cell that breaks a rule, which shows its beginning."""
-    return InputError(f"{quoted(cell)} {rule}", file=file, row=row, field=field, hint=hint)
-
-
-def _finite(cell: Any) -> float | None:
-    """Python reads true as 1 and b"1" as 1; no file of scores means that."""
-    try:
-        number = math.nan if isinstance(cell, bool | bytes) else float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
+def no_number(name: str) -> None:
+    """For json.loads: ValueError for NaN and Infinity, which are no JSON."""
+    raise ValueError(f"{name} is no JSON number")
 
 
 def quoted(cell: Any) -> str:
@@ -147,9 +139,14 @@ def need(frame: pd.DataFrame, name: str, file: object) -> None:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str | None:
-    """The name that somebody may have meant by one that is not there, as a question; None where none is like it."""
-    folded = {_letters(other): other for other in names}
-    alike = get_close_matches(_letters(name), folded, n=1, cutoff=0.6)
+    """The name most like one that is not there, as a question; None where none is like it. 'Student Answer' is
+    'student_answer' here."""
+
+    def letters(name: str) -> str:
+        return re.sub(r"[\W_]+", "", name).casefold()
+
+    folded = {letters(other): other for other in names}
+    alike = get_close_matches(letters(name), folded, n=1, cutoff=0.6)
     return f"did you mean '{folded[alike[0]]}'?" if alike else None
 
 
@@ -161,11 +158,6 @@ def likely_id(name: str, ids: Container[str]) -> str | None:
     return f"there is '{other}'; spreadsheets drop zeros and add '.0': format the column as text" if other else None
 
 
-def _letters(name: str) -> str:
-    """A name by which 'Student Answer' is 'student_answer'."""
-    return re.sub(r"[\W_]+", "", name).casefold()
-
-
 def with_columns(frame: pd.DataFrame, columns: Mapping[str, Iterable[Any]]) -> pd.DataFrame:
     """The frame with columns of cells of any kind, a list or None among them."""
     cells = {name: pd.Series(list(values), frame.index, dtype=object) for name, values in columns.items()}
@@ -173,21 +165,23 @@ def with_columns(frame: pd.DataFrame, columns: Mapping[str, Iterable[Any]]) -> p
 
 
 def select(frame: pd.DataFrame, where: Mapping[str, object], file: object) -> pd.DataFrame:
-    """The rows in which every column of `where` has its value; InputError for an unknown column."""
+    """The rows in which every column of `where` has its value; InputError for an unknown column.
+
+    A number is the same in any writing, true and false in any case, as CSV files write them, and a text as it stands.
+    """
     for name, value in where.items():
         need(frame, name, file)
-        frame = frame.loc[[_is(cell, value) for cell in frame[name]]]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        chosen = []
+        for cell in frame[name]:
+            if missing(cell) or isinstance(cell, list | dict):
+                chosen.append(False)
+            elif is_number and isinstance(cell, str):
+                chosen.append(number_of(cell) == value)
+            else:
+                chosen.append(_folded(cell) == _folded(value))
+        frame = frame.loc[chosen]
     return frame
-
-
-def _is(cell: Any, value: Any) -> bool:
-    """Whether a cell has a value: a number in any writing of it, true and false in any case, as CSV files write them,
-    and a text as it stands."""
-    if missing(cell) or isinstance(cell, list | dict):
-        return False
-    if isinstance(value, int | float) and not isinstance(value, bool) and isinstance(cell, str):
-        return number_of(cell) == value
-    return _folded(cell) == _folded(value)
 
 
 def _folded(value: Any) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Mapping
 import mammoth
 from lxml import etree, html
 
-from rubricflow.tasks.core.store.encodings import decoded
+from rubricflow.tasks.core.store.delimited import decoded
 from rubricflow.tasks.core.store.pdf import FEW, UnreadableDocument, pdf_text
 from rubricflow.tasks.core.text.markup import plain
 

@@ -1,8 +1,8 @@
 """Folders of essays, one file or several a student: a plain folder, a .zip of one, or what Moodle, Canvas and
 Blackboard make where all submissions are downloaded.
 
-Files are never unpacked to the disk; each is read by a process with limits (`document_reader`). Who wrote it is told by
-its name (`submitters`).
+Files are never unpacked to the disk; each is read by a process with limits (`document_reader`). The second half finds
+who wrote a file by the name that a learning platform gave it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import stat
 import unicodedata
 import zipfile
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -25,12 +25,11 @@ from rubricflow.tasks.core.store.cells import EssayCell
 from rubricflow.tasks.core.store.document_reader import DocumentReader, DocumentText
 from rubricflow.tasks.core.store.reshape import id_of
 from rubricflow.tasks.core.store.sheets import ENDINGS
-from rubricflow.tasks.core.store.submitters import Handed, SubmissionPlatform, handed_in, natural, receipt_of
 from rubricflow.tasks.core.text.fold import folded
 from rubricflow.tasks.core.text.letters import bare_of
 
 COLUMNS = ("student", "name", "text", "files", "folder")
-"""Of a folder of essays as a table: the student's id, the name where a platform tells it, the text of all files, the
+"""Of a folder of essays as a table: the student's id, the name where a platform has it, the text of all files, the
 names of these, and the name of the folder."""
 MOST_FILES = 5_000
 LARGEST = 64 << 20
@@ -69,27 +68,50 @@ def essay_rows(path: Path) -> Iterator[tuple[str, str | None, EssayCell, str, st
     folder or .zip that cannot be read as a whole, see `opened_essays`.
     """
     with opened_essays(path) as files, DocumentReader() as reader:
-        _, students = _handed_in(files)
+        _, students = handed_in(list(files))
         for student in students:
-            read = {name: _read(files[name], reader) for name in student.paths}
-            row, read = _with_receipts(student, read)
-            student_id = row.student if row.student.isprintable() else id_of([row.student])
-            names = "; ".join(map(_shown, row.paths))
-            yield student_id, row.name and _shown(row.name), _cell(row, read), names, _shown(path.stem)
+            parts = {name: _read(files[name], reader) for name in student.paths}
+            # A receipt's contents take its place: it is no text of the student's.
+            for name in student.receipts:
+                alone = len(student.paths) == 1
+                receipt = receipt_of(parts[name].text, alone)
+                found = receipt.student or student.student, receipt.name or student.name
+                student = student._replace(student=found[0], name=found[1])
+                if receipt.typed:
+                    parts[name] = DocumentText(receipt.typed)
+                elif alone:
+                    parts[name] = DocumentText("", "file_empty", "nothing was handed in with it")
+                else:
+                    del parts[name]
+            texts: dict[str, str] = {}
+            for part in parts.values():
+                if part.reason is None:
+                    texts.setdefault(bare_of(folded(part.text)), part.text)
+            unread = {name: part for name, part in parts.items() if part.reason is not None}
+            cell = EssayCell(
+                text="\n\n".join(texts.values()),
+                unread=next((part.reason for part in unread.values()), None),
+                why="; ".join(f"{_shown(name)}: {part.words}" for name, part in unread.items()) or None,
+                joined=" + ".join(map(_shown, parts)) if len(parts) > 1 else None,
+                replaced=", ".join(map(_shown, student.earlier)) or None,
+            )
+            student_id = student.student if student.student.isprintable() else id_of([student.student])
+            names = "; ".join(map(_shown, parts))
+            yield student_id, student.name and _shown(student.name), cell, names, _shown(path.stem)
 
 
 def essay_words(path: Path) -> str:
     """What a folder of essays is, in a line for people; no file is read. InputError as `opened_essays`."""
     with opened_essays(path) as files:
-        platform, students = _handed_in(files)
+        platform, students = handed_in(list(files))
     endings = Counter(PurePosixPath(name).suffix.lower() or "without an ending" for name in files)
     kinds = ", ".join(f"{count} {_shown(ending)}" for ending, count in endings.most_common())
     return f"{platform.title if platform else 'essays'}: {len(students)} students, {len(files)} files ({kinds})"
 
 
 def essay_files(path: Path) -> list[Path]:
-    """The files whose bytes tell whether a folder of essays has changed; a .zip is one itself."""
-    return [path] if path.is_file() else [place for place in _walked(path) if _is_file(place)]
+    """The files whose bytes show whether a folder of essays has changed; a .zip is one itself."""
+    return [path] if path.is_file() else [place for place in _walked(path) if stat.S_ISREG(place.lstat().st_mode)]
 
 
 @contextmanager
@@ -100,7 +122,11 @@ def opened_essays(path: Path) -> Iterator[dict[str, SubmittedFile]]:
     that is damaged, asks for a password, unpacks to too much, has a name twice, or one that leads out of it.
     """
     if path.is_dir():
-        yield _in_order(path, [_in_folder(path, place) for place in _walked(path)])
+        files = []
+        for place in _walked(path):
+            name, state = unicodedata.normalize("NFC", place.relative_to(path).as_posix()), place.lstat()
+            files.append(SubmittedFile(name, state.st_size, place.read_bytes, stat.S_ISREG(state.st_mode)))
+        yield _in_order(path, files)
         return
     if not path.is_file():
         raise InputError("no such file", file=path)
@@ -125,19 +151,10 @@ def _walked(folder: Path) -> Iterator[Path]:
         yield from (Path(above) / name for name in sorted([*names, *links]) if not _NOT_HANDED_IN.fullmatch(name))
 
 
-def _is_file(place: Path) -> bool:
-    return stat.S_ISREG(place.lstat().st_mode)
-
-
-def _in_folder(folder: Path, place: Path) -> SubmittedFile:
-    name = unicodedata.normalize("NFC", place.relative_to(folder).as_posix())
-    return SubmittedFile(name, place.lstat().st_size, place.read_bytes, _is_file(place))
-
-
 def _in_archive(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> SubmittedFile:
     name = entry.filename
     if not entry.flag_bits & _UTF_8:
-        with suppress(UnicodeError):  # a Mac writes UTF-8 and does not say so
+        with suppress(UnicodeError):  # a Mac writes UTF-8 without the flag
             name = name.encode("cp437").decode("utf-8")
     name = unicodedata.normalize("NFC", name.replace("\\", "/"))
     if name.startswith("/") or ":/" in name or ".." in name.split("/"):
@@ -165,10 +182,6 @@ def _in_order(path: Path, files: Sequence[SubmittedFile]) -> dict[str, Submitted
     return of_path
 
 
-def _handed_in(files: dict[str, SubmittedFile]) -> tuple[SubmissionPlatform | None, list[Handed]]:
-    return handed_in(list(files))
-
-
 def _read(file: SubmittedFile, reader: DocumentReader) -> DocumentText:
     if not file.is_plain:
         return DocumentText("", "file_type", "it is a link, which is not followed")
@@ -182,37 +195,139 @@ def _read(file: SubmittedFile, reader: DocumentReader) -> DocumentText:
     return reader.read(file.path, content)
 
 
-def _with_receipts(student: Handed, read: dict[str, DocumentText]) -> tuple[Handed, dict[str, DocumentText]]:
-    """What a receipt says in place of the receipt, which is no text of the student's."""
-    kept = dict(read)
-    for path in student.receipts:
-        receipt = receipt_of(read[path].text, alone=len(read) == 1)
-        student = student._replace(student=receipt.student or student.student, name=receipt.name or student.name)
-        if receipt.typed or len(read) == 1:
-            nothing = DocumentText("", "file_empty", "nothing was handed in with it")
-            kept[path] = DocumentText(receipt.typed) if receipt.typed else nothing
-        else:
-            del kept[path]
-    return student._replace(paths=tuple(kept)), kept
-
-
-def _cell(student: Handed, read: dict[str, DocumentText]) -> EssayCell:
-    """The text of a student's files, one after the other."""
-    texts: dict[str, str] = {}
-    for part in read.values():
-        if part.reason is None:
-            texts.setdefault(bare_of(folded(part.text)), part.text)
-    unread = [(path, part) for path, part in read.items() if part.reason is not None]
-    joined = f"{' + '.join(map(_shown, student.paths))}" if len(read) > 1 else None
-    return EssayCell(
-        text="\n\n".join(texts.values()),
-        unread=unread[0][1].reason if unread else None,
-        why="; ".join(f"{_shown(path)}: {part.words}" for path, part in unread) or None,
-        joined=joined,
-        replaced=", ".join(map(_shown, student.earlier)) or None,
-    )
-
-
 def _shown(name: str) -> str:
     """A name as a message may show it."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
+
+
+class SubmissionPlatform(NamedTuple):
+    """A platform whose names of files are known."""
+
+    title: str
+    """In words, without a number."""
+    names: re.Pattern[str]
+    """The path of a file: `student`, and where it has them `name`, `attempt`, `kind` and `rest`."""
+
+
+MOODLE = SubmissionPlatform(
+    "submissions to a Moodle assignment",
+    re.compile(r"(?P<name>[^/]*)_(?P<student>\d+)_assignsubmission_(?P<kind>[a-z]+)(?:_?/|_)(?P<rest>.+)", re.DOTALL),
+)
+CANVAS = SubmissionPlatform(
+    "submissions to a Canvas assignment",
+    re.compile(
+        r"(?P<name>[^/_]+)(?:_LATE)?_(?P<student>\d+)_(?:(?P<attempt>\d+)_(?P<rest>[^/]+)|(?P<kind>text|link)\.html?)",
+        re.DOTALL,
+    ),
+)
+BLACKBOARD = SubmissionPlatform(
+    "submissions to a Blackboard assignment",
+    re.compile(
+        r"(?P<student>[^/]+)_attempt_(?P<attempt>\d{4}(?:-\d\d){5})(?:_(?P<rest>[^/]+)|(?P<kind>\.txt))", re.DOTALL
+    ),
+)
+"""Here `student` holds the assignment, too, which all have in common and is taken off. A receipt, a .txt file of each
+attempt, names the student and holds what was typed instead of handed in as a file."""
+PLATFORMS = (MOODLE, CANVAS, BLACKBOARD)
+_RESUBMITTED = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,3})")
+_WHO = re.compile(r"[^:\n]+:[ \t]*(?P<name>[^\n]*?)[ \t]*\((?P<student>[^()\n]+)\)[ \t]*(?:\n|$)")
+_TYPED = re.compile(r"^Submission Field:[ \t]*\n(?P<text>.*?)(?=^Comments:[ \t]*$|^Files:[ \t]*$|\Z)", re.M | re.DOTALL)
+_SECTION = re.compile(r"\n\n[^\n:]+:[ \t]*\n(?P<text>.*?)(?=\n\n[^\n:]+:[ \t]*\n|\Z)", re.DOTALL)
+_NOTHING_TYPED = "There is no student submission text data for this assignment."
+
+
+class Handed(NamedTuple):
+    """What a student handed in."""
+
+    student: str
+    """The id."""
+    name: str | None
+    """Where the platform has it."""
+    paths: tuple[str, ...]
+    """The files that count, in their order."""
+    earlier: tuple[str, ...]
+    """Those that a later attempt replaced."""
+    receipts: tuple[str, ...] = ()
+    """Blackboard's receipts among `paths`."""
+
+
+def natural(text: str) -> list[tuple[int, int, str]]:
+    """A key by which page 2 comes before page 10."""
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d{1,18})", text) if part]
+
+
+def handed_in(paths: Sequence[str]) -> tuple[SubmissionPlatform | None, list[Handed]]:
+    """The platform that most files are of, and each student with the files, in the order of the first ones.
+
+    paths: of files, with / between their parts. A file that is not named by the platform is that of the folder which it
+    lies in or, where it lies in none, of a student of its own name without the ending. Files of two ids, or two names,
+    are never joined; of several attempts the last counts.
+    """
+    platform, named = None, dict[str, re.Match[str]]()
+    for candidate in PLATFORMS:
+        matches = {path: match for path in paths if (match := candidate.names.fullmatch(path))}
+        # anna_2026_11_essay.docx and ben_2026_11_essay.docx are no submissions of a student 2026.
+        pairs = {(match["student"], match.groupdict().get("name")) for match in matches.values()}
+        is_consistent = len(pairs) == len({student for student, _ in pairs})
+        if 2 * len(matches) >= len(paths) and len(matches) > len(named) and is_consistent:
+            platform, named = candidate, matches
+    groups: dict[tuple[bool, str], list[str]] = defaultdict(list)
+    for path in paths:
+        place = PurePosixPath(path)
+        owner = place.parts[0] if len(place.parts) > 1 else place.stem
+        groups[path in named, named[path]["student"] if path in named else owner].append(path)
+    students = [student for is_named, student in groups if is_named]
+    # What all begin with, up to an underscore, is the assignment. Of a single one, up to its last underscore.
+    common = os.path.commonprefix(students)  # noqa: RUF071 of ids, which are no paths
+    common = common[: common.rfind("_") + 1] if platform is BLACKBOARD else ""
+    handed = []
+    for (is_named, student), mine in groups.items():
+        if not is_named:
+            handed.append(Handed(student, None, tuple(mine), ()))
+            continue
+        of = {path: named[path] for path in mine}
+        counting = _counting(platform, of)
+        earlier = tuple(path for path in mine if path not in counting)
+        receipts = tuple(path for path in counting if platform is BLACKBOARD and of[path]["kind"])
+        shown = f"Participant {student}" if platform is MOODLE else student.removeprefix(common)
+        handed.append(Handed(shown, of[mine[0]].groupdict().get("name") or None, tuple(counting), earlier, receipts))
+    return platform, handed
+
+
+def _counting(platform: SubmissionPlatform | None, of: Mapping[str, re.Match[str]]) -> list[str]:
+    """The files of a student's last attempt, in their order."""
+    if platform is BLACKBOARD:
+        last = max(match["attempt"] for match in of.values())
+        return [path for path, match in of.items() if match["attempt"] == last]
+    if platform is MOODLE:  # what was typed comes before what was attached
+        return sorted(of, key=lambda path: (of[path]["kind"] != "onlinetext", natural(path)))
+    # Canvas calls a file handed in anew essay-1.docx where essay.docx was there before.
+    newest: dict[PurePosixPath, tuple[int, str]] = {}
+    rests = {path: PurePosixPath(match["rest"] or path) for path, match in of.items()}
+    for path, rest in rests.items():
+        again = _RESUBMITTED.fullmatch(rest.stem)
+        first = rest.with_stem(again["stem"]) if again else rest
+        number = int(again["number"]) if again and first in rests.values() else 0
+        key = first if number else rest
+        newest[key] = max(newest.get(key, (0, path)), (number, path))
+    counting = {path for _, path in newest.values()}
+    return [path for path in of if path in counting]
+
+
+class Receipt(NamedTuple):
+    """What is in Blackboard's receipt of an attempt."""
+
+    student: str | None
+    name: str | None
+    typed: str
+    """What the student typed instead of handing in a file; '' for nothing."""
+
+
+def receipt_of(text: str, alone: bool) -> Receipt:
+    """A receipt read; alone: whether no file was handed in with it. In another language than English what was typed can
+    be told from the platform's words only where it is all there is."""
+    owner = _WHO.match(text)
+    typed = _TYPED.search(text) or (_SECTION.search(text) if alone else None)
+    words = typed["text"].strip() if typed else ""
+    typed_words = "" if words == _NOTHING_TYPED else words
+    return Receipt(owner["student"] if owner else None, (owner["name"] or None) if owner else None, typed_words)

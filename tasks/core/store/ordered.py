@@ -1,9 +1,10 @@
-"""A table's rows in an order, streamed: only keys are sorted in memory, the rows are dealt to piles on disk."""
+"""Tables larger than memory: rows in an order, streamed (only keys are sorted in memory, the rows are dealt to piles on
+disk), and what the score frame is made from, some items at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,11 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import TableRef, schema
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.stats.arrays import Ints
+from rubricflow.tasks.core.stats.promise import MarkedAnswers
+from rubricflow.tasks.core.stats.scores import PROBABILITIES, ScoreTables, narrow, target_scores
+from rubricflow.tasks.core.store.catalogue import counted
 from rubricflow.tasks.core.store.files import aside
 from rubricflow.tasks.core.store.part import first_line, opened, reading
 from rubricflow.tasks.core.store.warehouse import Run, give_back
@@ -27,27 +32,98 @@ MOST_PILES = 200
 READ = 4 << 20
 """Bytes that are read at a time, roughly."""
 ROWS = 2_048
+BATCH = 20_000
+"""Responses whose scores are read at a time."""
+EVALUATED = ("text_only", "low", "high", "risk", "route", PROBABILITIES)
+"""What the evaluation looks at of a prediction with its score."""
 _PLACE = pa.field("place in order", pa.int64())
-Read = Iterator[pa.RecordBatch]
+_COUNTED = ("answers", "marked", "counting", "words")
 
 
-def in_order(run: Run, ref: TableRef, columns: Sequence[str], by: Sequence[str], pile: int = PILE) -> Read:
+def in_order(
+    run: Run, ref: TableRef, columns: Sequence[str], by: Sequence[str], pile: int = PILE
+) -> Iterator[pa.RecordBatch]:
     """These columns of the rows behind a reference, in the order of the code points of the columns `by`, a batch at a
     time; rows that are equal there keep the order of their shards.
 
     Takes memory for the keys and for a few piles of that many bytes, however many rows there are and however long; and
-    room in the warehouse for all the rows. StoreError if they are not all there, or there is no such room.
+    space in the warehouse for all the rows. StoreError if they are not all there, or there is no such space.
     """
     owner = run.warehouse.run(Path(ref.path).parts[0])
     row = BY_NAME[ref.table]
     read = partial(_read, list(owner.parts(row, ref.stage)), owner.mend())
     places, piles = _dealt(read({*columns, *by}), by, pile)
     kind = pa.schema([schema(row).field(name).with_nullable(True).remove_metadata() for name in columns])
-    with aside(run.warehouse.root, "sort") as folder, _room(ref, folder):
-        with closing(read(columns)) as rows:
-            _deal(rows, kind, places, piles, folder)
-        for path in _pile_files(folder, piles):
-            yield from _sorted(path)
+    with aside(run.warehouse.root, "sort") as folder:
+        paths = [folder / str(number) for number in range(int(piles.max(initial=-1)) + 1)]
+        try:
+            with closing(read(columns)) as rows:
+                _deal(rows, kind.append(_PLACE), places, piles, paths)
+            for path in paths:
+                yield from _sorted(path)
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(
+                f"{ref.path} cannot be sorted in {folder.parent}: {first_line(error)}; there must be room for all of "
+                "its rows: make some and start again, what is finished stays"
+            ) from error
+
+
+def _read(files: Sequence[Path], mend: str, columns: Iterable[str]) -> Generator[pa.RecordBatch]:
+    """The rows of all files, as many at a time as make up READ bytes."""
+    for path in files:
+        with reading(path, mend), opened(path) as file:
+            groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
+            length = sum(group.total_byte_size for group in groups) // max(1, file.metadata.num_rows)
+            rows = min(ROWS, max(1, READ // max(1, length)))
+            yield from file.iter_batches(rows, columns=list(columns))
+        give_back()  # else the texts leave holes around what is kept of them
+
+
+def _dealt(batches: Iterator[pa.RecordBatch], by: Sequence[str], pile: int) -> tuple[Ints, Ints]:
+    """For every row its place in the order, and the number of its pile; a row's bytes are known roughly."""
+    keys, lengths = list[pa.RecordBatch](), [np.zeros(0, np.int64)]
+    for batch in batches:
+        keys.append(batch.select(list(by)))
+        bytes_of = np.full(batch.num_rows, 8, np.int64)
+        for column in batch.columns:
+            if pa.types.is_string(column.type):
+                bytes_of += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+            else:
+                bytes_of += column.nbytes // max(1, batch.num_rows)
+        lengths.append(bytes_of)
+    length = np.concatenate(lengths)
+    places, piles = np.empty_like(length), np.empty_like(length)
+    if len(length):
+        order = pc.sort_indices(pa.Table.from_batches(keys), [(name, "ascending") for name in by]).to_numpy()
+        ends = np.cumsum(length[order])
+        _, numbers = np.unique((ends - 1) // max(pile, ends[-1] // MOST_PILES + 1), return_inverse=True)
+        places[order], piles[order] = np.arange(len(order)), numbers
+    return places, piles
+
+
+def _deal(batches: Iterator[pa.RecordBatch], kind: pa.Schema, places: Ints, piles: Ints, paths: Sequence[Path]) -> None:
+    """Write every row, with its place, to the file of its pile."""
+    options, at = pa.ipc.IpcWriteOptions(compression="lz4"), 0
+    with ExitStack() as stack:
+        files = [stack.enter_context(pa.OSFile(str(path), "wb")) for path in paths]
+        writers = [stack.enter_context(pa.ipc.new_stream(file, kind, options=options)) for file in files]
+        for batch in batches:
+            here = slice(at, at + batch.num_rows)
+            turn = np.argsort(piles[here], kind="stable")
+            own = piles[here][turn]
+            dealt = pa.table([*batch.select(kind.names[:-1]).take(turn), places[here][turn]], kind)
+            cuts = [0, *(np.flatnonzero(np.diff(own)) + 1), len(own)]
+            for start, end in pairwise(cuts):
+                writers[own[start]].write_table(dealt.slice(start, end - start))
+            at += batch.num_rows
+
+
+def _sorted(path: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of a pile in their order; its file is removed."""
+    with pa.OSFile(str(path)) as file:
+        table = pa.ipc.open_stream(file).read_all()
+    path.unlink()
+    yield from table.sort_by(_PLACE.name).drop_columns(_PLACE.name).to_batches(ROWS)
 
 
 def packed(counts: Mapping[str, int], rows: int) -> list[list[str]]:
@@ -63,81 +139,62 @@ def packed(counts: Mapping[str, int], rows: int) -> list[list[str]]:
     return packs
 
 
-@contextmanager
-def _room(ref: TableRef, folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(
-            f"{ref.path} cannot be sorted in {folder.parent}: {first_line(error)}; there must be room for all of its "
-            "rows: make some and start again, what is finished stays"
-        ) from error
+def read_scores(
+    run: Run,
+    items: TableRef,
+    responses: TableRef,
+    people: TableRef,
+    gradings: TableRef,
+    predictions: TableRef,
+    *,
+    predicted: Sequence[str] = EVALUATED,
+    signals: bool = True,
+) -> Iterator[ScoreTables]:
+    """What the score frame is made from, some responses at a time: no texts, and of a grading only score and signals.
+
+    predicted: columns of `predictions` with the score; signals: whether the machine's signals are wanted.
+    """
+    kinds = run.read(items, ["item_id", "type"])
+    columns = ["response_id", "score", *(["signals"] if signals else [])]
+    for some in _together(run, responses):
+        yield ScoreTables(
+            kinds,
+            run.read(responses, ["response_id", "item_id", "author_id", "split", "groups"], some),
+            run.read(people, ["response_id", "rater_id", "rater_kind", "score"], some),
+            narrow(run.batches(gradings, columns, where=some)),
+            run.read(predictions, ["response_id", "score", *predicted], some),
+        )
+        give_back()
 
 
-def _read(files: Sequence[Path], mend: str, columns: Iterable[str]) -> Generator[pa.RecordBatch]:
-    """The rows of all files, as many at a time as make up READ bytes."""
-    for path in files:
-        with reading(path, mend), opened(path) as file:
-            groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
-            length = sum(group.total_byte_size for group in groups) // max(1, file.metadata.num_rows)
-            rows = min(ROWS, max(1, READ // max(1, length)))
-            yield from file.iter_batches(rows, columns=list(columns))
-        give_back()  # else the texts leave holes around what is kept of them
+def _together(run: Run, responses: TableRef) -> Iterator[pc.Expression]:
+    """Which rows are read together: those of some items or, of an item with many responses, from one id to another."""
+    sizes = counted(run, responses, "item_id")
+    for names in packed(sizes, BATCH) or [[]]:
+        of_items = pc.field("item_id").isin(pa.array(names, pa.string()))
+        if sum(sizes[name] for name in names) <= BATCH:
+            yield of_items
+            continue
+        ids = run.read(responses, ["response_id"], of_items)["response_id"]
+        ordered, response_id = ids.take(pc.sort_indices(ids)), pc.field("response_id")
+        for start in range(0, len(ordered), BATCH):
+            first, last = ordered[start], ordered[min(start + BATCH, len(ordered)) - 1]
+            yield of_items & (response_id >= first) & (response_id <= last)
 
 
-def _dealt(batches: Read, by: Sequence[str], pile: int) -> tuple[Ints, Ints]:
-    """For every row its place in the order, and the number of its pile."""
-    keys, lengths = list[pa.RecordBatch](), [np.zeros(0, np.int64)]
-    for batch in batches:
-        keys.append(batch.select(list(by)))
-        lengths.append(_lengths(batch))
-    length = np.concatenate(lengths)
-    places, piles = np.empty_like(length), np.empty_like(length)
-    if len(length):
-        order = pc.sort_indices(pa.Table.from_batches(keys), [(name, "ascending") for name in by]).to_numpy()
-        ends = np.cumsum(length[order])
-        _, numbers = np.unique((ends - 1) // max(pile, ends[-1] // MOST_PILES + 1), return_inverse=True)
-        places[order], piles[order] = np.arange(len(order)), numbers
-    return places, piles
+def read_marked(run: Run, responses: TableRef, people: TableRef, target: str) -> list[MarkedAnswers]:
+    """How many answers every item has, marked ones, and marked ones that a promise may rest on, by the ids of items."""
+    given = target_scores(run.read(people, ["response_id", "rater_id", "rater_kind", "score"]), target)["response_id"]
+    parts = [pa.table({"item_id": pa.array([], pa.string())} | dict.fromkeys(_COUNTED, pa.array([], pa.int64())))]
+    for batch in run.batches(responses, ["response_id", "item_id", "split", "text"]):
+        marked = pc.is_in(batch["response_id"], value_set=given)
+        counting = pc.and_(marked, pc.is_in(batch["split"], value_set=pa.array(CALIBRATES)))
+        words = pc.count_substring_regex(batch["text"], r"[^\s\p{Z}]+")
+        columns = (column.cast(pa.int64()) for column in (pa.repeat(1, len(batch)), marked, counting, words))
+        parts.append(_summed(pa.table([batch["item_id"], *columns], ["item_id", *_COUNTED])))
+    return [MarkedAnswers(**row) for row in _summed(pa.concat_tables(parts)).sort_by("item_id").to_pylist()]
 
 
-def _lengths(batch: pa.RecordBatch) -> Ints:
-    """Bytes of each row, roughly."""
-    length = np.full(batch.num_rows, 8, np.int64)
-    for column in batch.columns:
-        if pa.types.is_string(column.type):
-            length += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
-        else:
-            length += column.nbytes // max(1, batch.num_rows)
-    return length
-
-
-def _deal(batches: Read, kind: pa.Schema, places: Ints, piles: Ints, folder: Path) -> None:
-    """Write every row, with its place, to the file of its pile."""
-    options, at = pa.ipc.IpcWriteOptions(compression="lz4"), 0
-    with ExitStack() as stack:
-        files = [stack.enter_context(pa.OSFile(str(path), "wb")) for path in _pile_files(folder, piles)]
-        opening = (pa.ipc.new_stream(file, kind.append(_PLACE), options=options) for file in files)
-        writers = [stack.enter_context(writer) for writer in opening]
-        for batch in batches:
-            here = slice(at, at + batch.num_rows)
-            turn = np.argsort(piles[here], kind="stable")
-            own = piles[here][turn]
-            dealt = pa.table([*batch.select(kind.names).take(turn), places[here][turn]], kind.append(_PLACE))
-            cuts = [0, *(np.flatnonzero(np.diff(own)) + 1), len(own)]
-            for start, end in pairwise(cuts):
-                writers[own[start]].write_table(dealt.slice(start, end - start))
-            at += batch.num_rows
-
-
-def _pile_files(folder: Path, piles: Ints) -> list[Path]:
-    return [folder / str(number) for number in range(int(piles.max(initial=-1)) + 1)]
-
-
-def _sorted(path: Path) -> Read:
-    """The rows of a pile in their order; its file is removed."""
-    with pa.OSFile(str(path)) as file:
-        table = pa.ipc.open_stream(file).read_all()
-    path.unlink()
-    order = pc.sort_indices(table[_PLACE.name])
-    yield from table.drop_columns(_PLACE.name).take(order).to_batches(ROWS)
+def _summed(rows: pa.Table) -> pa.Table:
+    sums = rows.group_by("item_id", use_threads=False).aggregate([(name, "sum") for name in _COUNTED])
+    return sums.rename_columns(["item_id", *_COUNTED])

@@ -21,9 +21,8 @@ _LONGEST_PART = 40
 _DIGITS = 12
 """Of such a digest, in base 16."""
 _WHOLE = re.compile("[0-9]{1,9}")
-
-
-QuestionIds = dict[str, dict[tuple[str, ...], str]]
+Words = tuple[str, ...]
+QuestionIds = dict[str, dict[Words, str]]
 """New column of `numbered` → words of a question → its id."""
 
 
@@ -32,17 +31,8 @@ class Counted:
     """What numbering needs to know of the rows before a chunk."""
 
     ids: QuestionIds = field(default_factory=dict)
-    rows: dict[str, dict[tuple[str, ...], tuple[int, int]]] = field(default_factory=dict)
+    rows: dict[str, dict[Words, tuple[int, int]]] = field(default_factory=dict)
     """New column of `repeats` → words → (how many rows had them, the last one)."""
-
-
-class WideQuestion(NamedTuple):
-    """One question of a wide file."""
-
-    words: Mapping[str, str]
-    """Placeholder → what stands in its place in the columns' names; `n` among them."""
-    columns: Mapping[str, str]
-    """New column → the column of this question that it takes the place of; without those that the file lacks."""
 
 
 def reshaped(source: Source, frame: pd.DataFrame, counted: Counted | None = None) -> pd.DataFrame:
@@ -63,16 +53,109 @@ def reshaped(source: Source, frame: pd.DataFrame, counted: Counted | None = None
         known = counted.ids.setdefault(name, {})
         for question in order if columns == (QUESTION,) else ():
             _number((question,), known)
-        frame = _with_number(source, frame, name, columns, known)
+        rows = _parts(source, frame, name, columns)
+        frame = with_columns(frame, {name: [None if None in row else _number(row, known) for row in rows]})
     for name, columns in source.repeats.items():
-        frame = _with_repeat(source, frame, name, columns, counted.rows.setdefault(name, {}))
+        seen, rows = counted.rows.setdefault(name, {}), _parts(source, frame, name, columns)
+        numbers = []
+        for place, words in zip(frame.index.tolist(), rows, strict=True):
+            key = _squeezed(part or "" for part in words)
+            many, last = seen.get(key, (0, -1))
+            if place != last:
+                many, last = seen[key] = many + 1, place
+            numbers.append(str(many) if many > 1 else "")
+        frame = with_columns(frame, {name: numbers})
     for name, columns in source.ids.items():
         frame = _with_id(source, frame, name, columns, id_of)
     for name, columns in source.names.items():
-        frame = _with_name(source, frame, name, columns)
+        _is_new(frame, name, source.file)
+        for column in columns:
+            need(frame, column, source.file)
+        cells = zip(*(frame[column].tolist() for column in columns), strict=True)
+        joined = [" ".join(as_text(cell).strip() for cell in row if text_or_none(cell) is not None) for row in cells]
+        frame = with_columns(frame, {name: joined})
     for name, columns in source.labels.items():
         frame = _with_id(source, frame, name, columns, label_of)
     return frame
+
+
+def _parts(
+    source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str], digits: int = 1
+) -> list[tuple[str | None, ...]]:
+    """Of each row the texts of the columns that a new column is made of; a row's number has so many digits at least."""
+    _is_new(frame, name, source.file)
+    parts: list[list[str | None]] = []
+    for column in columns:
+        if column == ROW:
+            parts.append([f"{number + 1:0{digits}}" for number in frame.index.tolist()])
+            continue
+        need(frame, column, source.file)
+        texts = [text_or_none(cell) for cell in frame[column]]
+        parts.append([plain(text) if text and source.html else text for text in texts])
+    return list(zip(*parts, strict=True)) if parts else [()] * len(frame)
+
+
+def _is_new(frame: pd.DataFrame, name: str, file: str) -> None:
+    if name in frame.columns:
+        rule = "is to be made of other columns, and the file has a column of that name"
+        raise InputError(rule, file=file, field=name)
+
+
+def _squeezed(words: Iterable[object]) -> Words:
+    return tuple(" ".join(str(part).split()) for part in words)
+
+
+def _number(words: Sequence[str | None], known: dict[Words, str]) -> str:
+    """Q1 for the first words, Q2 for the next ones; a number is its own, unless another question has it."""
+    key = _squeezed(words)
+    if key not in known:
+        taken = set(known.values())
+        own = [f"Q{key[0]}"] if len(key) == 1 and _WHOLE.fullmatch(key[0]) else []
+        free = (f"Q{place}" for place in count(len(known) + 1))
+        known[key] = next(name for names in (own, free) for name in names if name not in taken)
+    return known[key]
+
+
+def _with_id(
+    source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str], join: Callable[[Sequence[str]], str]
+) -> pd.DataFrame:
+    """The chunk with a column of ids, without the rows that lack a part of it and have no answer."""
+    rows = _parts(source, frame, name, columns, digits=3 if join is label_of else 1)
+    answer = source.responses.get("text")
+    answers = frame[answer].tolist() if isinstance(answer, str) and answer in frame.columns else None
+    ids: list[str | None] = []
+    for place, row in enumerate(rows):
+        missing = [column for column, part in zip(columns, row, strict=True) if part is None]
+        lacking = [column for column in missing if column not in source.repeats]
+        if lacking and (answers is None or text_or_none(answers[place]) is not None):
+            rule = f"is empty, and '{name}' is made of it"
+            raise InputError(rule, file=source.file, row=frame.index[place] + 1, field=lacking[0])
+        ids.append(None if lacking else join([part for part in row if part is not None]))
+    return with_columns(frame, {name: ids}).loc[[answer_id is not None for answer_id in ids]]
+
+
+def label_of(parts: Iterable[str]) -> str:
+    """The id that texts make together for people to read, without what cannot be seen."""
+    return "-".join("".join(filter(str.isprintable, " ".join(part.split()))) for part in parts)
+
+
+def id_of(parts: Iterable[str]) -> str:
+    """The id that texts make together. Different texts make different ids, but for chance collisions of digests."""
+    shortened = []
+    for part in map(str.strip, parts):
+        is_short = len(part) <= _LONGEST_PART and part.isprintable() and ":" not in part and not part.startswith("#")
+        digest = hashlib.sha256(part.encode("utf-8", "surrogatepass")).hexdigest()
+        shortened.append(part if is_short else f"#{digest[:_DIGITS]}")
+    return ":".join(shortened)
+
+
+class WideQuestion(NamedTuple):
+    """One question of a wide file."""
+
+    words: Mapping[str, str]
+    """Placeholder → what stands in its place in the columns' names; `n` among them."""
+    columns: Mapping[str, str]
+    """New column → the column of this question that it takes the place of; without those that the file lacks."""
 
 
 def melted(frame: pd.DataFrame, wide: Mapping[str, Pattern], file: str) -> pd.DataFrame:
@@ -87,25 +170,17 @@ def melted(frame: pd.DataFrame, wide: Mapping[str, Pattern], file: str) -> pd.Da
     if clashing:
         rule = "is to be made of several columns, and the file has a column of that name"
         raise InputError(rule, file=file, field=clashing[0], hint="name the new one otherwise in 'wide'")
-    parts = [_of_question(frame, others, question, list(wide)) for question in questions]
+    parts = []
+    for question in questions:
+        columns: dict[str, list[Any]] = {name: [word] * len(frame) for name, word in question.words.items()}
+        for name in wide:
+            columns[name] = frame[question.columns[name]].tolist() if name in question.columns else [None] * len(frame)
+        part = with_columns(others, columns)
+        if len(question.columns) > 1:
+            rows = zip(*(columns[name] for name in wide), strict=True)
+            part = part.loc[[any(map(text_or_none, row)) for row in rows]]
+        parts.append(part)
     return pd.concat(parts).sort_index(kind="stable")
-
-
-def _of_question(
-    frame: pd.DataFrame, others: pd.DataFrame, question: WideQuestion, names: Sequence[str]
-) -> pd.DataFrame:
-    """The rows to which a question was put, with its columns under their new names."""
-    cells = {name: _column(frame, question.columns.get(name)) for name in names}
-    words = {name: [word] * len(frame) for name, word in question.words.items()}
-    part = with_columns(others, words | cells)
-    if len(question.columns) == 1:
-        return part
-    answered = [any(text_or_none(cell) for cell in row) for row in zip(*cells.values(), strict=True)]
-    return part.loc[answered]
-
-
-def _column(frame: pd.DataFrame, name: str | None) -> list[Any]:
-    return [None] * len(frame) if name is None else frame[name].tolist()
 
 
 def questions_of(header: Sequence[str], wide: Mapping[str, Pattern], file: str) -> list[WideQuestion]:
@@ -117,20 +192,24 @@ def questions_of(header: Sequence[str], wide: Mapping[str, Pattern], file: str) 
     columns: dict[str, dict[str, str]] = {}
     for name, pattern in wide.items():
         if not isinstance(pattern, dict):
-            for column, parts in _kept(header, pattern, file):
+            for column, parts in _matches(header, pattern, file):
                 question = parts[QUESTION]
                 words.setdefault(question, {}).update(parts)
                 if columns.setdefault(question, {}).setdefault(name, column) != column:
                     rule = f"the columns '{columns[question][name]}' and '{column}' are both of question '{question}'"
                     raise InputError(rule, file=file, field=name)
     for name, pattern in wide.items():
-        if isinstance(pattern, dict):
-            _add_neighbours(header, columns, name, pattern["right_of"])
+        if isinstance(pattern, dict):  # the column right of another one, unless that is of another question
+            used = set[str]().union(*(of_question.values() for of_question in columns.values()))
+            for of_question in columns.values():
+                place = header.index(of_question[pattern["right_of"]]) + 1 if pattern["right_of"] in of_question else 0
+                if 0 < place < len(header) and header[place] not in used:
+                    of_question[name] = header[place]
     every = set[str]().union(*words.values())
     return [WideQuestion(dict.fromkeys(every, "") | words[question], columns[question]) for question in words]
 
 
-def _kept(header: Sequence[str], pattern: str | tuple[str, ...], file: str) -> list[tuple[str, dict[str, str]]]:
+def _matches(header: Sequence[str], pattern: str | tuple[str, ...], file: str) -> list[tuple[str, dict[str, str]]]:
     """The columns whose names keep a pattern, or those of a list, with what stands in place of the placeholders."""
     if isinstance(pattern, tuple):
         for column in pattern:
@@ -148,122 +227,9 @@ def matching(pattern: str) -> re.Pattern[str]:
     expression, end, names = "", 0, set[str]()
     for placeholder in PLACEHOLDER.finditer(pattern):
         name = placeholder[1]
-        expression += re.escape(pattern[end : placeholder.start()])
         words = r"\S+?" if name == QUESTION else r".*?"
-        expression += f"(?P={name})" if name in names else f"(?P<{name}>{words})"
+        group = f"(?P={name})" if name in names else f"(?P<{name}>{words})"
+        expression += re.escape(pattern[end : placeholder.start()]) + group
         names.add(name)
         end = placeholder.end()
     return re.compile(rf"\s*{expression}{re.escape(pattern[end:])}\s*", re.DOTALL)
-
-
-def _add_neighbours(header: Sequence[str], columns: dict[str, dict[str, str]], name: str, left: str) -> None:
-    """To each question the column that stands right of its column `left`, unless that is another question's."""
-    used = set[str]().union(*(question.values() for question in columns.values()))
-    for question in columns.values():
-        if left in question:
-            place = header.index(question[left]) + 1
-            if place < len(header) and header[place] not in used:
-                question[name] = header[place]
-
-
-def _with_number(
-    source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str], known: dict[tuple[str, ...], str]
-) -> pd.DataFrame:
-    """The chunk with a column of the questions' numbers, none where the words are missing."""
-    _is_new(frame, name, source.file)
-    parts = [_part_of_id(source, frame, column) for column in columns]
-    rows = zip(*parts, strict=True) if parts else [()] * len(frame)
-    return with_columns(frame, {name: [None if None in row else _number(row, known) for row in rows]})
-
-
-def _number(words: Sequence[str | None], known: dict[tuple[str, ...], str]) -> str:
-    """Q1 for the first words, Q2 for the next ones; a number is its own, unless another question has it."""
-    key = tuple(" ".join(str(part).split()) for part in words)
-    if key not in known:
-        taken = set(known.values())
-        own = f"Q{key[0]}" if len(key) == 1 and _WHOLE.fullmatch(key[0]) else None
-        free = (f"Q{place}" for place in count(len(known) + 1))
-        known[key] = own if own and own not in taken else next(name for name in free if name not in taken)
-    return known[key]
-
-
-def _with_repeat(
-    source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str], seen: dict[tuple[str, ...], tuple[int, int]]
-) -> pd.DataFrame:
-    """The chunk with a column that says the how many-th row of the file with its words each is, from the second on."""
-    _is_new(frame, name, source.file)
-    parts = [_part_of_id(source, frame, column) for column in columns]
-    numbers: list[str] = []
-    for row, words in zip(frame.index.tolist(), zip(*parts, strict=True), strict=True):
-        key = tuple(" ".join((part or "").split()) for part in words)
-        many, last = seen.get(key, (0, -1))
-        if row != last:
-            many, last = seen[key] = many + 1, row
-        numbers.append(str(many) if many > 1 else "")
-    return with_columns(frame, {name: numbers})
-
-
-def _with_id(
-    source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str], join: Callable[[Sequence[str]], str]
-) -> pd.DataFrame:
-    """The chunk with a column of ids, without the rows that lack a part of it and have no answer."""
-    _is_new(frame, name, source.file)
-    digits = 3 if join is label_of else 1
-    parts = [_part_of_id(source, frame, column, digits) for column in columns]
-    answer = source.responses.get("text")
-    answers = frame[answer].tolist() if isinstance(answer, str) and answer in frame.columns else None
-    ids: list[str | None] = []
-    for place, row in enumerate(zip(*parts, strict=True)):
-        named = [(column, part) for column, part in zip(columns, row, strict=True) if column not in source.repeats]
-        lacking = [column for column, part in named if part is None]
-        if lacking and (answers is None or text_or_none(answers[place]) is not None):
-            rule = f"is empty, and '{name}' is made of it"
-            raise InputError(rule, file=source.file, row=frame.index[place] + 1, field=lacking[0])
-        ids.append(None if lacking else join([part for part in row if part is not None]))
-    complete = [answer_id is not None for answer_id in ids]
-    return with_columns(frame, {name: ids}).loc[complete]
-
-
-def _part_of_id(source: Source, frame: pd.DataFrame, column: str, digits: int = 1) -> list[str | None]:
-    if column == ROW:
-        return [f"{number + 1:0{digits}}" for number in frame.index.tolist()]
-    need(frame, column, source.file)
-    texts = [text_or_none(cell) for cell in frame[column]]
-    return [plain(text) if text and source.html else text for text in texts]
-
-
-def label_of(parts: Iterable[str]) -> str:
-    """The id that texts make together for people to read, without what cannot be seen."""
-    return "-".join("".join(filter(str.isprintable, " ".join(part.split()))) for part in parts)
-
-
-def id_of(parts: Iterable[str]) -> str:
-    """The id that texts make together. Different texts make different ids, but for chance collisions of digests."""
-    return ":".join(_short(part.strip()) for part in parts)
-
-
-def _short(part: str) -> str:
-    if len(part) <= _LONGEST_PART and part.isprintable() and ":" not in part and not part.startswith("#"):
-        return part
-    return "#" + hashlib.sha256(part.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
-
-
-def _with_name(source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str]) -> pd.DataFrame:
-    """The chunk with a column that joins others by a blank, without those that are empty."""
-    _is_new(frame, name, source.file)
-    for column in columns:
-        need(frame, column, source.file)
-    rows = zip(*(frame[column].tolist() for column in columns), strict=True)
-    joined = [_joined(row) for row in rows]
-    return with_columns(frame, {name: joined})
-
-
-def _joined(cells: Sequence[Any]) -> str:
-    return " ".join(as_text(cell).strip() for cell in cells if text_or_none(cell) is not None)
-
-
-def _is_new(frame: pd.DataFrame, name: str, file: str) -> None:
-    if name in frame.columns:
-        raise InputError(
-            "is to be made of other columns, and the file has a column of that name", file=file, field=name
-        )

@@ -4,22 +4,29 @@ sheet = open_sheet(Path("answers.xlsx"))
 print(sheet.format.words)            # "sheet 'Class 7b', not read: 'Notes'"
 for row in sheet.rows():
     row.line, row.number, dict(zip(sheet.columns, row.cells))
+
+The second half reads workbooks (.xlsx): the values of a sheet as texts, as the spreadsheet shows them.
 """
 
 from __future__ import annotations
 
+import re
+import warnings
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from contextlib import contextmanager
+from datetime import date, datetime, time
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from openpyxl import load_workbook
 
 from rubricflow.tasks.core.contracts.errors import InputError, refuse
 from rubricflow.tasks.core.contracts.settings.study import Source
 from rubricflow.tasks.core.store.cells import UnreadableCell
-from rubricflow.tasks.core.store.delimited import DELIMITERS, Line, delimited_lines, delimiter_of
-from rubricflow.tasks.core.store.encodings import encoding_of
-from rubricflow.tasks.core.store.workbook import sheet_lines, shown_sheets
+from rubricflow.tasks.core.store.delimited import DELIMITERS, Line, delimited_lines, delimiter_of, encoding_of
 
 TEXT = (".csv", ".tsv", ".txt")
 WORKBOOK = (".xlsx", ".xlsm")
@@ -27,6 +34,25 @@ ENDINGS = TEXT + WORKBOOK
 """Files that are sheets."""
 OLD = (".xls", ".ods", ".numbers")
 """Spreadsheets that are not read."""
+LARGEST = 256 << 20
+"""Bytes to which the tables of a workbook may unpack."""
+LARGEST_ELSE = 16 << 20
+"""Bytes to which the rest of its XML may, styles and the like: the library holds that as trees, ten times as large."""
+RATIO = 50
+"""How many times its own size a workbook of more than LARGEST_ELSE may unpack to."""
+MOST_ROWS, MOST_CELLS = 1 << 20, 50_000_000
+"""Of a sheet: the rows that Excel has; the cells that are looked at, blank ones among them."""
+FORMULA = "holds a formula that was never calculated"
+_OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_SAVE_ANEW = "open it in Excel or LibreOffice and save it as .xlsx"
+_AS_CSV = "save the sheet as 'CSV UTF-8'"
+_ZEROS = re.compile(r"[0#?]*0[ /-]*(?:[0 /-]*0)?")
+"""A number's format that shows digits alone: zeros that are always there, and signs that part them."""
+_UNSEEN = re.compile(r'\[[^\]]*\]|_.|\*.|["\\]')
+"""Colours, languages and widths in a format, and the marks of signs that stand for themselves."""
+_FORMULA = re.compile(rb"<f[ >/]")
+_SHEET = re.compile(r"xl/worksheets/[^/]+\.xml")
+_TABLES = re.compile(r"xl/(worksheets/[^/]+|sharedStrings)\.xml", re.IGNORECASE)
 
 
 class SheetFormat(NamedTuple):
@@ -69,38 +95,40 @@ class SourceSheet(NamedTuple):
     def rows(self, report: Callable[[InputError], None] = refuse) -> Iterator[SheetRow]:
         """The rows that are not blank, one at a time: however long the file, only one is in memory.
 
-        report: what becomes of a row that has more or fewer cells than the header, which is passed over then; it is
-        raised where nothing else is said. InputError for a file that cannot be read on: broken quotes, a damaged
-        workbook.
+        report: what becomes of a row that has more or fewer cells than the header, which is passed over then.
+        InputError for a file that cannot be read on: broken quotes, a damaged workbook.
         """
-        width = self.places[-1] + 1
+        width, of_workbook = self.places[-1] + 1, self.format.sheet is not None
         below = (line for line in self.lines() if line.number > self.header_line)
         for number, line in enumerate(below, 1):
-            cells = _without_blank_end(line.cells, width)
+            cells = list(line.cells)
+            while len(cells) > width and not _filled(cells[-1]):
+                cells.pop()
             if not any(map(_filled, cells)):
                 continue
-            if self.format.sheet is not None:
-                cells = [*cells, *[""] * (width - len(cells))]
-            if len(cells) != width:
-                report(self._odd_row(line, number, len(cells), width))
+            if of_workbook:
+                cells += [""] * (width - len(cells))
+            if len(cells) == width:
+                yield SheetRow(line.number, number, tuple(cells[place] for place in self.places))
                 continue
-            yield SheetRow(line.number, number, tuple(cells[place] for place in self.places))
+            rule = f"has {len(cells)} cells, the header has {width}"
+            hint = "a text that holds the delimiter, a quotation mark or a line break stands in quotes"
+            hint = "a column with cells needs a name in the header" if of_workbook else hint
+            report(InputError(rule, file=self.path, line=line.number, row=number, hint=hint))
 
-    def _odd_row(self, line: Line, number: int, count: int, width: int) -> InputError:
-        rule = f"has {count} cells, the header has {width}"
-        hint = "a text that holds the delimiter, a quotation mark or a line break stands in quotes"
-        if self.format.sheet is not None:
-            hint = "a column with cells needs a name in the header"
-        return InputError(rule, file=self.path, line=line.number, row=number, hint=hint)
+
+def open_source(path: Path, source: Source) -> SourceSheet:
+    """A source's file, read with the source's settings; as `open_sheet`. A wide file's columns may share a name."""
+    return open_sheet(path, source.encoding, source.sheet, repeats=bool(source.wide))
 
 
 def open_sheet(path: Path, encoding: str | None = None, sheet: str | None = None, repeats: bool = False) -> SourceSheet:
     """A CSV, TSV or Excel file as a sheet with a header.
 
-    encoding: of a text file, where it says none by a byte order mark and is no UTF-8 (see `encoding_of`); sheet: of a
-    workbook, the first that is not hidden where none is named. What parts the cells of a text file is seen in its
-    header line. The header is the first row that is not blank. All cells are texts: '001' stays '001', 'NA' stays 'NA',
-    and a number of a workbook is what a spreadsheet shows of it.
+    encoding: of a text file without a byte order mark that is no UTF-8 (see `encoding_of`); sheet: of a workbook, the
+    first that is not hidden where none is named. What parts the cells of a text file is seen in its header line. The
+    header is the first row that is not blank. All cells are texts: '001' stays '001', 'NA' stays 'NA', and a number of
+    a workbook is what a spreadsheet shows of it.
 
     repeats: columns may share a name; all but the first then get their place in the file after it, see `told_apart`.
 
@@ -116,26 +144,22 @@ def open_sheet(path: Path, encoding: str | None = None, sheet: str | None = None
     if not path.is_file():
         raise InputError("no such file", file=path)
     try:
-        return _workbook(path, sheet, repeats) if ending in WORKBOOK else _text(path, encoding, repeats)
+        if ending in WORKBOOK:
+            name, words = _sheet_to_read(path, sheet)
+            return _with_header(path, SheetFormat(None, None, name, words), lambda: sheet_lines(path, name), repeats)
+        found = encoding_of(path, encoding)
+        delimiter = delimiter_of(path, found.codec)
+        words = f"{found.words}, cells parted by {DELIMITERS.get(delimiter, repr(delimiter))}"
+        file_format = SheetFormat(found.codec, delimiter, None, words)
+        return _with_header(path, file_format, lambda: delimited_lines(path, found.codec, delimiter), repeats)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
 
 
-def open_source(path: Path, source: Source) -> SourceSheet:
-    """A source's file, read as the source says; as `open_sheet`. A wide file's columns may share a name."""
-    return open_sheet(path, source.encoding, source.sheet, repeats=bool(source.wide))
-
-
-def _text(path: Path, named: str | None, repeats: bool) -> SourceSheet:
-    encoding = encoding_of(path, named)
-    delimiter = delimiter_of(path, encoding.codec)
-    parted = f"cells parted by {DELIMITERS.get(delimiter, repr(delimiter))}"
-    file_format = SheetFormat(encoding.codec, delimiter, None, f"{encoding.words}, {parted}")
-    return _with_header(path, file_format, lambda: delimited_lines(path, encoding.codec, delimiter), repeats)
-
-
-def _workbook(path: Path, named: str | None, repeats: bool) -> SourceSheet:
-    shown = shown_sheets(path)
+def _sheet_to_read(path: Path, named: str | None) -> tuple[str, str]:
+    """(name, words) of the sheet of a workbook to read."""
+    with _workbook(path) as book:
+        shown = {sheet.title: sheet.sheet_state == "visible" for sheet in book.worksheets}
     if not shown:
         raise InputError("has no sheet with cells", file=path)
     listed = [f"'{name}'" if is_shown else f"'{name}' (hidden)" for name, is_shown in shown.items()]
@@ -146,10 +170,7 @@ def _workbook(path: Path, named: str | None, repeats: bool) -> SourceSheet:
         rule, hint = f"has hidden sheets alone: {', '.join(listed)}", "show the one to read in the spreadsheet"
         raise InputError(rule, file=path, field="sheet", hint=f"{hint}, or name it in the study: 'sheet'")
     read = listed.pop(list(shown).index(name))
-    file_format = SheetFormat(
-        None, None, name, f"sheet {read}" + (f", not read: {', '.join(listed)}" if listed else "")
-    )
-    return _with_header(path, file_format, lambda: sheet_lines(path, name), repeats)
+    return name, f"sheet {read}" + (f", not read: {', '.join(listed)}" if listed else "")
 
 
 def _with_header(
@@ -159,7 +180,8 @@ def _with_header(
     rows = (line for line in lines() if any(map(_filled, line.cells)))
     header = next(rows, None)
     if header is None:
-        raise InputError(_empty(file_format), file=path)
+        rule = f"sheet '{file_format.sheet}' is empty" if file_format.sheet else "is empty; a header is needed"
+        raise InputError(rule, file=path)
     names = [str(name).strip() for name in header.cells]
     names = told_apart(names) if repeats else names
     if any("\0" in name for name in names):
@@ -170,7 +192,13 @@ def _with_header(
     if repeated:
         rule = f"the header repeats {', '.join(map(repr, repeated))}"
         raise InputError(rule, file=path, line=header.number, hint="give each column a name of its own")
-    _refuse_title(path, header, len(columns), next(rows, None))
+    below = next(rows, None)
+    filled = sum(map(_filled, below.cells)) if below else 0
+    if filled >= 2 * len(columns):
+        plural = "s" * (len(columns) > 1)
+        rule = f"the first row names {len(columns)} column{plural}, and the row below it has {filled} cells"
+        hint = "is it a title? The first row must be the names of the columns: delete what stands above them"
+        raise InputError(rule, file=path, line=header.number, hint=hint)
     unnamed = sum(not name for name in names[: places[-1]])
     if unnamed:
         plural = "1 column without a name" if unnamed == 1 else f"{unnamed} columns without a name"
@@ -185,31 +213,159 @@ def told_apart(header: Sequence[str]) -> list[str]:
     """
     names: list[str] = []
     for place, name in enumerate(header, 1):
-        is_repeated = bool(name) and name in names
-        names.append(f"{name} (column {place})" if is_repeated else name)
+        names.append(f"{name} (column {place})" if name and name in names else name)
     return names
-
-
-def _refuse_title(path: Path, header: Line, names: int, below: Line | None) -> None:
-    """InputError where the first row is no header but a title above it."""
-    filled = sum(map(_filled, below.cells)) if below else 0
-    if filled >= 2 * names:
-        rule = f"the first row names {names} column{'s' * (names > 1)}, and the row below it has {filled} cells"
-        hint = "is it a title? The first row must be the names of the columns: delete what stands above them"
-        raise InputError(rule, file=path, line=header.number, hint=hint)
-
-
-def _empty(file_format: SheetFormat) -> str:
-    return "is empty; a header is needed" if file_format.sheet is None else f"sheet '{file_format.sheet}' is empty"
 
 
 def _filled(cell: Any) -> bool:
     return isinstance(cell, UnreadableCell) or bool(cell.strip())
 
 
-def _without_blank_end(cells: Sequence[Any], width: int) -> list[Any]:
-    """A row without blank cells beyond the header."""
-    end = len(cells)
-    while end > width and not _filled(cells[end - 1]):
-        end -= 1
-    return list(islice(cells, end))
+def sheet_lines(path: Path, sheet: str) -> Iterator[Line]:
+    """The rows of a sheet of a workbook with the number that a spreadsheet shows of each; cells as `cell_text` has
+    them. InputError where it cannot be read."""
+    with _workbook(path) as book:
+        if not _has_formulas(path):
+            yield from _lines(path, book[sheet], None)
+            return
+        with _workbook(path, formulas=True) as written:
+            yield from _lines(path, book[sheet], written[sheet])
+
+
+def _lines(path: Path, sheet: Any, written: Any) -> Iterator[Line]:
+    """written: the same sheet with its formulas, which have no value where no program has calculated them."""
+    sheet.reset_dimensions()  # a sheet's own size may be wrong, and is not needed
+    values = iter(sheet.iter_rows())
+    formulas: Iterator[Any] = repeat(())
+    if written is not None:
+        written.reset_dimensions()
+        formulas = iter(written.iter_rows())
+    number = looked_at = 0
+    while True:
+        with _readable(path):
+            cells, formula_cells = next(values, None), next(formulas, ())
+            if cells is None:
+                return
+            number, looked_at = number + 1, looked_at + len(cells)
+            if number > MOST_ROWS or looked_at > MOST_CELLS:
+                rule = f"has a sheet of more than {MOST_ROWS:,} rows or {MOST_CELLS:,} cells, blank ones among them"
+                raise InputError(rule, file=path, hint=_AS_CSV)
+            texts = [cell_text(cell) for cell in cells]
+            for place, (cell, formula) in enumerate(zip(cells, formula_cells, strict=False)):
+                if formula.data_type == "f" and cell.value is None:
+                    texts[place] = UnreadableCell(FORMULA, _SAVE_ANEW)
+        yield Line(number, texts)
+
+
+def cell_text(cell: Any) -> Any:
+    """A cell of openpyxl as text: numbers with 15 digits, as spreadsheets show them, with the zeros that its format
+    puts before them; dates as 2024-05-03; '' for an empty one, and `UnreadableCell` for one that shows an error."""
+    value = cell.value
+    if value is None:
+        return ""
+    if cell.data_type == "e":
+        return UnreadableCell(f"shows the error {value}", "mend it in the spreadsheet")
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    if isinstance(value, int):
+        return _with_zeros(value, cell.number_format)
+    if isinstance(value, float):
+        return f"{value:.15g}"
+    if isinstance(value, datetime) and value.time() == time():
+        return value.date().isoformat()
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    return str(value)
+
+
+def _with_zeros(value: int, number_format: str) -> str:
+    """A whole number as a format of digits shows it, as in 0000000 or 000-0000; by any other format as it is."""
+    form = _UNSEEN.sub("", number_format.split(";")[0])
+    if value < 0 or not _ZEROS.fullmatch(form):
+        return str(value)
+    digits, shown = str(value).zfill(form.count("0")), ""
+    for sign in reversed(form):
+        shown = (digits[-1:] if sign in "0#?" else sign) + shown
+        digits = digits[:-1] if sign in "0#?" else digits
+    return digits + shown
+
+
+@contextmanager
+def _workbook(path: Path, formulas: bool = False) -> Iterator[Any]:
+    with _readable(path):
+        _refuse_other_files(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            book = load_workbook(path, read_only=True, data_only=not formulas, keep_links=False)
+    try:
+        yield book
+    finally:
+        book.close()
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """The library answers a broken workbook with any exception: all mean the same."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:
+        message = " ".join(str(error).split())[:120] or type(error).__name__
+        rule = f"is a damaged workbook: {message}"
+        raise InputError(rule, file=path, hint=f"download it again, or {_SAVE_ANEW}") from error
+
+
+def _refuse_other_files(path: Path) -> None:
+    """InputError for what only bears the name of a workbook, or unpacks to more than memory should hold."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if not head:
+        raise InputError("is an empty file, no workbook", file=path)
+    if head.startswith(_OLD_OFFICE):
+        protected = "EncryptedPackage".encode("utf-16-le") in path.read_bytes()
+        rule = "is protected with a password" if protected else "is a workbook of the old Excel format (.xls)"
+        raise InputError(rule, file=path, hint=_SAVE_ANEW)
+    if text.startswith((b"<html", b"<!doctype", b"<table", b"<?xml", b"<meta", b"<head")):
+        raise InputError("is a web page or XML that is called a workbook", file=path, hint=_SAVE_ANEW)
+    if not head.startswith(b"PK"):
+        hint = "if it is text, call it .csv" if b"\0" not in head else _SAVE_ANEW
+        raise InputError("is no Excel workbook", file=path, hint=hint)
+    if not zipfile.is_zipfile(path):
+        raise InputError("is cut off: the end of the workbook is missing", file=path, hint="download it again")
+    with zipfile.ZipFile(path) as archive:
+        parts = archive.infolist()
+    names = {part.filename for part in parts}
+    if "[Content_Types].xml" not in names:
+        kind = "an OpenDocument file" if "content.xml" in names else "a zip archive without a workbook in it"
+        raise InputError(f"is {kind}", file=path, hint=_SAVE_ANEW)
+    if len(names) < len(parts):
+        raise InputError("is a damaged workbook: it holds a part twice", file=path, hint=_SAVE_ANEW)
+    tables = sum(part.file_size for part in parts if _TABLES.fullmatch(part.filename))
+    # What hardly packs is a picture, whatever its name, and is never unpacked.
+    packed = (part for part in parts if part.file_size > 3 * part.compress_size)
+    others = sum(part.file_size for part in packed if not _TABLES.fullmatch(part.filename))
+    of_size = max(LARGEST_ELSE, RATIO * path.stat().st_size)
+    for unpacked, most in ((tables, LARGEST), (others, LARGEST_ELSE), (tables + others, of_size)):
+        if unpacked > most:
+            rule = f"unpacks to {unpacked / 1e6:,.0f} MB, and of such a file at most {most / 1e6:,.0f} are read"
+            raise InputError(rule, file=path, hint=_AS_CSV)
+
+
+def _has_formulas(path: Path) -> bool:
+    """Whether any sheet has a formula: only then is it worth reading them with their values."""
+    with _readable(path), zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if _SHEET.fullmatch(entry.filename):
+                tail = b""
+                with archive.open(entry) as sheet:
+                    while block := sheet.read(1 << 20):
+                        if _FORMULA.search(tail + block):
+                            return True
+                        tail = block[-2:]
+    return False

@@ -1,10 +1,12 @@
-"""Reading a source file into frames of strings, numbers and lists. Nothing is guessed and nothing is dropped."""
+"""Reading a source file into frames of strings, numbers and lists (nothing is guessed and nothing is dropped), and the
+errors of the input gathered, so that a person mends them in one go."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rubricflow.tasks.core.contracts.errors import InputError, refuse
+from rubricflow.tasks.core.contracts.errors import InputError, InputErrors, refuse
+from rubricflow.tasks.core.contracts.settings.study import Source
+from rubricflow.tasks.core.store.cells import no_number
 from rubricflow.tasks.core.store.essays import COLUMNS, essay_rows, is_essays
-from rubricflow.tasks.core.store.faults import Report
-from rubricflow.tasks.core.store.sheets import ENDINGS, OLD, open_sheet
+from rubricflow.tasks.core.store.sheets import ENDINGS, OLD, open_sheet, open_source
 
+Report = Callable[[InputError], None]
+"""What becomes of an error: `refuse` raises it, `Faults.add` gathers it."""
 ROWS = 10_000
 """Rows of a chunk at most."""
 CHARACTERS = 8_000_000
@@ -39,7 +44,7 @@ def chunks(
     frames of at most ROWS rows.
 
     All columns are of dtype object, and every frame has all columns of the file; a file without rows is one empty
-    frame. Sheets (CSV, TSV, Excel) are read as `open_sheet` says: their cells are strings, an empty cell is an empty
+    frame. Sheets (CSV, TSV, Excel) are read as `open_sheet` does: their cells are strings, an empty cell is an empty
     string. JSON is UTF-8 (a byte order mark is passed over), one list of objects, or one object of objects, which is
     one row, and is read whole. A folder of essays is a row a student, see `essay_rows`. The index counts rows from 0:
     records below the header, lines of a JSONL file, objects of a JSON one; blank lines count and are left out. report:
@@ -49,8 +54,7 @@ def chunks(
     repeats: columns of a sheet may share a name, see `open_sheet`.
     """
     readers = {".jsonl": _jsonl, ".json": _json, ".parquet": _parquet}
-    reader = readers.get(path.suffix.lower())
-    reader = _essays if is_essays(path) else reader
+    reader = _essays if is_essays(path) else readers.get(path.suffix.lower())
     if reader is None and path.suffix.lower() not in (*ENDINGS, *OLD):
         endings = ", ".join((*ENDINGS, *readers, ".zip"))
         rule = f"'{path.suffix}' is not a known ending; use one of {endings}, or a folder of essays"
@@ -63,26 +67,20 @@ def chunks(
         repeated = sorted(name for name, count in Counter(header).items() if count > 1)
         if repeated:
             raise InputError(f"the header repeats {repeated}", file=path)
-        yield from _frames(header, records)
+        numbers, rows, length, frame_count = list[int](), list[Sequence[Any]](), 0, 0
+        for number, characters, cells in records:
+            numbers.append(number)
+            rows.append(cells)
+            length += characters
+            if len(rows) == ROWS or length >= CHARACTERS:
+                yield _frame(header, numbers, rows)
+                numbers, rows, length, frame_count = [], [], 0, frame_count + 1
+        if rows or not frame_count:
+            yield _frame(header, numbers, rows)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
     except UnicodeDecodeError as error:
         raise InputError(f"is not UTF-8: {error.reason}{_bad_line(path)}", file=path) from error
-
-
-def _frames(header: Sequence[str], records: Iterable[Record]) -> Iterator[pd.DataFrame]:
-    numbers: list[int] = []
-    rows: list[Sequence[Any]] = []
-    length = frame_count = 0
-    for number, characters, cells in records:
-        numbers.append(number)
-        rows.append(cells)
-        length += characters
-        if len(rows) == ROWS or length >= CHARACTERS:
-            yield _frame(header, numbers, rows)
-            numbers, rows, length, frame_count = [], [], 0, frame_count + 1
-    if rows or not frame_count:
-        yield _frame(header, numbers, rows)
 
 
 def _frame(header: Sequence[str], numbers: list[int], rows: list[Sequence[Any]]) -> pd.DataFrame:
@@ -93,98 +91,87 @@ def _frame(header: Sequence[str], numbers: list[int], rows: list[Sequence[Any]])
 
 def _bad_line(path: Path) -> str:
     """Where the first line is that is not UTF-8; a decoder that reads in blocks knows only the place in its block."""
-    if path.suffix.lower() == ".parquet":
-        return ""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                return f" in line {number}"
-    raise ValueError(f"{path} is UTF-8")
+    if path.suffix.lower() != ".parquet":
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    line.decode()
+                except UnicodeDecodeError:
+                    return f" in line {number}"
+    return ""
 
 
 def _sheet(path: Path, encoding: str | None, name: str | None, report: Report, repeats: bool) -> Iterator[Record]:
-    """The header as row -1, then the rows."""
+    """The header as row -1, then the rows, as all readers."""
     sheet = open_sheet(path, encoding, name, repeats)
     yield -1, 0, sheet.columns
     for row in sheet.rows(report):
         yield row.number - 1, sum(map(len, row.cells)), row.cells
 
 
+def _essays(path: Path) -> Iterator[Record]:
+    yield -1, 0, COLUMNS
+    for number, row in enumerate(essay_rows(path)):
+        yield number, len(row[2].text), row
+
+
 def _jsonl(path: Path) -> Iterator[Record]:
-    """The keys of all records as row -1, then the records."""
-    keys = _keys(record for _, _, record in _objects(path))
-    if not keys:
-        raise InputError("is empty", file=path)
+    """The keys of all records are the header."""
+    keys = _keys(path, (record for _, _, record in _lines(path)))
     yield -1, 0, keys
-    for number, characters, record in _objects(path):
+    for number, characters, record in _lines(path):
         yield number, characters, [record.get(key) for key in keys]
 
 
-def _objects(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
+def _lines(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
     # Only \n ends a line: a JSON string may hold U+2028 and its like unescaped.
     with path.open(encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line, object_pairs_hook=_once, parse_constant=_no_number)
-            except (ValueError, RecursionError) as error:
-                raise InputError(f"is not JSON: {getattr(error, 'msg', error)}", file=path, row=number + 1) from error
-            if not isinstance(record, dict):
-                raise InputError("is not a JSON object", file=path, row=number + 1)
-            yield number, len(line), record
+            if line.strip():
+                record = _parsed(line, path, number + 1)
+                if not isinstance(record, dict):
+                    raise InputError("is not a JSON object", file=path, row=number + 1)
+                yield number, len(line), record
 
 
 def _json(path: Path) -> Iterator[Record]:
-    """The keys of all objects of a list as row -1, then the objects."""
-    try:
-        objects = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_once, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, UnicodeDecodeError):
-            raise
-        raise InputError(f"is not JSON: {getattr(error, 'msg', error)}", file=path) from error
+    """The keys of all objects of a list are the header."""
+    objects = _parsed(path.read_text(encoding="utf-8-sig"), path)
     if isinstance(objects, dict) and all(isinstance(value, dict) for value in objects.values()):
         objects = [objects]
     if not isinstance(objects, list) or not all(isinstance(record, dict) for record in objects):
         raise InputError("is not a list of JSON objects", file=path)
-    keys = _keys(objects)
-    if not keys:
-        raise InputError("is empty", file=path)
+    keys = _keys(path, objects)
     yield -1, 0, keys
     for number, record in enumerate(objects):
         cells = [record.get(key) for key in keys]
         yield number, sum(len(cell) for cell in cells if isinstance(cell, str)), cells
 
 
-def _essays(path: Path) -> Iterator[Record]:
-    """The columns of a folder of essays as row -1, then a row a student."""
-    yield -1, 0, COLUMNS
-    for number, row in enumerate(essay_rows(path)):
-        yield number, len(row[2].text), row
-
-
-def _keys(records: Iterable[dict[str, Any]]) -> list[str]:
+def _keys(path: Path, records: Iterable[dict[str, Any]]) -> list[str]:
     """The keys of all records, each once, in the order in which they first occur."""
-    return list(dict.fromkeys(chain.from_iterable(records)))
+    keys = list(dict.fromkeys(chain.from_iterable(records)))
+    if not keys:
+        raise InputError("is empty", file=path)
+    return keys
+
+
+def _parsed(text: str, path: Path, row: int | None = None) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_constant=no_number)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is not JSON: {getattr(error, 'msg', error)}", file=path, row=row) from error
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        counts = Counter(key for key, _ in pairs)
-        repeated = next(key for key, count in counts.items() if count > 1)
+        repeated, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise ValueError(f"the key '{repeated}' is given twice")
     return values
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
-
-
 def _parquet(path: Path) -> Iterator[Record]:
-    """The columns' names as row -1, then the rows."""
     read = 0
     try:
         with pq.ParquetFile(path) as file:  # pq.read_table would take folders named a=b for columns
@@ -196,3 +183,73 @@ def _parquet(path: Path) -> Iterator[Record]:
                 read += batch.num_rows
     except pa.ArrowException as error:
         raise InputError(f"is not Parquet: {error}", file=path) from error
+
+
+SHOWN = 20
+"""Errors that are shown; of the others people see the number."""
+
+
+class Faults:
+    """The first errors, and how many there are. Of the errors about one cell the first counts: the others follow."""
+
+    def __init__(self) -> None:
+        self.first: list[InputError] = []
+        self.count = 0
+        self.lost_rows = False
+        """Whether rows are missing, so that what names them may not be to blame."""
+        self._cells: set[tuple[object, int | None, str | None, str]] = set()
+
+    def add(self, error: InputError) -> None:
+        """Gather an error."""
+        cell = (error.file, error.row, error.field, "" if error.row is not None and error.field else error.rule)
+        if cell in self._cells:
+            return
+        self._cells.add(cell)
+        self.lost_rows |= error.row is None or error.field is None
+        self.count += 1
+        if len(self.first) < SHOWN:
+            self.first.append(error)
+
+    @contextmanager
+    def gathering(self) -> Iterator[None]:
+        """What is raised in here is gathered, and ends this block alone."""
+        try:
+            yield
+        except InputErrors as several:
+            for error in several.errors:
+                self.add(error)
+        except InputError as error:
+            self.add(error)
+
+    def locate(self, file: str, path: Path | None, lines_of: Callable[[set[int]], dict[int, int]]) -> None:
+        """Give the errors about a file's rows the file's own name and the lines on which they begin, in the order of
+        the lines. path: by which a reader of the file calls it; lines_of: rows → the line of each."""
+        mine = [error for error in self.first if error.file in (file, path) and (error.row or error.line)]
+        rows = {error.row for error in mine if error.row and error.line is None}
+        lines = lines_of(rows) if rows else {}
+        placed = [error.placed(file, error.line or lines.get(error.row or 0)) for error in mine]
+        placed.sort(key=lambda error: error.line or error.row or 0)
+        self.first = [error for error in self.first if error not in mine] + placed
+
+    def refuse(self) -> None:
+        """InputError for a single error, InputErrors for several, nothing where there is none."""
+        if self.count == 1:
+            raise self.first[0]
+        if self.first:
+            raise InputErrors(self.first, self.count)
+
+
+def row_lines(path: Path, rows: set[int], source: Source) -> dict[int, int]:
+    """Row of a source's file, from 1 → the line on which it begins; empty for files that have no lines, or none whose
+    rows can be read."""
+    if path.suffix.lower() == ".jsonl":
+        return {row: row for row in rows}
+    lines: dict[int, int] = {}
+    if path.suffix.lower() in ENDINGS:
+        with suppress(InputError):  # it is among the errors already
+            for row in open_source(path, source).rows(lambda error: None):
+                if row.number in rows:
+                    lines[row.number] = row.line
+                if len(lines) == len(rows):
+                    break
+    return lines

@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, RaterEffe
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.scores import people_marks, resampled, score_frame
 from rubricflow.tasks.core.store.files import named
-from rubricflow.tasks.core.store.scores import read_scores
+from rubricflow.tasks.core.store.ordered import read_scores
 from rubricflow.tasks.core.store.warehouse import Rows, Run, give_back
 from rubricflow.tasks.grading.evaluate.decisions import CRITERION, decided, decision_figures
 from rubricflow.tasks.grading.evaluate.figures import figures

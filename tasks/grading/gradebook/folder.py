@@ -174,7 +174,7 @@ def _section(book: Gradebook, student: StudentGrades, place: int) -> Section:
     answer = student.answers[place]
     question = book.questions[answer.item_id]
     part = answer_part(question, answer, repeated=answer.item_id in student.repeated)
-    drawn = body(TEMPLATE, "answered", part, {})
+    drawn = body(TEMPLATE, "answered", part)
     own_number = answer.item_id[1:] if _NUMBERED.fullmatch(answer.item_id) else place + 1
     return Section(f"q{place + 1}", f"Question {own_number}", say.visible(question.text), body=drawn)
 
@@ -247,7 +247,7 @@ def index_page(book: Gradebook, links: Mapping[int, str]) -> str:
     waiting = sum(len(student.open_questions) for student in book.students)
     title = f"{say.plural(len(rows), 'student')}, {say.plural(waiting, 'answer waits', 'answers wait')} for a person"
     lead = "For teachers only: this page names everybody. Give each student the page that their name leads to, alone."
-    section = Section("students", "", "Students", body=body(TEMPLATE, "index", rows, {}))
+    section = Section("students", "", "Students", body=body(TEMPLATE, "index", rows))
     page = Page("Feedback", book.study, title, (section,), date=book.graded_on, lead=lead)
     return rendered(page, STYLE.read_text(encoding="utf-8"))
 

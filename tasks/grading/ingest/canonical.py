@@ -1,41 +1,58 @@
 """A chunk of a source as rows of the canonical tables, by the study's column mapping.
 
-What a single row can break is refused here; what takes all rows to see is refused in the survey.
+What a single row can break is refused here; what takes all rows to see is refused in the survey. The first half reads a
+chunk (`items`, `answers`, `scored`, `chosen`, `scores`, `marks`), the second half makes tables of what was read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from array import array
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.errors import InputError, refuse
-from rubricflow.tasks.core.contracts.settings.study import ScoreColumns, Source
-from rubricflow.tasks.core.contracts.tables.data import SPLITS
-from rubricflow.tasks.core.store.cells import EssayCell, as_number, quoted, refused, text_or_none, texts
-from rubricflow.tasks.core.store.faults import Report
-from rubricflow.tasks.core.store.sheets import WORKBOOK
+from rubricflow.tasks.core.contracts.schema import Row, schema
+from rubricflow.tasks.core.contracts.settings.study import Source
+from rubricflow.tasks.core.contracts.tables.data import SPLITS, Responses, Units
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.contracts.tables.people import Notes
+from rubricflow.tasks.core.store.cells import EssayCell, quoted, text_or_none
+from rubricflow.tasks.core.store.source import Report
 from rubricflow.tasks.core.text.formulas import unguarded
 from rubricflow.tasks.core.text.markup import is_markup, plain
+from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.ingest.columns import (
+    Chunk,
+    Place,
     as_ids,
-    authors_of,
-    column_cells,
-    column_texts,
+    cell_answers,
+    cell_texts,
+    cell_weights,
+    listed,
     name_of,
-    row_numbers,
+    numbers_of,
     without_blanks,
 )
-from rubricflow.tasks.grading.ingest.listed import listed
-from rubricflow.tasks.grading.ingest.lists import cell_answers, cell_list, cell_texts
-from rubricflow.tasks.grading.ingest.words import Decimals, Number, numbers_of
 
 Record = dict[str, Any]
 MARKERS = ("human", "replayed")
 """Kinds of raters whose decisions a source may hold."""
+_EMPTY = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "-"})
+"""Words by which programs write an empty cell."""
+_LISTS = {
+    "reference_answer": cell_answers,
+    "key_elements": cell_texts,
+    "key_weights": cell_weights,
+    "misconceptions": cell_texts,
+    "criteria": listed,
+}
+"""Column of an item that may hold a list → how a cell of it is read."""
 _PROSE = ("question", "context", "reference_answer", "rubric_text")
-"""What an item says in texts that may be HTML."""
+"""Texts of an item that may be HTML."""
 
 
 class Answers(NamedTuple):
@@ -48,7 +65,7 @@ class Answers(NamedTuple):
     author_id: list[str | None]
     text: list[str]
     split: list[str | None]
-    """What the source says; None where it says nothing."""
+    """That of the source; None where it has none."""
     groups: list[list[tuple[str, str]]]
     author_name: list[str | None]
     made_from: list[str | None]
@@ -67,7 +84,7 @@ class Scores(NamedTuple):
     averaged: bool
     """Whether its scores are means of several persons'."""
     notes: list[str | None] | None = None
-    """What the rater says to each student; None where the study names no column of it."""
+    """The rater's words to each student; None where the study names no column of it."""
 
 
 class ChunkMarks(NamedTuple):
@@ -82,105 +99,94 @@ class ChunkMarks(NamedTuple):
 
 
 def items(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[tuple[int, Record]]:
-    """(number of the row, row of `items`) for each row; those that `report` is told about are left out.
+    """(number of the row, row of `items`) for each row; those about which there is an error are left out.
 
     InputError for a missing column or value, for what should be a list and is none, or a listed criterion that cannot
     be one, see `listed`.
     """
-    lists = ("reference_answer", "key_elements", "key_weights", "misconceptions", "criteria")
-    allowed = {"item_id", "question", "context", "type", "rubric_id", "rubric_text", *lists}
-    mapping = {name: column for name, column in source.items.items() if name not in lists}
-    named = column_texts(source, frame, source.items, mapping, allowed, ("item_id", "question"), report)
-    columns = {name: source.items.get(name, {"const": None}) for name in lists}
-    cells = {name: column_cells(source, frame, column, report) for name, column in columns.items()}
-    names = {name: name_of(column) for name, column in columns.items()}
-    numbered_items = list[tuple[int, Record]]()
-    for position, number in enumerate(row_numbers(frame)):
-        record = {name: column[position] for name, column in (named | cells).items()}
-        if not all((record[name] or "").strip() for name in ("item_id", "question")):
-            continue
-        try:
-            row = _item(record, names, source.file, number)
-            numbered_items.append((number, _without_markup(row) if source.html else row))
-        except InputError as error:
-            report(error)
-    return numbered_items
+    chunk, required = Chunk(source, frame, report), ("item_id", "question")
+    allowed = {*required, "context", "type", "rubric_id", "rubric_text", *_LISTS}
+    columns: dict[str, list[Any]] = dict(chunk.mapped_texts(source.items, allowed, required, _LISTS))
+    columns |= {name: chunk.cells(source.items.get(name, {"const": None})) for name in _LISTS}
+    numbered = []
+    for position, number in enumerate(chunk.rows):
+        record = {name: column[position] for name, column in columns.items()}
+        if all((record[name] or "").strip() for name in required):
+            try:
+                numbered.append((number, _item(record, source, number)))
+            except InputError as error:
+                report(error)
+    return numbered
 
 
-def _without_markup(row: Record) -> Record:
-    """A row of `items` whose texts are plain."""
-    plain_texts = {name: plain(row[name]) for name in _PROSE if row[name] is not None}
-    answers = row["reference_answers"] and [plain(answer) for answer in row["reference_answers"]]
-    return row | plain_texts | {"reference_answers": answers}
-
-
-def _item(record: Record, names: Mapping[str, str], file: str, row: int) -> Record:
-    """A row of `items`; record: its cells by canonical name, names: the columns of those that may hold a list."""
-
-    def listed_texts(name: str) -> list[str] | None:
-        return cell_texts(record[name], file, row, names[name])
-
-    key = record["item_id"].strip()
-    model = cell_answers(record["reference_answer"], file, row, names["reference_answer"])
-    return {
+def _item(record: Record, source: Source, row: int) -> Record:
+    """A row of `items`; record: its cells by canonical name."""
+    lists: dict[str, Any] = {}
+    for name, read in _LISTS.items():
+        lists[name] = read(record[name], Place(source.file, row, name_of(source.items.get(name, {"const": None}))))
+    texts = {name: text_or_none(record.get(name)) for name in ("context", "type", "rubric_id", "rubric_text")}
+    key, model = record["item_id"].strip(), lists["reference_answer"]
+    item = {
         "item_id": key,
         "question": record["question"],
-        "context": text_or_none(record.get("context")),
+        "context": texts["context"],
         "reference_answer": "\nor: ".join(model) or None,
-        "key_elements": listed_texts("key_elements") or [],
-        "type": text_or_none(record.get("type")) or "item",
-        "rubric_id": (text_or_none(record.get("rubric_id")) or key).strip(),
-        "key_weights": _weights(record["key_weights"], file, row, names["key_weights"]),
-        "misconceptions": listed_texts("misconceptions"),
-        "criteria": listed(record["criteria"], file, row, names["criteria"]),
+        "key_elements": lists["key_elements"] or [],
+        "type": texts["type"] or "item",
+        "rubric_id": (texts["rubric_id"] or key).strip(),
+        "key_weights": lists["key_weights"],
+        "misconceptions": lists["misconceptions"],
+        "criteria": lists["criteria"],
         "reference_answers": model if len(model) > 1 else None,
-        "rubric_text": text_or_none(record.get("rubric_text")),
+        "rubric_text": texts["rubric_text"],
     }
+    if source.html:
+        item |= {name: plain(item[name]) for name in _PROSE if item[name] is not None}
+        item["reference_answers"] = item["reference_answers"] and list(map(plain, model))
+    return item
 
 
 def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Answers:
     """The responses of a chunk; InputError for a missing column or value, or an unknown split. An id that is missing
-    is '' once `report` is told."""
+    is '' once that is reported."""
+    chunk, required = Chunk(source, frame, report), ("response_id", "item_id")
     if "text" not in source.responses:
         report(InputError("the mapping names no column for 'text'", file=source.file, field="text"))
-    allowed = {"response_id", "item_id", "author_id", "author_name", "text", "split"}
-    named = column_texts(source, frame, source.responses, source.responses, allowed, ("response_id", "item_id"), report)
-    rows, nothing = row_numbers(frame), [None] * len(frame)
-    splits = without_blanks(named.get("split", nothing))
-    for number, split in zip(rows, splits, strict=True):
-        if split is not None and split not in SPLITS:
-            rule = f"{quoted(split)} is no split; use {', '.join(SPLITS)}"
-            report(InputError(rule, file=source.file, row=number, field=name_of(source.responses["split"])))
-    stored = [cell or "" for cell in named.get("text", nothing)]
-    column = source.responses.get("text")
-    raw = frame[column].tolist() if isinstance(column, str) and column in frame.columns else nothing
-    handed_in = [cell if isinstance(cell, EssayCell) else None for cell in raw]
-    marked = [source.html and essay is None and is_markup(cell) for essay, cell in zip(handed_in, stored, strict=True)]
-    made_from = ["html" if markup else None for markup in marked]
-    return Answers(
-        rows=rows,
-        response_id=as_ids(named["response_id"]),
-        item_id=as_ids(named["item_id"]),
-        author_id=authors_of(named.get("author_id", nothing), source, rows, report),
-        text=[plain(cell) for cell in stored] if source.html else stored,
-        split=splits,
-        groups=_groups(source, frame, report),
-        author_name=without_blanks(named.get("author_name", nothing)),
-        made_from=[essay.unread or "file" if essay else made for essay, made in zip(handed_in, made_from, strict=True)],
-        handed_in=handed_in,
+    allowed = {*required, "author_id", "author_name", "text", "split"}
+    named, nothing = chunk.mapped_texts(source.responses, allowed, required), [None] * len(frame)
+    splits, authors, author_names = (
+        without_blanks(named.get(name, nothing)) for name in ("split", "author_id", "author_name")
     )
-
-
-def _groups(source: Source, frame: pd.DataFrame, report: Report) -> list[list[tuple[str, str]]]:
-    """(group variable, group) of each answer, without the variables that say nothing of it."""
-    rows = row_numbers(frame)
-    groups: list[list[tuple[str, str]]] = [[] for _ in rows]
+    rule = f"{{}} is no split; use {', '.join(SPLITS)}"
+    chunk.refuse(source.responses.get("split", ""), splits, lambda split: split not in (None, *SPLITS), rule)
+    hint = "leave the cell empty, or name the author otherwise"
+    is_empty, rule = lambda author: (author or "").casefold() in _EMPTY, "{} reads like an empty cell"
+    chunk.refuse(source.responses.get("author_id", ""), authors, is_empty, rule, hint)
+    groups: list[list[tuple[str, str]]] = [[] for _ in chunk.rows]
     for name, column in source.groups.items():
-        cells = texts(column_cells(source, frame, column, report), source.file, rows, column, report)
-        for answer, group in zip(groups, without_blanks(cells), strict=True):
+        for answer, group in zip(groups, without_blanks(chunk.texts(column)), strict=True):
             if group:
                 answer.append((name, group))
-    return groups
+    texts = [cell or "" for cell in named.get("text", nothing)]
+    text_column = source.responses.get("text")
+    has_cells = isinstance(text_column, str) and text_column in frame.columns
+    essays = [cell if isinstance(cell, EssayCell) else None for cell in (frame[text_column] if has_cells else nothing)]
+    made_from: list[str | None] = []
+    for essay, text in zip(essays, texts, strict=True):
+        marked = "html" if source.html and is_markup(text) else None
+        made_from.append(essay.unread or "file" if essay else marked)
+    return Answers(
+        rows=chunk.rows,
+        response_id=as_ids(named["response_id"]),
+        item_id=as_ids(named["item_id"]),
+        author_id=authors,
+        text=list(map(plain, texts)) if source.html else texts,
+        split=splits,
+        groups=groups,
+        author_name=author_names,
+        made_from=made_from,
+        handed_in=essays,
+    )
 
 
 def scored(
@@ -188,111 +194,140 @@ def scored(
 ) -> tuple[list[int], list[str]]:
     """(number of the row, response) of each row of a file of scores; InputError for a missing column or value.
 
-    known: the responses. An id that `votes --scores` kept from running as a formula is the one that it was before.
+    responses: all that are known. An id that `votes --scores` kept from running as a formula is the one that it was
+    before.
     """
-    column_of_ids = {"scored": source.scored or ""}
-    named = column_texts(source, frame, column_of_ids, column_of_ids, {"scored"}, ("scored",), report)
-    ids = as_ids(named["scored"])
-    return row_numbers(frame), [name if name in responses else unguarded(name) for name in ids]
+    chunk = Chunk(source, frame, report)
+    named = chunk.mapped_texts({"scored": source.scored or ""}, {"scored"}, ("scored",))
+    return chunk.rows, [name if name in responses else unguarded(name) for name in as_ids(named["scored"])]
 
 
 def chosen(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[bool]:
     """Whether the labels of each row of a file of scores were chosen rather than drawn; InputError for a missing column
-    or what says neither."""
+    or what is neither."""
     if source.split is None:
         return [False] * len(frame)
-    rows, field = row_numbers(frame), name_of(source.split)
-    words = without_blanks(texts(column_cells(source, frame, source.split, report), source.file, rows, field, report))
-    for number, split in zip(rows, words, strict=True):
-        if split not in (None, "chosen"):
-            rule = f"{quoted(split)} is neither 'chosen' nor empty"
-            report(InputError(rule, file=source.file, row=number, field=field))
+    chunk = Chunk(source, frame, report)
+    words = without_blanks(chunk.texts(source.split))
+    rule = "{} is neither 'chosen' nor empty"
+    chunk.refuse(source.split, words, lambda split: split not in (None, "chosen"), rule)
     return [split is not None for split in words]
 
 
 def scores(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[Scores]:
     """The gradings of a chunk, rater by rater; InputError for a missing column, or what is neither a finite number nor
     one of the rater's words."""
-    return [_scores(source, frame, rater, report) for rater in source.scores]
-
-
-def look_at_decimals(source: Source, frame: pd.DataFrame, decimals: Decimals, report: Report) -> None:
-    """InputError for a column of scores that writes its decimals in two ways; words are not looked at. In a workbook a
-    number has a point here, whatever a spreadsheet shows, and a text may have a comma."""
-    if source.file.lower().endswith(WORKBOOK):
-        return
-    rows = row_numbers(frame)
-    for rater in source.scores:
-        for column in filter(None, (rater.score, *rater.traits.values())):
-            if column in frame.columns and not rater.words:
-                decimals.look(source.file, column, rows, frame[column].tolist(), report)
-
-
-def _scores(source: Source, frame: pd.DataFrame, rater: ScoreColumns, report: Report) -> Scores:
-    def numbers(column: str) -> list[float | None]:
-        cells = column_cells(source, frame, column, report)
-        return [_number(number, cell, source.file, row, column, report) for row, cell in zip(rows, cells, strict=True)]
-
-    rows, number = row_numbers(frame), numbers_of(rater.words)
-    traits = {name: numbers(column) for name, column in rater.traits.items()}
-    marks: list[list[tuple[str, float]]] = [[] for _ in rows]
-    for name, column in traits.items():
-        for answer, mark in zip(marks, column, strict=True):
-            if mark is not None:
-                answer.append((name, mark))
+    chunk, graded = Chunk(source, frame, report), list[Scores]()
     nothing: list[float | None] = [None] * len(frame)
-    score = numbers(rater.score) if rater.score else nothing
-    notes: list[str | None] | None = None
-    if rater.notes:
-        cells = column_cells(source, frame, rater.notes, report)
-        notes = without_blanks(texts(cells, source.file, row_numbers(frame), rater.notes, report))
-    return Scores(rater.rater, rater.kind, score, marks, rater.averaged, notes)
-
-
-def _number(read: Number, cell: Any, file: str, row: int, column: str, report: Report) -> float | None:
-    try:
-        return read(cell, file, row, column)
-    except InputError as error:
-        report(error)
-        return None
+    for rater in source.scores:
+        number = numbers_of(rater.words)
+        traits: list[list[tuple[str, float]]] = [[] for _ in chunk.rows]
+        for name, column in rater.traits.items():
+            for answer, mark in zip(traits, chunk.read(column, number, None), strict=True):
+                if mark is not None:
+                    answer.append((name, mark))
+        score = chunk.read(rater.score, number, None) if rater.score else nothing
+        notes = without_blanks(chunk.texts(rater.notes)) if rater.notes else None
+        graded.append(Scores(rater.rater, rater.kind, score, traits, rater.averaged, notes))
+    return graded
 
 
 def marks(source: Source, frame: pd.DataFrame, report: Report = refuse) -> ChunkMarks:
-    """The marks of a chunk; InputError for a missing column or value, what is no level, or no kind of rater."""
+    """The marks of a chunk; InputError for a missing column or value, what is no level, or no kind of rater. A level is
+    -1 once it is reported that it is none."""
+    chunk, number = Chunk(source, frame, report), numbers_of(source.words)
+
+    def level(cell: Any, place: Place) -> int:
+        value = number(cell, place)
+        if value is None:
+            raise place.error("is empty")
+        if value != int(value) or value < 0:
+            raise place.error(f"{quoted(cell)} is no level")
+        return int(value)
+
     names = ("response_id", "rater_id", "criterion_id", "level")
-    ids = {name: column for name, column in source.marks.items() if name != "level"}
-    named = column_texts(source, frame, source.marks, ids, {*names, "rater_kind"}, names, report)
-    rows, column = row_numbers(frame), source.marks.get("level", {"const": None})
-    cells, level_of = column_cells(source, frame, column, report), numbers_of(source.words)
-    levels = [
-        _level(level_of, cell, source.file, number, name_of(column), report)
-        for number, cell in zip(rows, cells, strict=True)
-    ]
-    kinds = [kind or "human" for kind in without_blanks(named.get("rater_kind", [None] * len(rows)))]
-    for number, kind in zip(rows, kinds, strict=True):
-        if kind not in MARKERS:
-            rule = f"{quoted(kind)} is no kind of rater; use {', '.join(MARKERS)}"
-            report(InputError(rule, file=source.file, row=number, field=name_of(source.marks["rater_kind"])))
+    named = chunk.mapped_texts(source.marks, {*names, "rater_kind"}, names, ("level",))
+    levels = chunk.read(source.marks.get("level", {"const": None}), level, -1)
+    kinds = [kind or "human" for kind in without_blanks(named.get("rater_kind", [None] * len(frame)))]
+    rule = f"{{}} is no kind of rater; use {', '.join(MARKERS)}"
+    chunk.refuse(source.marks.get("rater_kind", ""), kinds, lambda kind: kind not in MARKERS, rule)
     response_id, rater_id, criterion_id = (as_ids(named[name]) for name in names[:3])
-    return ChunkMarks(rows, response_id, rater_id, criterion_id, levels, kinds)
+    return ChunkMarks(chunk.rows, response_id, rater_id, criterion_id, levels, kinds)
 
 
-def _level(read: Number, cell: Any, file: str, row: int, column: str, report: Report) -> int:
-    """A cell as a level; -1 once `report` is told that it is none."""
-    try:
-        level = read(cell, file, row, column)
-        if level is None:
-            raise InputError("is empty", file=file, row=row, field=column)
-        if level != int(level) or level < 0:
-            raise refused(cell, "is no level", file, row, column)
-    except InputError as error:
-        report(error)
-        return -1
-    return int(level)
+def answer_tables(
+    answers: Answers, graded: Sequence[Scores], splits: Sequence[str | None]
+) -> dict[type[Row], pa.Table]:
+    """Rows of `responses`, `units`, `gradings` and, where there are any, `notes`; splits: that of each answer, None for
+    one to leave out."""
+    kept = [row for row, split in enumerate(splits) if split is not None]
+    responses = _table(Responses, answers._asdict() | {"split": splits}, kept)
+    return {
+        Responses: responses,
+        Units: unit_table(responses["response_id"], responses["text"].to_pylist()),
+        **grading_tables(answers.response_id, answers.item_id, graded, kept),
+    }
 
 
-def _weights(cell: Any, file: str, row: int, field: str) -> list[float] | None:
-    weights = [as_number(element, file, row, field) for element in cell_list(cell, file, row, field) or []]
-    if any(weight is None for weight in weights):
-        raise InputError("holds an empty weight", file=file, row=row, field=field)
-    return [weight for weight in weights if weight is not None] or None
+def grading_tables(
+    response_id: Sequence[str], item_id: Sequence[str], graded: Sequence[Scores], keep: Sequence[int]
+) -> dict[type[Row], pa.Table]:
+    """Rows of `gradings` by all raters and, where one of them has a column of notes, of `notes`; keep: places of the
+    responses to write."""
+    gradings, notes = [schema(Gradings).empty_table()], list[pa.Table]()
+    for scores in graded:
+        columns = {
+            "response_id": response_id,
+            "item_id": item_id,
+            "rater_id": scores.rater,
+            "rater_kind": scores.kind,
+            "sample": 0,
+            "score": scores.score,
+            "trait_scores": scores.traits,
+            "signals": [[("averaged", 1.0)] if scores.averaged else []] * len(response_id),
+            "status": ["unscored" if value is None else "scored" for value in scores.score],
+            "unscored_reason": ["traits_only" if value is None else None for value in scores.score],
+        }
+        rows = [row for row in keep if scores.score[row] is not None or scores.traits[row]]
+        gradings.append(_table(Gradings, columns, rows))
+        if (said := scores.notes) is not None:
+            columns = {"response_id": response_id, "rater_id": scores.rater, "note": said}
+            notes.append(_table(Notes, columns, [row for row in keep if said[row] is not None]))
+    return {Gradings: pa.concat_tables(gradings)} | ({Notes: pa.concat_tables(notes)} if notes else {})
+
+
+def unit_table(ids: Sequence[str] | pa.ChunkedArray, words: Sequence[str]) -> pa.Table:
+    """Rows of `units` for all texts; ids: of their responses."""
+    unit_id: list[str] = []
+    kind: list[str] = []
+    start, end, counts = array("q"), array("q"), array("q")
+    for text in words:
+        cut = units(text)
+        unit_id += [unit.unit_id for unit in cut]
+        kind += [unit.kind for unit in cut]
+        start.extend(unit.start for unit in cut)
+        end.extend(unit.end for unit in cut)
+        counts.append(len(cut))
+    owners = np.repeat(np.asarray(ids, object), counts)
+    return _table(Units, {"response_id": owners, "unit_id": unit_id, "kind": kind, "start": start, "end": end})
+
+
+def mark_table(marks: ChunkMarks, keep: Sequence[bool]) -> pa.Table:
+    """Rows of `judgments`; keep: whether each mark's response is graded."""
+    constant = {"sample": 0, "evidence": [[]] * len(keep), "action": "none"}
+    columns = marks._asdict() | {"decision": marks.level, "stated": marks.level} | constant
+    return _table(Judgments, columns, np.flatnonzero(keep).tolist())
+
+
+def _table(row: type[Row], columns: Mapping[str, Any], keep: Sequence[int] | None = None) -> pa.Table:
+    """A table of the contract's schema. columns: their cells, or a text or number for the same in every row; those that
+    are not given are null; keep: places of the rows, None for all."""
+    count, arrays = len(columns["response_id"]), list[pa.Array]()
+    for field in schema(row):
+        cells = columns.get(field.name)
+        if isinstance(cells, str | int):
+            arrays.append(pa.repeat(pa.scalar(cells, field.type), count))
+        else:
+            arrays.append(pa.nulls(count, field.type) if cells is None else pa.array(cells, field.type))
+    table = pa.Table.from_arrays(arrays, schema=schema(row))
+    return table if keep is None else table.take(pa.array(keep, pa.int64()))

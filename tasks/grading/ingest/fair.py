@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
-from rubricflow.tasks.core.stats.facet_likelihood import Design, Rating, design, linked
+from rubricflow.tasks.core.stats.facet_likelihood import Rating, design, linked
 from rubricflow.tasks.core.stats.facets import fair_scores, fit
 from rubricflow.tasks.core.stats.scores import FAIR
 
@@ -38,11 +39,21 @@ def fair_gradings(
         item_of[response] = item
         ratings.append(Rating(response, rubric_of[item], rater, score))
     taught = [rating for rating in ratings if split_of[rating.response] != "test"]
-    rows = _scored(taught, "in the train and calibration splits", at_random)
+    scored = _scored(taught, "in the train and calibration splits", at_random)
     if len(taught) < len(ratings):
         tested = _scored(ratings, "", at_random)
-        rows |= {response: row for response, row in tested.items() if split_of[response] == "test"}
-    return conform(Gradings, [_grading(response, item_of[response], *row) for response, row in rows.items()])
+        scored |= {response: row for response, row in tested.items() if split_of[response] == "test"}
+    rows = list[dict[str, Any]]()
+    for response, (score, error, count) in scored.items():
+        row: dict[str, Any] = {
+            "response_id": response,
+            "item_id": item_of[response],
+            "rater_id": FAIR,
+            "rater_kind": "adjudication",
+        }
+        row |= {"sample": 0, "score": score, "trait_scores": {}, "status": "scored"}
+        rows.append(row | {"signals": {"standard_error": error, "ratings": float(count)}})
+    return conform(Gradings, rows)
 
 
 def _scored(ratings: Sequence[Rating], where: str, at_random: bool) -> dict[str, tuple[float, float, int]]:
@@ -50,38 +61,19 @@ def _scored(ratings: Sequence[Rating], where: str, at_random: bool) -> dict[str,
     if not ratings:
         return {}
     coded = design(ratings)
-    if not at_random:
-        _refuse_unlinked(coded, where)
-    fair = fair_scores(fit(coded, at_random))
-    rows = zip(fair.score.tolist(), fair.se.tolist(), fair.ratings.tolist(), strict=True)
-    return dict(zip(coded.responses, rows, strict=True))
-
-
-def _refuse_unlinked(coded: Design, where: str) -> None:
-    sets = linked(coded)
+    sets = [] if at_random else linked(coded)
     if len(sets) > 1:
-        shown = "; ".join(_names(names) for names in sets[:SHOWN]) + (" …" if len(sets) > SHOWN else "")
+        shown = [
+            ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+            for names in sets[:SHOWN]
+        ]
         rule = f"raters fall into {len(sets)} sets that share no response {where}".rstrip()
         hint = (
             "so nobody can tell a strict rater from weak responses: let a person of each set mark responses of "
             "another, use 'mean', or say evaluation.random_assignment: true if chance decided who marked what"
         )
-        raise InputError(f"{rule}: {shown}", field=FIELD, hint=hint)
-
-
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-
-
-def _grading(response: str, item: str, score: float, se: float, ratings: int) -> dict[str, object]:
-    return {
-        "response_id": response,
-        "item_id": item,
-        "rater_id": FAIR,
-        "rater_kind": "adjudication",
-        "sample": 0,
-        "score": score,
-        "trait_scores": {},
-        "signals": {"standard_error": se, "ratings": float(ratings)},
-        "status": "scored",
-    }
+        more = " …" if len(sets) > SHOWN else ""
+        raise InputError(f"{rule}: {'; '.join(shown)}{more}", field=FIELD, hint=hint)
+    fair = fair_scores(fit(coded, at_random))
+    rows = zip(fair.score.tolist(), fair.se.tolist(), fair.ratings.tolist(), strict=True)
+    return dict(zip(coded.responses, rows, strict=True))

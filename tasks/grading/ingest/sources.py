@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -17,22 +16,40 @@ from rubricflow.tasks.core.contracts.settings.study import Data, Source
 from rubricflow.tasks.core.contracts.settings.written import parse, read_yaml
 from rubricflow.tasks.core.store.cells import did_you_mean, select
 from rubricflow.tasks.core.store.essays import essay_words, is_essays
-from rubricflow.tasks.core.store.faults import Report, row_lines
 from rubricflow.tasks.core.store.reshape import Counted, QuestionIds, reshaped
 from rubricflow.tasks.core.store.sheets import ENDINGS, open_source
-from rubricflow.tasks.core.store.source import chunks
+from rubricflow.tasks.core.store.source import Report, chunks, row_lines
+from rubricflow.tasks.grading.ingest.layouts import rubrics, scored
 
 LAYOUTS = Path(__file__).with_name("layouts")
 Prepare = Callable[[str, pd.DataFrame], pd.DataFrame]
 """Name of the file, a chunk of its rows → the chunk with columns that map."""
+_PREPARED = (
+    *(scored.asap2, scored.asap_aes, scored.asap_sas, scored.dress, scored.gradeagentops, scored.mocha),
+    *(scored.physics_partial_credit, scored.sas_bench, scored.summeval, scored.summhf, scored.webnlg),
+    *(rubrics.healthbench, rubrics.paperbench, rubrics.plawbench, rubrics.writingbench),
+)
+PREPARE: dict[str, Prepare] = {prepare.__name__: prepare for prepare in _PREPARED}
+"""Layout → what its chunks need before they map."""
 
 
 class SourceLayout(Frozen):
     """A layout file."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[Source, ...] = ()
     evaluation_only: bool = False
     """Whether its authors ask that nothing is trained or fitted on it: all responses are then test responses."""
+
+
+def _layout(name: str | None) -> SourceLayout:
+    if name is None:
+        return SourceLayout()
+    path = LAYOUTS / f"{name}.yaml"
+    if not name.isidentifier() or not path.is_file():
+        names = sorted(layout.stem for layout in LAYOUTS.glob("*.yaml"))
+        rule = f"'{name}' is no layout; there are {', '.join(names)}"
+        raise InputError(rule, field="data.layout", hint=did_you_mean(name, names))
+    return parse(SourceLayout, read_yaml(path), path)
 
 
 def sources(data: Data) -> tuple[Source, ...]:
@@ -45,20 +62,9 @@ def evaluation_only(data: Data) -> bool:
     return _layout(data.layout).evaluation_only
 
 
-def _layout(name: str | None) -> SourceLayout:
-    if name is None:
-        return SourceLayout(sources=())
-    path = LAYOUTS / f"{name}.yaml"
-    if not name.isidentifier() or not path.is_file():
-        names = sorted(layout.stem for layout in LAYOUTS.glob("*.yaml"))
-        rule = f"'{name}' is no layout; there are {', '.join(names)}"
-        raise InputError(rule, field="data.layout", hint=did_you_mean(name, names))
-    return parse(SourceLayout, read_yaml(path), path)
-
-
 def read_as(data: Data, base: Path) -> dict[str, str]:
     """File, as the study names it → what it was found to be, in a line for people: the encoding and delimiter of a CSV
-    file, the sheet of a workbook, whose submissions a folder holds. What cannot be read is left to who reads it."""
+    file, the sheet of a workbook, whose submissions a folder holds. What cannot be read is left out."""
     words = {}
     for source in sources(data):
         path = base / data.folder / source.file
@@ -75,31 +81,25 @@ class Stream(NamedTuple):
 
     source: Source
     chunks: Callable[..., Iterator[pd.DataFrame]]
-    """Reads the rows that the study selects, a chunk at a time, each time anew. An argument says what becomes of a row
+    """Reads the rows that the study selects, a chunk at a time, each time anew. An argument is what becomes of a row
     that the file's reader refuses (`Report`)."""
     path: Path | None = None
     """The file."""
 
     def lines_of(self, rows: set[int]) -> dict[int, int]:
         """Row → the line of the file on which it begins, where the file has lines."""
-        if self.path is None:
-            return {}
-        return row_lines(self.path, rows, self.source)
+        return row_lines(self.path, rows, self.source) if self.path else {}
 
 
 def streams(data: Data, base: Path) -> list[Stream]:
-    """Every source with its rows, a layout's prepared where it has code for that."""
-    prepare = None
-    if data.layout and (LAYOUTS / f"{data.layout}.py").exists():
-        prepare = importlib.import_module(f"rubricflow.tasks.grading.ingest.layouts.{data.layout}").prepare
-    folder = base / data.folder
-    of_layout = [(source, prepare) for source in _layout(data.layout).sources]
-    of_study = [(source, None) for source in data.sources]
-    numbers: QuestionIds = {}
-    return [
-        Stream(source, partial(_chunks, source, folder / source.file, how, numbers), folder / source.file)
-        for source, how in (*of_layout, *of_study)
-    ]
+    """Every source with its rows, a layout's prepared where its columns need that."""
+    of_layout, numbers = _layout(data.layout).sources, QuestionIds()
+    found = []
+    for source in (*of_layout, *data.sources):
+        path = base / data.folder / source.file
+        prepare = PREPARE.get(data.layout or "") if source in of_layout else None
+        found.append(Stream(source, partial(_chunks, source, path, prepare, numbers), path))
+    return found
 
 
 def _chunks(

@@ -1,4 +1,4 @@
-"""What has to be known of all rows before the first is written: ids, labels, and what the source says of the split.
+"""What has to be known of all rows before the first is written: ids, labels, and the splits that the source gives.
 
 The texts pass by; what stays is a few words for each response.
 """
@@ -6,33 +6,21 @@ The texts pass by; what stays is a few words for each response.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
+
+import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import Source, Split
 from rubricflow.tasks.core.stats.scores import OF_SEVERAL
 from rubricflow.tasks.core.store.cells import likely_id
-from rubricflow.tasks.core.store.faults import Faults
-from rubricflow.tasks.grading.ingest.canonical import (
-    Answers,
-    ChunkMarks,
-    Record,
-    Scores,
-    answers,
-    chosen,
-    items,
-    look_at_decimals,
-    marks,
-    scored,
-    scores,
-)
-from rubricflow.tasks.grading.ingest.columns import name_of
-from rubricflow.tasks.grading.ingest.firsts import Repeats
-from rubricflow.tasks.grading.ingest.oddities import Oddities
+from rubricflow.tasks.core.store.source import Faults
+from rubricflow.tasks.grading.ingest.canonical import Record, Scores, answers, chosen, items, marks, scored, scores
+from rubricflow.tasks.grading.ingest.columns import Chunk, Decimals, look_at_decimals, name_of
+from rubricflow.tasks.grading.ingest.oddities import Oddities, Repeats
 from rubricflow.tasks.grading.ingest.sources import Stream
-from rubricflow.tasks.grading.ingest.words import Decimals
 
 
 @dataclass
@@ -69,207 +57,156 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
     and so on.
     """
     surveyed, faults = Survey(), Faults()
-    look = _Look(surveyed, plan, faults)
-    _survey_items(surveyed, streams, faults)
-    look.knows_items = not faults.count
-    _survey_responses(surveyed, streams, look, target, faults)
+    surveyor = _Surveyor(surveyed, plan, target, faults)
+
+    def read(section: str, look: Callable[[Source, pd.DataFrame], None]) -> None:
+        for source, chunks, _ in streams:
+            if getattr(source, section):
+                with faults.gathering():
+                    for frame in chunks(faults.add):
+                        look(source, frame)
+
+    read("items", surveyor.items)
+    surveyor.knows_items = not faults.count
+    read("responses", surveyor.responses)
+    surveyed.drawn = surveyed.labelled[:]
     files = [stream.source.file for stream in streams if stream.source.responses]
     if not surveyed.places and (files or not surveyed.items) and not faults.count:
         raise InputError("no response is left to grade", file=files[0] if files else None)
-    knows_responses = not faults.lost_rows
-    _survey_scores(surveyed, streams, target, knows_responses, faults)
-    _survey_marks(surveyed, streams, knows_responses, faults)
+    surveyor.knows_responses = not faults.lost_rows
+    read("scored", surveyor.scores)
+    read("marks", surveyor.marks)
     for stream in streams:
         faults.locate(stream.source.file, stream.path, stream.lines_of)
     faults.refuse()
-    # A label beside which there is one that was not chosen would have been there anyway.
-    sides = zip(surveyed.given, surveyed.labelled, surveyed.drawn, strict=True)
-    surveyed.given = ["chosen" if labelled and not drawn else side for side, labelled, drawn in sides]
+    # A response with a chosen label and another one would have been labelled anyway.
+    splits = zip(surveyed.given, surveyed.labelled, surveyed.drawn, strict=True)
+    surveyed.given = ["chosen" if labelled and not drawn else split for split, labelled, drawn in splits]
     if files and limit is not None:
-        _keep(surveyed, limit)
+        of_item: dict[str, list[str]] = {}
+        for response_id, place in surveyed.places.items():
+            of_item.setdefault(surveyed.item_id[place], []).append(response_id)
+        surveyed.items = {key: row for key, row in surveyed.items.items() if key in of_item}
+        surveyed.kept = bytearray(len(surveyed.kept))
+        for ids in of_item.values():
+            for response_id in nsmallest(limit, ids, key=lambda name: hashlib.sha256(name.encode()).digest()):
+                surveyed.kept[surveyed.places[response_id]] = True
     return surveyed
 
 
-def _keep(surveyed: Survey, limit: int) -> None:
-    """Keeps `limit` responses of each item, and the items that have any."""
-    of_item: dict[str, list[str]] = {}
-    for response_id, place in surveyed.places.items():
-        of_item.setdefault(surveyed.item_id[place], []).append(response_id)
-    surveyed.items = {key: row for key, row in surveyed.items.items() if key in of_item}
-    surveyed.kept = bytearray(len(surveyed.kept))
-    for ids in of_item.values():
-        for response_id in nsmallest(limit, ids, key=lambda name: hashlib.sha256(name.encode()).digest()):
-            surveyed.kept[surveyed.places[response_id]] = True
-
-
-def _survey_items(surveyed: Survey, streams: Sequence[Stream], faults: Faults) -> None:
-    for source, chunks, _ in (stream for stream in streams if stream.source.items):
-        with faults.gathering():
-            for frame in chunks(faults.add):
-                _items(surveyed, source, items(source, frame, faults.add), faults)
-
-
-def _survey_responses(surveyed: Survey, streams: Sequence[Stream], look: _Look, target: str, faults: Faults) -> None:
-    for source, chunks, _ in (stream for stream in streams if stream.source.responses):
-        decimals = Decimals()
-        with faults.gathering():
-            for frame in chunks(faults.add):
-                some = answers(source, frame, faults.add)
-                look.add(source, some)
-                surveyed.oddities.look(some)
-                look_at_decimals(source, frame, decimals, faults.add)
-                surveyed.labelled += _labelled(scores(source, frame, faults.add), target, len(some.rows))
-    surveyed.drawn = surveyed.labelled[:]
-
-
-def _survey_scores(
-    surveyed: Survey, streams: Sequence[Stream], target: str, knows_responses: bool, faults: Faults
-) -> None:
-    graded = Repeats()
-    for source, chunks, _ in (stream for stream in streams if stream.source.scored):
-        decimals = Decimals()
-        with faults.gathering():
-            for frame in chunks(faults.add):
-                rows, ids = scored(source, frame, surveyed.places, faults.add)
-                look_at_decimals(source, frame, decimals, faults.add)
-                picked, marked = chosen(source, frame, faults.add), scores(source, frame, faults.add)
-                if knows_responses:
-                    _scores(surveyed, source, rows, ids, picked, marked, target, graded, faults)
-
-
-def _survey_marks(surveyed: Survey, streams: Sequence[Stream], knows_responses: bool, faults: Faults) -> None:
-    marked = Repeats()
-    for source, chunks, _ in (stream for stream in streams if stream.source.marks):
-        with faults.gathering():
-            for frame in chunks(faults.add):
-                chunk = marks(source, frame, faults.add)
-                if knows_responses:
-                    _marks(surveyed, source, chunk, marked, faults)
-
-
-def _items(surveyed: Survey, source: Source, rows: Iterable[tuple[int, Record]], faults: Faults) -> None:
-    for number, row in rows:
-        known = surveyed.items.setdefault(row["item_id"], row)
-        if known != row:
-            other = next(name for name in row if known[name] != row[name])
-            rule = f"item '{row['item_id']}' is given twice with different content"
-            faults.add(InputError(rule, file=source.file, row=number, field=other))
-
-
 @dataclass
-class _Look:
-    """Adds responses to a survey, chunk by chunk."""
+class _Surveyor:
+    """Adds the rows of chunks to a survey, by the sections of their sources."""
 
     surveyed: Survey
     plan: Split
+    target: str
     faults: Faults
     knows_items: bool = True
     """Whether the items are all there, so that an unknown one is an error."""
+    knows_responses: bool = True
     sides: dict[str, str] = field(default_factory=dict)
-    """Author or item → the side on which the source has it."""
+    """Author or item → the split that the source gives it."""
+    decimals: Decimals = field(default_factory=dict)
+    scored: Repeats = field(default_factory=Repeats)
+    marked: Repeats = field(default_factory=Repeats)
 
-    def add(self, source: Source, some: Answers) -> None:
-        surveyed, names = self.surveyed, {name: name_of(column) for name, column in source.responses.items()}
+    def items(self, source: Source, frame: pd.DataFrame) -> None:
+        for number, row in items(source, frame, self.faults.add):
+            known = self.surveyed.items.setdefault(row["item_id"], row)
+            if known != row:
+                other = next(name for name in row if known[name] != row[name])
+                rule = f"item '{row['item_id']}' is given twice with different content"
+                self.faults.add(InputError(rule, file=source.file, row=number, field=other))
+
+    def responses(self, source: Source, frame: pd.DataFrame) -> None:
+        surveyed, some = self.surveyed, answers(source, frame, self.faults.add)
         authors = {author: author for author in surveyed.author_id[-1:]}
         rows = zip(some.rows, some.response_id, some.item_id, some.author_id, some.split, strict=True)
-        for number, response_id, item_id, author_id, side in rows:
+        for number, response_id, item_id, author_id, split in rows:
             if not (response_id and item_id in surveyed.items):
                 self.faults.lost_rows = True
-            error = self._error(source, number, response_id, item_id, author_id, side, names)
-            if error is not None:
-                self.faults.add(error)
+            if response_id and item_id:  # that they are empty is reported already
+                self._check_response(source, number, response_id, item_id, author_id, split)
             if not response_id or response_id in surveyed.places or item_id not in surveyed.items:
                 continue
             surveyed.places[response_id] = len(surveyed.places)
             # One string for all responses of an item or author, not one for each.
             surveyed.item_id.append(surveyed.items[item_id]["item_id"])
             surveyed.author_id.append(authors.setdefault(author_id, author_id))
-            surveyed.given.append(side)
+            surveyed.given.append(split)
             surveyed.kept.append(True)
+        surveyed.oddities.look(some)
+        look_at_decimals(Chunk(source, frame, self.faults.add), self.decimals)
+        surveyed.labelled += self._labelled(scores(source, frame, self.faults.add), len(some.rows))
 
-    def _error(
-        self,
-        source: Source,
-        number: int,
-        response_id: str,
-        item_id: str,
-        author_id: str | None,
-        side: str | None,
-        names: Mapping[str, str],
-    ) -> InputError | None:
-        """What is wrong with a response, given those before it."""
-
-        def error(rule: str, name: str, hint: str | None = None) -> InputError:
-            return InputError(rule, file=source.file, row=number, field=names.get(name, name), hint=hint)
-
-        if not (response_id and item_id):
-            return None  # it is told already that they are empty
+    def _check_response(
+        self, source: Source, number: int, response_id: str, item_id: str, author_id: str | None, split: str | None
+    ) -> None:
+        """Reports what is wrong with a response, given those before it."""
+        by, hint = self.plan.by, None
+        whole = {"response": None, "author": author_id, "item": item_id}[by]
         if response_id in self.surveyed.places:
-            return error(f"response id '{response_id}' occurs twice", "response_id")
-        if item_id not in self.surveyed.items and self.knows_items:
-            return error(f"item '{item_id}' is unknown", "item_id", likely_id(item_id, self.surveyed.items))
-        if self.plan.by == "author" and side is None and author_id is None:
+            rule, name = f"response id '{response_id}' occurs twice", "response_id"
+        elif item_id not in self.surveyed.items and self.knows_items:
+            rule, name, hint = f"item '{item_id}' is unknown", "item_id", likely_id(item_id, self.surveyed.items)
+        elif by == "author" and split is None and author_id is None:
             rule = f"a split by author needs an author for every response; '{response_id}' has none"
-            return error(rule, "author_id")
-        whole = self._whole(author_id, item_id)
-        if side is not None and whole is not None and self.sides.setdefault(whole, side) != side:
-            rule = f"{self.plan.by} '{whole}' is on two sides, '{self.sides[whole]}' and '{side}'"
-            return error(rule, "split", f"split.by is {self.plan.by}")
-        return None
+            name = "author_id"
+        elif split is not None and whole is not None and self.sides.setdefault(whole, split) != split:
+            rule = f"{by} '{whole}' is on two sides, '{self.sides[whole]}' and '{split}'"
+            name, hint = "split", f"split.by is {by}"
+        else:
+            return
+        column = name_of(source.responses.get(name, name))
+        self.faults.add(InputError(rule, file=source.file, row=number, field=column, hint=hint))
 
-    def _whole(self, author_id: str | None, item_id: str) -> str | None:
-        return {"response": None, "author": author_id, "item": item_id}[self.plan.by]
+    def _labelled(self, graded: Sequence[Scores], count: int) -> bytearray:
+        """Whether each answer of a chunk has a score that counts as the target, see `target_scores`."""
+        labelled = bytearray(count)
+        for rater in graded:
+            if rater.rater == self.target or (self.target in OF_SEVERAL and rater.kind == "human"):
+                for at, score in enumerate(rater.score):
+                    labelled[at] |= score is not None
+        return labelled
 
+    def scores(self, source: Source, frame: pd.DataFrame) -> None:
+        surveyed = self.surveyed
+        rows, ids = scored(source, frame, surveyed.places, self.faults.add)
+        look_at_decimals(Chunk(source, frame, self.faults.add), self.decimals)
+        picked, graded = chosen(source, frame, self.faults.add), scores(source, frame, self.faults.add)
+        if not self.knows_responses:
+            return
+        field, labelled = name_of(source.scored or ""), self._labelled(graded, len(ids))
+        places = [surveyed.places.get(response_id) for response_id in ids]
+        repeated = {rater.rater: self.scored.add(places, [rater.rater] * len(places)) for rater in graded}
+        for row, (number, response_id, place) in enumerate(zip(rows, ids, places, strict=True)):
+            if place is None:
+                self._unknown_response(response_id, source, number, field)
+                continue
+            for rater, is_repeated in repeated.items():
+                if is_repeated[row]:
+                    rule = f"rater '{rater}' scores response '{response_id}' twice"
+                    self.faults.add(InputError(rule, file=source.file, row=number, field=field))
+            surveyed.labelled[place] |= labelled[row]
+            surveyed.drawn[place] |= labelled[row] and not picked[row]
 
-def _labelled(graded: Iterable[Scores], target: str, count: int) -> bytearray:
-    """Whether each answer of a chunk has a score that counts as the target, see `target_scores`."""
-    surveyed = bytearray(count)
-    for one in graded:
-        if one.rater == target or (target in OF_SEVERAL and one.kind == "human"):
-            for at, score in enumerate(one.score):
-                surveyed[at] |= score is not None
-    return surveyed
+    def marks(self, source: Source, frame: pd.DataFrame) -> None:
+        some = marks(source, frame, self.faults.add)
+        if not self.knows_responses:
+            return
+        places = [self.surveyed.places.get(response_id) for response_id in some.response_id]
+        repeated = self.marked.add(places, [*zip(some.rater_id, some.criterion_id, strict=True)])
+        for row, (number, response_id, place) in enumerate(zip(some.rows, some.response_id, places, strict=True)):
+            if place is None:
+                self._unknown_response(response_id, source, number, name_of(source.marks["response_id"]))
+            elif repeated[row]:
+                rater_id, criterion_id = some.rater_id[row], some.criterion_id[row]
+                rule = f"rater '{rater_id}' marks criterion '{criterion_id}' of response '{response_id}' twice"
+                field = name_of(source.marks["criterion_id"])
+                self.faults.add(InputError(rule, file=source.file, row=number, field=field))
 
-
-def _scores(
-    surveyed: Survey,
-    source: Source,
-    rows: Sequence[int],
-    ids: Sequence[str],
-    chosen: Sequence[bool],
-    graded: Sequence[Scores],
-    target: str,
-    known: Repeats,
-    faults: Faults,
-) -> None:
-    """Scores in a file of their own."""
-    field, labelled = name_of(source.scored or ""), _labelled(graded, target, len(ids))
-    places = [surveyed.places.get(response_id) for response_id in ids]
-    repeated = {of_rater.rater: known.add(places, [of_rater.rater] * len(places)) for of_rater in graded}
-    for row, (number, response_id, place) in enumerate(zip(rows, ids, places, strict=True)):
-        if place is None:
-            faults.add(_unknown_response(response_id, surveyed, source.file, number, field))
-            continue
-        for rater in (name for name, is_repeated in repeated.items() if is_repeated[row]):
-            rule = f"rater '{rater}' scores response '{response_id}' twice"
-            faults.add(InputError(rule, file=source.file, row=number, field=field))
-        surveyed.labelled[place] |= labelled[row]
-        surveyed.drawn[place] |= labelled[row] and not chosen[row]
-
-
-def _unknown_response(response_id: str, surveyed: Survey, file: str, row: int, field: str) -> InputError:
-    hint = likely_id(response_id, surveyed.places)
-    return InputError(f"response '{response_id}' is unknown", file=file, row=row, field=field, hint=hint)
-
-
-def _marks(surveyed: Survey, source: Source, some: ChunkMarks, known: Repeats, faults: Faults) -> None:
-    names = {name: name_of(column) for name, column in source.marks.items()}
-    places = [surveyed.places.get(response_id) for response_id in some.response_id]
-    repeated = known.add(places, [*zip(some.rater_id, some.criterion_id, strict=True)])
-    for row, (number, response_id, place) in enumerate(zip(some.rows, some.response_id, places, strict=True)):
-        if place is None:
-            faults.add(_unknown_response(response_id, surveyed, source.file, number, names["response_id"]))
-        elif repeated[row]:
-            rater_id, criterion_id = some.rater_id[row], some.criterion_id[row]
-            rule = f"rater '{rater_id}' marks criterion '{criterion_id}' of response '{response_id}' twice"
-            faults.add(InputError(rule, file=source.file, row=number, field=names["criterion_id"]))
+    def _unknown_response(self, response_id: str, source: Source, row: int, field: str) -> None:
+        hint = likely_id(response_id, self.surveyed.places)
+        rule = f"response '{response_id}' is unknown"
+        self.faults.add(InputError(rule, file=source.file, row=row, field=field, hint=hint))

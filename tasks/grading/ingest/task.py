@@ -1,4 +1,4 @@
-"""The door of ingest: source files in, canonical tables out."""
+"""The stage entry point of ingest: source files in, canonical tables out."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Rows, Run
 from rubricflow.tasks.grading.ingest.fair import fair_gradings
 from rubricflow.tasks.grading.ingest.oddities import sentence
-from rubricflow.tasks.grading.ingest.recorded import drawn, gradable
-from rubricflow.tasks.grading.ingest.shards import shards, sides
 from rubricflow.tasks.grading.ingest.sources import evaluation_only, streams
+from rubricflow.tasks.grading.ingest.split import drawn_in_words, gradable, shards, splits
 from rubricflow.tasks.grading.ingest.survey import survey
 
-TOLD = ["response_id", "item_id", "rater_id", "rater_kind", "score"]
+_RATINGS = ["response_id", "item_id", "rater_id", "rater_kind", "score"]
 """What fair scores are made of."""
 
 
@@ -62,20 +61,20 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
             raise InputError(rule, field="evaluation.target")
         surveyed = survey(sources, study.split, target, limit)
         able = gradable(surveyed, study.judge.foreign, base) if study.judge.foreign else None
-        side_of = sides(surveyed, study.split, able)
+        split_of = splits(surveyed, study.split, able)
         if evaluation_only(study.data):
-            side_of = [side and "test" for side in side_of]
-        told = [schema(Gradings).empty_table().select(TOLD)]
+            split_of = [side and "test" for side in split_of]
+        ratings = [schema(Gradings).empty_table().select(_RATINGS)]
         if able is not None:
-            log(drawn(surveyed, able, side_of))
-        for number, tables in enumerate(shards(sources, surveyed, side_of)):
+            log(drawn_in_words(surveyed, able, split_of))
+        for number, tables in enumerate(shards(sources, surveyed, split_of)):
             run.commit("ingest", f"{number:05d}", tables)
             if target == FAIR and Gradings in tables:
-                told.append(tables[Gradings].select(TOLD))
+                ratings.append(tables[Gradings].select(_RATINGS))
         if target == FAIR:
             rubric_of = {key: row["rubric_id"] for key, row in surveyed.items.items()}
-            split_of = {key: side for key, side in zip(surveyed.places, side_of, strict=True) if side}
-            fair = fair_gradings(pa.concat_tables(told), rubric_of, split_of, study.evaluation.random_assignment)
+            split_by_id = {key: side for key, side in zip(surveyed.places, split_of, strict=True) if side}
+            fair = fair_gradings(pa.concat_tables(ratings), rubric_of, split_by_id, study.evaluation.random_assignment)
             run.commit("ingest", FAIR, {Gradings: fair})
         # The last shard says that the others are all there.
         last: dict[type[Row], Rows] = {Items: surveyed.items.values(), InputWarnings: list(surveyed.oddities.rows())}

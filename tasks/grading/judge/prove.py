@@ -12,8 +12,8 @@ import jsonschema
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
+from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.core.llm.stores import open_replies
 from rubricflow.tasks.core.text.quotes import shortened
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.evidence import HOLDS, ground, subject_of

@@ -21,8 +21,7 @@ from rubricflow.tasks.core.contracts.tables.judging import ShardInputs
 from rubricflow.tasks.core.llm.ask import OnOpen, Wave, ignore_open, ignore_wave
 from rubricflow.tasks.core.llm.budget import Budgeted, TokenBudget
 from rubricflow.tasks.core.llm.foreign import foreign_scores
-from rubricflow.tasks.core.llm.reply_store import Replies
-from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.llm.terms import (
     PieceCounts,
     Sharing,
@@ -30,7 +29,7 @@ from rubricflow.tasks.core.llm.terms import (
     shared,
     spending,
     terms_of,
-    with_replies_from_anywhere,
+    with_absolute_paths,
 )
 from rubricflow.tasks.core.store.objects import requests_sent
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
@@ -207,7 +206,7 @@ def cases_of_shard(run: Run, stage: str, name: str, sheets: dict[str, Sheet]) ->
 
 def sent_off(assignment: Assignment, shards: Sequence[Shard], workers: int, token_budget: int | None) -> SentAssignment:
     """The assignment as workers get it: its shards are cut, and the budget is in the ledger's budget."""
-    run = with_replies_from_anywhere(assignment.run)
+    run = with_absolute_paths(assignment.run)
     inputs = cut_stage(assignment.responses, bool(assignment.plan.consistency_memory))
     cut(run, assignment.responses, inputs, shards)
     return SentAssignment(

@@ -16,8 +16,7 @@ from rubricflow.tasks.core.contracts.settings.study import RubricSettings, Study
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.scripted import Offline
 from rubricflow.tasks.core.llm.calls import telling
-from rubricflow.tasks.core.llm.reply_store import Replies
-from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.grading.lock import offline
 from rubricflow.tasks.grading.lock.induce import MadeRubric, induction, make
 from rubricflow.tasks.grading.lock.induce import check as check_induction

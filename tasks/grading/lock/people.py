@@ -16,9 +16,8 @@ from rubricflow.tasks.core.contracts.bundle import Rubric, Scale
 from rubricflow.tasks.core.contracts.settings.study import QUESTION, Column, Data, Source
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.store.cells import as_text, select, text_or_none
-from rubricflow.tasks.core.store.faults import row_lines
 from rubricflow.tasks.core.store.reshape import Counted, questions_of, reshaped
-from rubricflow.tasks.core.store.source import chunks
+from rubricflow.tasks.core.store.source import chunks, row_lines
 from rubricflow.tasks.core.text.formulas import unguarded
 from rubricflow.tasks.grading.lock.rubric import parted
 

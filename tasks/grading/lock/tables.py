@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.bundle import Rubric, Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.study import Study
-from rubricflow.tasks.core.store.faults import SHOWN, Faults
+from rubricflow.tasks.core.store.source import SHOWN, Faults
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.lock.induce import MadeRubric
 from rubricflow.tasks.grading.lock.lint import lint

@@ -1,69 +1,78 @@
-"""People with people, and the machine beside them: agreement, true score, raters."""
+"""People with people, and the machine next to a second person: agreement, and what is missing to the true score."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from markupsafe import Markup
 
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.stats.metrics import Metric
-from rubricflow.tasks.core.stats.verdict import Estimate
-from rubricflow.tasks.grading.report.comparison import (
-    PairAgreement,
-    PeopleAgreement,
-    Raters,
-    RaterTendency,
-    SecondRater,
-    SliceComparison,
-    Stages,
-    TrueScoreLosses,
+from rubricflow.tasks.core.display.page import body
+from rubricflow.tasks.core.display.section import (
+    MOST,
+    Columns,
+    Content,
+    Figure,
+    Grid,
+    Named,
+    Part,
+    Section,
+    Text,
+    figure_table,
+    long_list,
+    unknown_notes,
 )
-from rubricflow.tasks.grading.report.figures import ALL, Figures
-from rubricflow.tasks.grading.report.sections import NamedEstimate, listed
+from rubricflow.tasks.core.stats.verdict import Estimate
+from rubricflow.tasks.grading.report.charts import TEMPLATE, Dot, ForestRow, Shade, forest, shades
+from rubricflow.tasks.grading.report.figures import ALL, Figures, not_known
+from rubricflow.tasks.grading.report.raters import NO_LABELS, ONE_PERSON
 
 MOST_IN_MATRIX = 12
-PEOPLE = ("alpha_ordinal", "exact", "icc", "reliability", "ceiling_qwk")
-"""What is told of people together."""
 WIDE_GAP = 0.1
 """QWK below people's from which an item is in bold: the flag for degradation."""
-NO_LABELS = "no held-out response has a human score"
-ONE_PERSON = "one person scored; a second one on the same responses would show how far people agree"
-
-
+NOT_TOLD = "Whether the machine agrees with people is not known"
 LOSSES = (
     ("ranking: orders responses otherwise", "loss_association", "calibration cannot mend it"),
     ("spread: too narrow or too wide", "loss_spread", "calibration can mend it"),
     ("shift: too severe or generous", "loss_bias", "calibration can mend it"),
 )
 """What keeps a score from predicting people's true score: its name, its metric, and what mends it."""
+TOGETHER = ("alpha_ordinal", "exact", "icc", "reliability", "ceiling_qwk")
+"""Figures of people together."""
 
 
-def people(figures: Figures, raters: Sequence[str]) -> PeopleAgreement:
+def people_section(figures: Figures, raters: Sequence[str]) -> Section:
     """How well people agree, pair by pair."""
-    names = tuple(map(say.name, raters))
-    if not raters:
-        return PeopleAgreement("Nobody scored", names, (), (), NO_LABELS)
-    if len(raters) == 1:
-        return PeopleAgreement("One person scored: how far people agree is not known", names, (), (), ONE_PERSON)
+    question = "People: how well do they agree?"
+    if len(raters) < 2:
+        title = "One person scored: how far people agree is not known" if raters else "Nobody scored"
+        return Section("people", question, title, missing=not_known(ONE_PERSON if raters else NO_LABELS))
     metric = _pooled_metric(figures)
     mean = figures.people(metric)
-    statistics = [figures.figure(figures.metrics[name], figures.people(name)) for name in PEOPLE]
-    in_matrix = raters if len(raters) <= MOST_IN_MATRIX else ()
-    return PeopleAgreement(
-        title=_people_title(figures, metric, mean),
-        raters=names,
-        matrix=tuple(_matrix_row(figures, metric, rater, raters) for rater in in_matrix),
-        figures=tuple(statistics),
-        missing=mean.note if mean.value is None else "",
-    )
+    statistics = figure_table([figures.named(name, figures.people(name)) for name in TOGETHER])
+    parts = [Columns([[_pairs(figures, metric, raters)], statistics])]
+    missing = not_known(mean.note) if mean.value is None else ""
+    return Section("people", question, _people_title(figures, metric, mean), missing=missing, parts=parts)
 
 
-def _matrix_row(figures: Figures, metric: str, rater: str, raters: Sequence[str]) -> tuple[PairAgreement, ...]:
-    """A rater's agreement with each rater; nothing stands where it meets itself."""
-    row = []
-    for other in raters:
-        same = rater == other
-        row.append(PairAgreement(Estimate(None) if same else figures.pair(metric, rater, other), same))
-    return tuple(row)
+def _pairs(figures: Figures, metric: str, raters: Sequence[str]) -> Part:
+    """The agreement of each rater with each; nothing where it meets itself."""
+    if len(raters) > MOST_IN_MATRIX:
+        words = Markup("{} people scored: their pairs are in the table <code>metrics</code>.")
+        return Text(words.format(say.count(len(raters))))
+    rows = []
+    for rater in raters:
+        row = []
+        for other in raters:
+            estimate = Estimate(None) if rater == other else figures.pair(metric, rater, other)
+            value = "–" if estimate.value is None else say.number(estimate.value)
+            same = Shade(0, "·")
+            row.append(same if rater == other else Shade(estimate.value or 0, value, say.count(estimate.n)))
+        rows.append(row)
+    caption = "QWK of each pair; below it the responses that both scored"
+    return shades(caption, [say.name(rater) for rater in raters], rows, "people")
 
 
 def _people_title(figures: Figures, metric: str, mean: Estimate) -> str:
@@ -72,14 +81,11 @@ def _people_title(figures: Figures, metric: str, mean: Estimate) -> str:
     title = f"People agree with each other at {say.number(mean.value)} QWK{_over_items(figures, 'human')}"
     if len(figures.pairs) < 2:
         return title
-    pairs = [(figures.pair(metric, first, second), first, second) for first, second in figures.pairs]
-    measured = [pair for pair in pairs if pair[0].value is not None]
-    estimate, first, second = min(measured, key=lambda pair: pair[0].value or 0.0)
-    title += " on average"
-    lowest = say.number(estimate.value or 0.0)
-    if lowest == say.number(mean.value):
-        return title
-    return f"{title}, {say.name(first)} and {say.name(second)} least, at {lowest}"
+    pairs = [(figures.pair(metric, *pair).value, pair) for pair in figures.pairs]
+    lowest, (first, second) = min((value, pair) for value, pair in pairs if value is not None)
+    if say.number(lowest) == say.number(mean.value):
+        return f"{title} on average"
+    return f"{title} on average, {say.name(first)} and {say.name(second)} least, at {say.number(lowest)}"
 
 
 def _pooled_metric(figures: Figures) -> str:
@@ -89,119 +95,143 @@ def _pooled_metric(figures: Figures) -> str:
 
 
 def _over_items(figures: Figures, stage: str = "calibrated") -> str:
-    """The mean over items in words, where it is not what is told already."""
+    """The mean over items in words, where it is not the figure itself."""
     return figures.over_items(stage) if _pooled_metric(figures) == "qwk" else ""
 
 
-def agreement(figures: Figures, labelled: int) -> SecondRater:
-    """The machine beside a second person, by item and type, the largest gap first."""
-    items, types = (_compared(figures, part) for part in ("item", "type"))
-    overall = [_stages(figures, metric) for metric in figures.listed("agreement") if figures.values(metric.name, ALL)]
-    missing = "" if labelled else NO_LABELS
-    title = _agreement_title(figures, items, missing)
-    return SecondRater(title, listed(items), listed(types if len(types) > 1 else []), tuple(overall), missing)
+class SliceComparison(NamedTuple):
+    """One slice: the machine with the target, people with each other, what people's noise leaves reachable, and what
+    length and text alone reach."""
+
+    name: str
+    machine: Estimate
+    people: Estimate
+    ceiling: Estimate
+    length: Estimate
+    text: Estimate
+
+    @property
+    def gap(self) -> float:
+        """How far the machine is below people; without people, −∞, so that the row comes after those with them."""
+        if self.machine.value is None or self.people.value is None:
+            return float("-inf")
+        return self.people.value - self.machine.value
 
 
-def _stages(figures: Figures, metric: Metric) -> Stages:
-    raw, calibrated, released = (figures.machine(metric.name, stage) for stage in ("raw", "calibrated", "released"))
-    return Stages(metric.title, metric.unit, figures.people_like(calibrated, metric.name), raw, calibrated, released)
-
-
-def _compared(figures: Figures, part: str) -> list[SliceComparison]:
+def compared(figures: Figures, part: str) -> list[SliceComparison]:
+    """Items or types, the largest gap first."""
     rows = []
     for value in figures.values("qwk", part):
         machine = figures.machine("qwk", "calibrated", part, value)
-        human = figures.people_like(machine, "qwk", part, value)
-        beside = {name: figures.any(f"{name}_qwk", part, value) for name in ("ceiling", "length", "text")}
-        same = {name: found if found.n == machine.n else Estimate(None) for name, found in beside.items()}
-        row = SliceComparison(
-            name=say.name(value),
-            machine=machine,
-            people=human,
-            **same,
-            flagged=_gap(machine, human) >= WIDE_GAP,
-        )
-        rows.append(row)
-    return sorted(rows, key=lambda row: (-_gap(row.machine, row.people), _or(row.machine.value, 2.0), row.name))
+        baselines = (figures.any(f"{name}_qwk", part, value) for name in ("ceiling", "length", "text"))
+        alike = (found if found.n == machine.n else Estimate(None) for found in baselines)
+        rows.append(SliceComparison(say.name(value), machine, figures.people_like(machine, "qwk", part, value), *alike))
+    return sorted(rows, key=lambda row: (-row.gap, 2.0 if row.machine.value is None else row.machine.value, row.name))
 
 
-def _gap(machine: Estimate, human: Estimate) -> float:
-    """How far the machine is below people; without people, −∞, so that the row comes after those with them."""
-    if machine.value is None or human.value is None:
-        return float("-inf")
-    return human.value - machine.value
+def agreement_section(figures: Figures, labelled: int) -> Section:
+    """The machine next to a second person, by item and type, and before and after calibration."""
+    items, types = compared(figures, "item"), compared(figures, "type")
+    parts: list[Part] = []
+    if items:
+        parts += [
+            Text(
+                "Quadratic weighted kappa with 95% interval, calibrated scores of held-out responses, before any is "
+                "withheld; the largest gap first. Upright: the ceiling that people's noise leaves. Grey after the "
+                "name: responses. Bold: at least 0.10 below people."
+            ),
+            *_compared_table(items, "Item"),
+            *unknown_notes(row.machine for row in items[:MOST]),
+            *unknown_notes(row.people for row in items[:MOST]),
+        ]
+    if len(types) > 1:
+        parts += [Text("By type of item", "h3"), *_compared_table(types, "Type")]
+    rows, unknown = list[tuple[Content, ...]](), list[tuple[Estimate, ...]]()
+    for metric in figures.listed("agreement"):
+        if figures.values(metric.name, ALL):
+            raw, after, out = (figures.machine(metric.name, stage) for stage in ("raw", "calibrated", "released"))
+            people, unit = figures.people_like(after, metric.name), metric.unit
+            shown = Figure(people, unit, "h"), Figure(raw, unit), Figure(after, unit, "m"), Figure(out, unit)
+            rows.append((metric.title, *shown))
+            unknown.append((after, people, out))
+    if rows:
+        stages = (Named(name, "m key") for name in ("before calibration", "after", "released"))
+        parts += [Text("All held-out responses", "h3"), Grid(("", Named("people", "h key"), *stages), rows, "stack")]
+        parts += unknown_notes(chain.from_iterable(zip(*unknown, strict=True)))
+    title = _agreement_title(figures, items) if labelled else NOT_TOLD
+    missing = "" if labelled else not_known(NO_LABELS)
+    return Section("agreement", "Agreement: as good as a second person?", title, missing=missing, parts=parts)
 
 
-def _or(value: float | None, other: float) -> float:
-    return other if value is None else value
+def _compared_table(rows: Sequence[SliceComparison], first: str) -> list[Part]:
+    """The plot, with a column for each baseline that any row has."""
+    baselines = {"ceiling": "ceiling", "length": "length alone", "text": "text alone"}
+    held = [name for name in baselines if any(getattr(row, name).value is not None for row in rows[:MOST])]
+    lines = []
+    for row in rows:
+        dots = Dot(row.people, "h"), Dot(row.ceiling, "c"), Dot(row.machine, "m")
+        cells = Figure(row.machine, by="m"), Figure(row.people, by="h"), *(Figure(getattr(row, name)) for name in held)
+        lines.append(ForestRow(row.name, row.machine.n, dots, cells, row.gap >= WIDE_GAP))
+    heads = [Named("machine", "m key"), Named("people", "h key"), *(Named(baselines[name]) for name in held)]
+    return long_list(forest(first, heads, lines), "rows", "metrics", "more, the smaller gaps")
 
 
-def _agreement_title(figures: Figures, items: Sequence[SliceComparison], missing: str) -> str:
-    if missing:
-        return "Whether the machine agrees with people is not known"
+def worst_item(figures: Figures) -> str:
+    """What to say of the item furthest below people, where it is in bold and one of several; '' otherwise."""
+    items = compared(figures, "item")
+    if len(items) < 2 or items[0].gap < WIDE_GAP:
+        return ""
+    name, machine, people, *_ = items[0]
+    return f"{name} agrees at {say.number(machine.value or 0)} QWK where people reach {say.number(people.value or 0)}"
+
+
+def _agreement_title(figures: Figures, items: Sequence[SliceComparison]) -> str:
     metric = _pooled_metric(figures)
     machine = figures.machine(metric)
-    human = figures.people_like(machine, metric)
+    people = figures.people_like(machine, metric).value
     if machine.value is None:
-        return "Whether the machine agrees with people is not known"
-    if human.value is None:
-        start = f"The machine agrees with people at {say.number(machine.value)} QWK{_over_items(figures)}"
+        return NOT_TOLD
+    start = f"The machine agrees with people at {say.number(machine.value)} QWK{_over_items(figures)}"
+    if people is None:
         return f"{start}; how far people agree on the same answers is not known"
-    if len(items) > 1 and _gap(items[0].machine, items[0].people) >= 0.01:
-        worst = items[0]
-        lower, other = _or(worst.machine.value, 0), _or(worst.people.value, 0)
-        return f"{worst.name} is furthest below people: {say.number(lower)} QWK against {say.number(other)}"
-    lower, other = machine.value, human.value
-    start = f"The machine agrees with people at {say.number(lower)} QWK{_over_items(figures)}"
-    return f"{start}, people with each other at {say.number(other)}{_over_items(figures, 'human')}"
+    if len(items) > 1 and items[0].gap >= 0.01:
+        name, lower, other, *_ = items[0]
+        figure = f"{say.number(lower.value or 0)} QWK against {say.number(other.value or 0)}"
+        return f"{name} is furthest below people: {figure}"
+    return f"{start}, people with each other at {say.number(people)}{_over_items(figures, 'human')}"
 
 
-def true_score(figures: Figures) -> TrueScoreLosses:
+def true_score_section(figures: Figures) -> Section:
     """PRMSE and the losses that keep it from 1."""
-    prmse = figures.machine("prmse")
-    losses = tuple(NamedEstimate(name, figures.machine(metric), "number", mends) for name, metric, mends in LOSSES)
-    statistics = (
-        NamedEstimate("PRMSE before calibration", figures.machine("prmse", "raw")),
-        *(figures.figure(figures.metrics[name], figures.any(name)) for name in ("qwk_true", "r_true", "reliability")),
-    )
+    question, prmse = "True score: what is missing?", figures.machine("prmse")
     if prmse.value is None:
-        return TrueScoreLosses("What is missing to the true score is not known", prmse, losses, statistics, prmse.note)
-    defined = [loss for loss in losses if loss.estimate.value is not None]
-    largest = max(defined, key=lambda loss: loss.estimate.value or 0.0, default=None)
+        title = "What is missing to the true score is not known"
+        return Section("true-score", question, title, missing=not_known(prmse.note))
+    losses = [(name, figures.machine(metric), mends) for name, metric, mends in LOSSES]
     title = f"The score predicts {say.share(prmse.value)} of the variance of people's true score"
-    if largest is not None and prmse.value < 1:
-        title += f"; most of the rest is lost to {largest.name.split(':')[0]}"
-    return TrueScoreLosses(title, prmse, losses, statistics)
+    defined = [(estimate.value, name) for name, estimate, _ in losses if estimate.value is not None]
+    if defined and prmse.value < 1:
+        title += f"; most of the rest is lost to {max(defined)[1].split(':')[0]}"
+    shares = [("PRMSE", prmse.value), *((name, estimate.value) for name, estimate, _ in losses)]
+    flow = [body(TEMPLATE, "losses", shares)] if all(share is not None and share >= 0 for _, share in shares) else []
+    rows: list[tuple[Content, ...]] = [(_swatch("prmse", "PRMSE"), Figure(prmse, by="m"))]
+    for place, (name, estimate, mends) in enumerate(losses, 1):
+        rows.append((Named(_swatch(f"l{place}", f"Lost to {name}"), mends), Figure(estimate)))
+    before = Named("PRMSE before calibration"), Figure(figures.machine("prmse", "raw"))
+    statistics = [before, *(figures.named(name, figures.any(name)) for name in ("qwk_true", "r_true", "reliability"))]
+    lead = (
+        "PRMSE is the share of the variance of people's true score, freed of their noise, that the calibrated score "
+        f"predicts (95% interval {say.interval(prmse, 'number') or say.NOT_KNOWN}, n = {say.count(prmse.n)}). What is "
+        "missing to 1 has three causes."
+    )
+    columns = Columns([[Grid((), rows)], figure_table(statistics)])
+    return Section(
+        "true-score",
+        question,
+        title,
+        parts=[Text(lead), *flow, columns],
+    )
 
 
-def rater_section(figures: Figures, persons: Sequence[str]) -> Raters:
-    """Severity and spread of each rater on shared responses, the most severe first."""
-    rows = []
-    for name in figures.values("severity", "rater"):
-        severity, spread = (figures.any(metric, "rater", name) for metric in ("severity", "sd_ratio"))
-        rows.append(RaterTendency(say.name(name), name not in persons, severity, spread))
-    rows.sort(key=lambda row: (_or(row.severity.value, float("inf")), row.name))
-    if not rows:
-        return Raters("Who is severe is not known", listed([]), _why_no_severity(figures, persons))
-    measured = [row for row in rows if row.severity.value is not None]
-    if not measured:
-        return Raters("Who is severe is not known", listed(rows), rows[0].severity.note)
-    furthest = max(measured, key=lambda row: abs(row.severity.value or 0.0))
-    if not _excludes_zero(furthest.severity):
-        return Raters("No rater is clearly more severe than the others", listed(rows))
-    value = furthest.severity.value or 0.0
-    word = "below" if value < 0 else "above"
-    points = say.number(abs(value))
-    return Raters(f"{furthest.name} scores {points} points {word} the others on the same responses", listed(rows))
-
-
-def _why_no_severity(figures: Figures, persons: Sequence[str]) -> str:
-    if not persons:
-        return NO_LABELS
-    return ONE_PERSON if len(persons) < 2 else figures.any("severity").note
-
-
-def _excludes_zero(estimate: Estimate) -> bool:
-    """Whether the whole interval lies on one side of 0; no where there is no interval."""
-    low, high = estimate.low, estimate.high
-    return low is not None and high is not None and (low > 0 or high < 0)
+def _swatch(style: str, words: str) -> Markup:
+    return Markup('<span class="swatch {}" aria-hidden="true"></span>{}').format(style, words)

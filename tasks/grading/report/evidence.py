@@ -3,103 +3,113 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, QUOTES
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.stats.verdict import Estimate
-from rubricflow.tasks.grading.report.figures import Figures
-from rubricflow.tasks.grading.report.sections import DecisionsSection, Grounding, NamedCount, listed
+from rubricflow.tasks.core.display.section import (
+    MOST,
+    Columns,
+    Figure,
+    Fold,
+    Grid,
+    Part,
+    Section,
+    Text,
+    count_table,
+    figure_table,
+    left_out,
+)
+from rubricflow.tasks.grading.report import charts
+from rubricflow.tasks.grading.report.figures import Figures, Row, not_known
 
-Row = Mapping[str, Any]
-CriterionEstimates = tuple[str, Estimate, Estimate]
 CLOSE = 0.02
 """Gap between confidence and accuracy below which nothing is made of it."""
 
 
-def grounding(
+def evidence_section(
     quotes: Sequence[Row], decisions: Sequence[Row], conflicts: Sequence[Row], responses: int, figures: Figures
-) -> Grounding:
+) -> Section:
     """What became of the quotes, and which criteria go with people's scores."""
     by_status = {row["status"]: row["n"] for row in quotes}
     every = sum(by_status.values())
+    title, missing = "Whether credit is grounded is not known", "this judge took no decision on single criteria"
+    parts: list[Part] = []
+    if every:
+        fates = [(words.capitalize(), by_status.get(status, 0)) for status, words in QUOTES.items()]
+        parts += count_table("Quote", [(name, n, n / every) for name, n in fates])
+        verified, invented = by_status.get("verified", 0), by_status.get("fabricated")
+        title = f"{say.share(verified / every)} of {say.plural(every, 'quote')} stand in the text where they were cited"
+        if invented:
+            title += f"; {say.count(invented)} {'was' if invented == 1 else 'were'} invented"
+    elif decisions:
+        missing = "this judge gave no quotes"
+    actions = count_table("Of all decisions", action_counts(decisions, conflicts, responses))
+    if actions:
+        parts += [Text("Decisions", "h3"), *actions]
+    parts += _criteria(figures)
+    question = "Evidence: is credit grounded?"
+    return Section("evidence", question, title, missing="" if every else not_known(missing), parts=parts)
+
+
+def action_counts(decisions: Sequence[Row], conflicts: Sequence[Row], responses: int) -> list[tuple[str, int, float]]:
+    """What was done with the decisions, and in how many responses they exclude each other: count and share."""
     decided = sum(row["n"] for row in decisions)
-    actions = (*_actions(decisions, decided), *_conflicts(conflicts, responses))
-    criteria = listed(_criteria(figures))
-    if not every:
-        why = "this judge gave no quotes" if decided else "this judge took no decision on single criteria"
-        return Grounding("Whether credit is grounded is not known", (), actions, criteria, why)
-    return Grounding(_grounding_title(by_status, every), _fates(by_status, every), actions, criteria)
-
-
-def _fates(by_status: Mapping[str, int], every: int) -> tuple[NamedCount, ...]:
-    """What became of the quotes."""
-    counts = []
-    for status, words in QUOTES.items():
-        count = by_status.get(status, 0)
-        counts.append(NamedCount(words.capitalize(), count, count / every))
-    return tuple(counts)
-
-
-def _actions(decisions: Sequence[Row], decided: int) -> list[NamedCount]:
-    """What was done with the decisions; nothing where there are none."""
-    if not decided:
-        return []
-    done = Counter({row["action"]: 0 for row in decisions})
+    done: Counter[str] = Counter()
     for row in decisions:
         done[row["action"]] += row["n"]
     counts = {words.capitalize(): done[action] for action, words in ACTIONS.items() if action != "none"}
     counts["Credit that asks for no quote"] = sum(row["n"] for row in decisions if row["ungrounded"])
     counts["Criteria without a usable verdict"] = sum(row["n"] for row in decisions if row["unscored"])
-    return [NamedCount(name, count, count / decided) for name, count in counts.items()]
-
-
-def _conflicts(conflicts: Sequence[Row], responses: int) -> list[NamedCount]:
+    rows = [(name, count, count / decided) for name, count in counts.items()] if decided else []
     name = "Responses in which criteria that exclude each other were found; not both count"
-    return [NamedCount(name, row["n"], row["n"] / responses) for row in conflicts]
+    return [*rows, *((name, row["n"], row["n"] / responses) for row in conflicts)]
 
 
-def _criteria(figures: Figures) -> list[CriterionEstimates]:
-    """Each criterion's correlation with people's scores, alone and beside the others; the strongest first."""
+def _criteria(figures: Figures) -> list[Part]:
+    """Each criterion's correlation with people's scores, alone and given length; the strongest first."""
     criteria = []
     for name in figures.values("criterion_r", "criterion"):
-        alone = figures.any("criterion_r", "criterion", name)
-        partial = figures.any("criterion_partial_r", "criterion", name)
-        criteria.append((say.name(name), alone, partial))
-    return sorted(criteria, key=lambda row: -abs(row[1].value or 0.0))
+        plain, partial = (figures.any(metric, "criterion", name) for metric in ("criterion_r", "criterion_partial_r"))
+        criteria.append((say.name(name), Figure(plain, "signed"), Figure(partial, "signed")))
+    criteria.sort(key=lambda row: -abs(row[1].estimate.value or 0.0))
+    if not criteria:
+        return []
+    return [
+        Text("Which criteria go with people's scores", "h3"),
+        Text(
+            "Correlation with the human score, plain and given the length of the response. Where it falls to nothing "
+            "given length, the criterion may be measuring length."
+        ),
+        Grid(("Criterion", "plain", "given length"), criteria[:MOST], "tight narrow"),
+        *left_out(criteria, "criteria", "metrics"),
+    ]
 
 
-def _grounding_title(by_status: Mapping[str, int], every: int) -> str:
-    stand = say.share(by_status.get("verified", 0) / every)
-    title = f"{stand} of {say.plural(every, 'quote')} stand in the text where they were cited"
-    invented = by_status.get("fabricated")
-    if not invented:
-        return title
-    return f"{title}; {say.count(invented)} {'was' if invented == 1 else 'were'} invented"
-
-
-def decisions(figures: Figures) -> DecisionsSection | None:
-    """How far the judge's probabilities of its decisions can be believed; None where there is nothing to hold them
-    against."""
+def decisions_section(figures: Figures) -> Section | None:
+    """How far the judge's probabilities of its decisions can be believed, the least confident first; None where there
+    is nothing to hold them against."""
     names = figures.values("decision_accuracy", "confidence")
     if not names or figures.machine("decision_ece", "raw").value is None:
         return None
-    statistics = [figures.figure(metric, figures.machine(metric.name, "raw")) for metric in figures.listed("decisions")]
-    bins = tuple(_bin(figures, name) for name in names)
-    confidence = figures.machine("decision_confidence", "raw").value or 0.0
-    accuracy = figures.machine("decision_accuracy", "raw").value or 0.0
-    return DecisionsSection(_decisions_title(confidence, accuracy), bins, tuple(statistics))
-
-
-def _bin(figures: Figures, name: str) -> tuple[float, Estimate]:
-    confidence = figures.machine("decision_confidence", "raw", "confidence", name).value or 0.0
-    return confidence, figures.machine("decision_accuracy", "raw", "confidence", name)
-
-
-def _decisions_title(confidence: float, accuracy: float) -> str:
-    gap = confidence - accuracy
-    title = f"The judge is {say.share(confidence)} sure of its decisions and right in {say.share(accuracy)}"
-    if abs(gap) <= CLOSE:
-        return title
-    return f"{title}: {'surer' if gap > 0 else 'less sure'} than it is right"
+    sure, right = (figures.machine(f"decision_{name}", "raw").value or 0.0 for name in ("confidence", "accuracy"))
+    title = f"The judge is {say.share(sure)} sure of its decisions and right in {say.share(right)}"
+    if abs(sure - right) > CLOSE:
+        title += f": {'surer' if sure > right else 'less sure'} than it is right"
+    bins = []
+    for name in names:
+        confidence = figures.machine("decision_confidence", "raw", "confidence", name).value or 0.0
+        bins.append((confidence, figures.machine("decision_accuracy", "raw", "confidence", name)))
+    numbers = Grid(
+        ("sure", "right", "decisions"),
+        [(say.share(confidence), Figure(accuracy, "share"), accuracy.n) for confidence, accuracy in bins],
+        "tight narrow",
+    )
+    rows = [figures.named(metric.name, figures.machine(metric.name, "raw")) for metric in figures.listed("decisions")]
+    lead = (
+        "Held-out decisions that people marked too, before any quote was looked for, in groups of about equal size by "
+        "the probability that the judge gives its likeliest level."
+    )
+    columns = Columns([[charts.reliability(bins), Fold("Numbers", [numbers])], figure_table(rows)])
+    question = "Decisions: are the judge's probabilities right?"
+    return Section("decisions", question, title, parts=[Text(lead), columns])

@@ -1,54 +1,64 @@
-"""The run's metrics, looked up by name; what is missing comes with its reason."""
+"""The run's metrics, looked up by name; what is missing comes with its reason. And sums over rows of counts."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.section import Figure, Named
 from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.core.stats.metrics import METRICS, Metric, Unit
 from rubricflow.tasks.core.stats.verdict import Estimate
-from rubricflow.tasks.grading.report.sections import NamedEstimate
 
+Row = Mapping[str, Any]
 ALL = "all"
+NOTHING_SCORED = "no held-out response has both a human and a machine score"
 STAGES = ("released", "calibrated", "human", "raw", "")
 """Stages of gates, the weightiest first: what goes out, then every score, then people."""
-_COUNTS_FIRST = ("target", "people")
+
+
+@dataclass(frozen=True)
+class NamedCount:
+    """A count under a name."""
+
+    name: str
+    count: int
 
 
 class Figures:
     """Rows of `metrics` by metric, stage, slice and value."""
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]], metrics: Sequence[Metric] = METRICS) -> None:
+    def __init__(self, rows: Sequence[Row], metrics: Sequence[Metric] = METRICS) -> None:
         self.metrics = {metric.name: metric for metric in metrics}
         """What is known of each metric, by name."""
-        self.questions = _questions(metrics)
+        gates = [(gate, gate.question or metric.title) for metric in metrics for gate in metric.gates]
+        gates.sort(key=lambda pair: STAGES.index(pair[0].stage))
+        self.questions = {gate.name: question for gate, question in gates}
         """Gates in words, the weightiest first."""
-        self._rows: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
-        self._values: dict[tuple[str, str], list[str]] = defaultdict(list)
-        self.pairs: list[tuple[str, str]] = []
+        self.pairs = [
+            (row["rater_a"], row["rater_b"])
+            for row in rows
+            if (row["metric"], row["stage"], row["slice"]) == ("qwk", "human", ALL)
+        ]
         """Pairs of persons with a QWK over the whole set."""
-        self.resampled = ""
+        self.resampled = next(
+            (row["resampled"] for row in reversed(rows) if row["resampled"] in ("author", "response")), ""
+        )
         """What the intervals resample."""
-        self.undefined_draws = 0
+        self.undefined_draws = max((row["undefined_draws"] for row in rows), default=0)
         """Most bootstrap draws in which one of the metrics was undefined."""
         self.cautions: tuple[str, ...] = tuple(cautions(row["clusters"] for row in rows))
         """What to know of intervals that are marked."""
-        self._why = ""
+        undefined = [row for row in rows if (row["metric"], row["slice"], row["value"]) == ("qwk", ALL, None)]
+        self._why = undefined[-1]["note"] or "" if undefined else ""
+        self._rows: dict[tuple[str, str, str, str], list[Row]] = defaultdict(list)
+        self._values: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
         for row in rows:
-            metric, stage, part, value = row["metric"], row["stage"], row["slice"], row["value_of"]
-            self._rows[metric, stage, part, value].append(row)
-            if value not in self._values[metric, part]:
-                self._values[metric, part].append(value)
-            if (metric, part, row["value"]) == ("qwk", ALL, None):
-                self._why = row["note"] or ""
-            if (metric, stage, part) == ("qwk", "human", ALL):
-                self.pairs.append((row["rater_a"], row["rater_b"]))
-            if row["resampled"] in ("author", "response"):
-                self.resampled = row["resampled"]
-            self.undefined_draws = max(self.undefined_draws, row["undefined_draws"])
+            self._rows[row["metric"], row["stage"], row["slice"], row["value_of"]].append(row)
+            self._values[row["metric"], row["slice"]][row["value_of"]] = None
 
     def unit(self, metric: str) -> Unit:
         """How a metric's figures are written; those of a mean over items as those of the items."""
@@ -59,33 +69,30 @@ class Figures:
         """The metrics that a section lists."""
         return [metric for metric in self.metrics.values() if metric.section == section]
 
-    def figure(self, metric: Metric, estimate: Estimate) -> NamedEstimate:
+    def named(self, metric: str, estimate: Estimate) -> tuple[Named, Figure]:
         """An estimate of a metric under its title."""
-        return NamedEstimate(metric.title, estimate, metric.unit, metric.meaning)
+        known = self.metrics[metric]
+        return Named(known.title, known.meaning), Figure(estimate, known.unit)
 
     def values(self, metric: str, part: str) -> list[str]:
         """The values of a slice that a metric is given for."""
-        return self._values[metric, part]
-
-    def parts(self, metric: str) -> list[str]:
-        """The slices that a metric is given for."""
-        return list(dict.fromkeys(part for name, part in self._values if name == metric))
+        return [*self._values[metric, part]]
 
     def machine(self, metric: str, stage: str = "calibrated", part: str = ALL, value: str = ALL) -> Estimate:
         """The machine with the target (else with people together) at a stage."""
         rows = self._rows.get((metric, stage, part, value), [])
-        for reference in _COUNTS_FIRST:
+        for reference in ("target", "people"):
             for row in rows:
                 if row["rater_a"] == reference:
                     return _estimate(row)
-        return _estimate(rows[0]) if len(rows) == 1 else self._missing(metric)
+        return _estimate(rows[0]) if len(rows) == 1 else self._missing()
 
     def people(self, metric: str, part: str = ALL, value: str = ALL) -> Estimate:
         """People with each other: of several pairs the mean, which has no interval."""
         rows = self._rows.get((metric, "human", part, value), [])
         defined = [row for row in rows if row["value"] is not None]
         if not rows:
-            return self._missing(metric, "" if self.pairs else "no two people scored")
+            return self._missing("" if self.pairs else "no two people scored")
         if len(rows) == 1 or not defined:
             return _estimate(rows[0])
         mean = sum(row["value"] for row in defined) / len(defined)
@@ -98,7 +105,7 @@ class Figures:
     def rater(self, metric: str, name: str, stage: str = "calibrated") -> Estimate:
         """A rater's figure of the whole set; '' for the only one of a stage."""
         rows = self._rows.get((metric, stage, ALL, ALL), [])
-        return next((_estimate(row) for row in rows if name in ("", row["rater_b"])), self._missing(metric))
+        return next((_estimate(row) for row in rows if name in ("", row["rater_b"])), self._missing())
 
     def over_items(self, stage: str = "calibrated") -> str:
         """Behind a QWK that pools several items their mean, in words: pooling flatters; '' with one item."""
@@ -120,30 +127,47 @@ class Figures:
         for row in self._rows.get((metric, "human", ALL, ALL), []):
             if {row["rater_a"], row["rater_b"]} == {first, second}:
                 return _estimate(row)
-        return self._missing(metric, "no response has both scores")
+        return self._missing("no response has both scores")
 
     def any(self, metric: str, part: str = ALL, value: str = ALL) -> Estimate:
         """A metric that has one stage only, whichever it is."""
         for stage in ("calibrated", "human", "released", "raw"):
             if (metric, stage, part, value) in self._rows:
                 return self.machine(metric, stage, part, value)
-        return self._missing(metric)
+        return self._missing()
 
-    def _missing(self, metric: str, why: str = "") -> Estimate:
+    def _missing(self, why: str = "") -> Estimate:
         if not self._rows:
             return Estimate(None, note="there are no human scores to compare with")
         return Estimate(None, note=why or self._why or "not measured for these scores")
 
 
-def _questions(metrics: Sequence[Metric]) -> dict[str, str]:
-    gates = []
-    for metric in metrics:
-        gates += [(gate, gate.question or metric.title) for gate in metric.gates]
-    gates.sort(key=lambda pair: STAGES.index(pair[0].stage))
-    return {gate.name: question for gate, question in gates}
-
-
-def _estimate(row: Mapping[str, Any]) -> Estimate:
+def _estimate(row: Row) -> Estimate:
     value = row["value"]
     note = row["note"] or ("" if value is not None else "undefined")
     return Estimate(value, row["low"], row["high"], clusters=row["clusters"], n=row["n"], note=note)
+
+
+def total(rows: Iterable[Row], where: Callable[[Row], Any] = bool) -> int:
+    """Responses in the rows of a count that a condition holds for."""
+    return sum(row["n"] for row in rows if where(row))
+
+
+def reasons(rows: Iterable[Row], column: str, names: Mapping[str, str]) -> tuple[NamedCount, ...]:
+    """Responses by reason, most first."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts[row[column] or "reason not given"] += row["n"]
+    largest_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(NamedCount(names.get(reason, say.worded(reason)), count) for reason, count in largest_first)
+
+
+def first_names(names: Sequence[str], most: int = 3) -> str:
+    """The first of some names, and how many more there are: anna, ben and 2 more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(map(say.name, names[:most]))}{more}"
+
+
+def not_known(why: str) -> str:
+    """Why a section's answer is not known, as its page shows it; '' where it is."""
+    return why and f"Not known: {why}"

@@ -1,23 +1,135 @@
-"""Raters by the many-facet model: severity, fit, drift and halo of each, and who needs retraining, in words."""
+"""Raters: how far the judge, people and baselines agree with the human score, and who is severe or needs retraining."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.tables.evaluation import RATER_FLAGS
 from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.section import (
+    MOST,
+    Figure,
+    Grid,
+    Part,
+    Section,
+    Text,
+    left_out,
+    unknown_notes,
+)
+from rubricflow.tasks.core.display.table import Cell
 from rubricflow.tasks.core.stats.metrics import Unit
 from rubricflow.tasks.core.stats.verdict import Estimate
-from rubricflow.tasks.grading.report.comparison import Effect, Raters
-from rubricflow.tasks.grading.report.sections import listed
+from rubricflow.tasks.grading.report.charts import Dot, ForestRow, forest
+from rubricflow.tasks.grading.report.figures import Figures, Row, first_names, not_known
 
-Row = Mapping[str, Any]
+MEASURE, OF_ITEMS = "standing_qwk", "standing_qwk_item_mean"
+OTHER = "other:"
+NO_LABELS = "no held-out response has a human score"
+ONE_PERSON = "one person scored; a second one on the same responses would show how far people agree"
 
 
-@dataclass(frozen=True)
-class _Reason:
+class RankedRater(NamedTuple):
+    """One rater's agreement with the human score (QWK), on the answers on which all are compared."""
+
+    name: str
+    by: str
+    """m for the machine, h for people, '' for what they are compared with."""
+    pooled: Estimate
+    """Of all answers as one set: what differs between questions counts, too."""
+    mean: Estimate
+    """The mean over questions."""
+
+
+def rater_ranking(figures: Figures, calibrations: Sequence[Row]) -> tuple[RankedRater, ...]:
+    """The calibrated score, the judge alone, people, other runs, the text and length; nothing without human scores, and
+    people only where two scored each of the answers.
+
+    calibrations: rows of the table, which tell what the calibrated score is made of.
+    """
+    mapped, text = _score_names(calibrations)
+    baselines = {"text_only": text, "length": "length alone"}
+    raters = figures.raters(OF_ITEMS)
+    others = [name for name in raters if name.startswith(OTHER)]
+    rows = [(mapped, "m", "calibrated", name) for name in raters if name not in {*others, *baselines}]
+    rows += [("judge alone (raw)", "m", "raw", "")]
+    rows += [] if doubles(figures, calibrations) else [("people with each other", "h", "human", "people")]
+    rows += [(name.removeprefix(OTHER), "", "calibrated", name) for name in others]
+    rows += [(words, "", "calibrated", name) for name, words in baselines.items()]
+    ranked = []
+    for name, by, stage, rater in rows:
+        pooled, over_items = (figures.rater(metric, rater, stage) for metric in (MEASURE, OF_ITEMS))
+        if over_items.n or pooled.n or rater in others:
+            ranked.append(RankedRater(name, by, pooled, over_items))
+    return tuple(ranked)
+
+
+def doubles(figures: Figures, calibrations: Sequence[Row]) -> str:
+    """How people agree with each other, and the calibrated score on the same answers, in a sentence; '' where two
+    people scored all of them, which then are in the table, or none."""
+    for metric, words in ((OF_ITEMS, "QWK, mean over questions"), (MEASURE, "QWK")):
+        people, everywhere = figures.rater(metric, "people", "human"), figures.rater(metric, "")
+        machines = [name for name in figures.raters(metric, "human") if name != "people"]
+        if people.value is None or not machines or people.n == everywhere.n:
+            continue
+        machine = figures.rater(metric, machines[0], "human").value
+        return (
+            f"On {say.plural(people.n, 'answer')} that two people scored ({words}): people with each other "
+            f"{say.number(people.value)}, {_score_names(calibrations)[0]} "
+            f"{say.NOT_KNOWN if machine is None else say.number(machine)}."
+        )
+    return ""
+
+
+def over_questions(rows: Sequence[RankedRater]) -> bool:
+    """Whether a table of these shows the mean over questions, in every row, or all answers as one set: there is no such
+    mean where no question has human scores that differ."""
+    return any(row.mean.value is not None for row in rows)
+
+
+def _score_names(calibrations: Sequence[Row]) -> tuple[str, str]:
+    """What the calibrated score is called, and the baseline without the judge, by what all mappings take together."""
+    mapped, text = set[str](), set[str]()
+    for row in calibrations:
+        content = json.loads(row["content"])
+        mapping = content["mapping"] or {}
+        mapped |= _parts(mapping) if "blocks" in mapping else {"judge"}
+        mapped |= {"question"} if mapping.get("offsets") else set()
+        text |= _parts(content["text_only"] or {})
+    first, second = (
+        " + ".join(part for part in ("judge", "words", "question") if part in parts) for parts in (mapped, text)
+    )
+    return first if " + " in first else f"{first or 'judge'}, calibrated", f"{second}, no judge"
+
+
+def _parts(stack: Mapping[str, Any]) -> set[str]:
+    """What a stacked mapping takes, as people call it: every block but two is words."""
+    return {{"judge": "judge", "item": "question"}.get(block["name"], "words") for block in stack.get("blocks", ())}
+
+
+def ranking_parts(ranked: Sequence[RankedRater], doubles: str) -> list[Part]:
+    """The ranking as a table for the head of the page; nothing without human scores."""
+    if not ranked:
+        return []
+    header = ("", "mean over questions", "n", "all as one set: questions' means count, too", "n")
+    rows = [
+        (
+            Markup('<span class="{}">{}</span>').format(f"{row.by} key" if row.by else "", row.name),
+            *(Figure(row.mean, by=row.by), row.mean.n, Figure(row.pooled, by=row.by), row.pooled.n),
+        )
+        for row in ranked
+    ]
+    caption = "Agreement with people (QWK) on the same held-out answers, with 95% intervals"
+    return [Grid(header, rows, "tight narrow", caption), *([Text(doubles)] if doubles else [])]
+
+
+# Severity, by what raters gave the same responses and by the many-facet model.
+
+
+class _Reason(NamedTuple):
     """The figure that a flag rests on: columns of its row, and how it reads."""
 
     column: str
@@ -36,73 +148,115 @@ REASONS = {
 }
 
 
-def with_effects(section: Raters, effects: Sequence[Row]) -> Raters:
-    """The section with what the model says of the score, and a sentence for each rater with a flag on it or a trait.
+def raters_section(figures: Figures, persons: Sequence[str], effects: Sequence[Row]) -> Section:
+    """Severity and spread of each rater on shared responses, the most severe first; then what the many-facet model
+    says of the score, and a sentence for each rater with a flag on it or a trait. effects: rows of `rater_effects`."""
+    title, missing, parts = _severities(figures, persons)
+    flagged = sorted({row["rater_id"] for row in effects if row["flags"]})
+    if flagged:
+        title = f"{first_names(flagged)} {'needs' if len(flagged) == 1 else 'need'} retraining"
+    question = "Raters: who is severe, who needs retraining?"
+    return Section("raters", question, title, missing=not_known(missing), parts=[*parts, *_effects(flagged, effects)])
 
-    effects: rows of `rater_effects`.
-    """
+
+def _severities(figures: Figures, persons: Sequence[str]) -> tuple[str, str, list[Part]]:
+    """Title, why there is no answer, and table of severities on shared responses."""
+    rows = []
+    for name in figures.values("severity", "rater"):
+        severity, spread = (figures.any(metric, "rater", name) for metric in ("severity", "sd_ratio"))
+        by: Any = "h" if name in persons else "m"
+        cells = Figure(severity, "signed", by), Figure(spread)
+        rows.append((severity, ForestRow(say.name(name), severity.n, (Dot(severity, by),), cells)))
+    if not rows:
+        lone = ONE_PERSON if len(persons) == 1 else figures.any("severity").note
+        return "Who is severe is not known", lone if persons else NO_LABELS, []
+    rows.sort(key=lambda row: (float("inf") if row[0].value is None else row[0].value, row[1].name))
+    shown = rows[:MOST]
+    parts: list[Part] = [
+        Text(
+            "Mean difference from the others on shared responses, points, with 95% interval: left is severe. Spread: "
+            "the rater's SD over that of the others; well below 1, scores crowd in the middle."
+        ),
+        forest("Rater", ("severity", "spread"), [row for _, row in shown], band=0),
+        *left_out(rows, "raters", "metrics"),
+        *unknown_notes(severity for severity, _ in shown),
+    ]
+    measured = [row for row in rows if row[0].value is not None]
+    if not measured:
+        return "Who is severe is not known", rows[0][0].note, parts
+    (value, low, high, *_), row = max(measured, key=lambda row: abs(row[0].value or 0.0))
+    if value is None or low is None or high is None or low <= 0 <= high:
+        return "No rater is clearly more severe than the others", "", parts
+    word = "below" if value < 0 else "above"
+    title = f"{row.name} scores {say.number(abs(value))} points {word} the others on the same responses"
+    return title, "", parts
+
+
+def _effects(flagged: Sequence[str], effects: Sequence[Row]) -> list[Part]:
+    """What the model says of each rater's scores; nothing where it was not fitted."""
     overall = [row for row in effects if row["slice"] == "all" and row["trait"] == ""]
     overall.sort(key=lambda row: (not row["flags"], row["leniency"] is None, row["leniency"] or 0.0, row["rater_id"]))
-    flagged = sorted({row["rater_id"] for row in effects if row["flags"]})
-    training = tuple(_sentence(name, effects) for name in flagged)
-    rows = listed([_effect(row, effects) for row in overall])
-    if not flagged:
-        return replace(section, effects=rows)
-    return replace(section, title=f"{_names(flagged)} retraining", effects=rows, training=training)
-
-
-def _names(flagged: Sequence[str]) -> str:
-    """Who is flagged, and a verb for as many: 'anna and ben need'."""
-    names = ", ".join(say.name(name) for name in flagged[:3])
-    more = f" and {len(flagged) - 3} more" if len(flagged) > 3 else ""
-    return f"{names}{more} {'needs' if len(flagged) == 1 else 'need'}"
-
-
-def _effect(row: Row, effects: Sequence[Row]) -> Effect:
-    drifts = [other for other in _periods(effects, row["rater_id"], "") if other["leniency"] is not None]
-    drift = max(drifts, key=lambda other: abs(other["leniency"]), default=None)
-    return Effect(
-        name=say.name(row["rater_id"]),
-        leniency=_estimate(row, "leniency"),
-        infit=_estimate(row, "infit"),
-        discrimination=_estimate(row, "discrimination"),
-        drift=_estimate(drift, "leniency") if drift else Estimate(None, note="no period is given"),
-        period=say.name(drift["value_of"]) if drift else "",
-        halo=_estimate(row, "halo"),
-        flagged=bool(row["flags"]),
-    )
+    if not overall:
+        return []
+    leniencies = [_estimate(row, "leniency") for row in overall[:MOST]]
+    rows = []
+    for row, leniency in zip(overall, leniencies, strict=False):
+        drifts = [other for other in _periods(effects, row["rater_id"], "") if other["leniency"] is not None]
+        drift = max(drifts, key=lambda other: abs(other["leniency"]), default=None)
+        halo = _estimate(row, "halo")
+        cells = (
+            Figure(leniency, "signed", "h"),
+            Figure(_estimate(row, "infit")),
+            Figure(_estimate(row, "discrimination")),
+            Figure(_estimate(drift, "leniency"), "signed", "", say.name(drift["value_of"])) if drift else Cell(None),
+            Cell(None) if halo.value is None else Figure(halo, "signed"),
+        )
+        name, is_flagged = say.name(row["rater_id"]), bool(row["flags"])
+        rows.append(ForestRow(name, leniency.n, (Dot(leniency, "h"),), cells, is_flagged))
+    heads = ("leniency", "infit", "discrimination", "drift", "halo")
+    return [
+        Text("By a model of who marked what", "h3"),
+        *(Text(_flags_sentence(name, effects), "") for name in flagged),
+        Text(
+            Markup(
+                "Leniency: steps above (left: below) an average rater on the same responses, all scores of the data "
+                "taken together. Infit: 1 is as far from the others' marks as chance explains; above, surprising "
+                "marks. Discrimination: 1 tells responses apart as the others do; 0, not at all. Drift: the largest "
+                "shift of a period (the group variable <code>period</code>). Halo: how much more the rater's traits go "
+                "together than with other persons' marks; 0 is none. In bold who needs retraining: a whole interval "
+                "lies beyond the limit."
+            )
+        ),
+        forest("Rater", heads, rows, band=0),
+        *left_out(overall, "raters", "rater_effects"),
+        *unknown_notes(leniencies),
+    ]
 
 
 def _periods(effects: Sequence[Row], name: str, trait: str) -> list[Row]:
     return [row for row in effects if (row["rater_id"], row["trait"], row["slice"]) == (name, trait, "period")]
 
 
-def _sentence(name: str, effects: Sequence[Row]) -> str:
-    """Every flag of a rater in words."""
-    rows = [row for row in effects if row["rater_id"] == name]
+def _flags_sentence(name: str, effects: Sequence[Row]) -> str:
+    """Every flag of a rater in words, with the figure it rests on."""
     clauses: list[str] = []
-    for row in rows:
-        clauses += [_clause(row, flag, rows) for flag in row["flags"]]
+    for row in effects:
+        for flag in row["flags"] if row["rater_id"] == name else ():
+            where = f" on {say.name(row['trait'])}" if row["trait"] else ""
+            if flag == "drift":
+                worst = max(_periods(effects, name, row["trait"]), key=lambda other: abs(other["leniency"] or 0.0))
+                figure = f"{_figure(worst, LENIENCY)} steps in {say.name(worst['value_of'])}"
+            else:
+                figure = ", ".join(reason.words.format(_figure(row, reason)) for reason in REASONS[flag])
+            clauses.append(f"{RATER_FLAGS[flag]}{where}: {figure}")
     return f"{say.name(name)} {'; '.join(clauses)}."
 
 
-def _clause(row: Row, flag: str, rows: Sequence[Row]) -> str:
-    where = f" on {say.name(row['trait'])}" if row["trait"] else ""
-    if flag == "drift":
-        periods = _periods(rows, row["rater_id"], row["trait"])
-        worst = max(periods, key=lambda other: abs(other["leniency"] or 0.0))
-        figure = f"{_figure(worst, 'leniency', 'signed')} steps in {say.name(worst['value_of'])}"
-    else:
-        figure = ", ".join(each.words.format(_figure(row, each.column, each.unit)) for each in REASONS[flag])
-    return f"{RATER_FLAGS[flag]}{where}: {figure}"
-
-
-def _figure(row: Row, column: str, unit: Unit) -> str:
-    estimate = _estimate(row, column)
-    return f"{say.figure(estimate.value or 0.0, unit)} ({say.interval(estimate, unit)})"
+def _figure(row: Row, reason: _Reason) -> str:
+    estimate = _estimate(row, reason.column)
+    return f"{say.figure(estimate.value or 0.0, reason.unit)} ({say.interval(estimate, reason.unit)})"
 
 
 def _estimate(row: Row, column: str) -> Estimate:
-    ends = ("low", "high") if column == "leniency" else (f"{column}_low", f"{column}_high")
-    low, high = (row.get(end) for end in ends)
-    return Estimate(row[column], low, high, n=row["ratings"], note=row["note"] or "")
+    low, high = ("low", "high") if column == "leniency" else (f"{column}_low", f"{column}_high")
+    return Estimate(row[column], row.get(low), row.get(high), n=row["ratings"], note=row["note"] or "")

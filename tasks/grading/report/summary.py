@@ -1,12 +1,15 @@
-"""The summary at the end of a run: agreement next to people's on the same answers, the gates and the release, as rows
-and as Markdown."""
+"""What a finished run prints and leaves in Prefect's UI.
+
+Its end: three sentences and a table of who agrees how far. The summary: agreement next to people's on the same answers,
+the gates and the release, as rows and as Markdown.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from rich.box import SIMPLE_HEAD
@@ -17,12 +20,98 @@ from rich.table import Table
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.stats.bootstrap import MARK, is_few
 from rubricflow.tasks.core.stats.verdict import margin
-from rubricflow.tasks.grading.report.ending import TABLE, Ending
+from rubricflow.tasks.grading.report.figures import Row
+from rubricflow.tasks.grading.report.raters import RankedRater, over_questions
+from rubricflow.tasks.grading.report.verdict import RunOutcome
+
+TABLE = ("who", "agreement", "95% interval", "answers")
+_NAMED = 2
+"""Reasons that a sentence names."""
+
+
+class Ending(NamedTuple):
+    """What came of a run."""
+
+    state: str
+    """In a few words: 96 of 160 released, 7 gates missed."""
+    sentences: tuple[str, str, str]
+    """What may be released, what goes to people, what to do next."""
+    title: str
+    rows: tuple[tuple[str, str, str, str], ...]
+    """Agreement with the human score, under `TABLE`."""
+
+
+def ending(
+    title: str,
+    outcome: RunOutcome,
+    rules: Sequence[Row],
+    gates: Sequence[Row],
+    study: str | None,
+    has_review: bool = True,
+) -> Ending:
+    """What to say of a graded run, but for its table.
+
+    title: what may be released, in a sentence; rules: rows of `release_rules`; gates: rows of `verdicts`; study: what
+    to type behind a command about this study, None where its commands would not find this run; has_review: whether
+    people can review it where its tables are (votes need a folder).
+    """
+    missed = sum(gate["outcome"] == "fail" for gate in gates)
+    state = f"{say.count(outcome.marked)} marked by people, " if outcome.marked else ""
+    state += f"{say.count(outcome.released)} of {say.count(outcome.responses)} released"
+    state += f", {say.plural(missed, 'gate')} missed" if missed else ""
+    released = say.plain(title if outcome.released else f"{title} {outcome.released_why}".strip())
+    return Ending(state, (released, _to_people(outcome), _next_step(outcome, rules, study, has_review)), "", ())
+
+
+def _to_people(outcome: RunOutcome) -> str:
+    """How many answers wait for people, and why."""
+    number = outcome.review + outcome.unscored
+    if not number:
+        return "No answer waits for a person."
+    reasons = [*outcome.review_reasons, *outcome.unscored_reasons]
+    named = [f"{say.count(reason.count)}: {reason.name}" for reason in reasons[:_NAMED]]
+    if remaining := sum(reason.count for reason in reasons[_NAMED:]):
+        named.append(f"{say.count(remaining)} for other reasons")
+    return f"{say.plural(number, 'answer')} {'waits' if number == 1 else 'wait'} for a person ({'; '.join(named)})."
+
+
+def _next_step(outcome: RunOutcome, rules: Sequence[Row], study: str | None, has_review: bool) -> str:
+    """What to do next, with the command to type: one that does not refuse."""
+    if study is None:
+        return (
+            "Next: write what --model, --url and --beside say into the study file and grade it: review, grades and "
+            "feedback read the study as it is written."
+        )
+    if not rules:
+        return f"Next: rubricflow next {study} --to labels.csv proposes the answers that people should score first."
+    grades = f"rubricflow grades {study} --to grades.xlsx"
+    if not outcome.review and not outcome.unscored:
+        return f"Next: {grades} lists them."
+    if not has_review:
+        return f"Next: {grades} lists them; people can review a study whose warehouse is a folder."
+    return f"Next: rubricflow review {study} opens the page on which people score them; then {grades} lists all."
+
+
+def with_table(end: Ending, raters: Sequence[RankedRater], target: str, doubles: str) -> Ending:
+    """The ending with the agreement of the judge, people and baselines with the human score. doubles: a sentence about
+    those of the answers that two people scored."""
+    by_question = over_questions(raters)
+    measure = "QWK, mean over questions" if by_question else "QWK, all as one set"
+    title = f"Agreement with '{say.name(target)}' on the same held-out answers ({measure}: 1 is perfect, 0 is chance)"
+    rows = []
+    for rater in raters:
+        shown = rater.mean if by_question else rater.pooled
+        figure = "–" if shown.value is None else say.number(shown.value)
+        interval = say.interval(shown, "number") or "–"
+        rows.append((say.plain(say.visible(rater.name)), figure, interval, say.count(shown.n)))
+    title = f"{doubles} {title}".strip()
+    return end._replace(title=say.plain(title), rows=tuple(rows))
+
 
 SHOWN = ("qwk", "icc", "mae", "within_1")
 STAGES = ("raw", "calib.", "people")
 TARGET = "target"
-_NAMED, _LONGEST_NAME = 3, 24
+_LONGEST_NAME = 24
 _FIXED_WIDTH, _STATISTIC_WIDTH = 49, 22
 """Characters that the columns before the statistics take, and those of one statistic."""
 HEADER = (
@@ -33,7 +122,7 @@ HEADER = (
     *(f"{name} {stage}" for name in SHOWN for stage in STAGES),
 )
 GATES = ("gate", "estimate", "interval", "n", "should be", "verdict", "labels needed", "if missed")
-Rows = list[tuple[str, ...]]
+Rows = Sequence[tuple[str, ...]]
 
 
 def summary(metrics: pd.DataFrame) -> Rows:
@@ -81,7 +170,7 @@ def _worst(gates: Sequence[Mapping[Any, Any]]) -> str:
     for outcome in ("fail", "undecided"):
         off = sorted((gate for gate in gates if gate["outcome"] == outcome), key=_inside)
         if off:
-            shown = [f"{say.cut(gate['value_of'], _LONGEST_NAME)} {_number(gate['estimate'])}" for gate in off[:_NAMED]]
+            shown = [f"{say.cut(gate['value_of'], _LONGEST_NAME)} {_number(gate['estimate'])}" for gate in off[:3]]
             return f"; worst {', '.join(shown)}"
     return ""
 
@@ -124,13 +213,14 @@ def show(rows: Rows, gates: Rows, facts: Mapping[str, Any]) -> None:
         console.print(f"{name}: {escape(str(value))}", soft_wrap=True, highlight=False)
 
 
-def opening(run_id: str, house: str, end: Ending) -> str:
-    """The head of the summary as Markdown: what came of the run, the judge beside others, and how to see the report.
-    house: the warehouse's folder."""
+def opening(run_id: str, warehouse: str, end: Ending) -> str:
+    """The head of the summary as Markdown: what came of the run, the judge compared with others, and how to see the
+    report. warehouse: its folder."""
     lines = [f"# {end.state}", "", *(f"{_escaped(sentence)}\n" for sentence in end.sentences)]
     if end.rows:
-        lines += [f"{_escaped(end.title)}:", "", *_markdown(TABLE, list(end.rows)), ""]
-    return "\n".join([*lines, f"The whole report: `rubricflow report {run_id} --warehouse {house} --serve`", "", ""])
+        lines += [f"{_escaped(end.title)}:", "", *_markdown(TABLE, end.rows), ""]
+    command = f"rubricflow report {run_id} --warehouse {warehouse} --serve"
+    return "\n".join([*lines, f"The whole report: `{command}`", "", ""])
 
 
 def _escaped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The door of the grading report: a finished run's scores, looked at."""
+"""The stage of the grading report: a finished run's scores, looked at."""
 
 from __future__ import annotations
 
@@ -20,21 +20,31 @@ from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Verdicts
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.needs import needs_of
+from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.printed import show_ending
 from rubricflow.tasks.core.monitor.artifacts import announce, leave_table, leave_text
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.core.stats.scores import score_frame
 from rubricflow.tasks.core.store.catalogue import catalogue
+from rubricflow.tasks.core.store.ordered import read_marked, read_scores
 from rubricflow.tasks.core.store.recorded import feedback_pages, read_manifest
-from rubricflow.tasks.core.store.scores import read_marked, read_scores
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.report.answers import FIRST_ANSWERS
 from rubricflow.tasks.grading.report.counts import QUERIES, counts
-from rubricflow.tasks.grading.report.ending import TABLE, ending, with_table
-from rubricflow.tasks.grading.report.page import page
-from rubricflow.tasks.grading.report.promises import above_promise_sentence
-from rubricflow.tasks.grading.report.summary import HEADER, choices, gate_rows, markdown, opening, show, summary
+from rubricflow.tasks.grading.report.release import above_promise_sentence
+from rubricflow.tasks.grading.report.summary import (
+    HEADER,
+    TABLE,
+    choices,
+    ending,
+    gate_rows,
+    markdown,
+    opening,
+    show,
+    summary,
+    with_table,
+)
 from rubricflow.tasks.grading.report.verdict import nothing_scored
 from rubricflow.tasks.grading.report.view import Tables, View, needs_texts, view
 
@@ -62,8 +72,8 @@ def report(run: Run, study: Study, manifest: Path, command: str | None, verbose:
     facts = _facts(run, study, metrics.to_pandas(), gates)
     facts |= {"manifest": run.warehouse.shown(manifest), "tables": run.place, "report": path}
     rules = run.read(run.ref(ReleaseRules, "calibrate")).to_pylist()
-    end = ending(shown.head.title, shown.outcome, rules, gates, command, not run.warehouse.mirrored)
-    end = with_table(end, shown.standing, study.evaluation.target, shown.doubles)
+    end = ending(shown.page.title, shown.outcome, rules, gates, command, not run.warehouse.mirrored)
+    end = with_table(end, shown.ranking, study.evaluation.target, shown.doubles)
     leave_table(run.run_id, "metrics", [dict(zip(HEADER, row, strict=True)) for row in rows])
     head = opening(run.run_id, shlex.quote(run.warehouse.place), end)
     leave_text(run.run_id, "summary", head + markdown("All figures", rows, flags, facts))
@@ -106,7 +116,7 @@ def write_page(run: Run) -> Path:
 
 def _written(run: Run, shown: View) -> Path:
     path = run.folder / "report.html"
-    run.warehouse.write(path, page(shown).encode())
+    run.warehouse.write(path, rendered(shown.page).encode())
     return path
 
 

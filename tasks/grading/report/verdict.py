@@ -3,55 +3,61 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
 from rubricflow.tasks.core.contracts.tables.evaluation import OUTCOMES
 from rubricflow.tasks.core.contracts.tables.judging import UNSCORED_REASONS
 from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.section import (
+    FIRST,
+    MOST,
+    Figure,
+    Grid,
+    Key,
+    Keys,
+    Named,
+    Part,
+    Section,
+    Text,
+    long_list,
+)
 from rubricflow.tasks.core.stats.metrics import Unit
 from rubricflow.tasks.core.stats.verdict import Estimate, margin
-from rubricflow.tasks.grading.report.figures import Figures
-from rubricflow.tasks.grading.report.sections import (
-    KeyFigure,
-    LookFirst,
-    OutcomeSection,
-    ReportHead,
-    ShownGate,
-    VerdictSection,
-    listed,
-)
-from rubricflow.tasks.grading.report.tallies import reasons, total
+from rubricflow.tasks.grading.report.charts import outcome_shape
+from rubricflow.tasks.grading.report.figures import Figures, NamedCount, Row, not_known, reasons, total
 
-Row = Mapping[str, Any]
 ALIKE, FEWEST_ALIKE = 0.95, 5
-"""Share of answers with their question's most frequent score from which on a judge is told to hardly tell them apart,
-of this many answers at least."""
+"""Share of answers with their question's most frequent score from which on a judge hardly tells them apart, of this
+many answers at least."""
 ORDER = ("fail", "undecided", "unknown", "pass")
 
 
-def outcome(responses: Sequence[Row], released_why: str) -> OutcomeSection:
+class RunOutcome(NamedTuple):
+    """Where the scores of all responses go. marked: those that people decided; the others are released, go to people,
+    or have no score."""
+
+    title: str
+    responses: int
+    released: int
+    review: int
+    unscored: int
+    released_why: str
+    review_reasons: tuple[NamedCount, ...]
+    unscored_reasons: tuple[NamedCount, ...]
+    marked: int = 0
+
+
+def outcome(responses: Sequence[Row], released_why: str) -> RunOutcome:
     """Where all responses go. released_why: the promise about what is released, or why nothing is."""
     undecided = [row for row in responses if not row["by_people"]]
-    unscored = [row for row in undecided if not row["scored"]]
-    review = [row for row in undecided if row["scored"] and row["route"] != "release"]
-    released = total(undecided, lambda row: row["scored"] and row["route"] == "release")
-    marked = total(responses, lambda row: row["by_people"])
-    return OutcomeSection(
-        title=_outcome_title(marked, released, total(review), total(unscored)),
-        responses=total(responses),
-        released=released,
-        review=total(review),
-        unscored=total(unscored),
-        released_why=released_why,
-        review_reasons=reasons(review, "route_reason", ROUTE_REASONS),
-        unscored_reasons=reasons(unscored, "unscored_reason", UNSCORED_REASONS),
-        marked=marked,
-    )
-
-
-def _outcome_title(marked: int, released: int, review: int, unscored: int) -> str:
+    lost = [row for row in undecided if not row["scored"]]
+    withheld = [row for row in undecided if row["scored"] and row["route"] != "release"]
+    marked, review, unscored = total(responses) - total(undecided), total(withheld), total(lost)
+    released = total(undecided) - review - unscored
     clauses = [f"{say.count(marked)} {'is' if marked == 1 else 'are'} marked by people"] if marked else []
     if released:
         clauses.append(f"{say.plural(released, 'score')} may be released")
@@ -59,15 +65,16 @@ def _outcome_title(marked: int, released: int, review: int, unscored: int) -> st
         clauses.append(f"{say.count(review)} {'waits' if review == 1 else 'wait'} for people")
     if unscored:
         clauses.append(f"{say.count(unscored)} {'has' if unscored == 1 else 'have'} no score")
-    if not clauses:
-        return "There are no responses"
-    title = clauses[0] if len(clauses) == 1 else f"{', '.join(clauses[:-1])} and {clauses[-1]}"
-    if marked:
-        return title
-    return f"No score is released: {title}" if review and not released else title
+    title = " and ".join(filter(None, (", ".join(clauses[:-1]), *clauses[-1:]))) or "There are no responses"
+    if review and not released and not marked:
+        title = f"No score is released: {title}"
+    why_withheld = reasons(withheld, "route_reason", ROUTE_REASONS)
+    why_lost = reasons(lost, "unscored_reason", UNSCORED_REASONS)
+    every = total(responses)
+    return RunOutcome(title, every, released, review, unscored, released_why, why_withheld, why_lost, marked)
 
 
-def three_kinds(totals: OutcomeSection) -> str:
+def three_kinds(totals: RunOutcome) -> str:
     """How many answers people marked, how many scores may go out, and how many answers wait; '' where nobody marked
     one."""
     if not totals.marked:
@@ -83,7 +90,7 @@ def three_kinds(totals: OutcomeSection) -> str:
     )
 
 
-def headline(totals: OutcomeSection, wrong: Estimate, more_than: str, target: float | None, labelled: int) -> str:
+def headline(totals: RunOutcome, wrong: Estimate, more_than: str, target: float | None, labelled: int) -> str:
     """The verdict in one sentence. wrong: share of released held-out scores beyond the tolerance; target: the share
     promised."""
     others = totals.responses - totals.marked
@@ -168,49 +175,84 @@ def inside(figures: Figures, rules: Sequence[Row], released: int) -> str:
     return f"{means[:1].upper()}{means[1:]} the scores are not shown to agree with people ({shown})."
 
 
-def head(study: str, date: str, title: str, looks: Sequence[LookFirst], figures: Figures, released: int) -> ReportHead:
-    """Title and key figures: of the released scores where there are any, else of all calibrated ones."""
+def key_parts(figures: Figures, released: int) -> list[Part]:
+    """Key figures next to those of people: of the released scores where there are any, else of all calibrated ones."""
     stage = "released" if released and figures.machine("qwk", "released").value is not None else "calibrated"
     several = len(figures.values("qwk", "item")) > 1
     pooled = figures.machine("qwk", stage).value is not None
     qwk = ["qwk"] * pooled + ["qwk_item_mean"] * (several or not pooled)  # pooling flatters
-    every = [_key(figures, name, stage) for name in (*qwk, "mae", "exact", "within_1", "beyond_tolerance")]
+    names = [*qwk, "mae", "exact", "within_1", "beyond_tolerance"]
     # Where items have different scales, nothing is known of the whole set but shares and means over items.
-    keys = [key for key in every if key.machine.value is not None][:4] or every[:4]
-    scope = (
-        "Of the released held-out scores" if stage == "released" else "Of all held-out scores, before any is withheld"
+    known = [name for name in names if figures.machine(name, stage).value is not None][:4]
+    if not known:
+        why = figures.machine(names[0], stage).note
+        return [Text(f"How well the scores agree with people is not known: {why}.", "missing")]
+    keys = []
+    for name in known:
+        machine, people, unit = figures.machine(name, stage), figures.people(name).value, figures.unit(name)
+        ends = Markup('95% interval <span class="nb">{}</span>, ').format(say.interval(machine, unit))
+        n = Markup('{}<span class="nb">n = {}</span>').format(
+            ends if machine.low is not None else "", say.count(machine.n)
+        )
+        style, shown = ("nk", say.NOT_KNOWN) if people is None else ("h", say.figure(people, unit))
+        value = Markup('<span class="m">{}</span>').format(say.figure(machine.value or 0.0, unit))
+        two = Markup('two people <span class="{}">{}</span>').format(style, shown)
+        keys.append(Key(figures.metrics[name].title, value, (n, two)))
+    before = "Of all held-out scores, before any is withheld"
+    scope = "Of the released held-out scores" if stage == "released" else before
+    return [Text(scope, "eyebrow"), Keys(keys)]
+
+
+def verdict_section(rows: Sequence[Row], figures: Figures) -> Section:
+    """All gates, those that fail first."""
+    question = "Verdict: may the scores be used, and for what?"
+    if not rows:
+        missing = not_known("there are no human scores to hold the machine's against")
+        return Section("verdict", question, "No gate could be asked", missing=missing)
+    ordered = sorted(rows, key=lambda row: (ORDER.index(row["outcome"]), _weight(row, figures)))
+    overall, slices = (
+        _gate_table([row for row in ordered if (row["slice"] == "all") == whole], figures) for whole in (True, False)
     )
-    return ReportHead(
-        study=study,
-        date=date,
-        title=title,
-        looks=tuple(looks),
-        keys=tuple(keys),
-        keys_scope=scope,
-        cautions=figures.cautions,
+    outcomes = Counter(row["outcome"] for row in rows)
+    counts = [f"{outcomes[key]} {OUTCOMES[key]}" for key in ORDER if outcomes[key]]
+    title = f"Of {say.plural(len(rows), 'gate')}: {', '.join(counts)}"
+    lead = (
+        "A gate is a flag for a person. It is met or missed only where the whole 95% interval lies on one side of the "
+        "threshold; otherwise it is undecided, with about how many more labelled responses would decide it. That a "
+        "score is more than length has to be shown: that gate is missed wherever the estimate is."
     )
+    parts: list[Part] = [Text(lead), *long_list(overall, "gates", "verdicts", first=MOST)]
+    if slices.rows:
+        folded = long_list(slices, "gates", "verdicts", "more gates of items and groups", FIRST)
+        parts += [Text("Items and groups", "h3"), *folded]
+    return Section("verdict", question, title, parts=parts)
 
 
-def _key(figures: Figures, name: str, stage: str) -> KeyFigure:
-    machine, people = figures.machine(name, stage), figures.people(name)
-    return KeyFigure(figures.metrics[name].title, figures.unit(name), machine, people)
+def _gate_table(rows: Sequence[Row], figures: Figures) -> Grid:
+    """Rows of `verdicts` in words."""
+    lines = []
+    for row in rows:
+        unit, more = figures.unit(row["metric"]), row["labels_needed"]
+        bound, source = _bound(row, unit), Markup(' <span class="source">{}</span>').format(row["source"])
+        estimate = Estimate(row["estimate"], row["low"], row["high"], clusters=row["clusters"], n=row["n"])
+        labels = "" if more is None else f"+{more:,}" if more <= 10_000 else "more than 10,000"
+        lines.append(
+            (
+                Named(_question(row, figures), _where(row)),
+                outcome_shape(row["outcome"]) + OUTCOMES[row["outcome"]],
+                Figure(estimate, unit),
+                Named(Markup("{}{}").format(bound, source if row["source"] and bound else "")),
+                row["n"],
+                Named(labels) if labels else None,
+                "" if row["outcome"] == "pass" else row["if_missed"],
+            )
+        )
+    heads = ("outcome", "estimate, 95% interval", "wanted", "n", "labels to decide", "what to do")
+    return Grid(("Gate", *heads), lines, "verdict stack", marks=[f"o-{row['outcome']}" for row in rows])
 
 
-def gate(row: Row, figures: Figures) -> ShownGate:
-    """A row of `verdicts` in words."""
-    unit = figures.unit(row["metric"])
-    return ShownGate(
-        question=figures.questions.get(row["gate"], say.worded(row["gate"]).capitalize()),
-        where=_where(row),
-        estimate=Estimate(row["estimate"], row["low"], row["high"], clusters=row["clusters"], n=row["n"]),
-        unit=unit,
-        bound=_bound(row, unit),
-        outcome=row["outcome"],
-        outcome_words=OUTCOMES[row["outcome"]],
-        labels_needed=row["labels_needed"],
-        source=row["source"],
-        if_missed=row["if_missed"],
-    )
+def _question(row: Row, figures: Figures) -> str:
+    return figures.questions.get(row["gate"], say.worded(row["gate"]).capitalize())
 
 
 def _where(row: Row) -> str:
@@ -222,7 +264,11 @@ def _where(row: Row) -> str:
 
 def _bound(row: Row, unit: Unit) -> str:
     """The threshold of a gate; '' where it has none."""
-    least, most = (None if row[end] is None else _threshold(row[end], unit) for end in ("least", "most"))
+    ends = [row["least"], row["most"]]
+    if unit in ("share", "signed_share"):
+        least, most = ("" if end is None else say.rate(end).replace("-", "−") for end in ends)
+    else:
+        least, most = ("" if end is None else say.figure(end, unit) for end in ends)
     if least and most:
         return f"{least.removesuffix('%')} to {most}"
     if least:
@@ -230,73 +276,39 @@ def _bound(row: Row, unit: Unit) -> str:
     return f"at most {most}" if most else ""
 
 
-def _threshold(value: float, unit: Unit) -> str:
-    return say.rate(value).replace("-", "−") if unit in ("share", "signed_share") else say.figure(value, unit)
-
-
 def _weight(row: Row, figures: Figures) -> int:
     order = list(figures.questions)
     return order.index(row["gate"]) if row["gate"] in order else len(order)
 
 
-def verdict(rows: Sequence[Row], figures: Figures) -> VerdictSection:
-    """All gates, those that fail first."""
-    ordered = sorted(rows, key=lambda row: (ORDER.index(row["outcome"]), _weight(row, figures)))
-    overall = [gate(row, figures) for row in ordered if row["slice"] == "all"]
-    slices = [gate(row, figures) for row in ordered if row["slice"] != "all"]
-    outcomes = Counter(row["outcome"] for row in rows)
-    if not rows:
-        missing = "there are no human scores to hold the machine's against"
-        return VerdictSection("No gate could be asked", listed([]), listed([]), missing)
-    counts = [f"{outcomes[key]} {OUTCOMES[key]}" for key in ORDER if outcomes[key]]
-    title = f"Of {say.plural(len(rows), 'gate')}: {', '.join(counts)}"
-    return VerdictSection(title, listed(overall, first=20), listed(slices))
-
-
 def looks(
-    rows: Sequence[Row],
-    totals: OutcomeSection,
-    warnings: int,
-    broken: int,
-    worst_item: LookFirst | None,
-    figures: Figures,
-) -> list[LookFirst]:
-    """What to look at first beside the headline, at most six things."""
-    remarks: list[LookFirst] = []
-    for part in _missed(rows, figures)[:3]:
-        remarks.append(LookFirst(_missed_words(part, figures), "verdict"))
-    if worst_item:
-        remarks.append(worst_item)
-    if totals.unscored:
-        remarks.append(LookFirst(f"{say.plural(totals.unscored, 'response')} without a score", "outcome"))
-    if broken:
-        remarks.append(LookFirst(f"{say.plural(broken, 'check')} failed or could not run", "checks"))
-    elif warnings:
-        remarks.append(LookFirst(f"{say.plural(warnings, 'warning')} from the checkpoints", "checks"))
-    return remarks
+    rows: Sequence[Row], totals: RunOutcome, warnings: int, broken: int, worst_item: str, figures: Figures
+) -> list[tuple[str, str]]:
+    """What to look at first after the headline, at most six things: the words, and the section they are about.
 
-
-def _missed_words(rows: Sequence[Row], figures: Figures) -> str:
-    """A missed gate in words; rows: of its parts, the worst first."""
-    worst, more = rows[0], len(rows) - 1
-    shown = gate(worst, figures)
-    where = f", {shown.where}" if shown.where else ""
-    others = f", and on {say.plural(more, 'more')}" if more else ""
-    return f"{shown.question}{where}: {_figure(worst, shown.unit)}, wanted {shown.bound}{others}"
-
-
-def _missed(rows: Sequence[Row], figures: Figures) -> list[list[Row]]:
-    """The gates that are missed, each with its worst part first; those of the whole set before those of parts."""
+    rows: of `verdicts`; the gates that are missed come with their worst part, those of the whole set first.
+    """
     missed: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: (row["slice"] != "all", _weight(row, figures), _inside(row))):
+
+    def order(row: Row) -> tuple[bool, int, float]:
+        return row["slice"] != "all", _weight(row, figures), margin(row["estimate"], row["least"], row["most"])
+
+    for row in sorted(rows, key=order):
         if row["outcome"] == "fail" and (row["gate"], row["slice"]) != ("released_errors", "all"):
             missed[row["gate"], row["slice"]].append(row)
-    return list(missed.values())
-
-
-def _inside(row: Row) -> float:
-    return margin(row["estimate"], row["least"], row["most"])
-
-
-def _figure(row: Row, unit: Unit) -> str:
-    return say.figure(row["estimate"], unit) if row["estimate"] is not None else say.NOT_KNOWN
+    remarks = []
+    for worst, *others in list(missed.values())[:3]:
+        unit, where = figures.unit(worst["metric"]), _where(worst)
+        shown = say.NOT_KNOWN if worst["estimate"] is None else say.figure(worst["estimate"], unit)
+        more = f", and on {say.plural(len(others), 'more')}" if others else ""
+        place = f", {where}" if where else ""
+        remarks.append((f"{_question(worst, figures)}{place}: {shown}, wanted {_bound(worst, unit)}{more}", "verdict"))
+    if worst_item:
+        remarks.append((worst_item, "agreement"))
+    if totals.unscored:
+        remarks.append((f"{say.plural(totals.unscored, 'response')} without a score", "outcome"))
+    if broken:
+        remarks.append((f"{say.plural(broken, 'check')} failed or could not run", "checks"))
+    elif warnings:
+        remarks.append((f"{say.plural(warnings, 'warning')} from the checkpoints", "checks"))
+    return remarks

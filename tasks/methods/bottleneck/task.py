@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.llm.opening import KeyOf, open_backend
-from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Run

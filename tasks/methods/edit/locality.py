@@ -1,25 +1,86 @@
-"""The locality constraint on a revision: it mends one step, and gives away neither the gold mark nor the checklist
-(section 2.2 and appendix F). The paper states the aim; the rules and their numbers are ours.
+"""What the reviser is given and what it may write (section 2.2 and appendix F).
 
-Whether a revision copies the checklist instead of mending the step (section 2.2 and appendix F).
+The rubric checklist: every marking point with a verdict and a quote, written by the policy with the gold mark at hand.
+It is shown to nobody but the reviser. The paper has the points listed verbatim; ours go by their ids, since their words
+stand in the scheme that is shown with them.
 
-The paper names a checklist-mimicry detector and does not define it; all of it is ours. Tokens are words, and in Chinese
-and Japanese single characters, of which a run has to be twice as long.
+The locality constraint on a revision: it mends one step, and gives away neither the gold mark nor the checklist. The
+paper states the aim, and names a detector of checklist mimicry without defining it; the rules and their numbers are
+ours. Tokens are words, and in Chinese and Japanese single characters, of which a run has to be twice as long.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from rubricflow.tasks.core.stats.arrays import Bools
 from rubricflow.tasks.core.text.fold import folded
+from rubricflow.tasks.core.text.quotes import find, unquoted
 from rubricflow.tasks.core.text.tokens import SIGN, tokens
-from rubricflow.tasks.methods.edit.checklist import is_line, point_ids
-from rubricflow.tasks.methods.edit.rollout import SCAFFOLD, Sample
+from rubricflow.tasks.methods.edit.rollout import SCAFFOLD, Sample, line_ids, point_ids
+
+Unusable = Literal["checklist_empty", "checklist_unreadable", "checklist_contradictory"]
+"""Why a reply is no checklist: it decides no point of the scheme, a line with bars breaks the form, or it decides a
+point both ways."""
+
+LINE = 40
+"""Tokens in which a line with a quote lies."""
+_VERDICTS = {"covered": True, "not covered": False}
+_DRESS = " \t\r*`•-"
+_NOTHING = frozenset({"–", "—", "none", "nothing", "n/a"})
+
+
+def checklist_tokens(scheme: str, least: int) -> int:
+    """Tokens that a checklist may take: what rollouts may, or more where the scheme has more lines than that holds."""
+    return max(least, LINE * len(line_ids(scheme)))
+
+
+def read_checklist(reply: str, scheme: str, answer: str) -> tuple[str | None, Unusable | None]:
+    """The checklist that a reply holds, one line for each point: `P1 | covered | quote`, or why it holds none.
+
+    Verdicts are `covered` and `not covered` in any case; the quote and its marks are optional, and a point whose quote
+    does not stand in the answer is not covered. Lines without a bar and lines on points that the scheme does not have
+    are left out. A point decided twice in the same way counts once. Where the scheme names no points, any are taken.
+
+    >>> read_checklist("P1 | covered | 'in water'", "P1: roots absorb water (1 mark)", "It takes in water.")
+    ('P1 | covered | in water', None)
+    """
+    ids = {name.casefold(): name for name in point_ids(scheme)}
+    covered_of: dict[str, bool] = {}
+    lines: dict[str, str] = {}
+    for line in reply.split("\n"):
+        if "|" not in line:
+            continue
+        point = _point(line)
+        if point is None:
+            return None, "checklist_unreadable"
+        name, covered, quote = point
+        if ids:
+            name = ids.get(name.casefold(), "")
+        if not name:
+            continue
+        if quote and find(quote, answer) is None:
+            covered, quote = False, ""
+        if covered_of.setdefault(name, covered) != covered:
+            return None, "checklist_contradictory"
+        lines.setdefault(name, f"{name} | {'covered' if covered else 'not covered'} | {quote or 'none'}")
+    return ("\n".join(lines.values()), None) if lines else (None, "checklist_empty")
+
+
+def _point(line: str) -> tuple[str, bool, str] | None:
+    """A checklist line's id, verdict and quote, without bullets, bold and quotation marks; None where it has another
+    form."""
+    name, *rest = (part.strip(_DRESS) for part in line.strip().strip("|").split("|", 2))
+    verdict = " ".join(rest[0].casefold().split()) if rest else ""
+    if not name or verdict not in _VERDICTS:
+        return None
+    quote = unquoted(rest[1]) if len(rest) > 1 else ""
+    return name, _VERDICTS[verdict], "" if quote.casefold() in _NOTHING else quote
+
 
 Mimicry = Literal["copies_checklist", "checklist_form", "lists_points"]
 """Runs of its words are the checklist's alone; it has the checklist's form, or speaks of a checklist; it speaks of
@@ -113,15 +174,10 @@ def totals(text: str, top: int) -> set[int]:
     numbers = {int(match["mark"]) for match in _OF_TOP.finditer(text) if int(match["top"]) == top}
     for clause in _CLAUSE.split(text):
         if _TOTAL.search(clause):
-            numbers |= _whole_numbers(clause)
+            words = [match[0].casefold() for match in _NUMBER.finditer(clause)]
+            numbers |= {_WORDS[word] for word in words if word in _WORDS}
+            numbers |= {int(word) for word in words if word not in _WORDS and word.isdecimal()}
     return numbers
-
-
-def _whole_numbers(clause: str) -> set[int]:
-    """The whole numbers of a clause, in digits or words."""
-    words = [match[0].casefold() for match in _NUMBER.finditer(clause)]
-    numbers = {_WORDS[word] for word in words if word in _WORDS}
-    return numbers | {int(word) for word in words if word not in _WORDS and word.isdecimal()}
 
 
 RUN = 6
@@ -138,15 +194,6 @@ POINTS = 2
 _SIGN = re.compile(SIGN)
 
 
-class Copied(NamedTuple):
-    """What a revision takes from the checklist alone."""
-
-    longest: int
-    """Tokens of the longest run; of signs, half their number, rounded down."""
-    share: float
-    """Copied tokens among all of the revision, in [0, 1]."""
-
-
 def mimicry(
     revision: Sequence[str], checklist: str | None, scheme: str, visible: Sequence[str], before: str
 ) -> Mimicry | None:
@@ -158,55 +205,52 @@ def mimicry(
     be kept.
     """
     text = "\n".join(revision)
-    if any(map(is_line, revision)) and not any(map(is_line, before.split("\n"))):
+    if any(map(_point, revision)) and not any(map(_point, before.split("\n"))):
         return "checklist_form"
     if "checklist" in tokens(text) and not any("checklist" in tokens(source) for source in visible):
         return "checklist_form"
     if checklist is not None:
-        runs = copied(text, checklist, visible)
-        if runs.longest >= LONGEST or runs.share >= DENSE:
+        longest, share = copied(text, checklist, visible)
+        if longest >= LONGEST or share >= DENSE:
             return "copies_checklist"
     others = _points(text, scheme) - _points(before, scheme)
     return "lists_points" if len(others) >= POINTS else None
 
 
-def copied(revision: str, checklist: str, visible: Iterable[str]) -> Copied:
-    """Runs of at least `RUN` tokens of the revision that stand in the checklist, and nowhere in what is visible.
+def copied(revision: str, checklist: str, visible: Iterable[str]) -> tuple[int, float]:
+    """What a revision takes from the checklist alone: tokens of the longest run (of signs, half their number, rounded
+    down), and the share of copied tokens among all of the revision, in [0, 1].
 
-    A token is taken from what is visible where it is part of `KNOWN` in a row that stand in one such text; it ends a
-    run.
+    Counted are runs of at least `RUN` tokens of the revision that stand in the checklist, and nowhere in what is
+    visible. A token is taken from what is visible where it is part of `KNOWN` in a row that stand in one such text; it
+    ends a run.
 
     >>> copied("so the wall stops it from bursting", "P1 | covered | so the wall stops it from bursting", ["the cell"])
-    Copied(longest=7, share=1.0)
+    (7, 1.0)
     """
     words = tokens(revision)
-    signs = sum(map(bool, map(_SIGN.match, words))) * 2 > len(words)
-    times = 2 if signs else 1
-    from_checklist = _covered(words, [checklist], RUN * times) & ~_covered(words, visible, KNOWN * times)
-    runs = [run for run in _runs(from_checklist) if run >= RUN * times]
-    return Copied(max(runs, default=0) // times, sum(runs) / len(words) if words else 0.0)
+    times = 2 if sum(map(bool, map(_SIGN.match, words))) * 2 > len(words) else 1
+    mask = _covered(words, [checklist], RUN * times) & ~_covered(words, visible, KNOWN * times)
+    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False))
+    lengths = edges[1::2] - edges[::2]
+    runs = lengths[lengths >= RUN * times]
+    return int(runs.max(initial=0)) // times, float(runs.sum() / max(len(words), 1))
 
 
 def _covered(words: Sequence[str], sources: Iterable[str], length: int) -> Bools:
     """(n,) tokens that are part of a run of `length` that stands in one of the sources."""
-    source_grams: set[tuple[str, ...]] = set()
+    known: set[tuple[str, ...]] = set()
     for source in sources:
-        source_grams.update(_grams(tokens(source), length))
+        known.update(_grams(tokens(source), length))
     mask = np.zeros(len(words), np.bool_)
     for start, gram in enumerate(_grams(words, length)):
-        if gram in source_grams:
+        if gram in known:
             mask[start : start + length] = True
     return mask
 
 
 def _grams(words: Sequence[str], length: int) -> list[tuple[str, ...]]:
     return [tuple(words[start : start + length]) for start in range(len(words) - length + 1)]
-
-
-def _runs(mask: Bools) -> list[int]:
-    """Lengths of the runs of True."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
-    return [int(length) for length in edges[1::2] - edges[::2]]
 
 
 def _points(text: str, scheme: str) -> set[str]:

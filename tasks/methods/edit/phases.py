@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,13 +18,30 @@ from rubricflow.tasks.core.contracts.settings.edit import TUNED, Arm, Revising
 from rubricflow.tasks.core.contracts.tables.edit import Origin, Part, Signal
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.text.patterns import begins
-from rubricflow.tasks.methods.edit.belief import Write, change, closed, error, expected
-from rubricflow.tasks.methods.edit.grounding import Label, Support, residual, separations
-from rubricflow.tasks.methods.edit.intervene import ask, candidates, intervene, named_step, thresholds, weak
+from rubricflow.tasks.methods.edit.belief import (
+    Label,
+    Support,
+    Write,
+    change,
+    closed,
+    error,
+    expected,
+    residual,
+    separations,
+)
 from rubricflow.tasks.methods.edit.policy import Prompts
-from rubricflow.tasks.methods.edit.revise import Candidate, FailedRollout, Revision, diagnosis, revise
+from rubricflow.tasks.methods.edit.revise import (
+    Candidate,
+    FailedRollout,
+    Key,
+    Reviser,
+    Revision,
+    diagnosis,
+    fates,
+    read_proposal,
+    thresholds,
+)
 from rubricflow.tasks.methods.edit.rollout import Sample, cut, read_mark, up_to_mark
-from rubricflow.tasks.methods.edit.tuning import Tuned
 
 
 class Demonstration(NamedTuple):
@@ -46,14 +64,14 @@ class Pool(NamedTuple):
     """What to know about it: that nothing was mended."""
 
 
-Key = tuple[str, int]
-"""A rollout of a seed: response_id and sample."""
 Record = Mapping[str, Any]
 """A row."""
 SIGNALLED = tuple(arm for arm in TUNED if arm not in ("int_sft", "no_signals"))
 """Arms whose pool rests on the signals."""
 GROUNDING = ("grounding_scheme", "grounding_answer", "grounding_prefix")
 """Columns of what a step rests on, in the order of `Support`."""
+_AS_THEY_ARE = ("rank", "checklist", "refused", "reply", "repaired")
+"""Columns of `revisions` that hold a field of `Revision` unchanged."""
 _REASONS = {"no_mark": "unreadable_reply", "off_scale": "off_scale"}
 
 
@@ -134,16 +152,14 @@ def step_rows(
     means, errors = expected(belief), error(belief, sample.gold)
     gains, spans = change(errors), cut(text)
     rollout = {"arm": arm, "seed": seed, "response_id": sample.response_id, "sample": number}
-    no_step = dict.fromkeys(("start", "end", "change", *GROUNDING))
     for k, row in enumerate(belief):
         boundary = {"step": k, "belief": row.tolist(), "expected": float(means[k]), "error": float(errors[k])}
-        if k == 0:
-            yield rollout | boundary | no_step
-            continue
-        span = spans[k - 1]
-        step = {"start": span.start, "end": span.end, "change": float(gains[k - 1])}
-        grounding = [float(values[k - 1]) for values in support] if support else [None] * len(GROUNDING)
-        yield rollout | boundary | step | dict(zip(GROUNDING, grounding, strict=True))
+        step = dict.fromkeys(("start", "end", "change", *GROUNDING))
+        if k:
+            step |= {**spans[k - 1]._asdict(), "change": float(gains[k - 1])}
+        if k and support:
+            step |= {name: float(values[k - 1]) for name, values in zip(GROUNDING, support, strict=True)}
+        yield rollout | boundary | step
 
 
 def selected(steps: pa.Table, wrong: Iterable[Key], plan: Revising) -> pa.Table:
@@ -152,27 +168,24 @@ def selected(steps: pa.Table, wrong: Iterable[Key], plan: Revising) -> pa.Table:
     steps: each rollout's rows together, boundaries in order. wrong: the rollouts that do not state the gold mark; the
     steps of the others get no fate.
     """
-    firsts = np.flatnonzero(steps["step"].to_numpy() == 0)
-    ends = np.append(firsts[1:], steps.num_rows)
-    grounding = np.column_stack([_column(steps, name) for name in GROUNDING])
-    changes, wrong_keys = _column(steps, "change"), set(wrong)
+    is_step = steps["step"].to_numpy() > 0
+    firsts = np.flatnonzero(~is_step)
     # The rows of each rollout's steps, boundary 0 left out
-    rollouts = [slice(int(first) + 1, int(end)) for first, end in zip(firsts, ends, strict=True)]
+    ends = np.append(firsts[1:], steps.num_rows)
+    rollouts = [slice(first + 1, end) for first, end in zip(firsts.tolist(), ends.tolist(), strict=True)]
+    grounding = np.column_stack([_column(steps, name) for name in GROUNDING])
     prefixes = residual([grounding[rows, 2] for rows in rollouts])
-    for rows, values in zip(rollouts, prefixes, strict=True):
-        grounding[rows, 2] = values
-    is_step = np.ones(steps.num_rows, bool)
-    is_step[firsts] = False
-    is_weak = weak(grounding, thresholds(grounding[is_step], plan.weak_below))
-    fates: list[str | None] = [None] * steps.num_rows
-    keys = zip(steps["response_id"].take(firsts).to_pylist(), steps["sample"].take(firsts).to_pylist(), strict=True)
+    grounding[is_step, 2] = np.concatenate([np.empty(0), *prefixes])
+    is_weak = np.all(grounding < thresholds(grounding[is_step], plan.weak_below), axis=1)
+    changes, wrong_keys = _column(steps, "change"), set(wrong)
+    column: list[str | None] = [None] * steps.num_rows
+    keys = steps.select(["response_id", "sample"]).take(firsts).to_pylist()
     for key, rows in zip(keys, rollouts, strict=True):
-        if key in wrong_keys:
-            fates[rows] = candidates(changes[rows], is_weak[rows], plan.candidates, plan.near_tie).fates
+        if (key["response_id"], key["sample"]) in wrong_keys:
+            column[rows] = fates(changes[rows], is_weak[rows], plan.candidates, plan.near_tie)
     residuals = pa.array(grounding[:, 2], pa.float64(), mask=~is_step)
-    columns = {"prefix_residual": residuals, "fate": pa.array(fates, pa.string())}
-    for name, column in columns.items():
-        steps = steps.set_column(steps.column_names.index(name), steps.schema.field(name), column)
+    for name, values in (("prefix_residual", residuals), ("fate", pa.array(column, pa.string()))):
+        steps = steps.set_column(steps.column_names.index(name), steps.schema.field(name), values)
     return steps
 
 
@@ -180,12 +193,9 @@ def separated(steps: pa.Table, texts: Mapping[Key, str], synthesis: str, seed: i
     """Rows of `separations` of a seed. steps: as `selected` leaves them; texts: of the rollouts; synthesis: pattern of
     the steps that put others together."""
     steps = steps.filter(pc.greater(steps["step"], 0))
-    signals: dict[Signal, Floats] = {
-        "answer": _column(steps, "grounding_answer"),
-        "scheme": _column(steps, "grounding_scheme"),
-        "prefix": _column(steps, "grounding_prefix"),
-        "prefix_residual": _column(steps, "prefix_residual"),
-    }
+    grounding: tuple[Signal, ...] = ("answer", "scheme", "prefix")
+    signals: dict[Signal, Floats] = {name: _column(steps, f"grounding_{name}") for name in grounding}
+    signals["prefix_residual"] = _column(steps, "prefix_residual")
     labels: list[Label] = []
     names = []
     for row in steps.select(["response_id", "sample", "start", "end"]).to_pylist():
@@ -201,103 +211,61 @@ def chosen(steps: Iterable[Record]) -> dict[Key, list[Candidate]]:
     before = 0.0
     for row in steps:
         if row["fate"] == "chosen":
-            words = diagnosis(row["change"], before, row["expected"])
-            steps_of = ranked.setdefault((row["response_id"], row["sample"]), [])
-            steps_of.append((row["change"], Candidate(row["step"] - 1, words)))
+            candidate = Candidate(row["step"] - 1, diagnosis(row["change"], before, row["expected"]))
+            ranked.setdefault((row["response_id"], row["sample"]), []).append((row["change"], candidate))
         before = row["expected"]
-    return {key: _most_harmful_first(candidates) for key, candidates in ranked.items()}
-
-
-def _most_harmful_first(changes: list[tuple[float, Candidate]]) -> list[Candidate]:
-    return [candidate for _, candidate in sorted(changes, key=lambda pair: pair[0])]
+    return {key: [step for _, step in sorted(found, key=itemgetter(0))] for key, found in ranked.items()}
 
 
 def revised(
     arm: Arm,
     attempts: Sequence[FailedRollout],
     chosen_steps: Mapping[Key, Sequence[Candidate]],
-    prompts: Prompts,
-    write: Write,
-    plan: Revising,
-    *,
-    max_tokens: int,
-    seed: int,
+    reviser: Reviser,
 ) -> list[Revision]:
-    """The revisions of wrong rollouts that an arm's pool is made of. found: what the signals chose, see `chosen`."""
-    options: dict[str, Any] = {"max_tokens": max_tokens, "seed": seed}
+    """The revisions of wrong rollouts that an arm's pool is made of. chosen_steps: what the signals chose, see
+    `chosen`."""
     if arm == "int_sft":
-        return intervene(attempts, prompts, write, plan, **options)
+        return reviser.intervene(attempts)
+    ranked: list[Sequence[Candidate]] = []
     if arm == "no_signals":
-        replies = ask(attempts, prompts, write, plan, **options)
-        ranked: list[Sequence[Candidate]] = []
-        for attempt, reply in zip(attempts, replies, strict=True):
-            ranked.append([Candidate(step) for step in named_step(reply, len(cut(attempt.text)))])
-        options["seed"] += 1
+        for attempt, reply in zip(attempts, reviser.name_steps(attempts), strict=True):
+            step, _, _ = read_proposal(reply, len(cut(attempt.text)))
+            ranked.append([] if step is None else [Candidate(step)])
+        reviser = reviser._replace(seed=reviser.seed + 1)
     else:
-        ranked = [chosen_steps.get((attempt.sample.response_id, attempt.number), ()) for attempt in attempts]
-    ablation = {"with_checklist": arm != "no_checklist", "local": arm != "no_locality"}
-    return revise(attempts, ranked, prompts, write, plan, **options, **ablation)
+        ranked = [chosen_steps.get(attempt.key, ()) for attempt in attempts]
+    return reviser.revise(attempts, ranked, with_checklist=arm != "no_checklist", local=arm != "no_locality")
 
 
 def revision_row(arm: Arm, seed: int, revision: Revision) -> dict[str, Any]:
     """A row of `revisions`."""
     attempt = revision.attempt
-    step = None if revision.step is None else revision.step + 1
-    sub_steps = [] if revision.refused else list(revision.sub_steps)
     return {
         "arm": arm,
         "seed": seed,
         "response_id": attempt.sample.response_id,
         "sample": attempt.number,
-        "rank": revision.rank,
-        "step": step,
+        "step": None if revision.step is None else revision.step + 1,
         "steps": len(cut(attempt.text)),
-        "checklist": revision.checklist,
-        "sub_steps": sub_steps,
-        "refused": revision.refused,
-        "reply": revision.reply,
+        "sub_steps": [] if revision.refused else list(revision.sub_steps),
         "begun": revision.begun or None,
         "marks": list(revision.marks),
         "kept": revision.repaired is not None,
-        "repaired": revision.repaired,
+        **{name: getattr(revision, name) for name in _AS_THEY_ARE},
     }
 
 
 def revision_of(row: Record, attempt: FailedRollout) -> Revision:
-    """The revision that a row of `revisions` tells of."""
-    step = None if row["step"] is None else row["step"] - 1
+    """The revision that a row of `revisions` holds."""
     return Revision(
         attempt=attempt,
-        rank=row["rank"],
-        step=step,
-        checklist=row["checklist"],
+        step=None if row["step"] is None else row["step"] - 1,
         sub_steps=tuple(row["sub_steps"]),
-        refused=row["refused"],
-        reply=row["reply"],
         begun=row["begun"] or "",
         marks=tuple(row["marks"]),
-        repaired=row["repaired"],
+        **{name: row[name] for name in _AS_THEY_ARE},
     )
-
-
-def pooled(arm: Arm, revisions: Sequence[Revision], attempts: Sequence[FailedRollout], share: float, seed: int) -> Pool:
-    """The pool of an arm; InputError where it is empty. attempts: all rollouts of the seed."""
-    mended = (interventions if arm == "int_sft" else repaired)(revisions)
-    lost = summary(revisions, sum(map(is_wrong, attempts)))
-    # InT learns its interventions and nothing else.
-    return pool(mended, [] if arm == "int_sft" else natural(attempts), share, seed, lost=lost)
-
-
-def demonstration_row(arm: Arm, seed: int, demonstration: Demonstration) -> dict[str, Any]:
-    """A row of `demonstrations`."""
-    return {"arm": arm, "seed": seed, **demonstration._asdict()}
-
-
-def curve_rows(arm: Arm, seed: int, tuned: Tuned) -> Iterator[dict[str, Any]]:
-    """What training logged, as rows of `learning`; times are no result."""
-    for step, metric, value in tuned.history:
-        if metric != "seconds":
-            yield {"arm": arm, "seed": seed, "part": "train", "metric": metric, "step": step, "value": value}
 
 
 def learning_row(metric: Record, step: int) -> dict[str, Any]:
@@ -315,34 +283,34 @@ def _column(table: pa.Table, name: str) -> Floats:
 # 2.2).
 
 
+def pooled(arm: Arm, revisions: Sequence[Revision], attempts: Sequence[FailedRollout], share: float, seed: int) -> Pool:
+    """The pool of an arm; InputError where it is empty. attempts: all rollouts of the seed.
+
+    InT learns its interventions and nothing else: the kept attempts up to and with the intervention, without what
+    followed, so that they do not end.
+    """
+    lost = summary(revisions, sum(map(is_wrong, attempts)))
+    demonstrations = []
+    if arm == "int_sft":
+        for revision in revisions:
+            if revision.repaired is not None:
+                demonstration = Demonstration(*revision.attempt.key, "intervention", revision.begun, False)
+                demonstrations.append(demonstration)
+        return pool(demonstrations, [], share, seed, lost=lost)
+    for attempt in attempts:
+        if not is_wrong(attempt):
+            completion = up_to_mark(attempt.text, attempt.sample.top)
+            demonstrations.append(Demonstration(*attempt.key, "natural", completion, True))
+    return pool(repaired(revisions), demonstrations, share, seed, lost=lost)
+
+
 def repaired(revisions: Sequence[Revision]) -> list[Demonstration]:
     """The mended rollouts, one for each attempt: that of the best-ranked candidate that was kept."""
-    successful = [revision for revision in revisions if revision.repaired is not None]
-    best: dict[tuple[str, int], str] = {}
-    for revision in sorted(successful, key=lambda revision: revision.rank):
-        key = revision.attempt.sample.response_id, revision.attempt.number
-        best.setdefault(key, revision.repaired or "")
-    return [Demonstration(*key, "repaired", text, True) for key, text in sorted(best.items())]
-
-
-def interventions(revisions: Sequence[Revision]) -> list[Demonstration]:
-    """InT: the kept attempts up to and with the intervention, without what followed, so that they do not end."""
-    demonstrations = []
-    for revision in revisions:
+    best: dict[Key, str] = {}
+    for revision in sorted(revisions, key=lambda revision: revision.rank):
         if revision.repaired is not None:
-            response_id, number = revision.attempt.sample.response_id, revision.attempt.number
-            demonstrations.append(Demonstration(response_id, number, "intervention", revision.begun, False))
-    return demonstrations
-
-
-def natural(rollouts: Sequence[FailedRollout]) -> list[Demonstration]:
-    """Of all rollouts those that state the gold mark, up to it."""
-    demonstrations = []
-    for sample, number, text, _ in rollouts:
-        if sample.gold is not None and read_mark(text, sample.top).mark == sample.gold:
-            completion = up_to_mark(text, sample.top)
-            demonstrations.append(Demonstration(sample.response_id, number, "natural", completion, True))
-    return demonstrations
+            best.setdefault(revision.attempt.key, revision.repaired)
+    return [Demonstration(*key, "repaired", text, True) for key, text in sorted(best.items())]
 
 
 def pool(
@@ -355,9 +323,11 @@ def pool(
     text of the same response is in once. lost: why no more was mended, as `summary` puts it. InputError for an empty
     pool.
     """
-    mended = _distinct(mended)
-    mended_texts = {(text.response_id, text.completion) for text in mended}
-    others = [text for text in _distinct(natural) if (text.response_id, text.completion) not in mended_texts]
+    distinct: dict[tuple[str, str], Demonstration] = {}
+    for row in [*sorted(mended), *sorted(natural)]:
+        distinct.setdefault((row.response_id, row.completion), row)
+    others = [row for row in distinct.values() if row.origin == "natural"]
+    mended = [row for row in distinct.values() if row.origin != "natural"]
     if not mended and not (others and share):
         raise InputError(
             f"the pool is empty: {lost}; {len(others)} rollouts were right by themselves", field="edit.revising"
@@ -365,8 +335,8 @@ def pool(
     if mended and share < 1:
         # n / (n + mended) ≤ share, with slack for the division's rounding
         count = math.floor(len(mended) * share / (1 - share) + 1e-9)
-        drawn = np.random.default_rng(seed).permutation(len(others))[:count]
-        others = [others[number] for number in drawn]
+        chosen = np.random.default_rng(seed).permutation(len(others))[:count]
+        others = [others[number] for number in chosen]
     note = None if mended else f"nothing was mended, the pool is naturally correct rollouts alone: {lost}"
     return Pool(tuple(sorted([*mended, *others])), note)
 
@@ -387,11 +357,3 @@ def summary(revisions: Sequence[Revision], wrong: int) -> str:
         f"{wrong} wrong rollouts, {len(revisions)} revisions, {refused.total()} refused"
         f"{f' ({reasons})' if reasons else ''}, {repaired} reached the gold mark"
     )
-
-
-def _distinct(rows: Sequence[Demonstration]) -> list[Demonstration]:
-    """In order of response and rollout, each text of a response once."""
-    distinct: dict[tuple[str, str], Demonstration] = {}
-    for row in sorted(rows):
-        distinct.setdefault((row.response_id, row.completion), row)
-    return list(distinct.values())

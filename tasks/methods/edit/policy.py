@@ -26,8 +26,7 @@ import torch
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.llm.backends.structure import Structure, Turn
 from rubricflow.tasks.core.text.templates import Templates
-from rubricflow.tasks.methods.edit.checklist import line_ids
-from rubricflow.tasks.methods.edit.rollout import SCAFFOLD, Sample, without_mark
+from rubricflow.tasks.methods.edit.rollout import SCAFFOLD, Sample, line_ids, without_mark
 
 # What the policy is asked: templates in prompts/<set>/*.txt, filled in one pass, student text fenced.
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +33,16 @@ from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.methods.edit.belief import beliefs, expected
 from rubricflow.tasks.methods.edit.policy import Policy, Prompts
 from rubricflow.tasks.methods.edit.rollout import Sample, read_mark
-from rubricflow.tasks.methods.edit.tuning import Tuned, claim, fits, lent, lora, quiet, settings, train
+from rubricflow.tasks.methods.edit.tuning import (
+    Tuned,
+    borrowed_model,
+    check_fits,
+    claim,
+    lora,
+    quiet,
+    settings,
+    train,
+)
 
 TEMPERATURE = 0.5
 """τ, of the softmax over tokens."""
@@ -98,15 +107,13 @@ def reinforce(
     seed: int,
     folder: Path,
     max_tokens: int,
-    frozen: Policy | None = None,
     look: Look | None = None,
 ) -> Tuned:
     """A new adapter on the policy, trained on its own rollouts of the samples.
 
     method: grpo, Eq. 5; dgpo, Eq. 5 with token-level advantages and without the KL penalty; edit, Eqs. 5-7.
-    frozen: whose belief the shaping reads; None is the policy as it begins. max_tokens: longest rollout; one that does
-    not end within it has no mark. look: called every `plan.look_every` updates and after the last, again where an
-    interrupted training goes over them again.
+    max_tokens: longest rollout; one that does not end within it has no mark. look: called every `plan.look_every`
+    updates and after the last, again where an interrupted training goes over them again.
     Same seed, same adapter, also after an interruption. The policy is as it was afterwards. InputError for no samples,
     a sample without gold mark, one too long for the policy's positions, and a folder of another training; BackendError
     for a policy with learned positions.
@@ -124,18 +131,29 @@ def reinforce(
         if sample.gold is None:
             raise InputError(f"response '{sample.response_id}' has no gold mark", field="gold")
         prompt_ids.append(policy.prompt_ids(prompts.grade(sample)))
-        fits(policy, len(prompt_ids[-1]) + max_tokens, f"response '{sample.response_id}' with its rollout")
+        check_fits(policy, len(prompt_ids[-1]) + max_tokens, f"response '{sample.response_id}' with its rollout")
     plans = {"plan": plan.model_dump_json(), "adapter": adapter.model_dump_json(), "method": method}
-    probe = "" if frozen is None else frozen.name
-    identity = {"policy": policy.name, "frozen": probe, "seed": seed, "max_tokens": max_tokens, "asked": prompt_ids}
+    identity = {"policy": policy.name, "seed": seed, "max_tokens": max_tokens, "asked": prompt_ids}
     done = claim(folder, plans | identity | {"gold": [(sample.gold, sample.top) for sample in samples]})
     if done is not None:
         return done
-    rewards = _Rewards(policy, samples, prompts, plan, prompt_ids, max_tokens=max_tokens, frozen=frozen)
-    with quiet(), lent(policy):
+    rewards = _Rewards(policy, samples, prompts, plan, prompt_ids, max_tokens)
+    with quiet(), borrowed_model(policy):
+        from transformers import TrainerCallback
+
+        class Looks(TrainerCallback):
+            def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                step = state.global_step
+                if look is None or (step % plan.look_every and step != plan.steps):
+                    return
+                training = policy.model.training
+                policy.model.eval()
+                with torch.random.fork_rng():  # what a look samples changes nothing in the training
+                    look(step, policy)
+                policy.model.train(training)
+
         trainer = _trainer(rewards, adapter, method, seed, folder)
-        if look is not None:
-            trainer.add_callback(_looks(policy, plan, look))
+        trainer.add_callback(Looks())
         return train(trainer, folder, _METRICS)
 
 
@@ -150,7 +168,6 @@ class _Rewards:
     prompt_ids: list[list[int]]
     """Token ids of every sample's prompt."""
     max_tokens: int
-    frozen: Policy | None
     adapted: Any = field(default=None)
     """The model under its adapter, once there is one."""
 
@@ -171,32 +188,28 @@ class _Rewards:
     ) -> list[float]:
         """Eq. 5."""
         samples = [self.samples[int(number)] for number in prompts]
-        marks = [
-            read_mark(text, sample.top).mark if self._ended(ids) else None
-            for sample, text, ids in zip(samples, completions, completion_ids, strict=True)
-        ]
-        log_metric("unmarked", sum(mark is None for mark in marks) / len(marks))
+        marks: list[int | None] = []
+        for sample, text, ids in zip(samples, completions, completion_ids, strict=True):
+            ended = len(ids) < self.max_tokens or ids[-1] == self.policy.tokenizer.eos_token_id
+            marks.append(read_mark(text, sample.top).mark if ended else None)
+        log_metric("unmarked", marks.count(None) / len(marks))
         golds = [sample.gold or 0 for sample in samples]
-        return [float(reward) for reward in outcomes(marks, golds, [sample.top for sample in samples])]
+        return list(outcomes(marks, golds, [sample.top for sample in samples]))
 
     def shaping(self, prompts: list[str], completions: list[str], **_: Any) -> list[float]:
-        """Eq. 6, of what the frozen policy believes at the steps' boundaries; with or without a mark at the end."""
+        """Eq. 6, of what the policy as it began believes at the steps' boundaries; with or without a mark at the
+        end."""
         cases = [(self.samples[int(number)], text) for number, text in zip(prompts, completions, strict=True)]
-        with ExitStack() as adapter_off:
-            if self.frozen is None:
-                adapter_off.enter_context(_resting(self.adapted))
-            believed = beliefs(self.frozen or self.policy, self.prompts, cases)
-        return [
-            shape(expected(belief), sample.gold or 0, sample.top, self.plan.tolerance)
-            for belief, (sample, _) in zip(believed, cases, strict=True)
-        ]
-
-    def _ended(self, ids: list[int]) -> bool:
-        return len(ids) < self.max_tokens or ids[-1] == self.policy.tokenizer.eos_token_id
+        with _adapter_off(self.adapted):
+            believed = beliefs(self.policy, self.prompts, cases)
+        tolerance, rewards = self.plan.tolerance, []
+        for belief, (sample, _text) in zip(believed, cases, strict=True):
+            rewards.append(shape(expected(belief), sample.gold or 0, sample.top, tolerance))
+        return rewards
 
 
 @contextmanager
-def _resting(adapted: Any) -> Iterator[None]:
+def _adapter_off(adapted: Any) -> Iterator[None]:
     """The policy as it began: its adapter off, without dropout."""
     training = adapted.training
     adapted.eval()
@@ -209,18 +222,38 @@ def _resting(adapted: Any) -> Iterator[None]:
 
 def _trainer(rewards: _Rewards, adapter: Adapter, method: Method, seed: int, folder: Path) -> Any:
     from datasets import Dataset  # type: ignore[import-untyped]
+    from trl.models.utils import unwrap_model_for_generation
     from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
     policy, plan = rewards.policy, rewards.plan
+
+    class Trainer(GRPOTrainer):
+        def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
+            return [rewards.prompt_ids[int(number)] for number in prompts], None, {}
+
+        def _generate_single_turn(
+            self, prompt_ids: list[list[int]], *_: Any, **__: Any
+        ) -> tuple[list[list[int]], None]:
+            """A group's prompt is read once; the library would read it for every rollout."""
+            checkpoints: Any = self.args.gradient_checkpointing_kwargs
+            unwrapped = unwrap_model_for_generation(
+                self.model_wrapped, self.accelerator, gradient_checkpointing_kwargs=checkpoints
+            )
+            with unwrapped as model:
+                return policy.continued(prompt_ids, plan.temperature, rewards.max_tokens, model), None
+
+        def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+            batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            return batch | {"advantages": token_advantages(rewards, batch)} if method == "dgpo" else batch
+
     longest = max(map(len, rewards.prompt_ids)) + rewards.max_tokens
-    functions: list[Callable[..., list[float]]] = [rewards.outcome]
-    weights = [1.0]
-    if method == "edit":  # Eq. 7
-        functions.append(rewards.shaping)
-        weights.append(plan.shaping)
+    # Eq. 7
+    shaped = [(rewards.shaping, plan.shaping)] if method == "edit" else []
+    functions, weights = zip((rewards.outcome, 1.0), *shaped, strict=True)
     arguments = GRPOConfig(
         **settings(policy, folder, batch=plan.group * plan.responses, longest=longest, seed=seed),
-        reward_weights=weights,
+        reward_weights=list(weights),
         max_steps=plan.steps,
         learning_rate=plan.learning_rate,
         warmup_steps=plan.warmup,
@@ -237,9 +270,9 @@ def _trainer(rewards: _Rewards, adapter: Adapter, method: Method, seed: int, fol
         use_vllm=False,
         save_steps=plan.save_every,
     )
-    trainer = _trainer_class(rewards, method)(
+    trainer = Trainer(
         model=policy.model,
-        reward_funcs=functions,
+        reward_funcs=list(functions),
         args=arguments,
         train_dataset=Dataset.from_dict({"prompt": rewards.order(seed)}),
         processing_class=policy.tokenizer,
@@ -247,33 +280,6 @@ def _trainer(rewards: _Rewards, adapter: Adapter, method: Method, seed: int, fol
     )
     rewards.adapted = trainer.model
     return trainer
-
-
-def _trainer_class(rewards: _Rewards, method: Method) -> Any:
-    from trl.models.utils import unwrap_model_for_generation
-    from trl.trainer.grpo_trainer import GRPOTrainer
-
-    class Trainer(GRPOTrainer):
-        def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
-            return [rewards.prompt_ids[int(number)] for number in prompts], None, {}
-
-        def _generate_single_turn(
-            self, prompt_ids: list[list[int]], *_: Any, **__: Any
-        ) -> tuple[list[list[int]], None]:
-            """A group's prompt is read once; the library would read it for every rollout."""
-            checkpoints: Any = self.args.gradient_checkpointing_kwargs
-            unwrapped = unwrap_model_for_generation(
-                self.model_wrapped, self.accelerator, gradient_checkpointing_kwargs=checkpoints
-            )
-            with unwrapped as model:
-                temperature, longest = rewards.plan.temperature, rewards.max_tokens
-                return rewards.policy.continued(prompt_ids, temperature, longest, model), None
-
-        def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-            batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
-            return batch | {"advantages": token_advantages(rewards, batch)} if method == "dgpo" else batch
-
-    return Trainer
 
 
 @torch.no_grad()
@@ -286,9 +292,10 @@ def token_advantages(rewards: _Rewards, batch: dict[str, Any]) -> Tensor:
     parts = []
     for start in range(0, len(tokens), size):
         batch_tokens, batch_real = tokens[start : start + size], real[start : start + size]
-        current = _distributions(rewards.adapted, batch_tokens, batch_real, length, rewards.plan.temperature)
-        with _resting(rewards.adapted):
-            initial = _distributions(rewards.adapted, batch_tokens, batch_real, length, rewards.plan.temperature)
+        asked = batch_tokens, batch_real, length, rewards.plan.temperature
+        current = _distributions(rewards.adapted, *asked)
+        with _adapter_off(rewards.adapted):
+            initial = _distributions(rewards.adapted, *asked)
         parts.append(torch.stack([hellinger(current, initial), entropy(current)]))
     distances, entropies = torch.cat(parts, 1)
     return reallocate(distances, entropies, batch["completion_mask"], batch["advantages"])
@@ -298,22 +305,6 @@ def _distributions(model: Any, tokens: Tensor, real: Tensor, length: int, temper
     """Log-probabilities (B, T, V) of the last T tokens' places."""
     logits = model(input_ids=tokens, attention_mask=real, logits_to_keep=length + 1).logits[:, :-1]
     return torch.log_softmax(logits.float() / temperature, -1)
-
-
-def _looks(policy: Policy, plan: Reinforcement, look: Look) -> Any:
-    from transformers import TrainerCallback
-
-    class Looks(TrainerCallback):
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.global_step % plan.look_every and state.global_step != plan.steps:
-                return
-            training = policy.model.training
-            policy.model.eval()
-            with torch.random.fork_rng():  # what is drawn for a look moves nothing in the training
-                look(state.global_step, policy)
-            policy.model.train(training)
-
-    return Looks()
 
 
 def outcomes(marks: Sequence[int | None], golds: Sequence[int], tops: Sequence[int]) -> Floats:

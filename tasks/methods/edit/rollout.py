@@ -38,6 +38,8 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 """The mark as people dress it: bold, out of the highest, with its unit."""
+_POINT = re.compile(r"^(?P<id>[^:\n]+): .*\((?:[^()]* marks?|counts)\)$", re.MULTILINE)
+_LEVEL = re.compile(r"Level \d+")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
 
@@ -258,6 +260,24 @@ def printed(bundle: Bundle) -> str:
         text = " ".join(criterion.text.split())
         lines.append(f"{criterion.id}: {text} ({_marks(criterion.weight * unit)})")
     return "\n".join(lines)
+
+
+def point_ids(scheme: str) -> tuple[str, ...]:
+    """The points that a printed scheme names; none for levels, whose checklist lists what the answer may say.
+
+    >>> point_ids("P1: roots absorb water (1 mark)\\nP2: leaves release it (0.5 marks)")
+    ('P1', 'P2')
+    """
+    return tuple(name for name in line_ids(scheme) if not _LEVEL.fullmatch(name))
+
+
+def line_ids(scheme: str) -> tuple[str, ...]:
+    """What a checklist of a printed scheme has a line for: its points, or its levels, as the scheme calls them.
+
+    >>> line_ids("Level 0: nothing (0 marks)\\nLevel 1: a reason (1-2 marks)")
+    ('Level 0', 'Level 1')
+    """
+    return tuple(match["id"] for match in _POINT.finditer(scheme))
 
 
 def refuse_counted(bundle: Bundle) -> None:

@@ -7,21 +7,28 @@ in the band is kept. Points: marks are multiplied and rounded half up.
 
 In the tests a scheme's prose is the printed scheme alone, with and without the edit: an author's prose may state marks,
 which an edit would contradict. Where criteria or levels state marks themselves, the scheme is refused.
+
+Rule faithfulness is measured here, too: whether a grader's marks follow the edits.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, Trait
+import numpy as np
+
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.rules import Family, RuleEdit, Totals
-from rubricflow.tasks.methods.edit.rollout import bands, family, printed, refuse_counted, top_mark
+from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, sums_by_code
+from rubricflow.tasks.methods.edit.rollout import Sample, bands, family, printed, refuse_counted, top_mark
 
 EDITS: dict[Family, tuple[RuleEdit, ...]] = {"levels": ("A1", "A2", "B1"), "points": ("x0.5", "x1.5", "x2.0")}
 FACTORS: dict[RuleEdit, float] = {"x0.5": 0.5, "x1.5": 1.5, "x2.0": 2.0}
@@ -87,8 +94,14 @@ def edits(bundle: Bundle) -> tuple[Edited, ...]:
         if stated := _MARKS.search(text):
             rule = f"'{stated[0]}' in the words of the scheme would contradict an edit of its marks"
             raise InputError(rule, field=field, hint="marks belong in weights and in the scores of anchors")
-    kind = family(bundle)
-    return tuple(_edited(bundle, kind, edit) for edit in EDITS[kind])
+    kind, plain = family(bundle), restated(bundle)
+    edited = []
+    for edit in EDITS[kind]:
+        marks = moved(bundle, edit)
+        changed = _shifted(plain, marks) if kind == "levels" else _multiplied(plain, FACTORS[edit])
+        new = changed.model_copy(update={"scale": Scale(min=0, max=marks[-1])})
+        edited.append(Edited(edit, kind, marks, new, new.bundle_id))
+    return tuple(edited)
 
 
 def moved(bundle: Bundle, edit: RuleEdit) -> tuple[int, ...]:
@@ -100,9 +113,15 @@ def moved(bundle: Bundle, edit: RuleEdit) -> tuple[int, ...]:
     old = range(top_mark(bundle) + 1)
     if edit in FACTORS:
         return tuple(math.floor(mark * FACTORS[edit] + 0.5) for mark in old)
-    first = next(end for _, end in _checked_bands(bundle) if end > 0)
+    levels = bands(bundle)
+    marks = chain.from_iterable(range(low, high + 1) for low, high in levels)
+    if list(marks) != list(old):
+        ends = ", ".join(str(high) for _, high in levels)
+        rule = f"the levels end at {ends}: they do not part the marks 0 to {old[-1]}"
+        raise InputError(rule, field="anchors", hint="the score of an anchor is the highest mark of its level")
     if edit == "A2":
         return tuple(2 * mark for mark in old)
+    first = next(end for _, end in levels if end > 0)
     return tuple(mark and mark + (1 if edit == "B1" and mark <= first else 2) for mark in old)
 
 
@@ -122,22 +141,19 @@ def totals(bundle: Bundle) -> Totals:
     return "stated" if formula == "judged" or (len(judged) == 1 and formula != "weighted_points") else "summed"
 
 
-def _edited(bundle: Bundle, kind: Family, edit: RuleEdit) -> Edited:
-    marks, plain = moved(bundle, edit), restated(bundle)
-    changed = _shifted(plain, marks) if kind == "levels" else _multiplied(plain, FACTORS[edit])
-    new = changed.model_copy(update={"scale": Scale(min=0, max=marks[-1])})
-    return Edited(edit, kind, marks, new, new.bundle_id)
-
-
 def _multiplied(bundle: Bundle, factor: float) -> Bundle:
     """A points scheme with everything that is counted in marks multiplied, nothing rounded."""
-    exact = bundle.model_copy(
-        update={
-            "scale": _times(bundle.scale, factor),
-            "traits": tuple(_trait_times(trait, factor) for trait in bundle.traits),
-            **_weighted(bundle, factor),
-        }
-    )
+
+    def times(scale: Scale) -> dict[str, float]:
+        return {"min": scale.min * factor, "max": scale.max * factor, "step": scale.step * factor}
+
+    traits = []
+    for trait in bundle.traits:
+        anchors = [anchor.model_copy(update={"score": anchor.score * factor}) for anchor in trait.anchors]
+        traits.append(trait.model_copy(update={"anchors": tuple(anchors), **times(trait)}))
+    scale = bundle.scale.model_copy(update=times(bundle.scale))
+    weighted = _weighted(bundle, factor)
+    exact = bundle.model_copy(update={"scale": scale, "traits": tuple(traits), **weighted})
     return exact.model_copy(update={"text": printed(exact)})
 
 
@@ -146,59 +162,35 @@ def _shifted(bundle: Bundle, marks: Sequence[int]) -> Bundle:
     replaced as printed: no other words of it state marks."""
     (criterion,) = bundle.criteria
 
-    def new_span(band: re.Match[str]) -> str:
-        return _span(*(marks[int(mark)] for mark in band.groups() if mark))
+    def new_band(band: re.Match[str]) -> str:
+        new = [marks[int(mark)] for mark in band.groups() if mark]
+        return f"{'-'.join(map(str, new))} mark{'' if new == [1] else 's'}"
 
-    text, count = _BAND.subn(new_span, bundle.text)
+    text, count = _BAND.subn(new_band, bundle.text)
     assert count == len(criterion.levels)  # or `edits` would have refused the scheme
-    traits = [_trait_moved(trait, marks) if trait.id == criterion.trait else trait for trait in bundle.traits]
+    traits = list(bundle.traits)
+    for place, trait in enumerate(traits):
+        if trait.id == criterion.trait:
+            scores = [float(marks[round(anchor.score)]) for anchor in trait.anchors]
+            pairs = zip(trait.anchors, scores, strict=True)
+            anchors = tuple(anchor.model_copy(update={"score": score}) for anchor, score in pairs)
+            range_of = {"min": 0.0, "max": float(marks[-1]), "step": 1.0}
+            traits[place] = trait.model_copy(update={"anchors": anchors, **range_of})
     weighted = _weighted(bundle, marks[-1] / bundle.scale.max)
     return bundle.model_copy(update={"traits": tuple(traits), "text": text, **weighted})
 
 
-def _trait_moved(trait: Trait, marks: Sequence[int]) -> Trait:
-    anchors = [anchor.model_copy(update={"score": float(marks[round(anchor.score)])}) for anchor in trait.anchors]
-    return trait.model_copy(update={"min": 0.0, "max": float(marks[-1]), "step": 1.0, "anchors": tuple(anchors)})
-
-
-def _trait_times(trait: Trait, factor: float) -> Trait:
-    anchors = tuple(anchor.model_copy(update={"score": anchor.score * factor}) for anchor in trait.anchors)
-    return trait.model_copy(update={"anchors": anchors, **_times(trait, factor).model_dump()})
-
-
-def _times(scale: Scale, factor: float) -> Scale:
-    return Scale(min=scale.min * factor, max=scale.max * factor, step=scale.step * factor)
-
-
 def _weighted(bundle: Bundle, factor: float) -> dict[str, tuple[Criterion, ...]]:
     """Criteria and composites with their weights multiplied."""
-    return {"criteria": _heavier(bundle.criteria, factor), "composites": _heavier(bundle.composites, factor)}
-
-
-def _heavier(criteria: Sequence[Criterion], factor: float) -> tuple[Criterion, ...]:
-    return tuple(criterion.model_copy(update={"weight": criterion.weight * factor}) for criterion in criteria)
-
-
-def _span(low: int, high: int | None = None) -> str:
-    """Marks as `printed` writes them."""
-    if high is not None:
-        return f"{low}-{high} marks"
-    return f"{low} mark{'' if low == 1 else 's'}"
-
-
-def _checked_bands(bundle: Bundle) -> list[tuple[int, int]]:
-    """The bands of a levels scheme; InputError unless they hold every mark 0…M_q once."""
-    checked, top = bands(bundle), top_mark(bundle)
-    marks = chain.from_iterable(range(low, high + 1) for low, high in checked)
-    if list(marks) != list(range(top + 1)):
-        ends = ", ".join(str(high) for _, high in checked)
-        rule = f"the levels end at {ends}: they do not part the marks 0 to {top}"
-        raise InputError(rule, field="anchors", hint="the score of an anchor is the highest mark of its level")
-    return checked
+    parts = {"criteria": bundle.criteria, "composites": bundle.composites}
+    return {
+        name: tuple(criterion.model_copy(update={"weight": criterion.weight * factor}) for criterion in criteria)
+        for name, criteria in parts.items()
+    }
 
 
 def _words(bundle: Bundle) -> Iterator[tuple[str, str]]:
-    """(where it stands, text) of all that judges are shown beside the prose."""
+    """(where it stands, text) of all that judges are shown with the prose."""
     for criterion in bundle.criteria:
         for text in (criterion.text, *criterion.levels):
             yield f"criteria.{criterion.id}", text
@@ -206,3 +198,95 @@ def _words(bundle: Bundle) -> Iterator[tuple[str, str]]:
         yield f"traits.{trait.id}", trait.name
         for anchor in trait.anchors:
             yield f"traits.{trait.id}", anchor.text
+
+
+# Rule faithfulness: whether a grader's marks follow edits of the mark scheme (section 3.4 and appendix E).
+
+
+def rule_tests(
+    samples: Sequence[Sample],
+    bundles: Mapping[str, Bundle],
+    mark_of: Callable[[Sequence[Sample]], Sequence[int | None]],
+    rater_id: str,
+) -> list[dict[str, Any]]:
+    """Rows of `rule_tests` of a grader that states the total: every sample marked as it is and under every edit.
+
+    samples: those without a gold mark are left out. bundles: item → its scheme. mark_of: the marks of samples in their
+    order, None where the grader gives none; it is called once. InputError as in `edits`.
+    """
+    labelled = [sample for sample in samples if sample.gold is not None]
+    items = list(dict.fromkeys(sample.item_id for sample in labelled))
+    schemes = {item: edits(bundles[item]) for item in items}
+    plain = {item: printed(bundles[item]) for item in items}
+    before = [replace(sample, scheme=plain[sample.item_id]) for sample in labelled]
+    tests: list[tuple[int, Edited]] = []
+    for number, sample in enumerate(labelled):
+        tests += [(number, edited) for edited in schemes[sample.item_id]]
+    after = []
+    for number, edited in tests:
+        sample, marks_after = labelled[number], edited.marks
+        gold = marks_after[sample.gold or 0]
+        after.append(replace(sample, scheme=edited.bundle.text, top=marks_after[-1], gold=gold))
+    marks = mark_of([*before, *after])
+    rows = []
+    for (number, edited), mark in zip(tests, marks[len(before) :], strict=True):
+        sample, predicted = labelled[number], (marks[number], mark)
+        row = edited.row(rater_id, sample.response_id, sample.item_id, sample.gold or 0, predicted, "stated")
+        rows.append(row)
+    return rows
+
+
+def faithfulness(tests: Iterable[Mapping[str, Any]], draws: int = 2000, seed: int = 0) -> list[dict[str, Any]]:
+    """Rows of `rule_faithfulness`: one for every grader and edit in rows of `rule_tests`, in their order.
+
+    Floor rate: share of marks under the edited scheme that are 0. RSR = mean |Δpred| / mean |Δgold|, a ratio of means;
+    in-rubric RSR: the same over rows whose mark under the edited scheme is not 0. Marks count as the grader gave them;
+    one that is no whole number is 0 where it rounds to that, half up. Rows without one of the grader's marks are left
+    out and counted. Intervals resample responses, `draws` times; none where that is 0.
+    """
+    grouped: defaultdict[tuple[str, RuleEdit], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in tests:
+        grouped[row["rater_id"], row["edit"]].append(row)
+    return [_follow(rows, draws, seed) for rows in grouped.values()]
+
+
+def _follow(rows: Sequence[Mapping[str, Any]], draws: int, seed: int) -> dict[str, Any]:
+    """The row of one grader and edit."""
+    scored = [row for row in rows if row["predicted"] is not None and row["predicted_edited"] is not None]
+    marks = [[row[name] for name in ("gold", "gold_edited", "predicted", "predicted_edited")] for row in scored]
+    gold, gold_edited, predicted, predicted_edited = np.array(marks, np.float64).reshape(-1, 4).T
+    one, inside = np.ones(len(scored)), (predicted_edited >= 0.5).astype(np.float64)
+    change, gold_change = np.abs(predicted_edited - predicted), np.abs(gold_edited - gold)
+    columns = [1 - inside, one, change, gold_change, change * inside, gold_change * inside]
+    terms = np.stack(columns, axis=1)
+    responses = np.array([row["response_id"] for row in scored], dtype=object)
+    draw_sums = np.full((1, len(columns)), np.nan)
+    if draws and scored:
+        codes, size = cluster_codes(responses)
+        draw_sums = draw_totals([sums_by_code(terms, codes, size)], draws, seed)[0]
+    sums = terms.sum(axis=0)
+
+    def ratio(names: Sequence[str], place: int, counted: Floats) -> dict[str, float | None]:
+        """The ratio of columns `place` and the next with its interval; a draw in which the lower sum is 0 has none.
+        counted: (n,) 1 for the rows that it rests on."""
+        top, bottom = sums[place : place + 2]
+        if not bottom:
+            return dict.fromkeys(names)
+        above, below = draw_sums[:, place], draw_sums[:, place + 1]
+        ratios = np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
+        ends = interval(ratios, len(set(responses[counted > 0])))
+        return dict(zip(names, (float(top / bottom), ends.low, ends.high), strict=True))
+
+    row = {name: rows[0][name] for name in ("rater_id", "edit", "family", "totals")}
+    row |= {"n": len(scored), "unscored": len(rows) - len(scored), "in_rubric_n": int(inside.sum())}
+    row["gold_change"] = float(sums[3] / len(scored)) if scored else None
+    row |= ratio(("floor_rate", "floor_low", "floor_high"), 0, one)
+    for name, place, counted, needed in (
+        ("rsr", 2, one, "response has both marks"),
+        ("in_rubric", 4, inside, "mark under the edited scheme is above 0"),
+    ):
+        row |= ratio((name, f"{name}_low", f"{name}_high"), place, counted)
+        n = int(counted.sum())
+        note = f"undefined: the edit changes no human mark of {n}" if n else f"undefined: no {needed}"
+        row[f"{name}_note"] = note if row[name] is None else None
+    return row

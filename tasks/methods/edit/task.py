@@ -1,4 +1,4 @@
-"""The door of edit: responses and their target scores in; arms of a trained grader and what they are worth out."""
+"""The entry point of edit: responses with target scores in; arms of a trained grader and what they are worth out."""
 
 from __future__ import annotations
 
@@ -25,25 +25,9 @@ from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.methods.edit.rollout import GradingSamples, grading_samples
-from rubricflow.tasks.methods.edit.testing import worth
-from rubricflow.tasks.methods.edit.training import go_through, prove
+from rubricflow.tasks.methods.edit.rollout import grading_samples
+from rubricflow.tasks.methods.edit.training import go_through, prove, worth
 from rubricflow.tasks.methods.edit.workspace import STAGE, Workspace
-
-TABLES: tuple[type[Row], ...] = (
-    Rollouts,
-    Steps,
-    Separations,
-    Revisions,
-    Demonstrations,
-    Policies,
-    Learning,
-    Gradings,
-    RuleTests,
-    RuleFaithfulness,
-    ArmMetrics,
-    ArmDifferences,
-)
 
 
 class EditTables(NamedTuple):
@@ -63,6 +47,11 @@ class EditTables(NamedTuple):
     differences: TableRef
 
 
+TABLES: tuple[type[Row], ...] = (Rollouts, Steps, Separations, Revisions, Demonstrations, Policies, Learning, Gradings)
+TABLES += (RuleTests, RuleFaithfulness, ArmMetrics, ArmDifferences)
+"""In the order of `EditTables`."""
+
+
 @task(task_run_name=named(STAGE))
 def train(
     run: Run, study: Study, base: Path, items: TableRef, responses: TableRef, people: TableRef, bundles: TableRef
@@ -77,19 +66,14 @@ def train(
     if not run.done(STAGE, "worth"):
         assert study.edit is not None  # or the flow would have refused the study
         run.commit(STAGE, "start", {row: [] for row in TABLES})
-        workspace = Workspace(run, study.edit, base, _grading_samples(run, study, items, responses, people, bundles))
+        target = target_scores(run.read(people), study.evaluation.target)
+        gold = dict(zip(target["response_id"].to_pylist(), target["score"].to_pylist(), strict=True))
+        rows = run.read(responses, ["response_id", "item_id", "text", "split"]).to_pylist()
+        locked = unlocked(run.read(bundles).to_pylist())
+        samples = grading_samples(rows, run.read(items).to_pylist(), locked, gold)
+        workspace = Workspace(run, study.edit, base, samples)
         prove(workspace)
         for seed in study.edit.seeds:
             go_through(workspace, seed)
         run.commit(STAGE, "worth", worth(workspace, study.evaluation.draws, study.evaluation.seed))
     return EditTables(*(run.ref(row, STAGE) for row in TABLES))
-
-
-def _grading_samples(
-    run: Run, study: Study, items: TableRef, responses: TableRef, people: TableRef, bundles: TableRef
-) -> GradingSamples:
-    target = target_scores(run.read(people), study.evaluation.target)
-    gold = dict(zip(target["response_id"].to_pylist(), target["score"].to_pylist(), strict=True))
-    rows = run.read(responses, ["response_id", "item_id", "text", "split"]).to_pylist()
-    locked = unlocked(run.read(bundles).to_pylist())
-    return grading_samples(rows, run.read(items).to_pylist(), locked, gold)

@@ -1,4 +1,5 @@
-"""What every training of an adapter shares: the LoRA recipe, checkpoints to go on from, and what is left at the end.
+"""Training an adapter: supervised fine-tuning on a pool of rollouts (section 2.2; appendix B), and what it shares with
+RL: LoRA through TRL and PEFT, checkpoints to go on from, and what is left at the end.
 
 A folder of a training holds plan.json (whose training it is), checkpoints/ while it runs, and at the end adapter/ and
 done.json. A folder with done.json is read; without it the training goes on from its last whole checkpoint.
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
+from rubricflow.tasks.core.contracts.settings.edit import FineTuning
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.methods.edit.policy import Policy
@@ -31,8 +33,9 @@ _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", 
 _BATCH_LOGITS = {"cpu": 2**27, "cuda": 2**32}
 """Logits of one forward and backward pass, tokens times vocabulary; larger batches are accumulated. A vocabulary of
 150,000 makes them by far the largest thing in memory: 2**27 are half a gigabyte, and there are several copies."""
-_STATE = "trainer_state.json"
-"""The last file that a checkpoint gets."""
+_METRICS = {"loss": "loss", "learning_rate": "learning_rate", "entropy": "entropy", "seconds": "seconds"}
+_UNSCORED = -100
+"""Label of a token that the loss leaves out."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,59 @@ class Tuned:
     """Numbers trained."""
     history: tuple[tuple[int, str, float], ...]
     """(step, metric, value), steps from 1."""
+
+
+def fine_tune(
+    policy: Policy,
+    pairs: Sequence[tuple[str, str, bool]],
+    plan: FineTuning,
+    adapter: Adapter,
+    *,
+    seed: int,
+    folder: Path,
+) -> Tuned:
+    """A new adapter on the policy: cross-entropy of the completions' tokens alone.
+
+    pairs: (prompt, completion, whether the end token follows the completion). Same seed, same adapter, also after an
+    interruption. The policy is as it was afterwards. InputError for an empty pool, for a pair longer than the policy
+    has positions, and for a folder of another training; BackendError for a policy without linear layers.
+    """
+    if not pairs:
+        raise InputError("the pool is empty: there is nothing to fine-tune on", field="pool")
+    rows = []
+    for number, (prompt, completion, ends) in enumerate(pairs):
+        prompt_ids = policy.prompt_ids(prompt)
+        written = policy.ids(completion) + [policy.tokenizer.eos_token_id] * ends
+        rows.append({"input_ids": prompt_ids + written, "labels": [_UNSCORED] * len(prompt_ids) + written})
+        check_fits(policy, len(prompt_ids) + len(written), f"pair {number} of the pool")
+    plans = {"plan": plan.model_dump_json(), "adapter": adapter.model_dump_json()}
+    done = claim(folder, plans | {"policy": policy.name, "seed": seed, "rows": rows})
+    if done is not None:
+        return done
+    with quiet(), borrowed_model(policy):
+        from datasets import Dataset  # type: ignore[import-untyped]
+        from trl.trainer.sft_config import SFTConfig
+        from trl.trainer.sft_trainer import SFTTrainer
+
+        steps = plan.epochs * -(-len(rows) // plan.batch_size)
+        longest = max(len(row["input_ids"]) for row in rows)
+        arguments = SFTConfig(
+            **settings(policy, folder, batch=plan.batch_size, longest=longest, seed=seed),
+            num_train_epochs=plan.epochs,
+            learning_rate=plan.learning_rate,
+            warmup_steps=plan.warmup,
+            save_steps=max(1, steps // 5),
+            max_length=None,
+            dataset_kwargs={"skip_prepare_dataset": True},
+        )
+        trainer = SFTTrainer(
+            model=policy.model,
+            args=arguments,
+            train_dataset=Dataset.from_list(rows),
+            processing_class=policy.tokenizer,
+            peft_config=lora(policy, adapter),
+        )
+        return train(trainer, folder, _METRICS)
 
 
 def claim(folder: Path, identity: Mapping[str, Any]) -> Tuned | None:
@@ -124,16 +180,16 @@ def settings(policy: Policy, folder: Path, *, batch: int, longest: int, seed: in
     }
 
 
-def fits(policy: Policy, tokens: int, name: str) -> None:
+def check_fits(policy: Policy, tokens: int, name: str) -> None:
     """InputError where a sequence has more tokens than the policy has positions for. name: of the sequence."""
-    room = getattr(policy.model.config, "max_position_embeddings", None)
-    if room is not None and tokens > room:
-        raise InputError(f"{name} has {tokens} tokens, and the policy has positions for {room}")
+    positions = getattr(policy.model.config, "max_position_embeddings", None)
+    if positions is not None and tokens > positions:
+        raise InputError(f"{name} has {tokens} tokens, and the policy has positions for {positions}")
 
 
 @contextmanager
-def lent(policy: Policy) -> Iterator[None]:
-    """Lends the policy's model to a trainer and takes it back as it was, without adapter and without patches."""
+def borrowed_model(policy: Policy) -> Iterator[None]:
+    """The policy's model is a trainer's within, and afterwards as it was, without adapter and without patches."""
     model, before = policy.model, dict(vars(policy.model))
     try:
         yield
@@ -155,22 +211,37 @@ def lent(policy: Policy) -> Iterator[None]:
 
 def train(trainer: Any, folder: Path, metrics: Metrics) -> Tuned:
     """Trains to the end, from the last whole checkpoint if there is one, and leaves adapter/ and done.json."""
-    from transformers import PrinterCallback
+    from transformers import PrinterCallback, TrainerCallback
+
+    class Stopwatch(TrainerCallback):
+        """Puts the seconds of every update into the history, which is kept with the checkpoint."""
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.began = time.perf_counter()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            seconds = round(time.perf_counter() - self.began, 4)
+            state.log_history.append({"step": state.global_step, "seconds": seconds})
 
     trainer.remove_callback(PrinterCallback)
-    trainer.create_model_card = _no_card
-    trainer.add_callback(_stopwatch())
+    trainer.create_model_card = lambda *_, **__: None  # the library would write one with every checkpoint
+    trainer.add_callback(Stopwatch())
     last = last_checkpoint(folder / "checkpoints")
     trainer.train(resume_from_checkpoint=None if last is None else str(last))
     trainer.model.save_pretrained(str(folder / "adapter"))
     rows = trainer.state.log_history
+    history = []
+    for row in rows:
+        for library_name, name in metrics.items():
+            if row.get(library_name) is not None:
+                history.append((int(row["step"]), name, float(row[library_name])))
     learning = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
     tuned = Tuned(
         adapter=folder / "adapter",
         steps=int(trainer.state.global_step),
         seconds=round(sum(row.get("seconds", 0.0) for row in rows), 3),
         parameters=sum(parameter.numel() for parameter in learning),
-        history=_history(rows, metrics),
+        history=tuple(history),
     )
     content = asdict(tuned)
     del content["adapter"]
@@ -179,26 +250,21 @@ def train(trainer: Any, folder: Path, metrics: Metrics) -> Tuned:
     return tuned
 
 
-def _history(rows: Sequence[Mapping[str, Any]], metrics: Metrics) -> tuple[tuple[int, str, float], ...]:
-    """What the library logged, under our names of the metrics."""
-    history = []
-    for row in rows:
-        for library_name, name in metrics.items():
-            if row.get(library_name) is not None:
-                history.append((int(row["step"]), name, float(row[library_name])))
-    return tuple(history)
-
-
 def last_checkpoint(folder: Path) -> Path | None:
     """The latest whole checkpoint: one whose state, written last, can be read. Half-written ones are left out."""
-    checkpoints = {int(path.name.rpartition("-")[2]): path for path in folder.glob("checkpoint-*") if _is_whole(path)}
-    return checkpoints[max(checkpoints)] if checkpoints else None
+    for path in sorted(folder.glob("checkpoint-*"), key=lambda path: -int(path.name.rpartition("-")[2])):
+        try:
+            if json.loads((path / "trainer_state.json").read_bytes())["global_step"]:
+                return path
+        except (OSError, ValueError, KeyError):
+            continue
+    return None
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """The libraries' bars and warnings off: our output shows our own lines only."""
-    import datasets  # type: ignore[import-untyped]
+    import datasets
     from transformers.utils import logging as library
 
     level, bars = library.get_verbosity(), datasets.are_progress_bars_disabled()
@@ -212,29 +278,3 @@ def quiet() -> Iterator[None]:
             library.set_verbosity(level)
             if not bars:
                 datasets.enable_progress_bars()
-
-
-def _is_whole(checkpoint: Path) -> bool:
-    try:
-        return bool(json.loads((checkpoint / _STATE).read_bytes())["global_step"])
-    except (OSError, ValueError, KeyError):
-        return False
-
-
-def _no_card(*_: Any, **__: Any) -> None:
-    """In place of the model card that the library would write with every checkpoint."""
-
-
-def _stopwatch() -> Any:
-    """Puts the seconds of every update into the history, which is kept with the checkpoint."""
-    from transformers import TrainerCallback
-
-    class Stopwatch(TrainerCallback):
-        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.began = time.perf_counter()
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            seconds = round(time.perf_counter() - self.began, 4)
-            state.log_history.append({"step": state.global_step, "seconds": seconds})
-
-    return Stopwatch()

@@ -14,9 +14,8 @@ from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.replay import UnansweredError
 from rubricflow.tasks.core.llm.budget import Budgeted
 from rubricflow.tasks.core.llm.calls import Watched
-from rubricflow.tasks.core.llm.reply_store import Replies
+from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
-from rubricflow.tasks.core.llm.stores import open_replies
 from rubricflow.tasks.core.llm.terms import PieceCounts, Sharing, Terms, opened_ledger, shared, spending
 from rubricflow.tasks.core.store.objects import requests_sent
 from rubricflow.tasks.core.store.warehouse import Run

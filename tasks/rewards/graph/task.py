@@ -21,9 +21,7 @@ from rubricflow.tasks.core.llm.backends.replay import AskedByWorkers
 from rubricflow.tasks.core.llm.budget import Budgeted, TokenBudget
 from rubricflow.tasks.core.llm.calls import telling
 from rubricflow.tasks.core.llm.opening import model_of, open_backend
-from rubricflow.tasks.core.llm.places import shown_place
-from rubricflow.tasks.core.llm.reply_store import Replies
-from rubricflow.tasks.core.llm.stores import open_replies
+from rubricflow.tasks.core.llm.reply_store import Replies, open_replies, shown_place
 from rubricflow.tasks.core.llm.terms import (
     PieceNames,
     PieceProgress,
@@ -31,7 +29,7 @@ from rubricflow.tasks.core.llm.terms import (
     concurrency,
     terms_of,
     tokens_drawn,
-    with_replies_from_anywhere,
+    with_absolute_paths,
 )
 from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.credentials import credential
@@ -169,7 +167,7 @@ def _share_out(
     assignment: GraphAssignment, packs: Sequence[RubricPack], budget: TokenBudget | None, placement: Placement
 ) -> Mapping[str, str]:
     """Has the workers of a cluster ask about packs; the errors of requests that got no reply, by digest."""
-    run, plan = with_replies_from_anywhere(assignment.run), assignment.plan
+    run, plan = with_absolute_paths(assignment.run), assignment.plan
     words = PieceNames("graph", "packs", "rubrics", "requests failed")
     rubrics = sum(len(pack.rubric_ids) for pack in packs)
     progress = PieceProgress(words, len(packs), rubrics, saying(run.run_id, "graph"))

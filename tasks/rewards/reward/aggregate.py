@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Inference
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
+from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, Shorts
 from rubricflow.tasks.rewards.reward.exact import exact_marginals
-from rubricflow.tasks.rewards.reward.wire import Batch, Shorts, Wired
 
 Unsigned = NDArray[np.uint32]
 RULES: tuple[Aggregation, ...] = ("flat", "hard_verdict", "hard_local", "hard_propagated", "gear")
@@ -54,7 +54,7 @@ def aggregate(
     inference: Inference = "topological",
     unscored: Literal["null", "bounds", "zero"] = "null",
 ) -> Aggregated:
-    """The rewards and marginals of a batch: R = Σ w q / mass (Eqs. 2 and 14; `Wired.mass`).
+    """The rewards and marginals of a batch: R = Σ w q / mass (Eqs. 2 and 14; `CompiledGraph.mass`).
 
     flat: q is the local score p. hard_verdict, hard_local and hard_propagated: q is p, or 0 where what was decided of a
     parent (`Batch.decided`), a parent's p, or a parent's q, is below the threshold. gear: q = p Π (q_parent + (1 −
@@ -65,7 +65,7 @@ def aggregate(
     the two together bound every completion without being one. zero: its local score is 0; where nothing is scored there
     is no reward all the same.
     """
-    stack, all_scored = _stack(batch.wired), bool(batch.scored.all())
+    stack, all_scored = _stack(batch.compiled), bool(batch.scored.all())
 
     def swept_with(unknown: float) -> tuple[Floats, Floats]:
         """Marginals and rewards where every unscored criterion is this."""
@@ -116,15 +116,15 @@ class _Stack(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _stack(wired: tuple[Wired, ...]) -> _Stack:
+def _stack(compiled: tuple[CompiledGraph, ...]) -> _Stack:
     """The same rubrics come again with every batch of a training run. They are known by identity; nobody changes their
     arrays."""
 
-    parents = [rubric.parent for rubric in wired]
-    children = [rubric.child for rubric in wired]
-    retentions = [rubric.retention for rubric in wired]
-    weights = [rubric.weights for rubric in wired]
-    masses = [rubric.mass for rubric in wired]
+    parents = [rubric.parent for rubric in compiled]
+    children = [rubric.child for rubric in compiled]
+    retentions = [rubric.retention for rubric in compiled]
+    weights = [rubric.weights for rubric in compiled]
+    masses = [rubric.mass for rubric in compiled]
     return _Stack(
         edge_start=_starts(parents),
         parent=_places(parents),
@@ -206,6 +206,6 @@ def _sweep(
 def _make_exact(marginal: Floats, batch: Batch, local: Floats) -> None:
     """Put exact marginals in place of those of the topological update, but where there is none, rubric by rubric."""
     for rubric in np.unique(batch.rubric_index):
-        wired = batch.wired[rubric]
-        cells = batch.start[:-1][batch.rubric_index == rubric, None] + np.arange(len(wired.criteria))
-        marginal[cells] = exact_marginals(wired, local[cells]) + 0.0 * marginal[cells]  # NaN stays NaN
+        compiled = batch.compiled[rubric]
+        cells = batch.start[:-1][batch.rubric_index == rubric, None] + np.arange(len(compiled.criteria))
+        marginal[cells] = exact_marginals(compiled, local[cells]) + 0.0 * marginal[cells]  # NaN stays NaN

@@ -10,8 +10,8 @@ import numpy as np
 from rubricflow.tasks.core.contracts.graph import Relation
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated
+from rubricflow.tasks.rewards.reward.compiled import Batch
 from rubricflow.tasks.rewards.reward.leakage import RELATIONS, Cases, edge_cases
-from rubricflow.tasks.rewards.reward.wire import Batch
 
 
 class CriterionShares(NamedTuple):
@@ -52,7 +52,7 @@ def appraisals(batch: Batch, flat: Aggregated, gear: Aggregated, threshold: floa
     worth = []
     for response, rubric in enumerate(batch.rubric_index.tolist()):
         first = int(batch.start[response])
-        names = batch.wired[rubric].criteria
+        names = batch.compiled[rubric].criteria
         end = first + len(names)
         of_criteria = map(CriterionShares, local_shares[first:end], licensed_shares[first:end])
         shares = dict(zip(names, of_criteria, strict=True))
@@ -63,9 +63,9 @@ def appraisals(batch: Batch, flat: Aggregated, gear: Aggregated, threshold: floa
 
 def _credit(batch: Batch, shares: Floats) -> Floats:
     """(n,) what these shares of the criteria with positive weights earn, as a share of the mass."""
-    weights = np.concatenate([np.maximum(0.0, wired.weights) / wired.mass for wired in batch.wired])
+    weights = np.concatenate([np.maximum(0.0, compiled.weights) / compiled.mass for compiled in batch.compiled])
     sizes = np.diff(batch.start)
-    begins = np.cumsum([0, *(len(wired.weights) for wired in batch.wired)])[batch.rubric_index]
+    begins = np.cumsum([0, *(len(compiled.weights) for compiled in batch.compiled)])[batch.rubric_index]
     places = np.arange(len(shares)) + np.repeat(begins - batch.start[:-1], sizes)
     earned = np.concatenate([[0.0], np.cumsum(weights[places] * shares)])
     credit: Floats = earned[batch.start[1:]] - earned[batch.start[:-1]]

@@ -14,6 +14,7 @@ from scipy.stats import rankdata
 from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Inference, Reward
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph
 from rubricflow.tasks.rewards.reward.figures import (
     Record,
     Resampling,
@@ -27,7 +28,6 @@ from rubricflow.tasks.rewards.reward.figures import (
 from rubricflow.tasks.rewards.reward.gain import random_graph, shared_factor, untyped
 from rubricflow.tasks.rewards.reward.leakage import diagnose
 from rubricflow.tasks.rewards.reward.local import Locals
-from rubricflow.tasks.rewards.reward.wire import Wired
 
 AGGREGATIONS: tuple[Aggregation, ...] = get_args(Aggregation)
 STRENGTHS = (0.0, 0.5, 1.0, 2.0, 4.0)
@@ -35,7 +35,7 @@ STRENGTHS = (0.0, 0.5, 1.0, 2.0, 4.0)
 SMALL = 14
 """Criteria of the graphs on which exact and topological marginals are compared."""
 Unscored = Literal["null", "bounds", "zero"]
-Wiring = Callable[[float], Mapping[str, Wired]]
+CompileAt = Callable[[float], Mapping[str, CompiledGraph]]
 """Suppression strength η → each rubric ready to be computed with."""
 
 
@@ -44,18 +44,18 @@ def figures(judged: Locals, name: str, aggregated: Aggregated, settings: Reward)
     return [*reward_figures(judged, name, aggregated, settings), *diagnose(judged, name, aggregated, settings)]
 
 
-def ablations(judged: Locals, wiring: Wiring, settings: Reward, unscored: Unscored = "null") -> list[Record]:
+def ablations(judged: Locals, compile_at: CompileAt, settings: Reward, unscored: Unscored = "null") -> list[Record]:
     """The rows of `diagnostics` about what of a graph makes the difference: gear's `figures` with a random and an
     untyped graph and at other strengths, and how near the topological update comes to exact inference.
 
     unscored: what an unscored criterion does. The random graphs, which may be too wide for exact inference, are
     computed by the topological update whatever the settings say.
     """
-    graphs = judged.batch.wired
+    graphs = judged.batch.compiled
 
-    def ablated(name: str, wired: Sequence[Wired], inference: Inference) -> list[Record]:
+    def ablated(name: str, compiled: Sequence[CompiledGraph], inference: Inference) -> list[Record]:
         """GEAR's figures with the same local scores under other graphs."""
-        rewired = replace(judged.batch, wired=tuple(wired))
+        rewired = replace(judged.batch, compiled=tuple(compiled))
         return figures(judged, name, aggregate(rewired, "gear", inference=inference, unscored=unscored), settings)
 
     records = ablated("random_graph", [random_graph(graph, settings.seed) for graph in graphs], "topological")
@@ -63,8 +63,8 @@ def ablations(judged: Locals, wiring: Wiring, settings: Reward, unscored: Unscor
     note = "there is no edge" if factor is None else f"one factor for all edges: {factor:.3f}"
     records += [_noted(row, note) for row in ablated("untyped", untyped(graphs), settings.inference)]
     for eta in STRENGTHS:
-        wired = wiring(eta)
-        stronger = [wired[graph.rubric_id] for graph in graphs]
+        compiled = compile_at(eta)
+        stronger = [compiled[graph.rubric_id] for graph in graphs]
         records += ablated(f"gear, eta {eta:g}", stronger, settings.inference)
     return records + _inference(judged, settings, unscored)
 
@@ -108,7 +108,7 @@ def _noted(row: Record, note: str) -> Record:
 
 def _inference(judged: Locals, settings: Reward, unscored: Unscored) -> list[Record]:
     """Topological against exact marginals on the small graphs."""
-    small = np.array([len(graph.criteria) <= SMALL for graph in judged.batch.wired])[judged.batch.rubric_index]
+    small = np.array([len(graph.criteria) <= SMALL for graph in judged.batch.compiled])[judged.batch.rubric_index]
     if not small.any():
         return []
     on_small_graphs = judged if small.all() else judged.only(small)

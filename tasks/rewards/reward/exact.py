@@ -16,40 +16,40 @@ from numba import njit
 
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph
 from rubricflow.tasks.rewards.reward.elimination import MOST, Elimination
-from rubricflow.tasks.rewards.reward.wire import Wired
 
 
 class TooWide(ContractError):
     """A graph whose exact marginals would take too much memory and time."""
 
 
-def exact_marginals(wired: Wired, local: Floats) -> Floats:
+def exact_marginals(compiled: CompiledGraph, local: Floats) -> Floats:
     """P(z = 1) of every criterion, where z_i is 1 with probability p_i Π_{j∈Pa(i)} (z_j + (1 − z_j) λ_ji).
 
     local: (n, k) local scores p in [0, 1]. Gives (n, k) in [0, p]. TooWide where more than MOST criteria would have to
     be held together by the order found, which need not be the best there is.
     """
-    plan = _narrow(wired)
+    plan = _narrow(compiled)
     marginal = np.array(local, dtype=np.float64)
-    _sweep(plan, wired.retention[plan.edge], np.asarray(local, dtype=np.float64), marginal)
+    _sweep(plan, compiled.retention[plan.edge], np.asarray(local, dtype=np.float64), marginal)
     return marginal
 
 
-def check_widths(wired: Iterable[Wired]) -> None:
+def check_widths(compiled: Iterable[CompiledGraph]) -> None:
     """TooWide where a rubric's graph does not allow exact marginals."""
-    for rubric in wired:
+    for rubric in compiled:
         _narrow(rubric)
 
 
-def _narrow(wired: Wired) -> Elimination:
+def _narrow(compiled: CompiledGraph) -> Elimination:
     """The elimination of a rubric's graph; TooWide where there is none."""
-    if not wired.elimination.is_narrow:
+    if not compiled.elimination.is_narrow:
         raise TooWide(
-            f"rubric '{wired.rubric_id}': exact inference would hold {wired.elimination.width} of its criteria "
+            f"rubric '{compiled.rubric_id}': exact inference would hold {compiled.elimination.width} of its criteria "
             f"together, more than {MOST}; the topological update has no such bound"
         )
-    return wired.elimination
+    return compiled.elimination
 
 
 @njit(cache=True, nogil=True)

@@ -18,11 +18,11 @@ from rubricflow.tasks.core.contracts.settings.reward import Learn
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.store.cells import as_number, need, quoted, text_or_none
 from rubricflow.tasks.core.store.source import chunks
+from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, batch
 from rubricflow.tasks.rewards.reward.figures import Record
 from rubricflow.tasks.rewards.reward.gain import GainFigure, gains, predict
 from rubricflow.tasks.rewards.reward.learn import learn
 from rubricflow.tasks.rewards.reward.local import Locals
-from rubricflow.tasks.rewards.reward.wire import Batch, Wired, batch
 
 Factors = dict[str, dict[tuple[str, str], float]]
 """Rubric → (parent, child) → retention factor before η."""
@@ -87,13 +87,15 @@ class HumanScores:
     """(low, high, step) that all scores are on."""
 
 
-def taught(judged: Locals, wired: Mapping[str, Wired], human: HumanScores, plan: Learn, draws: int) -> Lesson:
+def taught(
+    judged: Locals, compiled: Mapping[str, CompiledGraph], human: HumanScores, plan: Learn, draws: int
+) -> Lesson:
     """Factors fitted on the calibration split and tried on the test split.
 
-    wired: each rubric at η = 1 with the relations' factors. InputError where no response of the calibration split has a
-    human score: a set for evaluation only has none, whatever it is.
+    compiled: each rubric at η = 1 with the relations' factors. InputError where no response of the calibration split
+    has a human score: a set for evaluation only has none, whatever it is.
     """
-    rubrics = [wired[graph.rubric_id] for graph in judged.batch.wired]
+    rubrics = [compiled[graph.rubric_id] for graph in judged.batch.compiled]
     fitted_on = (human.split == "calibration") & ~np.isnan(human.score)
     if not fitted_on.any():
         rule = f"no response of the calibration split has a score by '{plan.target}' to learn from"
@@ -133,10 +135,14 @@ def taught(judged: Locals, wired: Mapping[str, Wired], human: HumanScores, plan:
     return Lesson(rows, figures + unfitted)
 
 
-def _part(responses: Batch, wired: list[Wired], chosen: Bools) -> Batch:
+def _part(responses: Batch, compiled: list[CompiledGraph], chosen: Bools) -> Batch:
     cells = np.repeat(chosen, np.diff(responses.start))
     return batch(
-        wired, responses.rubric_index[chosen], responses.local[cells], responses.scored[cells], responses.decided[cells]
+        compiled,
+        responses.rubric_index[chosen],
+        responses.local[cells],
+        responses.scored[cells],
+        responses.decided[cells],
     )
 
 

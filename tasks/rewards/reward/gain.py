@@ -20,19 +20,19 @@ from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.agreement import pearson, qwk, rmse, spearman
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.bootstrap import paired_bootstrap
+from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph
 from rubricflow.tasks.rewards.reward.learn import Learned, complete, line, rewards_and_slopes
-from rubricflow.tasks.rewards.reward.wire import Batch, Wired
 
 
-def random_graph(wired: Wired, seed: int) -> Wired:
+def random_graph(compiled: CompiledGraph, seed: int) -> CompiledGraph:
     """The same rubric with as many edges between random criteria, acyclic, none twice.
 
     Relations are kept with their retention factors, as often as they occur, and dealt out anew. Criteria are put into a
     random order and pairs drawn without replacement that go forward in it. Roles are not respected: dependencies become
     arbitrary. The draw depends on the seed and the rubric_id alone.
     """
-    rng = np.random.default_rng([seed, *hashlib.sha256(wired.rubric_id.encode()).digest()])
-    k, e = len(wired.criteria), len(wired.parent)
+    rng = np.random.default_rng([seed, *hashlib.sha256(compiled.rubric_id.encode()).digest()])
+    k, e = len(compiled.criteria), len(compiled.parent)
     shuffled = rng.permutation(k)
     earlier, later = np.triu_indices(k, 1)
     drawn = rng.choice(len(earlier), e, replace=False)
@@ -47,32 +47,32 @@ def random_graph(wired: Wired, seed: int) -> Wired:
     sources = [dealt[pair] for pair in edges]
     parents = [parent for parent, _ in edges]
     children = [child for _, child in edges]
-    relations = tuple(wired.relation[source] for source in sources)
+    relations = tuple(compiled.relation[source] for source in sources)
     return replace(
-        wired,
-        graph_id=f"random {seed} of {wired.graph_id}",
+        compiled,
+        graph_id=f"random {seed} of {compiled.graph_id}",
         order=np.array(order, dtype=np.int32),
         parent=np.array(parents, dtype=np.int32),
         child=np.array(children, dtype=np.int32),
         relation=relations,
-        retention=wired.retention[sources],
+        retention=compiled.retention[sources],
     )
 
 
-def shared_factor(wired: Sequence[Wired]) -> float | None:
+def shared_factor(compiled: Sequence[CompiledGraph]) -> float | None:
     """The mean retention factor of all edges of these graphs; None where there is no edge."""
-    factors = np.concatenate([np.empty(0), *(graph.retention for graph in wired)])
+    factors = np.concatenate([np.empty(0), *(graph.retention for graph in compiled)])
     return float(factors.mean()) if len(factors) else None
 
 
-def untyped(wired: Sequence[Wired]) -> list[Wired]:
+def untyped(compiled: Sequence[CompiledGraph]) -> list[CompiledGraph]:
     """The same graphs with `shared_factor` for every edge. Relations stay as names, for the slices of diagnostics."""
-    factor = shared_factor(wired)
+    factor = shared_factor(compiled)
     if factor is None:
-        return list(wired)
+        return list(compiled)
     return [
         replace(graph, graph_id=f"untyped of {graph.graph_id}", retention=np.full(len(graph.retention), factor))
-        for graph in wired
+        for graph in compiled
     ]
 
 
@@ -120,11 +120,11 @@ def predict(train: Batch, scores: Floats, learned: list[Learned], test: Batch) -
     Both batches have the same rubrics, with the relations' factors; scores: (n,) as `learn` took them; learned: what it
     gave. NaN where a criterion is unscored or nothing could be fitted for the rubric. ContractError for other rubrics.
     """
-    if [graph.graph_id for graph in train.wired] != [graph.graph_id for graph in test.wired]:
+    if [graph.graph_id for graph in train.compiled] != [graph.graph_id for graph in test.compiled]:
         raise ContractError("what is learned on one set of rubrics cannot be tried on another")
     predicted: dict[Method, Floats] = {method: np.full(len(test.rubric_index), np.nan) for method in METHODS}
-    shared = untyped(train.wired)
-    for rubric, (wired, of_rubric) in enumerate(zip(train.wired, learned, strict=True)):
+    shared = untyped(train.compiled)
+    for rubric, (compiled, of_rubric) in enumerate(zip(train.compiled, learned, strict=True)):
         if not of_rubric.fitted:
             continue
         rows, local = complete(train, rubric)
@@ -132,20 +132,20 @@ def predict(train: Batch, scores: Floats, learned: list[Learned], test: Batch) -
         y, local = scores[rows[labelled]], local[:, labelled]
         places, unseen = complete(test, rubric)
         of_methods: dict[Method, Floats] = {
-            "flat": np.ones_like(wired.retention),
-            "typed": wired.retention,
+            "flat": np.ones_like(compiled.retention),
+            "typed": compiled.retention,
             "untyped": shared[rubric].retention,
-            "learned": np.array([of_rubric.factors[edge] for edge in wired.edges]),
+            "learned": np.array([of_rubric.factors[edge] for edge in compiled.edges]),
         }
         for method, factors in of_methods.items():
-            intercept, slope = line(rewards_and_slopes(wired, local, factors)[0], y)
-            predicted[method][places] = intercept + slope * rewards_and_slopes(wired, unseen, factors)[0]
+            intercept, slope = line(rewards_and_slopes(compiled, local, factors)[0], y)
+            predicted[method][places] = intercept + slope * rewards_and_slopes(compiled, unseen, factors)[0]
         # Scores of unseen responses (m,) by the least-squares weights of the rubric's signs, fitted to local (k, n).
-        signed = local * np.sign(wired.weights)[:, None]
+        signed = local * np.sign(compiled.weights)[:, None]
         middle, level = signed.mean(axis=1), y.mean()
         weights, _ = nnls((signed - middle[:, None]).T, y - level)
         predicted["weights"][places] = np.asarray(
-            level + weights @ (unseen * np.sign(wired.weights)[:, None] - middle[:, None])
+            level + weights @ (unseen * np.sign(compiled.weights)[:, None] - middle[:, None])
         )
     return predicted
 

@@ -4,7 +4,7 @@ A dependency of a response is a case where its child is supported: the child's o
 The case is violated where the parent's does not and satisfied where it does. Local scores group the cases; what is
 measured is the child's effective share q̃ under an aggregation:
 
-    leakage (Eq. 15)       mean over violated cases of |w_child| q̃_child / mass, see `Wired.mass`
+    leakage (Eq. 15)       mean over violated cases of |w_child| q̃_child / mass, see `CompiledGraph.mass`
     preservation (Eq. 16)  mean over satisfied cases of q̃_child / p_child
 
 Negative weights count by their size, since an invalid penalty distorts a reward, too. In a rubric without positive
@@ -25,9 +25,9 @@ from rubricflow.tasks.core.contracts.graph import PREREQUISITES, Relation
 from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated
+from rubricflow.tasks.rewards.reward.compiled import Batch
 from rubricflow.tasks.rewards.reward.figures import Record, Resampling, Statistic, ratio, record
 from rubricflow.tasks.rewards.reward.local import Locals
-from rubricflow.tasks.rewards.reward.wire import Batch
 
 RELATIONS: tuple[Relation, ...] = (*PREREQUISITES, "activation")
 SLICES: dict[str, tuple[Relation, ...]] = {
@@ -86,17 +86,17 @@ def edge_cases(batch: Batch, effective: Floats, threshold: float) -> Cases:
     A dependency is passed over where its child or anything that the child depends on is unscored, so that every
     aggregation is measured on the same cases, and where `effective` is NaN.
     """
-    edge_counts = [len(rubric.parent) for rubric in batch.wired]
+    edge_counts = [len(rubric.parent) for rubric in batch.compiled]
     sizes = np.array(edge_counts, dtype=np.int64)[batch.rubric_index]
     response = np.repeat(np.arange(len(batch.rubric_index)), sizes)
     edge = np.arange(len(response)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     wire = np.cumsum([0, *edge_counts])[batch.rubric_index[response]] + edge
-    child = batch.start[response] + _chained([rubric.child for rubric in batch.wired])[wire]
-    parent = batch.start[response] + _chained([rubric.parent for rubric in batch.wired])[wire]
+    child = batch.start[response] + _chained([rubric.child for rubric in batch.compiled])[wire]
+    parent = batch.start[response] + _chained([rubric.parent for rubric in batch.compiled])[wire]
     is_known = _known(batch)[child] & ~np.isnan(effective[child])
     case = np.flatnonzero(is_known & (batch.local[child] >= threshold))
-    weights = [np.abs(rubric.weights[rubric.child]) / rubric.mass for rubric in batch.wired]
-    relations = [np.array(_relation_numbers(rubric.relation)) for rubric in batch.wired]
+    weights = [np.abs(rubric.weights[rubric.child]) / rubric.mass for rubric in batch.compiled]
+    relations = [np.array(_relation_numbers(rubric.relation)) for rubric in batch.compiled]
     left_out = len(np.unique(response[~is_known]))
     response, edge, child, parent, wire = (places[case] for places in (response, edge, child, parent, wire))
     return Cases(
@@ -175,7 +175,7 @@ def _known(batch: Batch) -> Bools:
     is_known = batch.scored.copy()
     holes = np.unique(np.searchsorted(batch.start, np.flatnonzero(~batch.scored), side="right") - 1)
     for rubric in np.unique(batch.rubric_index[holes]):
-        graph, first = batch.wired[rubric], batch.start[holes[batch.rubric_index[holes] == rubric]]
+        graph, first = batch.compiled[rubric], batch.start[holes[batch.rubric_index[holes] == rubric]]
         for parent, child in zip(graph.parent, graph.child, strict=True):  # a parent's own parents come before it
             is_known[first + child] &= is_known[first + parent]
     return is_known

@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
-from rubricflow.tasks.rewards.reward.wire import Batch, Shorts, Wired
+from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, Shorts
 
 STRENGTHS = (math.inf, 1.0, 0.1, 0.01, 0.001, 0.0001, 0.00001)
 """Values of α tried; with 0.01, moving one factor from end to end costs a hundredth of the scores' variance."""
@@ -42,7 +42,7 @@ class Learned:
     n: int
     """Responses with a human score and every criterion scored."""
     factors: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """(parent, child) → its retention factor before η, as `wire` takes it; empty where nothing could be fitted."""
+    """(parent, child) → its retention factor before η, for `compile_graph`; empty where nothing could be fitted."""
     silent: tuple[tuple[str, str], ...] = ()
     """Edges that the responses say nothing about; they keep the relation's factor."""
     intercept: float = math.nan
@@ -65,7 +65,7 @@ class Learned:
 def learn(batch: Batch, scores: Floats, clusters: NDArray[Any], folds: int = 5, seed: int = 0) -> list[Learned]:
     """The factors of every rubric of a batch, in its order.
 
-    The batch is wired at η = 1 with the relations' factors. scores: (n,) human scores, NaN where a response has none;
+    The batch is compiled at η = 1 with the relations' factors. scores: (n,) human scores, NaN where there is none;
     clusters: (n,) ids of what stays together in a fold, such as authors; folds: at least 2. Responses with an unscored
     criterion are left out. ContractError for arrays that do not fit, an infinite score, or fewer than two folds.
     """
@@ -79,12 +79,12 @@ def learn(batch: Batch, scores: Floats, clusters: NDArray[Any], folds: int = 5, 
     if folds < 2:
         raise ContractError(f"{folds} folds: at least 2 are needed")
     learned = []
-    for rubric, wired in enumerate(batch.wired):
+    for rubric, compiled in enumerate(batch.compiled):
         rows, local = complete(batch, rubric)
         labelled = ~np.isnan(scores[rows])
         rows = rows[labelled]
         fold = folds_of(clusters[rows], folds, seed)
-        learned.append(_learn_rubric(wired, local[:, labelled], scores[rows], fold, folds))
+        learned.append(_learn_rubric(compiled, local[:, labelled], scores[rows], fold, folds))
     return learned
 
 
@@ -92,7 +92,7 @@ def complete(batch: Batch, rubric: int) -> tuple[Shorts, Floats]:
     """The responses under one rubric of a batch, by its place, that have all criteria scored: their places (m,) and
     their local scores (k, m)."""
     rows = np.flatnonzero(batch.rubric_index == rubric)
-    cells = batch.start[rows] + np.arange(len(batch.wired[rubric].criteria))[:, None]
+    cells = batch.start[rows] + np.arange(len(batch.compiled[rubric].criteria))[:, None]
     is_complete = batch.scored[cells].all(axis=0)
     return rows[is_complete].astype(np.int32), batch.local[cells[:, is_complete]]
 
@@ -114,20 +114,20 @@ def line(reward: Floats, scores: Floats) -> tuple[float, float]:
     return float(scores.mean() - slope * reward.mean()), slope
 
 
-def rewards_and_slopes(wired: Wired, local: Floats, factors: Floats) -> tuple[Floats, Floats]:
+def rewards_and_slopes(compiled: CompiledGraph, local: Floats, factors: Floats) -> tuple[Floats, Floats]:
     """Rewards (n,) by the topological update with the given factors (e,), and their derivatives by each of them (e, n).
 
     local: (k, n) local scores. Differentiated by hand, edges in reverse: a child's share is a product over its edges.
     """
     share, retained = local.copy(), np.empty((len(factors), local.shape[1]))
-    for edge, (parent, child) in enumerate(zip(wired.parent, wired.child, strict=True)):
+    for edge, (parent, child) in enumerate(zip(compiled.parent, compiled.child, strict=True)):
         retained[edge] = factors[edge] + share[parent] * (1 - factors[edge])
         share[child] *= retained[edge]
-    pull = np.repeat((wired.weights / wired.mass)[:, None], local.shape[1], axis=1)
+    pull = np.repeat((compiled.weights / compiled.mass)[:, None], local.shape[1], axis=1)
     slopes = np.empty_like(retained)
-    starts = sorted(np.unique(wired.child, return_index=True)[1].tolist())
+    starts = sorted(np.unique(compiled.child, return_index=True)[1].tolist())
     for first, end in reversed(list(itertools.pairwise([*starts, len(factors)]))):
-        child, parents = wired.child[first], wired.parent[first:end]
+        child, parents = compiled.child[first], compiled.parent[first:end]
         # Each row's product of all the other rows, (d, n); division would fail where one is 0.
         rows = retained[first:end]
         ones = np.ones((1, rows.shape[1]))
@@ -136,32 +136,32 @@ def rewards_and_slopes(wired: Wired, local: Floats, factors: Floats) -> tuple[Fl
         through = pull[child] * local[child] * np.asarray(before * after)
         slopes[first:end] = through * (1 - share[parents])
         pull[parents] += through * (1 - factors[first:end])[:, None]
-    return wired.weights @ share / wired.mass, slopes
+    return compiled.weights @ share / compiled.mass, slopes
 
 
-def _learn_rubric(wired: Wired, local: Floats, scores: Floats, fold: Shorts, folds: int) -> Learned:
+def _learn_rubric(compiled: CompiledGraph, local: Floats, scores: Floats, fold: Shorts, folds: int) -> Learned:
     """One rubric's factors; local (k, n), scores and fold (n,)."""
-    n, edges = len(scores), len(wired.retention)
+    n, edges = len(scores), len(compiled.retention)
     if n < edges + SPARE:
-        return Learned(wired.rubric_id, n, note=f"{n} labelled responses for {edges} edges; needs {edges + SPARE}")
+        return Learned(compiled.rubric_id, n, note=f"{n} labelled responses for {edges} edges; needs {edges + SPARE}")
     if len(np.unique(fold)) < folds:
-        return Learned(wired.rubric_id, n, note=f"too few clusters for {folds} folds")
+        return Learned(compiled.rubric_id, n, note=f"too few clusters for {folds} folds")
     if np.ptp(scores) == 0:
-        return Learned(wired.rubric_id, n, note=f"every human score is {scores[0]:g}")
+        return Learned(compiled.rubric_id, n, note=f"every human score is {scores[0]:g}")
     sd, mean = float(scores.std()), float(scores.mean())
     standard = (scores - mean) / sd
-    silent = _silent(wired, local)
+    silent = _silent(compiled, local)
     strengths = STRENGTHS if edges > silent.sum() else (math.inf,)
-    errors = {strength: _error_left_out(wired, local, standard, fold, strength) for strength in strengths}
+    errors = {strength: _error_left_out(compiled, local, standard, fold, strength) for strength in strengths}
     least = min(errors.values())
     strength = next(strength for strength in strengths if errors[strength] <= least + SAME)
-    factors = _fit(wired, local, standard, strength)
-    intercept, slope = line(rewards_and_slopes(wired, local, factors)[0], standard)
-    silent_edges = itertools.compress(wired.edges, silent)
-    factor_of = dict(zip(wired.edges, factors.tolist(), strict=True))
+    factors = _fit(compiled, local, standard, strength)
+    intercept, slope = line(rewards_and_slopes(compiled, local, factors)[0], standard)
+    silent_edges = itertools.compress(compiled.edges, silent)
+    factor_of = dict(zip(compiled.edges, factors.tolist(), strict=True))
     in_score_units = {tried: sd * math.sqrt(error) for tried, error in errors.items()}
     return Learned(
-        rubric_id=wired.rubric_id,
+        rubric_id=compiled.rubric_id,
         n=n,
         factors=factor_of,
         silent=tuple(silent_edges),
@@ -173,39 +173,39 @@ def _learn_rubric(wired: Wired, local: Floats, scores: Floats, fold: Shorts, fol
     )
 
 
-def _silent(wired: Wired, local: Floats) -> Bools:
+def _silent(compiled: CompiledGraph, local: Floats) -> Bools:
     """Edges whose factor moves no reward, or all of them alike, (e,): mostly because the parent is never unsupported
     where the child is supported. Looked for halfway, where no other factor of 0 hides it."""
-    slopes = rewards_and_slopes(wired, local, np.full(len(wired.retention), 0.5))[1]
+    slopes = rewards_and_slopes(compiled, local, np.full(len(compiled.retention), 0.5))[1]
     return np.asarray(np.ptp(slopes, axis=1) < SAME)
 
 
-def _error_left_out(wired: Wired, local: Floats, scores: Floats, fold: Shorts, strength: float) -> float:
+def _error_left_out(compiled: CompiledGraph, local: Floats, scores: Floats, fold: Shorts, strength: float) -> float:
     """Mean squared error (standardised scores) of every fold by a fit to the others."""
     error = 0.0
     for out in (fold == number for number in np.unique(fold)):
-        factors = _fit(wired, local[:, ~out], scores[~out], strength)
-        intercept, slope = line(rewards_and_slopes(wired, local[:, ~out], factors)[0], scores[~out])
-        reward = rewards_and_slopes(wired, local[:, out], factors)[0]
+        factors = _fit(compiled, local[:, ~out], scores[~out], strength)
+        intercept, slope = line(rewards_and_slopes(compiled, local[:, ~out], factors)[0], scores[~out])
+        reward = rewards_and_slopes(compiled, local[:, out], factors)[0]
         error += float(np.sum((scores[out] - intercept - slope * reward) ** 2))
     return error / len(scores)
 
 
-def _fit(wired: Wired, local: Floats, scores: Floats, strength: float) -> Floats:
+def _fit(compiled: CompiledGraph, local: Floats, scores: Floats, strength: float) -> Floats:
     """Factors (e,) in [0, 1] at the least loss, by L-BFGS-B from the relations' factors."""
-    prior = wired.retention
+    prior = compiled.retention
     if math.isinf(strength) or not len(prior):
         return prior
 
     def loss(factors: Floats) -> tuple[float, Floats]:
         # The line is the best one for these factors, so that moving along it changes nothing to first order.
-        reward, slopes = rewards_and_slopes(wired, local, factors)
+        reward, slopes = rewards_and_slopes(compiled, local, factors)
         intercept, slope = line(reward, scores)
         missed = intercept + slope * reward - scores
         value = np.mean(missed**2) + strength * np.sum((factors - prior) ** 2)
         return float(value), 2 * slope * (slopes @ missed) / len(scores) + 2 * strength * (factors - prior)
 
-    silent = _silent(wired, local)
+    silent = _silent(compiled, local)
     bounds = [(0.0, 1.0)] * len(prior)
     for edge in np.flatnonzero(silent).tolist():
         bounds[edge] = (float(prior[edge]), float(prior[edge]))

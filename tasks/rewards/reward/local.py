@@ -20,8 +20,8 @@ from rubricflow.tasks.core.contracts.composite import levels_counted
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.arrays import Bools, Ints
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes
+from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, Shorts, batch
 from rubricflow.tasks.rewards.reward.shares import TopLevelCriteria, Worth, refuse, shares, starts, where
-from rubricflow.tasks.rewards.reward.wire import Batch, Shorts, Wired, batch
 
 ROWS = 200_000
 """Judgments that are taken as numbers at a time."""
@@ -73,7 +73,7 @@ class Locals:
         rubrics, rubric_index = np.unique(everyone.rubric_index[chosen], return_inverse=True)
         cells = np.repeat(chosen, np.diff(everyone.start))
         chosen_batch = batch(
-            [everyone.wired[rubric] for rubric in rubrics],
+            [everyone.compiled[rubric] for rubric in rubrics],
             rubric_index.astype(np.int32),
             everyone.local[cells],
             scored=everyone.scored[cells],
@@ -95,14 +95,14 @@ def local_scores(
     item_of: Mapping[str, str],
     rubric_of: Mapping[str, str],
     bundles: Mapping[str, Bundle],
-    wired: Mapping[str, Wired],
+    compiled: Mapping[str, CompiledGraph],
     local: Literal["probability", "decision"],
 ) -> Locals:
     """The local scores of all responses that have judgments, in the order in which they first occur.
 
     judgments: rows of the table `judgments`: response_id, criterion_id, rater_id, sample, decision, action and, for
     probabilities, level_probabilities; ids as strings or as a dictionary of those that occur. item_of: response → item;
-    rubric_of: item → rubric; bundles and wired by rubric.
+    rubric_of: item → rubric; bundles and compiled by rubric.
     local: 'probability' takes the expected share of the levels, Σ level·p / M, where the rater gave probabilities and
     its decision stands (action none or counted), and else decision / M; 'decision' always the latter.
 
@@ -114,11 +114,11 @@ def local_scores(
     """
     coded = {name: _coded(judgments[name]) for name in ("response_id", "criterion_id", "rater_id", "sample")}
     response, rater, sample = coded["response_id"], coded["rater_id"], coded["sample"]
-    of_response = _rubrics(response.values.to_pylist(), item_of, rubric_of, bundles, wired)
+    of_response = _rubrics(response.values.to_pylist(), item_of, rubric_of, bundles, compiled)
     gradings = _gradings(response, rater, sample)
     rubric_index = of_response.rubric[gradings.response]
 
-    used = [(wired[name], bundles[name]) for name in of_response.rubrics]
+    used = [(compiled[name], bundles[name]) for name in of_response.rubrics]
     points = _points([bundle for _, bundle in used], coded["criterion_id"].values)
     point = _point_of(
         judgments, points, of_response.rubric[response.places], coded["criterion_id"], of_response.rubrics
@@ -202,7 +202,7 @@ def _rubrics(
     item_of: Mapping[str, str],
     rubric_of: Mapping[str, str],
     bundles: Mapping[str, Bundle],
-    wired: Mapping[str, Wired],
+    compiled: Mapping[str, CompiledGraph],
 ) -> _Rubrics:
     items: list[str] = []
     rubric_index: list[int] = []
@@ -212,7 +212,7 @@ def _rubrics(
         if item is None:
             raise ContractError(f"response '{response}' has judgments and no item")
         rubric = rubric_of.get(item)
-        if rubric is None or rubric not in bundles or rubric not in wired:
+        if rubric is None or rubric not in bundles or rubric not in compiled:
             missing = _missing(rubric, bundles)
             raise ContractError(f"item '{item}' of response '{response}' has no {missing}")
         items.append(item)

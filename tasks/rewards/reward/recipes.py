@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.settings.reward import Aggregation
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
-from rubricflow.tasks.rewards.reward.wire import Batch
+from rubricflow.tasks.rewards.reward.compiled import Batch
 
 RAR_WEIGHTS: Mapping[str, float] = {"Essential": 1.0, "Important": 0.7, "Optional": 0.3, "Pitfall": 0.9}
 """RaR's categories and the weights that RaR-Explicit gives them (section 4.4). A pitfall is worded as what a good
@@ -35,9 +35,9 @@ def rar_explicit(batch: Batch, aggregation: Aggregation, threshold: float = 0.5)
     where a criterion is unscored. With yes and no alone, GEAR is `hard_propagated` where every factor is 0.
 
     >>> import numpy as np
-    >>> from rubricflow.tasks.rewards.reward.wire import Wired, batch
+    >>> from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch
     >>> two = np.array([0, 1], np.int32)
-    >>> rubric = Wired("r", "g", ("fact", "style"), np.array([1.0, 0.3]), two, two[:1], two[1:],
+    >>> rubric = CompiledGraph("r", "g", ("fact", "style"), np.array([1.0, 0.3]), two, two[:1], two[1:],
     ...                ("strong_prerequisite",), np.array([0.2]))
     >>> answers = batch([rubric], np.array([0]), np.array([0.1, 0.9]))
     >>> rar_explicit(answers, "flat").round(3), rar_explicit(answers, "gear").round(3)

@@ -15,7 +15,7 @@ import numpy as np
 from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Reward
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
-from rubricflow.tasks.rewards.reward.wire import Batch
+from rubricflow.tasks.rewards.reward.compiled import Batch
 
 PLAIN_DOUBT = 3 / 16
 """Variance of a verdict that came without a probability: half a verdict of each kind is added to the one that was seen,

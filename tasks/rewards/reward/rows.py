@@ -33,14 +33,14 @@ from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.warehouse import Run, give_back
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
-from rubricflow.tasks.rewards.reward.compare import AGGREGATIONS, Wiring, ablations, against, figures
+from rubricflow.tasks.rewards.reward.compare import AGGREGATIONS, CompileAt, ablations, against, figures
+from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph
 from rubricflow.tasks.rewards.reward.elimination import Elimination
 from rubricflow.tasks.rewards.reward.exact import leave, suppress
 from rubricflow.tasks.rewards.reward.factors import HumanScores, human_scores
 from rubricflow.tasks.rewards.reward.figures import Record
 from rubricflow.tasks.rewards.reward.leakage import RELATIONS, Cases, edge_cases
 from rubricflow.tasks.rewards.reward.local import Locals, local_scores
-from rubricflow.tasks.rewards.reward.wire import Batch, Wired
 
 _JUDGED = ["response_id", "criterion_id", "rater_id", "sample", "decision", "level_probabilities", "action"]
 
@@ -51,7 +51,7 @@ PART = 1_000_000
 
 def parts(batch: Batch) -> list[slice]:
     """The responses of a batch in parts, one after the other; a single empty one where there are none."""
-    sizes = [1 + len(rubric.criteria) + len(rubric.parent) for rubric in batch.wired]
+    sizes = [1 + len(rubric.criteria) + len(rubric.parent) for rubric in batch.compiled]
     filled = np.cumsum(np.array(sizes, dtype=np.int64)[batch.rubric_index]) // PART
     cuts = (np.flatnonzero(np.diff(filled)) + 1).tolist()
     return [slice(*ends) for ends in itertools.pairwise([0, *cuts, len(filled)])]
@@ -75,7 +75,7 @@ def _rewards(
 ) -> pa.Table:
     batch, n = judged.batch, len(judged.batch.rubric_index)
     unscored_before = np.concatenate([[0], np.cumsum(~batch.scored)])
-    graph_ids = pa.array([rubric.graph_id for rubric in batch.wired], pa.string())
+    graph_ids = pa.array([rubric.graph_id for rubric in batch.compiled], pa.string())
     typed = aggregation == "gear"
     inference = settings.inference if typed else "none"
     retention = settings.retention.model_dump() if typed else {}
@@ -84,7 +84,7 @@ def _rewards(
     same_map = single.take(pa.array(np.zeros(n, dtype=np.int64)))
     # (n,) maps from criteria to their shares, without those that have none.
     sizes = np.diff(batch.start)
-    first = np.cumsum([0, *(len(rubric.criteria) for rubric in batch.wired)])[batch.rubric_index] - batch.start[:-1]
+    first = np.cumsum([0, *(len(rubric.criteria) for rubric in batch.compiled)])[batch.rubric_index] - batch.start[:-1]
     valid = np.flatnonzero(~np.isnan(aggregated.marginal))
     names = _names(batch).take(pa.array((np.repeat(first, sizes) + np.arange(len(aggregated.marginal)))[valid]))
     ends = np.searchsorted(valid, batch.start)
@@ -118,9 +118,9 @@ def cases(judged: Locals, edge_cases: Cases, aggregation: Aggregation) -> Iterat
 
 def _cases(judged: Locals, edge_cases: Cases, aggregation: Aggregation) -> pa.Table:
     batch, rubric_index = judged.batch, judged.batch.rubric_index[edge_cases.response]
-    first_name = np.cumsum([0, *(len(rubric.criteria) for rubric in batch.wired)])[rubric_index]
-    first_edge = np.cumsum([0, *(len(rubric.parent) for rubric in batch.wired)])[rubric_index]
-    parents = np.concatenate([np.empty(0, dtype=np.int64), *(rubric.parent for rubric in batch.wired)])
+    first_name = np.cumsum([0, *(len(rubric.criteria) for rubric in batch.compiled)])[rubric_index]
+    first_edge = np.cumsum([0, *(len(rubric.parent) for rubric in batch.compiled)])[rubric_index]
+    parents = np.concatenate([np.empty(0, dtype=np.int64), *(rubric.parent for rubric in batch.compiled)])
     names = _names(batch)
     parent = first_name + parents[first_edge + edge_cases.edge]
     child = first_name + edge_cases.child - batch.start[edge_cases.response]
@@ -149,7 +149,7 @@ def _table(row: type[Row], columns: dict[str, pa.Array]) -> pa.Table:
 def _identifiers(judged: Locals, response: Ints) -> dict[str, pa.Array]:
     """Whose judgments of what, for these responses of the batch."""
     places = pa.array(response)
-    rubrics = pa.array([rubric.rubric_id for rubric in judged.batch.wired], pa.string())
+    rubrics = pa.array([rubric.rubric_id for rubric in judged.batch.compiled], pa.string())
     return {
         "response_id": judged.response_id.take(places),
         "item_id": judged.item_id.take(places),
@@ -161,7 +161,7 @@ def _identifiers(judged: Locals, response: Ints) -> dict[str, pa.Array]:
 
 def _names(batch: Batch) -> pa.Array:
     """The criteria of all rubrics, one after the other."""
-    names = itertools.chain.from_iterable(rubric.criteria for rubric in batch.wired)
+    names = itertools.chain.from_iterable(rubric.criteria for rubric in batch.compiled)
     return pa.array(list(names), pa.string())
 
 
@@ -184,34 +184,34 @@ def reward_variances(batch: Batch, aggregation: Aggregation) -> Floats:
     if aggregation not in ("flat", "gear"):
         return variances
     for rubric in np.unique(batch.rubric_index):
-        wired = batch.wired[rubric]
+        compiled = batch.compiled[rubric]
         rows = np.flatnonzero(batch.rubric_index == rubric)
-        cells = batch.start[rows][:, None] + np.arange(len(wired.criteria))
+        cells = batch.start[rows][:, None] + np.arange(len(compiled.criteria))
         is_computable = batch.scored[cells].all(axis=1) & ~np.isnan(batch.variance[cells]).any(axis=1)
         rows, cells = rows[is_computable], cells[is_computable]
         local, doubt = batch.local[cells], batch.variance[cells]
-        variances[rows] = _flat(wired, doubt) if aggregation == "flat" else _licensed(wired, local, doubt)
+        variances[rows] = _flat(compiled, doubt) if aggregation == "flat" else _licensed(compiled, local, doubt)
     return variances
 
 
-def _flat(wired: Wired, doubt: Floats) -> Floats:
+def _flat(compiled: CompiledGraph, doubt: Floats) -> Floats:
     """Variances (n,) of the plain sum. doubt: (n, k) variances of the local scores."""
-    return np.asarray(doubt @ (wired.weights / wired.mass) ** 2)
+    return np.asarray(doubt @ (compiled.weights / compiled.mass) ** 2)
 
 
-def _licensed(wired: Wired, local: Floats, doubt: Floats) -> Floats:
+def _licensed(compiled: CompiledGraph, local: Floats, doubt: Floats) -> Floats:
     """Variances (n,) under the dependencies. local, doubt: (n, k)."""
-    plan = wired.elimination
+    plan = compiled.elimination
     if plan.width > WIDEST:
         return np.full(len(local), np.nan)
-    weights = wired.weights / wired.mass
+    weights = compiled.weights / compiled.mass
     linked = np.zeros(len(weights), dtype=bool)
     linked[plan.ends] = True
     variances = np.zeros(len(local))
     unsure = np.flatnonzero(doubt[:, linked].any(axis=1))
     both = np.minimum(doubt + local**2, local)
-    _sweep(plan, wired.retention[plan.edge], weights, local, both, unsure, variances)
-    return variances + _flat(wired, np.where(linked, 0.0, doubt))
+    _sweep(plan, compiled.retention[plan.edge], weights, local, both, unsure, variances)
+    return variances + _flat(compiled, np.where(linked, 0.0, doubt))
 
 
 @njit(cache=True, nogil=True)
@@ -276,7 +276,7 @@ def _earn(chance: Floats, first: Floats, second: Floats, product: Floats, slot: 
 
 
 def write_rewards(
-    run: Run, judged: Locals, wiring: Wiring, study: Study, settings: Reward, scores: pa.Table
+    run: Run, judged: Locals, compile_at: CompileAt, study: Study, settings: Reward, scores: pa.Table
 ) -> list[Record]:
     """Commit the rewards of every aggregation and its dependency cases, a part of the responses to a shard; the rows of
     `diagnostics` about them and who else scored.
@@ -299,7 +299,7 @@ def write_rewards(
             run.commit("reward", f"{nth}-{name}-{number:05d}", {Rewards: paid, EdgeCases: dependencies})
         diagnostics += figures(judged, name, worth, settings)
         reward_of[name] = worth.reward
-    diagnostics += ablations(judged, wiring, settings, study.judge.unscored)
+    diagnostics += ablations(judged, compile_at, settings, study.judge.unscored)
     return diagnostics + against(judged, reward_of, scores, settings)
 
 
@@ -309,14 +309,14 @@ def judged_responses(
     responses: TableRef,
     judgments: TableRef,
     locked: Mapping[str, Bundle],
-    wired: Mapping[str, Wired],
+    compiled: Mapping[str, CompiledGraph],
     settings: Reward,
 ) -> Locals:
     """The local scores of the responses that are rewarded."""
     rubric_of = _pairs(run.read(items, ["item_id", "rubric_id"]))
     item_of = _pairs(run.read(responses, ["response_id", "item_id"]))
     rows = _judged_rows(run, judgments, settings)
-    return local_scores(rows, item_of, rubric_of, locked, wired, settings.local)
+    return local_scores(rows, item_of, rubric_of, locked, compiled, settings.local)
 
 
 def _judged_rows(run: Run, judgments: TableRef, settings: Reward) -> pa.Table:

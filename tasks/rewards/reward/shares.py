@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.composite import Composition, composed, com
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.ordinal import ROUNDING
-from rubricflow.tasks.rewards.reward.wire import Wired
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph
 
 
 class Shares(NamedTuple):
@@ -118,12 +118,12 @@ Columns = Mapping[str, Floats]
 class TopLevelCriteria:
     """The criteria that are no sub-points, of the responses of a batch; flat as in `Batch`."""
 
-    def __init__(self, used: Sequence[tuple[Wired, Bundle]], rubric_index: Ints, start: Ints) -> None:
+    def __init__(self, used: Sequence[tuple[CompiledGraph, Bundle]], rubric_index: Ints, start: Ints) -> None:
         """used: the rubrics. rubric_index: (n,) which of them each response is under. start: (n + 1,) where each
         response's decided criteria begin."""
-        self._used = [(wired, bundle, composition(bundle)) for wired, bundle in used]
+        self._used = [(compiled, bundle, composition(bundle)) for compiled, bundle in used]
         self._rubric_index, self._start = rubric_index, start
-        self._into = starts(np.array([len(wired.criteria) for wired, _ in used], dtype=np.int64)[rubric_index])
+        self._into = starts(np.array([len(compiled.criteria) for compiled, _ in used], dtype=np.int64)[rubric_index])
 
     def shares(self, decided: Floats) -> tuple[Floats, Bools]:
         """Shares, 0 where unscored, and whether they are scored. decided: of the decided criteria, NaN for those that
@@ -143,11 +143,11 @@ class TopLevelCriteria:
         by_rubric = np.argsort(self._rubric_index, kind="stable")
         ends = np.searchsorted(self._rubric_index[by_rubric], np.arange(len(self._used)), side="right")
         members_of = np.split(by_rubric, ends[:-1])
-        for (wired, bundle, parts), members in zip(self._used, members_of, strict=False):
+        for (compiled, bundle, parts), members in zip(self._used, members_of, strict=False):
             cells = self._start[members][:, None] + np.arange(len(bundle.criteria))
             columns = {c.id: decided[cells[:, place]] for place, c in enumerate(bundle.criteria)}
             reached = put_together(parts, columns)
-            for place, name in enumerate(wired.criteria):
+            for place, name in enumerate(compiled.criteria):
                 values[self._into[members] + place] = reached[name]
         return values
 

@@ -14,9 +14,9 @@ from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Rows, Run, give_back
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, compile_graph
 from rubricflow.tasks.rewards.reward.factors import Lesson, read_factors, taught
 from rubricflow.tasks.rewards.reward.rows import judged_responses, scores_to_learn, write_rewards
-from rubricflow.tasks.rewards.reward.wire import Wired, wire
 
 
 class Paid(NamedTuple):
@@ -53,21 +53,23 @@ def reward(
         drawn = {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in run.read(graphs).to_pylist()}
         factors = read_factors(base / settings.edge_retention, drawn) if settings.edge_retention else {}
 
-        def wiring(eta: float) -> Mapping[str, Wired]:
+        def compile_at(eta: float) -> Mapping[str, CompiledGraph]:
             return {
-                name: wire(name, locked[name], graph, settings.retention, eta, factors.get(name))
+                name: compile_graph(name, locked[name], graph, settings.retention, eta, factors.get(name))
                 for name, graph in drawn.items()
             }
 
-        judged = judged_responses(run, items, responses, judgments, locked, wiring(settings.eta), settings)
+        judged = judged_responses(run, items, responses, judgments, locked, compile_at(settings.eta), settings)
         give_back()
         scores = run.read(gradings, ["response_id", "rater_id", "rater_kind", "score"])
         lesson = Lesson([], [])
         if settings.learn:
-            plain = {name: wire(name, locked[name], graph, settings.retention) for name, graph in drawn.items()}
+            plain = {
+                name: compile_graph(name, locked[name], graph, settings.retention) for name, graph in drawn.items()
+            }
             human = scores_to_learn(run, judged, responses, scores, locked, settings.learn)
             lesson = taught(judged, plain, human, settings.learn, settings.draws)
-        diagnostics = write_rewards(run, judged, wiring, study, settings, scores)
+        diagnostics = write_rewards(run, judged, compile_at, study, settings, scores)
         return {
             Rewards: [],
             EdgeCases: [],

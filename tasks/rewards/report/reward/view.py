@@ -247,7 +247,7 @@ def _cases(view: RewardView) -> Section:
         cases.append(case(row, earned(view.rewards, row, view.settings.threshold), nodes, question, text))
     title = f"{say.plural(len(cases), 'dependency', 'dependencies')} that a response does not keep" if cases else "None"
     question = "Worst cases: where did flat aggregation pay most?"
-    return Section("cases", question, title, CASES, body=body(TEMPLATE, "cases", cases, {}))
+    return Section("cases", question, title, CASES, body=body(TEMPLATE, "cases", cases))
 
 
 def _retentions(learned: pa.Table) -> Section | None:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import BackendError
-from rubricflow.tasks.core.llm import ledger, reply_store
+from rubricflow.tasks.core.llm import reply_store
 from rubricflow.tasks.core.llm.ask import Checked, ask
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
@@ -174,21 +174,21 @@ def test_a_waiting_run_says_for_whom_and_not_at_every_wave(tmp_path, monkeypatch
     ("host", "process", "age", "lives"),
     [
         (None, os.getpid(), 0, True),
-        (None, os.getpid(), ledger.LEASE_S + 5, False),  # stopped, or its number is another's now
+        (None, os.getpid(), reply_store.LEASE_S + 5, False),  # stopped, or its number is another's now
         (None, 2**22 + 1, 0, False),
         ("elsewhere/", 2**22 + 1, 0, True),
-        ("elsewhere/", 2**22 + 1, ledger.LEASE_S + 5, False),
+        ("elsewhere/", 2**22 + 1, reply_store.LEASE_S + 5, False),
     ],
     ids=["living", "silent", "dead", "elsewhere", "elsewhere and silent"],
 )
 def test_an_asker_is_believed_while_it_is_heard_of(host, process, age, lives):
     now = time.time()
-    assert ledger.Asker("a", host or ledger.host(), process, now, now - age).lives() == lives
+    assert reply_store.Asker("a", host or reply_store.host(), process, now, now - age).lives() == lives
 
 
 def test_an_asker_that_takes_long_keeps_its_claims(tmp_path, monkeypatch):
-    monkeypatch.setattr(ledger, "BEAT_S", 0.02)
-    monkeypatch.setattr(ledger, "LEASE_S", 0.3)
+    monkeypatch.setattr(reply_store, "BEAT_S", 0.02)
+    monkeypatch.setattr(reply_store, "LEASE_S", 0.3)
     with ReplyStore(tmp_path / "r") as mine, ReplyStore(tmp_path / "r") as theirs, mine.claim(["a"]):
         time.sleep(0.6)
         with theirs.claim(["a"]) as claimed:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.cpu import GIB, Machine, cpu_warnings, this_machine
+from rubricflow.tasks.core.llm.opening import GIB, Machine, cpu_warnings, this_machine
 
 CONFIG = {"num_hidden_layers": 28, "num_attention_heads": 12, "num_key_value_heads": 2, "hidden_size": 1536}
 CONFIG |= {"max_position_embeddings": 32768, "torch_dtype": "bfloat16"}

@@ -7,7 +7,7 @@ import pytest
 
 from rubricflow.tasks.core.contracts.errors import StoppedError
 from rubricflow.tasks.core.llm.ask import Checked, ask
-from rubricflow.tasks.core.llm.in_flight import PENDING, InFlight
+from rubricflow.tasks.core.llm.calls import PENDING, InFlight
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, digest, overdue
 
@@ -124,7 +124,7 @@ def test_the_asking_engine_keeps_no_pending_reply_and_pays_once(tmp_path):
 
 
 def test_calls_that_nobody_asks_for_again_are_forgotten(monkeypatch):
-    monkeypatch.setattr("rubricflow.tasks.core.llm.in_flight._MANY", 2)
+    monkeypatch.setattr("rubricflow.tasks.core.llm.calls._MANY", 2)
     held, calls = Held(), InFlight()
     backend = calls.around(held, 0.0, is_last=True)
     for number in range(5):

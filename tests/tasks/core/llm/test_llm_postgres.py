@@ -20,10 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.llm import ledger, stores
-from rubricflow.tasks.core.llm.places import is_database, shown_place
+from rubricflow.tasks.core.llm import postgres, reply_store
+from rubricflow.tasks.core.llm.reply_store import is_database, open_replies, shown_place
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.core.llm.stores import open_replies
 
 ASKED = [f"d{number}" for number in range(40)]
 
@@ -107,11 +106,11 @@ def test_nothing_is_asked_for_twice(url: str) -> None:
 def test_claims_of_who_is_gone_are_free(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_replies(url) as gone, open_replies(url) as store:
         with monkeypatch.context() as patch:
-            patch.setattr(ledger, "host", lambda: "another machine")
+            patch.setattr(postgres, "host", lambda: "another machine")
             assert gone._claim("gone", ["a"]) == ["a"]
         with store.claim(["a"]) as mine:
             assert mine == []
-        monkeypatch.setattr(ledger, "LEASE_S", 0.0)
+        monkeypatch.setattr(reply_store, "LEASE_S", 0.0)
         with store.claim(["a"]) as mine:
             assert mine == ["a"]
 
@@ -172,4 +171,4 @@ def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(StoreError, match=r"pip install '\.\[postgres\]'"):
-        stores.open_replies("postgresql://h/d")
+        reply_store.open_replies("postgresql://h/d")

@@ -8,7 +8,7 @@ import pytest
 
 from rubricflow.tasks.core.contracts.errors import InputError, InputErrors
 from rubricflow.tasks.core.contracts.settings.study import Source
-from rubricflow.tasks.core.store.faults import SHOWN, Faults, row_lines
+from rubricflow.tasks.core.store.source import SHOWN, Faults, row_lines
 
 
 def wrong(row: int, rule: str = "is empty") -> InputError:

@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.stats.scores import score_frame
-from rubricflow.tasks.core.store import scores
+from rubricflow.tasks.core.store import ordered
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 SIZES = st.dictionaries(st.sampled_from(["a", "b", "ö", "c d"]), st.integers(1, 7), max_size=4)
@@ -47,7 +47,7 @@ def prediction(response_id: str, item_id: str) -> dict[str, object]:
 
 def frame(run: Run) -> pd.DataFrame:
     refs = (run.ref(row, stage) for row, stage in ((Items, "ingest"), (Responses, "ingest"), (Gradings, "ingest")))
-    read = scores.read_scores(run, *refs, run.ref(Gradings, "judge"), run.ref(Predictions, "calibrate"))
+    read = ordered.read_scores(run, *refs, run.ref(Gradings, "judge"), run.ref(Predictions, "calibrate"))
     rows = score_frame(read, "mean").frame.drop(columns="row")
     return rows.sort_values("response_id", ignore_index=True)
 
@@ -58,7 +58,7 @@ def test_the_frame_is_the_same_however_many_are_read_at_a_time(sizes: dict[str, 
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         run = run_of(Path(folder), sizes, seed)
         whole = frame(run)
-        patch.setattr(scores, "BATCH", batch)
+        patch.setattr(ordered, "BATCH", batch)
         assert_frame_equal(frame(run), whole, check_dtype=bool(sizes))
         assert len(whole) == sum(sizes.values())
 
@@ -78,7 +78,7 @@ def test_marked_answers_are_counted_as_one_by_one(sizes: dict[str, int], seed: i
                 kind = "adjudication" if rater == "key" else "human"
                 marks.append(grading(key, rater, draw.choice([None, 1.0]), item_id=name, rater_kind=kind))
         run.commit("ingest", "all", {Responses: rows, Gradings: marks})
-        found = scores.read_marked(run, run.ref(Responses, "ingest"), run.ref(Gradings, "ingest"), target)
+        found = ordered.read_marked(run, run.ref(Responses, "ingest"), run.ref(Gradings, "ingest"), target)
     has = {
         mark["response_id"]
         for mark in marks

@@ -319,8 +319,8 @@ def test_a_workbook_with_a_part_twice_is_refused(tmp_path: Path) -> None:
 def test_a_sheet_that_is_larger_than_any_spreadsheet_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: int, column: str
 ) -> None:
-    monkeypatch.setattr("rubricflow.tasks.core.store.workbook.MOST_ROWS", 1000)
-    monkeypatch.setattr("rubricflow.tasks.core.store.workbook.MOST_CELLS", 18_278 + 1)
+    monkeypatch.setattr("rubricflow.tasks.core.store.sheets.MOST_ROWS", 1000)
+    monkeypatch.setattr("rubricflow.tasks.core.store.sheets.MOST_CELLS", 18_278 + 1)
     path = book(tmp_path, ["id"], ["x"])
     far = f'<row r="{row}"><c r="{column}{row}"/></row>'.encode()
     path.write_bytes(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.store.submitters import BLACKBOARD, CANVAS, MOODLE, Handed, handed_in, natural, receipt_of
+from rubricflow.tasks.core.store.essays import BLACKBOARD, CANVAS, MOODLE, Handed, handed_in, natural, receipt_of
 
 NAMES = st.text(st.characters(blacklist_characters="/\0", blacklist_categories=("Cs",)), min_size=1, max_size=20)
 LETTERS = st.text(st.characters(categories=("Ll", "Lo")), min_size=1, max_size=15)

@@ -20,9 +20,8 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.cells import select
 from rubricflow.tasks.core.text.units import units
-from rubricflow.tasks.grading.ingest.canonical import answers, scores
+from rubricflow.tasks.grading.ingest.canonical import answer_tables, answers, mark_table, scores, unit_table
 from rubricflow.tasks.grading.ingest.canonical import marks as marks_of
-from rubricflow.tasks.grading.ingest.rows import answer_tables, mark_table, unit_table
 from rubricflow.tasks.grading.ingest.sources import Stream
 from rubricflow.tasks.grading.ingest.survey import Survey, survey
 

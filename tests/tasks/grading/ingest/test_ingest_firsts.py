@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.grading.ingest.firsts import Firsts, Repeats, digests
+from rubricflow.tasks.grading.ingest.oddities import FirstOccurrences, Repeats, digests
 
 KEYS = st.integers(0, 12) | st.integers(2**63, 2**64 - 1)
 WORDS = st.sampled_from(["anna", "ben", ("anna", "P1"), ("anna", "P2")])
@@ -16,7 +16,7 @@ WORDS = st.sampled_from(["anna", "ben", ("anna", "P1"), ("anna", "P2")])
 
 @given(st.lists(st.lists(KEYS, max_size=9), max_size=12))
 def test_each_key_has_the_number_under_which_it_came_first(chunks: list[list[int]]) -> None:
-    firsts, known, count = Firsts(), dict[int, int](), 0
+    firsts, known, count = FirstOccurrences(), dict[int, int](), 0
     for chunk in chunks:
         expected = [known.setdefault(key, count + place) for place, key in enumerate(chunk)]
         assert firsts.add(np.array(chunk, np.uint64)).tolist() == expected

@@ -15,7 +15,7 @@ import pytest
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import Data, Source, Study
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.ingest.layouts import asap_aes, asap_sas, physics_partial_credit
+from rubricflow.tasks.grading.ingest.layouts.scored import asap_aes, asap_sas, physics_partial_credit
 from rubricflow.tasks.grading.ingest.sources import LAYOUTS, sources, streams
 from rubricflow.tasks.grading.ingest.task import ingest
 
@@ -84,34 +84,34 @@ def test_a_studys_own_sources_are_read_from_its_folder(tmp_path: Path) -> None:
 
 
 def test_asap_sas_marks_of_paragraphs_become_breaks_and_headings_go() -> None:
-    answers = asap_sas.prepare("answers.parquet", pd.DataFrame({"student_answer": ["one ^p two^P", "2^3"]}))
+    answers = asap_sas("answers.parquet", pd.DataFrame({"student_answer": ["one ^p two^P", "2^3"]}))
     assert answers["student_answer"].tolist() == ["one\ntwo\n", "2^3"]
     elements = pd.DataFrame({"key_elements": [["Causes:", "heat", "Other ideas"], None]}, dtype=object)
-    assert asap_sas.prepare("questions.jsonl", elements)["key_elements"].tolist() == [["heat"], []]
+    assert asap_sas("questions.jsonl", elements)["key_elements"].tolist() == [["heat"], []]
 
 
 def test_asap_sas_items_carry_the_guide_that_raters_had() -> None:
     titled = "Rubric range: 0-3\n\nScoring Rubric: \n\nScore 0: nothing.\nScore 1: Scoring rubric: no title here."
     frame = {"rubric_text": [titled, " ", None, "0: a"], "possible_answers_text": [None, "x", "x", "white"]}
     frame["key_elements"] = [["Causes:", "heat", "Other ideas"], ["heat"], None, None]
-    guides = asap_sas.prepare("questions.jsonl", pd.DataFrame(frame, dtype=object))["guide"].tolist()
+    guides = asap_sas("questions.jsonl", pd.DataFrame(frame, dtype=object))["guide"].tolist()
     said = "Score 0: nothing.\nScore 1: Scoring rubric: no title here."
     assert guides[0] == f"{said}\n\nKey elements:\nCauses:\n- heat\n- Other ideas"
     assert guides[1:] == [None, None, "0: a\n\nwhite"]
-    assert asap_sas.prepare("q", pd.DataFrame({"key_elements": [None]}))["guide"].tolist() == [None]
+    assert asap_sas("q", pd.DataFrame({"key_elements": [None]}))["guide"].tolist() == [None]
 
 
 def test_physics_problems_carry_their_most_detailed_rubric() -> None:
     kinds, names = ["ProblemBody", "Rubric", "Rubric", "ProblemBody"], ["default", "simple", "detailed", "default"]
     frame = pd.DataFrame({"question_id": ["Q1", "Q1", "Q1", "Q2"], "kind": kinds, "name": names, "text": list("pabq")})
-    guides = physics_partial_credit.prepare("problem_rubrics.jsonl", frame)["guide"]
+    guides = physics_partial_credit("problem_rubrics.jsonl", frame)["guide"]
     assert guides[0] == "b"
     assert pd.isna(guides[3])
 
 
 @pytest.mark.parametrize("given", [{"rubric_text": ["Score 1: x", None]}, {}])
 def test_asap_aes_sets_may_lack_a_guide(given: dict[str, list[str | None]]) -> None:
-    sets = asap_aes.prepare("prompts_rubrics.jsonl", pd.DataFrame({"source_text": ["s", None], **given}, dtype=object))
+    sets = asap_aes("prompts_rubrics.jsonl", pd.DataFrame({"source_text": ["s", None], **given}, dtype=object))
     assert sets["rubric_text"].tolist() == given.get("rubric_text", [None, None])
 
 
@@ -119,7 +119,7 @@ def test_asap_aes_puts_one_raters_score_on_the_resolved_scale() -> None:
     columns = {f"rater{r}_trait{t}": [1.0, 2.0, 3.0] for r in (1, 2) for t in range(1, 7)}
     essays = pd.DataFrame({"essay": ["a", "b", "c"], "essay_set": [2, 7, 8], **columns})
     essays = essays.assign(rater1_domain1=[4, 10, 20], rater2_domain1=[None, 11, 21])
-    found = asap_aes.prepare("essays.parquet", essays)
+    found = asap_aes("essays.parquet", essays)
     assert found["rater1_score"].tolist() == [4, 20, 40]
     assert found["rater2_score"].tolist()[1:] == [22, 42]
     assert found["rater2_score"].isna().tolist() == [True, False, False]

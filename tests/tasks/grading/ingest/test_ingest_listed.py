@@ -10,7 +10,9 @@ import pytest
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.data import Items
-from rubricflow.tasks.grading.ingest.listed import listed
+from rubricflow.tasks.grading.ingest.columns import Place, listed
+
+PLACE = Place("f", 1, "criteria")
 
 
 def one(**changes: Any) -> dict[str, Any]:
@@ -18,7 +20,7 @@ def one(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_criterion_is_read_with_what_it_leaves_out() -> None:
-    found = listed([one(), one(id=7.0, weight="-1.5", levels=["no", "yes"], parent="a")], "f", 1)
+    found = listed([one(), one(id=7.0, weight="-1.5", levels=["no", "yes"], parent="a")], PLACE)
     assert found == [
         {"id": "a", "text": "Names heat.", "weight": 2, "levels": [], "parent": None},
         {"id": "7", "text": "Names heat.", "weight": -1.5, "levels": ["no", "yes"], "parent": "a"},
@@ -26,18 +28,18 @@ def test_a_criterion_is_read_with_what_it_leaves_out() -> None:
 
 
 def test_nulls_of_a_typed_column_are_left_out_keys() -> None:
-    assert listed([one(levels=None, parent=None)], "f", 1) == listed([one()], "f", 1)
+    assert listed([one(levels=None, parent=None)], PLACE) == listed([one()], PLACE)
 
 
 def test_what_is_read_keeps_the_contract_of_items() -> None:
     item = {"item_id": "i", "question": "Why?", "key_elements": [], "type": "item", "rubric_id": "i"}
-    row = item | {"criteria": listed([one(), one(id="b", parent="a", levels=["x", "y"])], "f", 1)}
+    row = item | {"criteria": listed([one(), one(id="b", parent="a", levels=["x", "y"])], PLACE)}
     assert conform(Items, [row]).to_pylist()[0]["criteria"] == row["criteria"]
 
 
 @pytest.mark.parametrize("cell", [None, math.nan, " ", []])
 def test_an_empty_cell_lists_nothing(cell: Any) -> None:
-    assert listed(cell, "f", 1) is None
+    assert listed(cell, PLACE) is None
 
 
 @pytest.mark.parametrize(
@@ -65,5 +67,5 @@ def test_an_empty_cell_lists_nothing(cell: Any) -> None:
 )
 def test_a_mistake_is_named_by_its_place(cell: Any, field: str, rule: str) -> None:
     with pytest.raises(InputError, match=rule) as stop:
-        listed(cell, "items.jsonl", 4)
+        listed(cell, Place("items.jsonl", 4, "criteria"))
     assert (stop.value.file, stop.value.row, stop.value.field) == ("items.jsonl", 4, field)

@@ -18,8 +18,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Foreign
 from rubricflow.tasks.core.contracts.settings.study import Split, Study
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.ingest.recorded import gradable
-from rubricflow.tasks.grading.ingest.shards import sides
+from rubricflow.tasks.grading.ingest.split import gradable, splits
 from rubricflow.tasks.grading.ingest.survey import Survey
 from rubricflow.tasks.grading.ingest.task import ingest
 
@@ -52,7 +51,7 @@ def sides_of(rows: list[dict[str, Any]], plan: Split) -> tuple[list[str | None],
     with TemporaryDirectory() as folder:
         write_csv(Path(folder) / "replies.csv", ["id", "reply"], recorded)
         able = gradable(surveyed(rows), Foreign.model_validate(FOREIGN), Path(folder))
-    return sides(surveyed(rows), plan, able), able
+    return splits(surveyed(rows), plan, able), able
 
 
 ROWS = st.lists(
@@ -104,7 +103,7 @@ def test_without_recorded_replies_the_split_is_as_it_was() -> None:
         for seed in (0, 1)
     ]
     plans.append(Split(shares=(0.5, 0.3, 0.2)))
-    drawn = "\n".join(",".join(map(str, sides(surveyed(rows), plan))) for plan in plans)
+    drawn = "\n".join(",".join(map(str, splits(surveyed(rows), plan))) for plan in plans)
     assert hashlib.sha256(drawn.encode()).hexdigest()[:16] == "28dd6956d04502d1"
 
 

@@ -32,8 +32,8 @@ from rubricflow.tasks.grading.judge.score import (
 )
 from rubricflow.tasks.grading.lock.rubric import broken
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.compiled import Batch, compile_graph
 from rubricflow.tasks.rewards.reward.local import local_scores
-from rubricflow.tasks.rewards.reward.wire import Batch, wire
 
 KEEP_ALL = Retention(weak_prerequisite=1, strong_prerequisite=1, activation=1)
 LEVELS = (0, 1, 2)
@@ -201,7 +201,7 @@ def locals_of(bundle: Bundle, given: Sequence[Mapping[str, int | None]]) -> Batc
         {f"r{n}": "i" for n in range(len(given))},
         {"i": "b"},
         {"b": bundle},
-        {"b": wire("b", bundle, graph, KEEP_ALL)},
+        {"b": compile_graph("b", bundle, graph, KEEP_ALL)},
     )
     return local_scores(pa.Table.from_pylist(rows, schema(Judgments)), *told, "decision").batch
 

@@ -22,8 +22,8 @@ from rubricflow.tasks.grading.judge.score import (
     trait_means,
     whole_shares,
 )
+from rubricflow.tasks.rewards.reward.compiled import compile_graph
 from rubricflow.tasks.rewards.reward.local import local_scores
-from rubricflow.tasks.rewards.reward.wire import wire
 
 
 def criterion(name, trait="t", weight=1.0, levels=THREE):
@@ -253,8 +253,10 @@ def test_judge_and_reward_make_the_same_of_sub_points(data, trees):
     judged = {"response_id": "r", "rater_id": "j", "sample": 0, "action": "none"}
     rows = [judged | {"criterion_id": name, "decision": level} for name, level in levels.items()]
     graph = Graph(nodes=tuple(Node(criterion_id=c.id, role="core") for c in bundle.whole), edges=())
-    wired = {"b": wire("b", bundle, graph, Retention(weak_prerequisite=1, strong_prerequisite=1, activation=1))}
-    told = pa.Table.from_pylist(rows, schema(Judgments)), {"r": "i"}, {"i": "b"}, {"b": bundle}, wired
+    compiled = {
+        "b": compile_graph("b", bundle, graph, Retention(weak_prerequisite=1, strong_prerequisite=1, activation=1))
+    }
+    told = pa.Table.from_pylist(rows, schema(Judgments)), {"r": "i"}, {"i": "b"}, {"b": bundle}, compiled
     made = local_scores(*told, "decision").batch
     for (n, tree), local, scored in zip(enumerate(trees), made.local, made.scored, strict=True):
         open_ = any(level is None for name, level in levels.items() if name.split(".")[0] == f"c{n}")

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from builders import annotation_scene, bottleneck_scene, edit_scene, grading_scene, rewards_scene
 
+from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.printed import markdown, show
 from rubricflow.tasks.core.display.table import Cell, Table
-from rubricflow.tasks.grading.report.page import page as run_page
 from rubricflow.tasks.grading.report.summary import GATES, gate_rows, summary
 from rubricflow.tasks.grading.report.view import view
 from rubricflow.tasks.methods.report.bottleneck.view import page as grader_page
@@ -31,7 +31,7 @@ def counted(table: pa.Table, column: str, count: int) -> pa.Table:
 def of_run(clusters: int) -> str:
     made = grading_scene.made_run(items=2, each=60)
     few = {name: counted(getattr(made, name), "clusters", clusters) for name in ("metrics", "verdicts")}
-    return run_page(view(replace(made, **few), grading_scene.STUDY, grading_scene.MANIFEST))
+    return rendered(view(replace(made, **few), grading_scene.STUDY, grading_scene.MANIFEST).page)
 
 
 def of_annotation(responses: int) -> str:

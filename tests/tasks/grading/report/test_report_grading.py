@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
@@ -16,13 +17,20 @@ from builders.grading_scene import ANSWER, MANIFEST, NAMES, SCALE, STUDY, gates,
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.evaluation import Verdicts
+from rubricflow.tasks.core.display.page import rendered as page
 from rubricflow.tasks.core.display.say import plain
+from rubricflow.tasks.core.display.section import Columns, Fold, Grid, Keys, Part, Section, Text
 from rubricflow.tasks.core.stats.verdict import Estimate
-from rubricflow.tasks.grading.report.cases import worst
-from rubricflow.tasks.grading.report.page import page
-from rubricflow.tasks.grading.report.promises import above_promise_sentence
+from rubricflow.tasks.grading.report.agreement import compared
+from rubricflow.tasks.grading.report.answers import Cases, worst
+from rubricflow.tasks.grading.report.distribution import level_bars, panels
+from rubricflow.tasks.grading.report.figures import Figures
+from rubricflow.tasks.grading.report.provenance import funnel, labelled_funnel
+from rubricflow.tasks.grading.report.release import above_promise_sentence, coverage
 from rubricflow.tasks.grading.report.verdict import headline, outcome
 from rubricflow.tasks.grading.report.view import Tables, View, needs_texts, view
+
+BOUNDS = dict.fromkeys(NAMES, SCALE.bounds)
 
 ANYWHERE = (
     "\u202e<script>alert(1)</script><img src=x onerror=alert(2)>\"'>&amp;{{ 7*7 }}{% raw %}</style>\x00\x1b[\ud800"
@@ -51,7 +59,31 @@ class Seen(HTMLParser):
 
 
 def rendered(tables: Tables, **release: Any) -> str:
-    return page(view(tables, STUDY | {"release": STUDY["release"] | release}, MANIFEST))
+    return page(view(tables, STUDY | {"release": STUDY["release"] | release}, MANIFEST).page)
+
+
+def section(shown: View, name: str) -> Section:
+    (found,) = [section for section in shown.page.sections if section.id == name]
+    return found
+
+
+def flat(parts: Sequence[Part]) -> Iterator[Part]:
+    """Every part, those inside others, too."""
+    for part in parts:
+        yield part
+        if isinstance(part, Fold):
+            yield from flat(part.parts)
+        if isinstance(part, Columns):
+            for column in part.columns:
+                yield from flat(column)
+
+
+def grids(found: Section) -> list[Grid]:
+    return [part for part in flat(found.parts) if isinstance(part, Grid)]
+
+
+def texts(found: Section) -> list[str]:
+    return [plain(str(part.text)) for part in flat(found.parts) if isinstance(part, Text)]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +98,7 @@ def shown(run: Tables) -> View:
 
 @pytest.fixture(scope="module")
 def seen(shown: View) -> Seen:
-    return Seen(page(shown))
+    return Seen(page(shown.page))
 
 
 def test_the_page_runs_and_fetches_nothing(seen: Seen) -> None:
@@ -97,9 +129,9 @@ def test_the_headline_says_what_the_tables_say(run: Tables, shown: View, seen: S
     rows = run.counts["responses"].to_pandas()
     released = int(rows.loc[rows["route"] == "release", "n"].sum())
     (wrong,) = [row for row in run.metrics.to_pylist() if row["metric"] == "beyond_tolerance"]
-    assert shown.head.title.startswith(f"{released:,} of {int(rows['n'].sum()):,} scores may be released")
-    assert f"{100 * wrong['value']:.1f}% of such scores" in shown.head.title
-    assert shown.head.title in seen.text
+    assert shown.page.title.startswith(f"{released:,} of {int(rows['n'].sum()):,} scores may be released")
+    assert f"{100 * wrong['value']:.1f}% of such scores" in shown.page.title
+    assert shown.page.title in seen.text
     assert (shown.outcome.released, shown.outcome.review + shown.outcome.unscored) == (
         released,
         int(rows["n"].sum()) - released,
@@ -144,10 +176,15 @@ def test_a_promise_for_the_set_names_the_items_it_does_not_hold_for() -> None:
 
 def test_the_page_says_so_in_the_headline_and_lists_them(run: Tables) -> None:
     found = view(replace(run, verdicts=conform(Verdicts, [*gates(), *HIDDEN])), STUDY, MANIFEST)
-    assert plain(found.head.title).endswith("(34 released scores each).")
-    assert "q2 (21% of 34)" in plain(found.head.title)
-    assert [plain(rule.scope) for rule in found.routing.above.rows] == ["q2", "q3", "q4"]
-    text = Seen(page(found)).text
+    assert plain(found.page.title).endswith("(34 released scores each).")
+    assert "q2 (21% of 34)" in plain(found.page.title)
+    above = [text for text in texts(section(found, "routing")) if "promised)." in text]
+    assert [text.split(":")[0] for text in above] == [
+        "<strong>q2</strong>",
+        "<strong>q3</strong>",
+        "<strong>q4</strong>",
+    ]
+    text = Seen(page(found.page)).text
     assert (
         "21% of 34 released held-out scores are more than one point from the human score "
         "(95% interval 0 to 38%; 10% promised)" in text
@@ -158,42 +195,42 @@ def test_a_gate_of_items_is_one_thing_to_look_at_with_its_worst(run: Tables) -> 
     lost = next(row for row in gates() if row["outcome"] == "fail" and row["slice"] == "item")
     others = [lost | {"value_of": f"item-{at}", "estimate": -0.3 - at / 10} for at in range(4)]
     found = view(replace(run, verdicts=conform(Verdicts, [*gates(), *others])), STUDY, MANIFEST)
-    said = [plain(look.text) for look in found.head.looks if "item" in look.text]
-    assert any("item item-3: −0.60" in text and "and on 4 more" in text for text in said)
+    assert re.search("item item-3: −0.60[^<]*and on 4 more", plain(page(found.page)))
 
 
 def test_no_pooled_agreement_stands_without_its_mean_over_items(run: Tables, shown: View) -> None:
     rows = {(row["metric"], row["stage"]): row["value"] for row in run.metrics.to_pylist() if row["slice"] == "all"}
-    names = [key.name for key in shown.head.keys]
+    (keys,) = [part for part in shown.page.parts if isinstance(part, Keys)]
+    names = [key.name for key in keys.figures]
     assert names[:2] == ["Agreement (QWK)", "Agreement (QWK, mean over items)"]
-    assert f"({rows['qwk_item_mean', 'human']:.2f} in the mean over items)" in shown.people.title
-    assert f"({rows['qwk_item_mean', 'calibrated']:.2f} in the mean over items)" in shown.calibration.title
+    assert f"({rows['qwk_item_mean', 'human']:.2f} in the mean over items)" in section(shown, "people").title
+    assert f"({rows['qwk_item_mean', 'calibrated']:.2f} in the mean over items)" in section(shown, "calibration").title
     assert [name for name in names if "QWK" in name] == names[:2]
 
 
 def test_key_figures_are_those_of_the_released_scores(run: Tables, shown: View) -> None:
     rows = {(row["metric"], row["stage"]): row["value"] for row in run.metrics.to_pylist() if row["slice"] == "all"}
-    found = {key.name: (key.machine.value, key.people.value) for key in shown.head.keys}
-    assert found["Agreement (QWK)"] == (rows["qwk", "released"], rows["qwk", "human"])
-    assert found["Mean absolute error, points"] == (rows["mae", "released"], rows["mae", "human"])
+    (keys,) = [part for part in shown.page.parts if isinstance(part, Keys)]
+    found = {key.name: (Seen(key.value).text, Seen(key.below[1]).text) for key in keys.figures}
+    for name, title in (("qwk", "Agreement (QWK)"), ("mae", "Mean absolute error, points")):
+        assert found[title] == (f"{rows[name, 'released']:.2f}", f"two people {rows[name, 'human']:.2f}")
 
 
 def test_every_response_of_the_funnel_is_accounted_for(run: Tables, shown: View) -> None:
-    read, scored, released = (step.count for step in shown.data.every)
+    responses = run.counts["responses"].to_pylist()
+    read, scored, released = (count for _, count, _, _ in funnel(responses))
     assert read - scored == sum(reason.count for reason in shown.outcome.unscored_reasons)
     assert scored - released == sum(reason.count for reason in shown.outcome.review_reasons)
-    labelled, held_out, compared, _ = (step.count for step in shown.data.labelled)
+    labelled, held_out, compared, _ = (count for _, count, _, _ in labelled_funnel(responses))
     both = run.scores[run.scores["target"].notna() & run.scores["calibrated"].notna()]
     assert (held_out, compared) == (int(run.scores["target"].notna().sum()), len(both))
     assert labelled == read
 
 
 def test_what_is_odd_about_the_answers_is_listed(shown: View) -> None:
-    assert [(row.text, row.responses, row.examples) for row in shown.data.oddities] == [
-        ("HTML is left in the text (`html: true` in the source takes it out)", 7, "<b>r1</b>, …")
-    ]
-    assert "7: HTML is left in the text" in page(shown)
-    assert "&lt;b&gt;r1&lt;/b&gt;" in page(shown)
+    html = page(shown.page)
+    assert "7: HTML is left in the text (`html: true` in the source takes it out)" in html
+    assert "&lt;b&gt;r1&lt;/b&gt;, …" in html
 
 
 def test_gates_stand_with_outcome_in_words_and_labels_to_decide(run: Tables, seen: Seen) -> None:
@@ -210,15 +247,18 @@ def test_items_are_ordered_by_their_gap_to_people(run: Tables, shown: View) -> N
         if (row["metric"], row["slice"]) == ("qwk", "item")
     }
     gaps = sorted((rows[item, "human"] - rows[item, "calibrated"] for item in NAMES), reverse=True)
-    found = [(row.people.value or 0) - (row.machine.value or 0) for row in shown.agreement.items.rows]
-    assert found == pytest.approx(gaps)
-    assert shown.agreement.items.first[0].name in shown.agreement.title
+    items = compared(Figures(run.metrics.to_pylist()), "item")
+    assert [row.gap for row in items] == pytest.approx(gaps)
+    shown_items = grids(section(shown, "agreement"))[0]
+    assert [row[0].text for row in shown_items.rows] == [row.name for row in items]
+    assert items[0].name in section(shown, "agreement").title
 
 
-def test_bars_are_the_shares_of_each_persons_marks(run: Tables, shown: View) -> None:
+def test_bars_are_the_shares_of_each_persons_marks(run: Tables) -> None:
     both = run.scores[run.scores["calibrated"].notna()]
     marks = pd.concat([both["human:anna"], both["human:ben"]])
-    (panel,) = shown.distribution.panels
+    (scored,) = panels(run.scores, BOUNDS)
+    panel = level_bars(scored, ["human:anna", "human:ben"])
     assert panel.people == pytest.approx([float((marks == level).mean()) for level in range(5)])
     assert panel.machine == pytest.approx([float((both["calibrated"] == level).mean()) for level in range(5)])
 
@@ -227,14 +267,17 @@ def test_the_confusion_map_counts_every_compared_response(run: Tables, shown: Vi
     both = run.scores[run.scores["target"].notna() & run.scores["calibrated"].notna()]
     rounded = np.floor(both["target"] + 0.5).clip(0, 4)
     want = pd.crosstab(rounded, both["calibrated"]).reindex(index=range(5), columns=range(5), fill_value=0)
-    (found,) = shown.errors.confusions
-    assert np.array_equal(found.counts, want.to_numpy())
+    table = page(shown.page).split('<table class="map ">')[1].split("</table>")[0]
+    found = [
+        [int(n.replace("·", "0")) for n in re.findall(r"<td.*?>([\d·]+)</td>", row)] for row in table.split("<tr>")[2:]
+    ]
+    assert np.array_equal(found, want.to_numpy())
 
 
-def test_the_curve_meets_all_responses_at_their_share_of_wrong_scores(run: Tables, shown: View) -> None:
+def test_the_curve_meets_all_responses_at_their_share_of_wrong_scores(run: Tables) -> None:
     both = run.scores[run.scores["target"].notna() & run.scores["calibrated"].notna()]
     off = (both["calibrated"] - both["target"]).abs() > 1
-    risk = shown.routing.curve
+    risk = coverage(run.scores, BOUNDS, 1.0, 0.05, "wrong")
     assert risk is not None
     assert risk.machine[-1] == pytest.approx((len(both) / len(run.scores), off.mean()))
     out = both["route"] == "release"
@@ -243,36 +286,50 @@ def test_the_curve_meets_all_responses_at_their_share_of_wrong_scores(run: Table
 
 
 def test_a_rule_says_what_alike_answers_are_worth(shown: View) -> None:
-    said = shown.routing.rules.rows[0].promise
-    assert "41 of 50 labelled responses, worth 30 independent ones as answers of an author are alike" in said
+    worth = "41 of 50 labelled responses, worth 30 independent ones as answers of an author are alike"
+    assert any(worth in text for text in texts(section(shown, "routing")))
 
 
 def test_the_worst_cases_are_the_largest_gaps_two_of_an_item(run: Tables, shown: View) -> None:
     gaps = run.scores.set_index("response_id").eval("abs(calibrated - target)")
-    found = worst(run.scores, dict.fromkeys(NAMES, SCALE.bounds))
-    assert set(found) <= set(needs_texts(run.scores, dict.fromkeys(NAMES, SCALE.bounds)))
-    assert len(found) == len(shown.errors.cases) == 6
+    found = worst(run.scores, BOUNDS)
+    assert set(found) <= set(needs_texts(run.scores, BOUNDS))
+    assert len(found) == str(section(shown, "errors").parts[-1]).count("<article") == 6
     assert gaps[found[0]] == gaps.max()
     assert list(gaps[found]) == sorted(gaps[found], reverse=True)
     assert pd.Series(found).str.rsplit("-", n=1).str[0].value_counts().max() <= 2
 
 
-def test_quotes_that_fail_are_struck_through_with_the_reason(shown: View, seen: Seen) -> None:
-    finding = {quote.finding: quote.stands for mark in shown.errors.cases[0].marks for quote in mark.quotes}
+def test_quotes_that_fail_are_struck_through_with_the_reason(run: Tables, shown: View, seen: Seen) -> None:
+    bundles = {row["item_id"]: run.bundles[row["rubric_id"]] for row in run.items.to_pylist()}
+    texts, names = run.texts, worst(run.scores, BOUNDS)
+    cases = Cases(
+        run.scores,
+        dict.fromkeys(bundles, ""),
+        bundles,
+        run.judgments.to_pylist(),
+        texts,
+        {},
+        dict.fromkeys(bundles, 1.0),
+        False,
+    )
+    finding = {quote.finding: quote.stands for mark in cases.shown(names)[0].marks for quote in mark.quotes}
     assert finding == {
         "stands where it was cited": True,
         "not in the text": False,
         "stands elsewhere in the text than cited, which does not count": False,
     }
     struck = [attrs for _, attrs in seen.elements if attrs.get("class") == "quote bad"]
-    assert len(struck) == 2 * len(shown.errors.cases + shown.middle)
+    assert len(struck) == 2 * page(shown.page).count("<article")
 
 
 def test_groups_that_are_too_small_are_not_shown() -> None:
     shown = view(made_run(items=1, each=120), STUDY, MANIFEST)
-    (variable,) = shown.groups.variables
-    assert {group.state for group in variable.groups.rows} == {"undecided", "hidden"}
-    assert all((group.estimate.n < 30) == (group.estimate.value is None) for group in variable.groups.rows)
+    groups, _ = grids(section(shown, "groups"))
+    states = {row[3].text: int(row[0].remark) for row in groups.rows}
+    assert set(states) == {"undecided", "too few"}
+    assert states["too few"] < 30 <= states["undecided"]
+    assert [row[4] for row in groups.rows if row[3].text == "too few"] == [None]
 
 
 @pytest.mark.parametrize("where", ["text", "item", "rater", "group"])
@@ -330,16 +387,18 @@ def test_what_is_missing_is_said(how: dict[str, Any], said: str) -> None:
 
 def test_a_run_without_metrics_shows_no_number_in_their_place(run: Tables) -> None:
     bare = view(replace(run, metrics=run.metrics.slice(0, 0), verdicts=run.verdicts.slice(0, 0)), STUDY, MANIFEST)
-    assert all(key.machine.value is None and key.machine.note for key in bare.head.keys)
-    assert bare.true_score.missing
-    assert "not known" in bare.agreement.title
+    assert not any(isinstance(part, Keys) for part in bare.page.parts)
+    assert "How well the scores agree with people is not known: there are no" in page(bare.page)
+    assert section(bare, "true-score").missing
+    assert "not known" in section(bare, "agreement").title
 
 
 def test_long_lists_are_folded_and_the_page_stays_small() -> None:
     found = view(made_run(items=80, each=30, raters=("anna", "ben", "carla", "dora")), STUDY, MANIFEST)
-    items = found.agreement.items
-    assert (len(items.first), len(items.rows) + items.left_out) == (12, 80)
-    assert len(page(found).encode()) < 400_000
+    first, folded, *_ = grids(section(found, "agreement"))
+    assert (len(first.rows), len(folded.rows)) == (12, 48)
+    assert "20 more rows in the table <code>metrics</code>." in texts(section(found, "agreement"))
+    assert len(page(found.page).encode()) < 400_000
 
 
 def test_a_long_answer_makes_no_long_page() -> None:
@@ -373,4 +432,4 @@ def test_charts_say_in_words_what_they_draw(seen: Seen) -> None:
 
 def test_a_view_does_not_depend_on_the_order_of_rows(run: Tables, shown: View) -> None:
     turned = replace(run, metrics=run.metrics.take(list(range(run.metrics.num_rows))[::-1]))
-    assert view(turned, STUDY, MANIFEST).agreement == shown.agreement
+    assert section(view(turned, STUDY, MANIFEST), "agreement") == section(shown, "agreement")

@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.display.axis import Axis
 from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.grading.report import charts
-from rubricflow.tasks.grading.report.charts import Dot
-from rubricflow.tasks.grading.report.comparison import Bars
-from rubricflow.tasks.grading.report.routing import Risk
-from rubricflow.tasks.grading.report.sections import Curve
+from rubricflow.tasks.grading.report.charts import Bars, Curve, Dot, Risk
 
 FLOOR, TALLEST = 186, 160
 """Where bars stand, and how high the highest is, px."""
@@ -47,7 +44,7 @@ def marks(svg: str, tag: str, shape: str, *names: str) -> list[tuple[float, ...]
 
 def drawn(machine: tuple[float, ...], people: tuple[float, ...]) -> str:
     levels = tuple(map(str, range(len(machine))))
-    return str(charts.bars(Bars("scale", 10, levels, machine, people)))
+    return str(charts.bars(Bars("scale", levels, machine, people)))
 
 
 # bars
@@ -99,11 +96,11 @@ def test_numbers_stand_over_the_bars_where_there_is_room(levels: int, numbers: i
 
 
 def test_a_forest_axis_does_not_blow_up_a_difference_of_nothing() -> None:
-    near = charts.forest_axis([[Dot(Estimate(0.80), "m"), Dot(Estimate(0.81), "h")]])
+    near = charts.forest_axis([Estimate(0.80), Estimate(0.81)])
     assert near.high - near.low >= charts.LEAST_SPAN
-    wide = charts.forest_axis([[Dot(Estimate(0.5, 0.1, 0.9), "m")]])
+    wide = charts.forest_axis([Estimate(0.5, 0.1, 0.9)])
     assert (wide.low, wide.high) == (0, 1)
-    assert charts.forest_axis([[Dot(Estimate(0.0), "m")]], band=0.1).low <= -0.1
+    assert charts.forest_axis([Estimate(0.0)], band=0.1).low <= -0.1
 
 
 # rows and curves
@@ -126,7 +123,7 @@ def test_an_undefined_figure_has_no_mark() -> None:
 
 def test_the_curve_lies_on_the_diagonal_where_scores_are_people_s() -> None:
     exact = ((0.0, 0.0), (2.0, 2.0), (4.0, 4.0))
-    svg = str(charts.curve(Curve("scale", 0.0, 4.0, ((0.0, 1.0),), exact)))
+    svg = str(charts.curve(Curve(0.0, 4.0, ((0.0, 1.0),), exact)))
     ((x1, y1, x2, y2),) = marks(svg, "line", "gl dots", "x1", "y1", "x2", "y2")
     for x, y in marks(svg, "circle", "mf", "cx", "cy"):
         assert (y - y1) / (y2 - y1) == pytest.approx((x - x1) / (x2 - x1), abs=0.01)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rubricflow.tasks.grading.report.charts import reliability
-from rubricflow.tasks.grading.report.evidence import decisions
+from rubricflow.tasks.core.display.page import rendered
+from rubricflow.tasks.core.display.section import Page
+from rubricflow.tasks.grading.report.evidence import decisions_section
 from rubricflow.tasks.grading.report.figures import Figures
 
 
@@ -36,20 +37,20 @@ def whole(sure: float, right: float) -> list[dict[str, object]]:
     ],
 )
 def test_the_title_says_which_way_the_judge_errs(sure: float, right: float, said: str) -> None:
-    found = decisions(Figures([*whole(sure, right), *BINS]))
+    found = decisions_section(Figures([*whole(sure, right), *BINS]))
     assert found is not None
     assert found.title == said
 
 
 def test_the_picture_has_a_dot_and_a_bar_for_each_bin_and_says_what_it_shows() -> None:
-    found = decisions(Figures([*whole(0.75, 0.6), *BINS]))
+    found = decisions_section(Figures([*whole(0.75, 0.6), *BINS]))
     assert found is not None
-    drawn = str(reliability(found.bins))
+    drawn = rendered(Page("", "", "", (found,)))
     assert drawn.count("<circle") == 2
     assert drawn.count('class="ml thin"') == 2
     assert "60% sure, 50% right; 90% sure, 70% right" in drawn
 
 
 def test_without_probabilities_there_is_no_section() -> None:
-    assert decisions(Figures([])) is None
-    assert decisions(Figures(whole(0.7, 0.7))) is None
+    assert decisions_section(Figures([])) is None
+    assert decisions_section(Figures(whole(0.7, 0.7))) is None

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rubricflow.tasks.grading.report.effort import cost
-from rubricflow.tasks.grading.report.evidence import grounding
-from rubricflow.tasks.grading.report.figures import Figures
-from rubricflow.tasks.grading.report.sections import NamedCount
+from rubricflow.tasks.grading.report.evidence import action_counts
+from rubricflow.tasks.grading.report.provenance import cost_section
 
 CALL = {"role": "grade", "model": "m", "stored": False, "failed": False, "violated": False, "latency_s": 1.0}
 CALL |= {"calls": 2, "prompt_tokens": 2_000, "completion_tokens": 80, "cached_tokens": None, "cacheable_tokens": None}
@@ -15,7 +13,7 @@ CALL |= {"bundle": 3_000, "memory": None, "response": 1_000, "repair": None}
 
 
 def told(*attempts: dict[str, object]) -> dict[str, str]:
-    return dict(cost(attempts, 2, 0, 0).facts)
+    return dict(cost_section(attempts, 2, 0, 0).facts)
 
 
 def test_tokens_of_a_prompt_are_shared_out_by_characters() -> None:
@@ -42,7 +40,7 @@ def test_tokens_that_nobody_counts_are_not_known() -> None:
 
 def test_responses_with_criteria_that_exclude_each_other_are_said() -> None:
     decided = [{"action": "none", "ungrounded": False, "unscored": False, "n": 8}]
-    quiet, said = (grounding([], decided, rows, 4, Figures([])).actions for rows in ([], [{"n": 1}]))
+    quiet, said = (action_counts(decided, rows, 4) for rows in ([], [{"n": 1}]))
     (line,) = set(said) - set(quiet)
     what = "Responses in which criteria that exclude each other were found; not both count"
-    assert line == NamedCount(what, 1, 0.25)
+    assert line == (what, 1, 0.25)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,31 +13,31 @@ from rich.cells import cell_len
 
 from rubricflow.tasks.core.display.printed import PIPED, show_ending
 from rubricflow.tasks.core.stats.verdict import Estimate
-from rubricflow.tasks.grading.report.ending import TABLE, Ending, ending, with_table
-from rubricflow.tasks.grading.report.sections import NamedCount, OutcomeSection
-from rubricflow.tasks.grading.report.standing import RaterStanding
-from rubricflow.tasks.grading.report.summary import opening
+from rubricflow.tasks.grading.report.figures import NamedCount
+from rubricflow.tasks.grading.report.raters import RankedRater
+from rubricflow.tasks.grading.report.summary import TABLE, Ending, ending, opening, with_table
+from rubricflow.tasks.grading.report.verdict import RunOutcome
 
 REASONS = ("risk above the promise", "no promise", "weak evidence", "level unseen")
 
 
-def rater(name: str, mean: float | None, pooled: float | None = None) -> RaterStanding:
+def rater(name: str, mean: float | None, pooled: float | None = None) -> RankedRater:
     both = (Estimate(v, v - 0.1, v + 0.1, n=200) if v is not None else Estimate(None) for v in (pooled, mean))
-    return RaterStanding(name, "", *both)
+    return RankedRater(name, "", *both)
 
 
 def rule(n: int, scope: str = "all") -> dict[str, Any]:
     return {"scope": scope, "n": n, "target": 0.05, "confidence": 0.9, "threshold": None, "refused": "no_promise"}
 
 
-def outcome(released: int, review: list[int], unscored: int = 0) -> OutcomeSection:
+def outcome(released: int, review: list[int], unscored: int = 0) -> RunOutcome:
     reasons = tuple(NamedCount(name, count) for name, count in zip(REASONS, review, strict=False) if count)
     lost = (NamedCount("no reply", unscored),) if unscored else ()
     whole = released + sum(review) + unscored
-    return OutcomeSection("t", whole, released, sum(review), unscored, "", reasons, lost)
+    return RunOutcome("t", whole, released, sum(review), unscored, "", reasons, lost)
 
 
-def told(found: OutcomeSection, rules: list[dict[str, Any]], missed: int = 0) -> Ending:
+def told(found: RunOutcome, rules: list[dict[str, Any]], missed: int = 0) -> Ending:
     gates = [{"outcome": "fail"}] * missed + [{"outcome": "pass"}, {"outcome": "undecided"}]
     return ending("The headline.", found, rules, gates, "study.yaml")
 
@@ -59,8 +58,8 @@ def test_all_that_is_not_released_is_counted_once(released: int, review: list[in
 
 def test_why_nothing_is_released_is_said_only_there() -> None:
     why = "Too few marked answers to promise anything: 45 needed, 12 here."
-    assert why in told(replace(outcome(0, [10]), released_why=why), [rule(12)]).sentences[0]
-    assert why not in told(replace(outcome(1, [10]), released_why=why), [rule(12)]).sentences[0]
+    assert why in told(outcome(0, [10])._replace(released_why=why), [rule(12)]).sentences[0]
+    assert why not in told(outcome(1, [10])._replace(released_why=why), [rule(12)]).sentences[0]
 
 
 def test_the_next_step_is_a_command_to_type() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
+from rubricflow.tasks.grading.report.answers import destination
 from rubricflow.tasks.grading.report.counts import QUERIES
-from rubricflow.tasks.grading.report.destination import destination
 from rubricflow.tasks.grading.report.figures import Figures
 from rubricflow.tasks.grading.report.verdict import alike, inside, outcome, three_kinds
 

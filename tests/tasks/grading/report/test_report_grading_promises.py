@@ -16,11 +16,11 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.contracts.tables.calibration import ReleaseRules
 from rubricflow.tasks.core.display.needs import needs_of
+from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.say import plain
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
 from rubricflow.tasks.grading.calibrate.release import Vouching, _promise
-from rubricflow.tasks.grading.report.page import page
-from rubricflow.tasks.grading.report.promises import nothing_released, promise
+from rubricflow.tasks.grading.report.release import nothing_released, promise
 from rubricflow.tasks.grading.report.view import view
 
 PROMISING = ("Promised with", "A score is released at", "of released scores are")
@@ -60,7 +60,7 @@ def test_no_page_of_a_run_with_nothing_released_promises(labels: int) -> None:
     rules = rules_of([[(0.1, n % 3 == 0) for n in range(labels)]], Release())
     possible = pa.table({"scope": ["all"], "possible_target": [0.24], "n": [80]})
     tables = replace(run, release_rules=conform(ReleaseRules, rules), counts=run.counts | {"possible": possible})
-    shown = page(view(tables, STUDY, MANIFEST))
+    shown = rendered(view(tables, STUDY, MANIFEST).page)
     assert not any(words in shown for words in PROMISING)
     assert "If up to 24% of them were allowed to be wrong, about 80 of 1,200 answers could go out" in shown
 

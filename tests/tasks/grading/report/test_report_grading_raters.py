@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from builders.grading_scene import MANIFEST, STUDY, made_run
 
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.evaluation import RATER_FLAGS, RaterEffects
-from rubricflow.tasks.grading.report.comparison import Raters
-from rubricflow.tasks.grading.report.page import page
-from rubricflow.tasks.grading.report.raters import with_effects
-from rubricflow.tasks.grading.report.sections import listed
+from rubricflow.tasks.core.display.page import rendered
+from rubricflow.tasks.core.display.section import Figure, Grid, Section, Text
+from rubricflow.tasks.core.stats.verdict import Estimate
+from rubricflow.tasks.grading.report.figures import Figures
+from rubricflow.tasks.grading.report.raters import raters_section
 from rubricflow.tasks.grading.report.view import view
 
-PLAIN = Raters("No rater is clearly more severe than the others", listed([]))
+
+def section(*effects: dict[str, Any]) -> Section:
+    return raters_section(Figures([]), [], rows(*effects))
+
+
+def sentences(found: Section) -> list[str]:
+    return [part.text for part in found.parts if isinstance(part, Text) and not part.style]
+
+
+def grid(found: Section) -> Grid:
+    (table,) = [part for part in found.parts if isinstance(part, Grid)]
+    return table
 
 
 def effect(name: str, *flags: str, **more: Any) -> dict[str, Any]:
@@ -30,49 +43,51 @@ def rows(*effects: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_who_needs_retraining_is_said_with_the_figure() -> None:
-    found = with_effects(PLAIN, rows(effect("anna"), effect("ben", "strict"), effect("ben", "erratic", trait="style")))
+    found = section(effect("anna"), effect("ben", "strict"), effect("ben", "erratic", trait="style"))
     assert "ben" in found.title
     assert "anna" not in found.title
     assert "needs retraining" in found.title
-    (sentence,) = found.training
+    (sentence,) = sentences(found)
     assert "gives less than an average rater: −0.37 (−0.41 to −0.33) steps" in sentence
     assert "style" in sentence
     assert "infit 1.31 (1.23 to 1.40)" in sentence
-    assert [(row.flagged, row.infit.value) for row in found.effects.rows] == [(True, 1.31), (False, 1.31)]
+    table = grid(found)
+    assert table.marks == ["flag", ""]
+    assert [row[3] for row in table.rows] == [Figure(Estimate(1.31, 1.23, 1.4, n=80))] * 2
 
 
 def test_drift_names_its_period() -> None:
     period = effect("ben", slice="period", value_of="week 2", leniency=-0.8, low=-1.0, high=-0.6)
     other = effect("ben", slice="period", value_of="week 1", leniency=0.3, low=0.1, high=0.5)
-    found = with_effects(PLAIN, rows(effect("ben", "drift"), other, period))
-    assert "−0.80 (−1.00 to −0.60) steps in" in found.training[0]
-    assert "week 2" in found.effects.rows[0].period
+    found = section(effect("ben", "drift"), other, period)
+    assert "−0.80 (−1.00 to −0.60) steps in" in sentences(found)[0]
+    assert "week 2" in str(grid(found).rows[0][5])
 
 
 def test_every_flag_has_its_words() -> None:
     for flag in RATER_FLAGS:
         period = effect("ben", slice="period", value_of="w")
-        (sentence,) = with_effects(PLAIN, rows(effect("ben", flag), period)).training
+        (sentence,) = sentences(section(effect("ben", flag), period))
         assert RATER_FLAGS[flag] in sentence
 
 
 def test_nobody_flagged_leaves_the_title() -> None:
-    found = with_effects(PLAIN, rows(effect("anna"), effect("ben")))
-    assert (found.title, found.training) == (PLAIN.title, ())
+    found = section(effect("anna"), effect("ben"))
+    assert (found.title, sentences(found)) == (section().title, [])
 
 
 def test_an_unknown_severity_is_no_number() -> None:
     lone = effect(
         "anna", severity=None, severity_se=None, leniency=None, low=None, high=None, note="shares no response"
     )
-    (row,) = with_effects(PLAIN, rows(lone)).effects.rows
-    assert row.leniency.value is None
-    assert row.leniency.note == "shares no response"
+    (row,) = grid(section(lone)).rows
+    assert isinstance(row[2], Figure)
+    assert (row[2].estimate.value, row[2].estimate.note) == (None, "shares no response")
 
 
 def test_names_are_no_markup_on_the_page() -> None:
     made = made_run(raters=("anna", "ben"))
     effects = conform(RaterEffects, [effect("<b>anna</b>", "halo")])
-    text = page(view(type(made)(**{**vars(made), "rater_effects": effects}), STUDY, MANIFEST))
+    text = rendered(view(replace(made, rater_effects=effects), STUDY, MANIFEST).page)
     assert "<b>anna" not in text
     assert "lets one impression colour several traits" in text

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rubricflow.tasks.grading.report.answers import middle
 from rubricflow.tasks.grading.report.figures import Figures
-from rubricflow.tasks.grading.report.standing import middle, sources, standing
+from rubricflow.tasks.grading.report.raters import rater_ranking
 
 
 def metric(name: str, rater_a: str, rater_b: str, stage: str, value: float) -> dict:
@@ -42,7 +43,7 @@ def calibration(names: list[str], text: list[str]) -> dict[str, str]:
 
 
 def test_the_judge_alone_stands_next_to_what_is_made_of_it_then_people_runs_text_and_length() -> None:
-    rows = standing(Figures(ROWS), [calibration([*BLOCKS], ["characters", "length", "item"])])
+    rows = rater_ranking(Figures(ROWS), [calibration([*BLOCKS], ["characters", "length", "item"])])
     assert [(row.name, row.mean.value) for row in rows] == [
         ("judge + words + question", 0.5),
         ("judge alone (raw)", 0.2),
@@ -56,7 +57,7 @@ def test_the_judge_alone_stands_next_to_what_is_made_of_it_then_people_runs_text
 
 @given(st.lists(st.sets(st.sampled_from([*BLOCKS]), min_size=1), min_size=1, max_size=4))
 def test_the_calibrated_score_is_called_by_all_that_any_mapping_takes(parts: list[set[str]]) -> None:
-    name = standing(Figures(ROWS), [calibration(sorted(part), []) for part in parts])[0].name
+    name = rater_ranking(Figures(ROWS), [calibration(sorted(part), []) for part in parts])[0].name
     assert set(name.removesuffix(", calibrated").split(" + ")) == {BLOCKS[block] for part in parts for block in part}
 
 
@@ -70,16 +71,16 @@ def test_the_calibrated_score_is_called_by_all_that_any_mapping_takes(parts: lis
 )
 def test_a_map_of_the_judge_alone_is_called_so(mapping: dict | None, name: str) -> None:
     content = json.dumps({"mapping": mapping, "text_only": None})
-    assert standing(Figures(ROWS), [{"content": content}])[0].name == name
+    assert rater_ranking(Figures(ROWS), [{"content": content}])[0].name == name
 
 
 def test_without_human_scores_nothing_stands_anywhere() -> None:
-    assert standing(Figures([]), []) == ()
+    assert rater_ranking(Figures([]), []) == ()
 
 
 def test_another_run_without_a_shared_answer_is_shown_without_a_figure() -> None:
     row = metric(OF_ITEMS, "target", "other:late", "calibrated", 0) | {"value": None, "n": 0, "note": "none"}
-    assert [rater.name for rater in standing(Figures([*ROWS, row]), [])][4] == "late"
+    assert [rater.name for rater in rater_ranking(Figures([*ROWS, row]), [])][4] == "late"
 
 
 @given(st.lists(st.tuples(st.sampled_from(["release", "review"]), st.floats(0, 1), st.integers(0, 9)), max_size=30))
@@ -103,10 +104,3 @@ def test_an_answer_without_a_score_is_not_shown() -> None:
         {"response_id": ["a"], "route": ["review"], "risk": [np.nan], "calibrated": [np.nan], "raw": [1.0]}
     )
     assert middle(frame) == []
-
-
-@pytest.mark.parametrize("manifest", [{}, {"identity": {}}])
-def test_what_replays_nothing_names_no_source(manifest: dict) -> None:
-    assert sources(manifest) == ""
-    told = {"identity": {"recordings": {"r": "replies recorded on 2026-11-22 from m"}}}
-    assert sources(told) == "replies recorded on 2026-11-22 from m"

@@ -11,13 +11,14 @@ from builders.grading_scene import MANIFEST, SCALE, STUDY, made_run
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.study import Evaluation, Release
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Verdicts
+from rubricflow.tasks.core.display.page import rendered
+from rubricflow.tasks.core.display.section import Grid
 from rubricflow.tasks.core.stats.agreement import Stat
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.metrics import METRICS, Gate, Metric
 from rubricflow.tasks.core.stats.pair_sums import TERMS, Scale
 from rubricflow.tasks.core.stats.scores import ScoreFrame
 from rubricflow.tasks.grading.evaluate.figures import figures
-from rubricflow.tasks.grading.report.page import page
 from rubricflow.tasks.grading.report.view import view
 
 
@@ -49,10 +50,13 @@ def test_a_record_alone_brings_metric_gate_and_words() -> None:
     (verdict,) = [r for r in verdicts if r["gate"] == "small_mse"]
     assert (verdict["metric"], verdict["most"], verdict["outcome"]) == ("mse", 9.0, "pass")
     tables = replace(run, metrics=conform(Metrics, metrics), verdicts=conform(Verdicts, verdicts))
-    shown = view(tables, STUDY, MANIFEST, WITH_TOY)
-    assert "Mean squared error" in [stages.name for stages in shown.agreement.overall]
-    (gate,) = [gate for gate in shown.verdict.overall.rows if gate.question == SMALL.question]
-    assert (gate.bound, gate.outcome, gate.if_missed) == ("at most 9.00", "pass", "look again")
-    html = page(shown)
+    shown = view(tables, STUDY, MANIFEST, WITH_TOY).page
+    html = rendered(shown)
+    section = {section.id: section for section in shown.sections}
+    names = [row[0] for grid in section["agreement"].parts if isinstance(grid, Grid) for row in grid.rows]
+    assert "Mean squared error" in names
+    (gate,) = [row for row in section["verdict"].parts[1].rows if row[0].text == SMALL.question]
+    assert gate[3].text.startswith("at most 9.00")
+    assert gate[-1] == ""
     assert SMALL.question in html
     assert TOY.title in html

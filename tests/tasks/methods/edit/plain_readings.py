@@ -3,20 +3,19 @@ against."""
 
 import numpy as np
 import torch
+from scipy.special import softmax
 
-from rubricflow.tasks.methods.edit.belief import _Lines, _normalised, _reading, pieces
-from rubricflow.tasks.methods.edit.grounding import Support, _prompts
+from rubricflow.tasks.methods.edit.belief import Support, mark_lines, pieces
 
 
 def beliefs_plain(policy, prompts, cases):
     """`beliefs` by a forward pass for every boundary, and for every mark where some marks are several tokens."""
-    lines = _Lines(policy)
     found = []
     for sample, text in cases:
-        reading = _reading(policy, prompts, lines, sample, text)
-        ids, rows = [], []
-        for piece, marks in zip(reading.pieces, reading.marks, strict=True):
-            ids = ids + piece
+        ids, rows, last = policy.prompt_ids(prompts.grade(sample)), [], ""
+        for piece in ["", *pieces(text)]:
+            ids, last = ids + policy.ids(piece), piece
+            marks = mark_lines(policy, sample.top, "" if not last or last.endswith("\n") else "\n")
             rows.append(_believed(policy, ids + marks.scaffold, marks.candidates))
         found.append(np.array(rows))
     return found
@@ -26,7 +25,7 @@ def supports_plain(policy, prompts, cases):
     """`supports` by four forward passes for every step."""
     found = []
     for sample, text in cases:
-        full, scheme, answer = _prompts(policy, prompts, sample)
+        full, scheme, answer = (policy.prompt_ids(prompts.grade(sample, at)) for at in ("none", "scheme", "answer"))
         losses, before = [], []
         for step in map(policy.ids, pieces(text)):
             contexts = (full + before, scheme + before, answer + before, full)
@@ -39,9 +38,9 @@ def supports_plain(policy, prompts, cases):
 
 def _believed(policy, ids, candidates):
     if all(len(one) == 1 for one in candidates):
-        return _normalised(_last(policy, ids, 1)[0, [one[0] for one in candidates]])
+        return softmax(_last(policy, ids, 1)[0, [one[0] for one in candidates]])
     logprobs = (_last(policy, ids + one, len(one) + 1)[:-1][np.arange(len(one)), one] for one in candidates)
-    return _normalised(np.array([each.sum() for each in logprobs]))
+    return softmax(np.array([each.sum() for each in logprobs]))
 
 
 def _loss(policy, context, step):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -110,8 +111,7 @@ def test_a_rollout_read_in_several_trees_is_the_same(monkeypatch):
     grader, several = policy("llama", "digits"), cases(100)
     whole = beliefs(grader, Asking(), several)
     monkeypatch.setattr(belief, "_BRANCHES", 1)
-    reading = belief._reading(grader, Asking(), belief._Lines(grader), *several[0])
-    assert len(belief._probes(reading, several[0][0])) > 1
+    assert len(belief._probes(grader, Asking(), partial(belief.mark_lines, grader), *several[0])) > 1
     close(beliefs(grader, Asking(), several), whole)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.methods.edit.belief import LONGEST, ClosedReply, closed, up_to_scaffold
 from rubricflow.tasks.methods.edit.policy import Prompts
-from rubricflow.tasks.methods.edit.revise import Candidate, FailedRollout, Revising, revise
+from rubricflow.tasks.methods.edit.revise import Candidate, FailedRollout, Reviser, Revising
 from rubricflow.tasks.methods.edit.rollout import Sample, read_mark, states_mark
 
 LINES = st.lists(
@@ -101,5 +101,5 @@ def test_a_revision_is_kept_where_its_closed_continuation_comes_to_the_gold_mark
         return [" 2" if max_tokens == LONGEST else "So both are met."] * len(prompts)
 
     plan = Revising(continuations=1)
-    (made,) = revise([attempt], [[Candidate(1)]], Prompts(), write, plan, max_tokens=50, seed=0, with_checklist=False)
+    (made,) = Reviser(Prompts(), write, plan, 50, 0).revise([attempt], [[Candidate(1)]], with_checklist=False)
     assert made.repaired == "P1 is met.\nThe answer speaks of water, so P2 is met.\nSo both are met.\nFinal mark: 2"

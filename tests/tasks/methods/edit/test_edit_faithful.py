@@ -21,8 +21,16 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.rules import RuleEdit, RuleFaithfulness, RuleTests
 from rubricflow.tasks.grading.judge.score import score
 from rubricflow.tasks.methods.edit.rollout import Sample, printed
-from rubricflow.tasks.methods.edit.rule_edits import EDITS, FACTORS, edits, moved, restated, totals
-from rubricflow.tasks.methods.edit.testing import faithfulness, rule_tests
+from rubricflow.tasks.methods.edit.rule_edits import (
+    EDITS,
+    FACTORS,
+    edits,
+    faithfulness,
+    moved,
+    restated,
+    rule_tests,
+    totals,
+)
 
 
 def points(values: Sequence[float], top: int | None = None, formula: str = "weighted_points", **more: Any) -> Bundle:

@@ -14,8 +14,7 @@ from plain_readings import supports_plain
 from small_policies import Asking, cases, policy, sample
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.methods.edit.belief import pieces
-from rubricflow.tasks.methods.edit.grounding import residual, supports
+from rubricflow.tasks.methods.edit.belief import pieces, residual, supports
 from rubricflow.tasks.methods.edit.rollout import cut
 from rubricflow.tasks.methods.edit.tree import Tree
 
@@ -65,7 +64,7 @@ def test_what_the_prompts_share_is_read_once(monkeypatch):
     grader, case = policy("llama", "digits"), cases(4)[0]
     seen = []
     monkeypatch.setattr(
-        "rubricflow.tasks.methods.edit.grounding.score",
+        "rubricflow.tasks.methods.edit.belief.score",
         lambda model, trees: seen.extend(trees) or [np.zeros(len(tree.nodes)) for tree in trees],
     )
     supports(grader, Asking(), [case])

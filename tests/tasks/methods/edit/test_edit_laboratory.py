@@ -12,9 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.methods.edit.laboratory import decoder as laboratory_decoder
-from rubricflow.tasks.methods.edit.laboratory.decoder import Size, corpus, decoder, sample_of, tokenizer, train
-from rubricflow.tasks.methods.edit.laboratory.world import (
+from rubricflow.tasks.methods.edit import decoder as laboratory_decoder
+from rubricflow.tasks.methods.edit.decoder import Size, corpus, decoder, sample_of, tokenizer, train
+from rubricflow.tasks.methods.edit.policy import Policy
+from rubricflow.tasks.methods.edit.rollout import Sample, cut, read_mark
+from rubricflow.tasks.methods.edit.world import (
     CAREFUL,
     IMPERFECT,
     REASON,
@@ -26,8 +28,6 @@ from rubricflow.tasks.methods.edit.laboratory.world import (
     round_half_up,
     trace,
 )
-from rubricflow.tasks.methods.edit.policy import Policy
-from rubricflow.tasks.methods.edit.rollout import Sample, cut, read_mark
 
 SEEDS = st.integers(0, 10_000)
 WORD = {word: verb for verb, other in VERBS.items() for word in (verb, other)}

@@ -11,10 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-from rubricflow.tasks.methods.edit.measures import BOUNDS, Marks, PolicyDifference, PolicyMeasure, differences, figures
+from rubricflow.tasks.methods.edit.measures import BOUNDS, Marks, differences, figures
 
 DRAWS = 200
 NAN = float("nan")
+
+
+class Measure(NamedTuple):
+    """Columns of a figure or a difference."""
+
+    metric: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    note: str | None
+    p: float | None = None
 
 
 class Row(NamedTuple):
@@ -41,8 +53,8 @@ def sure(value: float | None) -> float:
     return value
 
 
-def measured(rows: list[Row], draws: int = DRAWS) -> dict[str, PolicyMeasure]:
-    return {one.metric: one for one in figures(marks(rows), draws)}
+def measured(rows: list[Row], draws: int = DRAWS) -> dict[str, Measure]:
+    return {one["metric"]: Measure(**one) for one in figures(marks(rows), draws)}
 
 
 @st.composite
@@ -154,8 +166,8 @@ def noisy(rng: np.random.Generator, items: int, each: int) -> list[Row]:
     return [Row(f"q{at // each}", 4, int(g), float(m)) for at, (g, m) in enumerate(zip(gold, given_marks, strict=True))]
 
 
-def compared(arm: list[Row], against: list[Row]) -> dict[str, PolicyDifference]:
-    return {one.metric: one for one in differences(marks(arm), marks(against), DRAWS)}
+def compared(arm: list[Row], against: list[Row]) -> dict[str, Measure]:
+    return {one["metric"]: Measure(**one) for one in differences(marks(arm), marks(against), DRAWS)}
 
 
 def test_a_difference_is_that_of_the_figures_and_turns_its_sign() -> None:
@@ -173,7 +185,7 @@ def test_a_difference_is_that_of_the_figures_and_turns_its_sign() -> None:
 
 def test_equal_graders_do_not_differ() -> None:
     rows = noisy(np.random.default_rng(3), 3, 10)
-    assert {one[1:5] for one in compared(rows, rows).values()} == {(0, 0, 0, 1)}
+    assert {(*one[1:4], one.p) for one in compared(rows, rows).values()} == {(0, 0, 0, 1)}
 
 
 def test_pairing_takes_out_what_both_graders_share() -> None:

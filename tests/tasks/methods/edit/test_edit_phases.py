@@ -25,11 +25,10 @@ from rubricflow.tasks.core.contracts.tables.edit import (
     Steps,
 )
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
-from rubricflow.tasks.methods.edit.grounding import Support
+from rubricflow.tasks.methods.edit.belief import Support
 from rubricflow.tasks.methods.edit.measures import difference_rows, marks_of, metric_rows, pairs, probe_rows, spaced
 from rubricflow.tasks.methods.edit.phases import (
     chosen,
-    demonstration_row,
     grading_row,
     is_wrong,
     learning_row,
@@ -44,7 +43,7 @@ from rubricflow.tasks.methods.edit.phases import (
     step_rows,
 )
 from rubricflow.tasks.methods.edit.policy import Prompts
-from rubricflow.tasks.methods.edit.revise import FailedRollout
+from rubricflow.tasks.methods.edit.revise import FailedRollout, Reviser
 from rubricflow.tasks.methods.edit.rollout import GradingSamples, Sample, grading_samples
 from rubricflow.tasks.methods.edit.workspace import TrainingProgress
 
@@ -251,14 +250,15 @@ def test_every_pool_is_made_by_its_own_way_and_comes_back_from_its_rows() -> Non
     prompts, listed = Prompts("compact"), ("no_signals", "no_locality")
     arms: tuple[Arm, ...] = ("int_sft", "no_signals", "no_checklist", "no_locality")
     for arm in arms:
-        made = revised(arm, attempts, found, prompts, scripted, Revising(), max_tokens=9, seed=0)
+        made = revised(arm, attempts, found, Reviser(prompts, scripted, Revising(), 9, 0))
         rows = conform(Revisions, [revision_row(arm, 0, one) for one in made]).to_pylist()
         assert {row["checklist"] for row in rows} == {"P1 | covered | light" if arm in listed else None}
         again = [revision_of(row, attempts[int(row["response_id"][1:])]) for row in rows]
         pool, same = (pooled(arm, of, attempts, 0.5, 0) for of in (made, again))
         assert pool == same
         assert all(one.origin == ("intervention" if arm == "int_sft" else "repaired") for one in pool.demonstrations)
-        assert conform(Demonstrations, [demonstration_row(arm, 0, one) for one in pool.demonstrations]).num_rows
+        rows = [{"arm": arm, "seed": 0, **one._asdict()} for one in pool.demonstrations]
+        assert conform(Demonstrations, rows).num_rows
     with pytest.raises(InputError, match="the pool is empty: none of 2 wrong rollouts had a step to mend"):
         pooled("edit_sft", [], attempts, 0.5, 0)
 

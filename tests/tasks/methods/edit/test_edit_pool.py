@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.methods.edit.phases import Demonstration, Origin, interventions, natural, pool, repaired, summary
+from rubricflow.tasks.methods.edit.phases import Demonstration, Origin, pool, pooled, repaired, summary
 from rubricflow.tasks.methods.edit.revise import FailedRollout, Refusal, Revision
 from rubricflow.tasks.methods.edit.rollout import Sample
 
 
-def sample(response_id: str = "r1", gold: int | None = 2) -> Sample:
-    return Sample(response_id, "q1", "Explain it.", "P1: roots (1 mark)", "roots", 4, gold)
+def sample(response_id: str = "r1") -> Sample:
+    return Sample(response_id, "q1", "Explain it.", "P1: roots (1 mark)", "roots", 4, 2)
 
 
 def revision(rank: int, kept: str | None, response_id: str = "r1", number: int = 0) -> Revision:
@@ -43,7 +43,8 @@ def test_an_attempt_gives_its_best_ranked_kept_revision() -> None:
 
 def test_interventions_stop_before_what_followed_and_do_not_end() -> None:
     rows = [revision(0, "whole"), revision(0, None, "r2")]
-    assert interventions(rows) == [Demonstration("r1", 0, "intervention", "begun 0\n", False)]
+    found = pooled("int_sft", rows, [], 0.5, 0)
+    assert found.demonstrations == (Demonstration("r1", 0, "intervention", "begun 0\n", False),)
 
 
 def test_naturally_correct_rollouts_go_up_to_their_mark() -> None:
@@ -51,9 +52,9 @@ def test_naturally_correct_rollouts_go_up_to_their_mark() -> None:
         FailedRollout(sample(), 0, "Met.\nFinal mark: 2\nBye"),
         FailedRollout(sample(), 1, "Met.\nFinal mark: 3"),
         FailedRollout(sample(), 2, "Met."),
-        FailedRollout(sample(gold=None), 3, "Met."),
     ]
-    assert natural(rollouts) == [Demonstration("r1", 0, "natural", "Met.\nFinal mark: 2", True)]
+    found = pooled("edit_sft", [], rollouts, 0.5, 0)
+    assert found.demonstrations == (Demonstration("r1", 0, "natural", "Met.\nFinal mark: 2", True),)
 
 
 @settings(max_examples=50)

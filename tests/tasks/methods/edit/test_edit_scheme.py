@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Count, Criterion
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.methods.edit.checklist import point_ids
-from rubricflow.tasks.methods.edit.rollout import printed
+from rubricflow.tasks.methods.edit.rollout import point_ids, printed
 from rubricflow.tasks.methods.edit.rule_edits import edits
 
 EARNING = re.compile(r"(none|\d+)(?: (or more|or|to) ?(\d+)?)? ?of them (\S+) marks?")

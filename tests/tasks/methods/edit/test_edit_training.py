@@ -22,8 +22,7 @@ from rubricflow.tasks.methods.edit import rl
 from rubricflow.tasks.methods.edit.policy import Policy, Prompts
 from rubricflow.tasks.methods.edit.rl import Method, outcomes, reinforce, shape
 from rubricflow.tasks.methods.edit.rollout import Sample, cut, read_mark
-from rubricflow.tasks.methods.edit.training import fine_tune
-from rubricflow.tasks.methods.edit.tuning import Tuned, last_checkpoint
+from rubricflow.tasks.methods.edit.tuning import Tuned, fine_tune, last_checkpoint
 
 PHRASES = ["P1 is met.", "P2 is not.", "\n", *(f"\nFinal mark: {mark}" for mark in range(4))]
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<end>{% endfor %}<|assistant|>"
@@ -282,7 +281,7 @@ def test_the_rewards_and_group_advantages_are_those_of_the_equations(
 
 
 def test_a_rollout_that_does_not_end_has_no_mark(policy: Policy) -> None:
-    course = rl._Rewards(policy, SAMPLES, Prompts("compact"), PLAN, [], 3, None)
+    course = rl._Rewards(policy, SAMPLES, Prompts("compact"), PLAN, [], 3)
     texts = ["\nFinal mark: 1", "\nFinal mark: 1", "P1 is met.", "\nFinal mark: 1"]
     told: list[float] = []
     rewards = course.outcome(

@@ -5,8 +5,8 @@ import numpy as np
 import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.settings.reward import Retention, Reward
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch
 from rubricflow.tasks.rewards.reward.local import Locals
-from rubricflow.tasks.rewards.reward.wire import Wired, batch
 
 FACTORS = {"weak_prerequisite": 0.6, "strong_prerequisite": 0.2, "activation": 0.0}
 WEAK, STRONG, ACTIVATION = FACTORS
@@ -20,7 +20,7 @@ def study(**given):
 def rubric(weights, edges, name="rubric"):
     """A rubric of criteria c0, c1, … ; edges: (parent, child, relation), parents before children in number."""
     edges = sorted(edges, key=lambda edge: (edge[1], edge[0]))
-    return Wired(
+    return CompiledGraph(
         rubric_id=name,
         graph_id=f"graph of {name}",
         criteria=tuple(f"c{at}" for at in range(len(weights))),
@@ -74,7 +74,7 @@ def random_locals(rng, responses=12, items=5, unscored=0.1):
 def rows_of(locals_):
     """(response, rubric, start of its scores) of every response."""
     whole = locals_.batch
-    return [(n, whole.wired[whole.rubric_index[n]], int(whole.start[n])) for n in range(len(whole.rubric_index))]
+    return [(n, whole.compiled[whole.rubric_index[n]], int(whole.start[n])) for n in range(len(whole.rubric_index))]
 
 
 def ancestors(one, place):

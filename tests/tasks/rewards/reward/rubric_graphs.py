@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node
 from rubricflow.tasks.core.contracts.settings.reward import Retention
-from rubricflow.tasks.rewards.reward.wire import Wired, wire
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, compile_graph
 
 RETENTION = Retention(weak_prerequisite=0.6, strong_prerequisite=0.2, activation=0.0)
 Edges = Sequence[tuple[int, int, float]]
@@ -31,11 +31,11 @@ def graph(count: int, edges: Sequence[tuple[int, int]], relation: str = "weak_pr
     )
 
 
-def rubric(weights: Sequence[float], edges: Edges = (), name: str = "r") -> Wired:
+def rubric(weights: Sequence[float], edges: Edges = (), name: str = "r") -> CompiledGraph:
     """Criteria with these weights and edges (parent, child, retention factor) among them."""
     pairs = [(a, b) for a, b, _ in edges]
     factors = {(f"c{a}", f"c{b}"): kept for a, b, kept in edges}
-    return wire(name, bundle(weights), graph(len(weights), pairs), RETENTION, learned=factors)
+    return compile_graph(name, bundle(weights), graph(len(weights), pairs), RETENTION, learned=factors)
 
 
 SHARES = st.floats(0, 1) | st.sampled_from([0.0, 0.5, 1.0])

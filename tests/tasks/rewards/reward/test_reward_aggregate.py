@@ -14,8 +14,8 @@ from rubric_graphs import RETENTION, SHARES, bundle, edges_among, graph, rubric,
 
 from rubricflow.tasks.core.contracts.settings.reward import Aggregation
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
+from rubricflow.tasks.rewards.reward.compiled import batch, compile_graph
 from rubricflow.tasks.rewards.reward.exact import TooWide
-from rubricflow.tasks.rewards.reward.wire import batch, wire
 
 ALL: tuple[Aggregation, ...] = ("flat", "hard_verdict", "hard_local", "hard_propagated", "gear")
 EVERY = pytest.mark.parametrize(
@@ -25,9 +25,9 @@ laws = settings(max_examples=50)  # the first example compiles
 DIAMOND = [(0, 1, 0.5), (0, 2, 0.5), (1, 3, 0.5), (2, 3, 0.5)]
 
 
-def one(wired, local, aggregation="gear", scored=None, decided=None, **settings) -> Aggregated:
+def one(compiled, local, aggregation="gear", scored=None, decided=None, **settings) -> Aggregated:
     """A response alone."""
-    return aggregate(batch([wired], [0], local, scored, decided), aggregation, **settings)
+    return aggregate(batch([compiled], [0], local, scored, decided), aggregation, **settings)
 
 
 def recursion(aggregation, local, edges, threshold=0.5, decided=None) -> list[float]:
@@ -68,32 +68,32 @@ def test_an_aggregation_is_its_definition(aggregation, data):
 
 
 def test_a_reward_by_hand():
-    wired = rubric([2, 3, -1], [(0, 1, 0.2), (1, 2, 0.0)])
-    found = one(wired, [0.5, 0.8, 1.0])
+    compiled = rubric([2, 3, -1], [(0, 1, 0.2), (1, 2, 0.0)])
+    found = one(compiled, [0.5, 0.8, 1.0])
     assert found.marginal == pytest.approx([0.5, 0.8 * (0.5 + 0.5 * 0.2), 0.48])
     assert found.reward[0] == pytest.approx((2 * 0.5 + 3 * 0.48 - 0.48) / 5)
 
 
 @pytest.mark.parametrize("aggregation", ALL)
 def test_a_rubric_that_can_only_cost_rewards_between_minus_1_and_0(aggregation):
-    wired = rubric([-3, 0, -1], [(1, 2, 0.2)])
+    compiled = rubric([-3, 0, -1], [(1, 2, 0.2)])
     shares_of = {(0, 0, 0): 0.0, (1, 1, 1): -1.0, (1, 1, 0): -0.75, (0.5, 1, 1): -(3 * 0.5 + 1) / 4}
     for local, reward in shares_of.items():
-        assert one(wired, local, aggregation).reward[0] == pytest.approx(reward)
+        assert one(compiled, local, aggregation).reward[0] == pytest.approx(reward)
     assert one(rubric([-3, 0.5, -1], []), (1, 0, 1), aggregation).reward[0] == -8  # some credit: a share of that
 
 
 def test_local_and_propagated_gates_part_at_a_grandparent():
-    wired = rubric([1, 1, 1], [(0, 1, 0.6), (1, 2, 0.6)])
-    assert one(wired, [0.2, 0.9, 0.7], "hard_local").marginal.tolist() == [0.2, 0.0, 0.7]
-    assert one(wired, [0.2, 0.9, 0.7], "hard_propagated").marginal.tolist() == [0.2, 0.0, 0.0]
+    compiled = rubric([1, 1, 1], [(0, 1, 0.6), (1, 2, 0.6)])
+    assert one(compiled, [0.2, 0.9, 0.7], "hard_local").marginal.tolist() == [0.2, 0.0, 0.7]
+    assert one(compiled, [0.2, 0.9, 0.7], "hard_propagated").marginal.tolist() == [0.2, 0.0, 0.0]
 
 
 def test_a_verdict_gates_whatever_probability_stands_beside_it():
-    wired = rubric([1, 1, 1], [(0, 1, 0.6), (1, 2, 0.6)])
+    compiled = rubric([1, 1, 1], [(0, 1, 0.6), (1, 2, 0.6)])
     local, yes_no = [0.4, 0.9, 0.7], [1, 0, 1]
-    assert one(wired, local, "hard_verdict", decided=yes_no).marginal.tolist() == [0.4, 0.9, 0.0]
-    assert one(wired, local, "hard_local", decided=yes_no).marginal.tolist() == [0.4, 0.0, 0.7]
+    assert one(compiled, local, "hard_verdict", decided=yes_no).marginal.tolist() == [0.4, 0.9, 0.0]
+    assert one(compiled, local, "hard_local", decided=yes_no).marginal.tolist() == [0.4, 0.0, 0.7]
 
 
 @laws
@@ -101,11 +101,11 @@ def test_a_verdict_gates_whatever_probability_stands_beside_it():
 def test_gating_by_verdict_is_gating_by_score_where_a_score_says_the_verdict(data):
     weights = data.draw(weights_of())
     edges = data.draw(edges_among(len(weights)))
-    wired = rubric(weights, edges)
+    compiled = rubric(weights, edges)
     yes_no = data.draw(st.lists(st.sampled_from([0.0, 1.0]), min_size=len(weights), max_size=len(weights)))
     rounded_like = [0.5 + 0.49 * said if said else 0.49 for said in yes_no]
     for local in (yes_no, rounded_like):
-        by_verdict, by_score = (one(wired, local, name, decided=yes_no) for name in ("hard_verdict", "hard_local"))
+        by_verdict, by_score = (one(compiled, local, name, decided=yes_no) for name in ("hard_verdict", "hard_local"))
         assert by_verdict.marginal.tolist() == by_score.marginal.tolist()
         assert by_verdict.reward[0] == by_score.reward[0]
 
@@ -114,10 +114,10 @@ def test_gating_by_verdict_is_gating_by_score_where_a_score_says_the_verdict(dat
 @given(st.data())
 def test_what_is_decided_changes_no_aggregation_but_gating_by_verdict(data):
     weights = data.draw(weights_of())
-    wired, local = rubric(weights, data.draw(edges_among(len(weights)))), data.draw(shares(len(weights)))
+    compiled, local = rubric(weights, data.draw(edges_among(len(weights)))), data.draw(shares(len(weights)))
     decided = data.draw(shares(len(weights)))
     for aggregation in set(ALL) - {"hard_verdict"}:
-        alone, beside = one(wired, local, aggregation), one(wired, local, aggregation, decided=decided)
+        alone, beside = one(compiled, local, aggregation), one(compiled, local, aggregation, decided=decided)
         assert alone.marginal.tolist() == beside.marginal.tolist()
 
 
@@ -128,19 +128,19 @@ def test_a_parent_without_a_verdict_leaves_its_child_without_a_share():
 
 
 def test_a_parent_just_at_the_threshold_opens_the_gate():
-    wired = rubric([1, 1], [(0, 1, 0.6)])
+    compiled = rubric([1, 1], [(0, 1, 0.6)])
     for aggregation in ("hard_verdict", "hard_local", "hard_propagated"):
-        assert one(wired, [0.5, 0.9], aggregation).marginal.tolist() == [0.5, 0.9]
-        assert one(wired, [0.5, 0.9], aggregation, threshold=0.51).marginal.tolist() == [0.5, 0.0]
+        assert one(compiled, [0.5, 0.9], aggregation).marginal.tolist() == [0.5, 0.9]
+        assert one(compiled, [0.5, 0.9], aggregation, threshold=0.51).marginal.tolist() == [0.5, 0.0]
 
 
 @laws
 @given(st.data())
 def test_full_retention_is_flat_to_the_last_bit(data):
     weights = data.draw(weights_of())
-    wired = rubric(weights, data.draw(edges_among(len(weights), st.just(1.0))))
+    compiled = rubric(weights, data.draw(edges_among(len(weights), st.just(1.0))))
     local = data.draw(shares(len(weights)))
-    gear, flat = one(wired, local), one(wired, local, "flat")
+    gear, flat = one(compiled, local), one(compiled, local, "flat")
     assert gear.marginal.tolist() == flat.marginal.tolist() == local
     assert gear.reward[0] == flat.reward[0]
 
@@ -152,9 +152,9 @@ def test_suppression_strength_0_is_flat_whatever_the_factors(data):
     edges = data.draw(edges_among(len(weights)))
     pairs = [(a, b) for a, b, _ in edges]
     factors = {(f"c{a}", f"c{b}"): kept for a, b, kept in edges}
-    wired = wire("r", bundle(weights), graph(len(weights), pairs), RETENTION, eta=0.0, learned=factors)
+    compiled = compile_graph("r", bundle(weights), graph(len(weights), pairs), RETENTION, eta=0.0, learned=factors)
     local = data.draw(shares(len(weights)))
-    assert one(wired, local).reward[0] == one(wired, local, "flat").reward[0]
+    assert one(compiled, local).reward[0] == one(compiled, local, "flat").reward[0]
 
 
 @laws
@@ -166,8 +166,8 @@ def test_no_retention_with_binary_parents_is_propagated_gating(data):
     local = [
         float(share >= 0.5) if at in parents else share for at, share in enumerate(data.draw(shares(len(weights))))
     ]
-    wired = rubric(weights, edges)
-    assert one(wired, local).reward[0] == one(wired, local, "hard_propagated").reward[0]
+    compiled = rubric(weights, edges)
+    assert one(compiled, local).reward[0] == one(compiled, local, "hard_propagated").reward[0]
 
 
 @laws
@@ -181,8 +181,8 @@ def test_no_retention_with_binary_roots_is_local_gating_where_no_parent_is_a_chi
     local = [
         float(share >= 0.5) if at in parents else share for at, share in enumerate(data.draw(shares(len(weights))))
     ]
-    wired = rubric(weights, edges)
-    assert one(wired, local).reward[0] == one(wired, local, "hard_local").reward[0]
+    compiled = rubric(weights, edges)
+    assert one(compiled, local).reward[0] == one(compiled, local, "hard_local").reward[0]
 
 
 @EVERY
@@ -190,9 +190,9 @@ def test_no_retention_with_binary_roots_is_local_gating_where_no_parent_is_a_chi
 @given(st.data())
 def test_a_marginal_lies_between_0_and_the_local_score(aggregation, inference, data):
     weights = data.draw(weights_of())
-    wired = rubric(weights, data.draw(edges_among(len(weights))))
+    compiled = rubric(weights, data.draw(edges_among(len(weights))))
     local = np.array(data.draw(shares(len(weights))))
-    found = one(wired, local, aggregation, inference=inference)
+    found = one(compiled, local, aggregation, inference=inference)
     assert np.all((found.marginal >= 0) & (found.marginal <= local))
     assert np.isfinite(found.reward).all()
 
@@ -202,12 +202,12 @@ def test_a_marginal_lies_between_0_and_the_local_score(aggregation, inference, d
 @given(st.data())
 def test_no_marginal_falls_when_a_local_score_rises(aggregation, inference, data):
     weights = data.draw(weights_of())
-    wired = rubric(weights, data.draw(edges_among(len(weights))))
+    compiled = rubric(weights, data.draw(edges_among(len(weights))))
     low = np.array(data.draw(shares(len(weights))))
     high = low.copy()
     at = data.draw(st.integers(0, len(weights) - 1))
     high[at] = data.draw(st.floats(low[at], 1))
-    before, after = (one(wired, local, aggregation, inference=inference).marginal for local in (low, high))
+    before, after = (one(compiled, local, aggregation, inference=inference).marginal for local in (low, high))
     assert np.all(after >= before - 1e-12)
 
 
@@ -261,10 +261,10 @@ def test_full_credit_without_penalties_is_exactly_1(credits, penalties):
 @given(st.data())
 def test_a_rubric_of_penalties_alone_rewards_between_minus_1_and_0(aggregation, data):
     weights = data.draw(st.lists(st.floats(-10, -0.01), min_size=1, max_size=30))
-    wired = rubric(weights, data.draw(edges_among(min(len(weights), 6))))
-    assert -1 <= one(wired, data.draw(shares(len(weights))), aggregation).reward[0] <= 0
-    assert one(wired, np.ones(len(weights)), aggregation).reward[0] == -1.0
-    assert one(wired, np.zeros(len(weights)), aggregation).reward[0] == 0.0
+    compiled = rubric(weights, data.draw(edges_among(min(len(weights), 6))))
+    assert -1 <= one(compiled, data.draw(shares(len(weights))), aggregation).reward[0] <= 0
+    assert one(compiled, np.ones(len(weights)), aggregation).reward[0] == -1.0
+    assert one(compiled, np.zeros(len(weights)), aggregation).reward[0] == 0.0
 
 
 def test_penalties_may_outweigh_credit():
@@ -272,14 +272,14 @@ def test_penalties_may_outweigh_credit():
 
 
 def test_a_weight_of_0_licenses_without_counting():
-    wired = rubric([0, 4], [(0, 1, 0.2)])
-    assert one(wired, [0.0, 1.0]).reward[0] == pytest.approx(0.2)
-    assert one(wired, [1.0, 1.0]).reward[0] == 1.0
+    compiled = rubric([0, 4], [(0, 1, 0.2)])
+    assert one(compiled, [0.0, 1.0]).reward[0] == pytest.approx(0.2)
+    assert one(compiled, [1.0, 1.0]).reward[0] == 1.0
 
 
 def test_without_edges_all_aggregations_are_flat():
-    wired, local = rubric([3, 2, -1]), [0.4, 0.9, 0.3]
-    assert {one(wired, local, aggregation).reward[0] for aggregation in ALL} == {(3 * 0.4 + 2 * 0.9 - 0.3) / 5}
+    compiled, local = rubric([3, 2, -1]), [0.4, 0.9, 0.3]
+    assert {one(compiled, local, aggregation).reward[0] for aggregation in ALL} == {(3 * 0.4 + 2 * 0.9 - 0.3) / 5}
 
 
 @pytest.mark.parametrize("aggregation", ALL)
@@ -290,18 +290,18 @@ def test_a_rubric_of_one_criterion_rewards_its_local_score(aggregation):
 @pytest.mark.parametrize("inference", ["topological", "exact"])
 def test_a_chain_of_500_criteria_has_the_closed_form(inference):
     kept, share = 0.2, 0.9
-    wired = rubric([1] * 500, [(at, at + 1, kept) for at in range(499)])
+    compiled = rubric([1] * 500, [(at, at + 1, kept) for at in range(499)])
     limit = share * kept / (1 - share * (1 - kept))  # where q = p (λ + (1 − λ) q)
     expected = limit + (share - limit) * (share * (1 - kept)) ** np.arange(500)
-    found = one(wired, np.full(500, share), inference=inference)
+    found = one(compiled, np.full(500, share), inference=inference)
     assert found.marginal == pytest.approx(expected, abs=1e-12)
     assert found.reward[0] == pytest.approx(expected.mean(), abs=1e-12)
 
 
 @pytest.mark.parametrize("aggregation", ALL)
 def test_a_batch_of_none_has_no_rewards(aggregation):
-    for wired in ([], [rubric([1, 2])]):
-        found = aggregate(batch(wired, [], []), aggregation, unscored="bounds")
+    for compiled in ([], [rubric([1, 2])]):
+        found = aggregate(batch(compiled, [], []), aggregation, unscored="bounds")
         assert len(found.reward) == len(found.low) == len(found.high) == len(found.marginal) == 0
 
 
@@ -309,15 +309,15 @@ def test_a_batch_of_none_has_no_rewards(aggregation):
 @pytest.mark.parametrize("unscored", ["null", "bounds", "zero"])
 def test_a_mixed_batch_is_its_responses_one_by_one(aggregation, unscored):
     rng = np.random.default_rng(5)
-    wired = [rubric([1], name="one"), rubric([1, 2, -1, 3], DIAMOND, "four"), rubric([-2, -1], [(1, 0, 0.3)], "two")]
+    compiled = [rubric([1], name="one"), rubric([1, 2, -1, 3], DIAMOND, "four"), rubric([-2, -1], [(1, 0, 0.3)], "two")]
     of = rng.integers(0, 3, 40)
-    local = [rng.random(len(wired[which].criteria)) for which in of]
+    local = [rng.random(len(compiled[which].criteria)) for which in of]
     scored = [rng.random(len(own)) < 0.8 for own in local]
     together = aggregate(
-        batch(wired, of, np.concatenate(local), np.concatenate(scored)), aggregation, unscored=unscored
+        batch(compiled, of, np.concatenate(local), np.concatenate(scored)), aggregation, unscored=unscored
     )
     alone = [
-        one(wired[which], own, aggregation, mask, unscored=unscored)
+        one(compiled[which], own, aggregation, mask, unscored=unscored)
         for which, own, mask in zip(of, local, scored, strict=True)
     ]
     for name in ("reward", "low", "high", "marginal"):
@@ -331,7 +331,7 @@ def test_null_takes_away_the_reward_and_what_hangs_on_the_unscored(aggregation, 
     weights = data.draw(weights_of())
     edges, local = data.draw(edges_among(len(weights))), data.draw(shares(len(weights)))
     scored = data.draw(st.lists(st.booleans(), min_size=len(weights), max_size=len(weights)))
-    wired = rubric(weights, edges)
+    compiled = rubric(weights, edges)
     below = nx.DiGraph([(a, b) for a, b, _ in edges])
     below.add_nodes_from(range(len(weights)))
     reach = {
@@ -342,8 +342,8 @@ def test_null_takes_away_the_reward_and_what_hangs_on_the_unscored(aggregation, 
         "gear": lambda place: nx.descendants(below, place),
     }[aggregation]
     lost = {place for at in range(len(weights)) if not scored[at] for place in {at, *reach(at)}}
-    whole = one(wired, np.where(scored, local, 0), aggregation, inference=inference)
-    found = one(wired, local, aggregation, scored, inference=inference)
+    whole = one(compiled, np.where(scored, local, 0), aggregation, inference=inference)
+    found = one(compiled, local, aggregation, scored, inference=inference)
     assert set(np.flatnonzero(np.isnan(found.marginal))) == lost
     rest = sorted(set(range(len(weights))) - lost)
     assert found.marginal[rest].tolist() == whole.marginal[rest].tolist()
@@ -356,10 +356,10 @@ def test_null_takes_away_the_reward_and_what_hangs_on_the_unscored(aggregation, 
 @given(st.data())
 def test_bounds_hold_every_completion(aggregation, inference, data):
     weights = data.draw(weights_of())
-    wired = rubric(weights, data.draw(edges_among(len(weights))))
+    compiled = rubric(weights, data.draw(edges_among(len(weights))))
     local = np.array(data.draw(shares(len(weights))))
     scored = np.array(data.draw(st.lists(st.booleans(), min_size=len(weights), max_size=len(weights))))
-    found = one(wired, local, aggregation, scored, inference=inference, unscored="bounds")
+    found = one(compiled, local, aggregation, scored, inference=inference, unscored="bounds")
     if scored.all():
         assert np.isnan([found.low[0], found.high[0]]).all()
         return
@@ -367,13 +367,13 @@ def test_bounds_hold_every_completion(aggregation, inference, data):
     others = np.array([local, np.zeros(len(local)), np.ones(len(local)), *(data.draw(shares(len(weights))),)])
     slack = 1e-12 * max(1, sum(map(abs, weights)) / mass(weights))
     for other in others:
-        reward = one(wired, np.where(scored, local, other), aggregation, inference=inference).reward[0]
+        reward = one(compiled, np.where(scored, local, other), aggregation, inference=inference).reward[0]
         assert found.low[0] - slack <= reward <= found.high[0] + slack
 
 
 def test_bounds_of_credit_alone_are_reached():
-    wired, scored = rubric([1, 3], [(0, 1, 0.2)]), [False, True]
-    found = one(wired, [0.7, 0.5], scored=scored, unscored="bounds")
+    compiled, scored = rubric([1, 3], [(0, 1, 0.2)]), [False, True]
+    found = one(compiled, [0.7, 0.5], scored=scored, unscored="bounds")
     assert [found.low[0], found.high[0]] == pytest.approx([3 * 0.5 * 0.2 / 4, (1 + 3 * 0.5) / 4])
 
 
@@ -387,11 +387,11 @@ def test_an_unscored_penalty_is_not_free():
 @given(st.data())
 def test_zero_counts_the_unscored_as_missed(aggregation, data):
     weights = data.draw(weights_of())
-    wired = rubric(weights, data.draw(edges_among(len(weights))))
+    compiled = rubric(weights, data.draw(edges_among(len(weights))))
     local = np.array(data.draw(shares(len(weights))))
     scored = data.draw(st.lists(st.booleans(), min_size=len(weights), max_size=len(weights)))
-    found = one(wired, local, aggregation, scored, unscored="zero")
-    missed = one(wired, np.where(scored, local, 0), aggregation)
+    found = one(compiled, local, aggregation, scored, unscored="zero")
+    missed = one(compiled, np.where(scored, local, 0), aggregation)
     if any(scored):
         assert found.reward[0] == missed.reward[0]
     else:  # nobody said anything about this response
@@ -400,17 +400,17 @@ def test_zero_counts_the_unscored_as_missed(aggregation, data):
 
 
 def test_other_responses_of_the_batch_keep_their_rewards():
-    wired = rubric([1, 1], [(0, 1, 0.5)])
-    found = aggregate(batch([wired], [0, 0], [0.5, 1.0, 0.5, 1.0], [True, False, True, True]), "gear")
+    compiled = rubric([1, 1], [(0, 1, 0.5)])
+    found = aggregate(batch([compiled], [0, 0], [0.5, 1.0, 0.5, 1.0], [True, False, True, True]), "gear")
     assert np.isnan(found.reward[0])
     assert found.reward[1] == pytest.approx((0.5 + 0.75) / 2)
 
 
 def test_exact_inference_parts_from_the_update_where_parents_share_a_cause():
-    wired = rubric([0, 0, 0, 1], DIAMOND)
+    compiled = rubric([0, 0, 0, 1], DIAMOND)
     local = [0.5, 1.0, 1.0, 1.0]
-    assert one(wired, local).reward[0] == pytest.approx(0.875**2)
-    assert one(wired, local, inference="exact").reward[0] == pytest.approx((1 + 0.75**2) / 2)
+    assert one(compiled, local).reward[0] == pytest.approx(0.875**2)
+    assert one(compiled, local, inference="exact").reward[0] == pytest.approx((1 + 0.75**2) / 2)
 
 
 @laws
@@ -418,25 +418,25 @@ def test_exact_inference_parts_from_the_update_where_parents_share_a_cause():
 def test_exact_inference_agrees_where_no_criterion_has_two_parents(data):
     count = data.draw(st.integers(1, 12))
     edges = [(data.draw(st.integers(0, at - 1)), at, data.draw(SHARES)) for at in range(1, count)]
-    wired, local = rubric([1] * count, edges), data.draw(shares(count))
-    assert one(wired, local).marginal == pytest.approx(one(wired, local, inference="exact").marginal, abs=1e-12)
+    compiled, local = rubric([1] * count, edges), data.draw(shares(count))
+    assert one(compiled, local).marginal == pytest.approx(one(compiled, local, inference="exact").marginal, abs=1e-12)
 
 
 def test_exact_inference_agrees_where_parents_are_independent():
-    wired = rubric([1] * 7, [(0, 2, 0.1), (1, 2, 0.7), (2, 6, 0.3), (3, 5, 0.0), (4, 5, 0.9), (5, 6, 0.2)])
+    compiled = rubric([1] * 7, [(0, 2, 0.1), (1, 2, 0.7), (2, 6, 0.3), (3, 5, 0.0), (4, 5, 0.9), (5, 6, 0.2)])
     local = [0.2, 0.9, 0.8, 0.4, 0.6, 1.0, 0.7]
-    assert one(wired, local).marginal == pytest.approx(one(wired, local, inference="exact").marginal, abs=1e-12)
+    assert one(compiled, local).marginal == pytest.approx(one(compiled, local, inference="exact").marginal, abs=1e-12)
 
 
 def test_exact_inference_leaves_gates_alone():
-    wired, local = rubric([0, 0, 0, 1], DIAMOND), [0.5, 1.0, 1.0, 1.0]
+    compiled, local = rubric([0, 0, 0, 1], DIAMOND), [0.5, 1.0, 1.0, 1.0]
     for aggregation in ("flat", "hard_verdict", "hard_local", "hard_propagated"):
-        assert one(wired, local, aggregation, inference="exact").reward[0] == 1.0
+        assert one(compiled, local, aggregation, inference="exact").reward[0] == 1.0
 
 
 def test_a_graph_too_wide_for_exact_inference_is_refused_by_name():
     pairs = itertools.combinations(range(30), 2)
-    wired = rubric([1] * 30, [(a, b, 0.5) for a, b in pairs], "dense")
+    compiled = rubric([1] * 30, [(a, b, 0.5) for a, b in pairs], "dense")
     with pytest.raises(TooWide, match="'dense'"):
-        one(wired, np.ones(30), inference="exact")
-    assert one(wired, np.ones(30)).reward[0] == 1.0
+        one(compiled, np.ones(30), inference="exact")
+    assert one(compiled, np.ones(30)).reward[0] == 1.0

@@ -17,19 +17,19 @@ THRESHOLD = 0.5
 
 def by_hand(batch, gear, response):
     """(false credit, leaks by relation, supported, violated) of a response where all is scored."""
-    wired, first = batch.wired[batch.rubric_index[response]], batch.start[response]
-    own = batch.local[first : first + len(wired.criteria)]
-    licensed = gear.marginal[first : first + len(wired.criteria)]
-    credit = sum(max(0.0, weight) * (p - q) for weight, p, q in zip(wired.weights, own, licensed, strict=True))
+    compiled, first = batch.compiled[batch.rubric_index[response]], batch.start[response]
+    own = batch.local[first : first + len(compiled.criteria)]
+    licensed = gear.marginal[first : first + len(compiled.criteria)]
+    credit = sum(max(0.0, weight) * (p - q) for weight, p, q in zip(compiled.weights, own, licensed, strict=True))
     leaks, supported, violated = {}, 0, 0
-    for parent, child, relation in zip(wired.parent, wired.child, wired.relation, strict=True):
+    for parent, child, relation in zip(compiled.parent, compiled.child, compiled.relation, strict=True):
         if own[child] < THRESHOLD:
             continue
         supported += 1
         if own[parent] < THRESHOLD:
             violated += 1
-            leaks[relation] = leaks.get(relation, 0.0) + abs(wired.weights[child]) * own[child] / wired.mass
-    return credit / wired.mass, leaks, supported, violated
+            leaks[relation] = leaks.get(relation, 0.0) + abs(compiled.weights[child]) * own[child] / compiled.mass
+    return credit / compiled.mass, leaks, supported, violated
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -41,7 +41,7 @@ def test_every_figure_is_what_a_loop_makes_of_it(seed):
     assert len(found) == len(batch.rubric_index)
     for response, appraisal in enumerate(found):
         first, last = batch.start[response], batch.start[response + 1]
-        names = batch.wired[batch.rubric_index[response]].criteria
+        names = batch.compiled[batch.rubric_index[response]].criteria
         assert tuple(appraisal.shares) == names
         if not batch.scored[first:last].all():
             assert appraisal.flat is appraisal.gear is appraisal.false_credit is None

@@ -16,9 +16,9 @@ from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Reward
 from rubricflow.tasks.core.contracts.tables.reward import Diagnostics
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
 from rubricflow.tasks.rewards.reward.compare import AGGREGATIONS, STRENGTHS, Unscored, ablations, against, figures
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph
 from rubricflow.tasks.rewards.reward.figures import Record
 from rubricflow.tasks.rewards.reward.local import Locals
-from rubricflow.tasks.rewards.reward.wire import Wired
 
 CHAIN = rubric([4, 3, 2, -1], [(0, 1, STRONG), (1, 2, WEAK), (0, 2, WEAK)])
 LOCAL = np.random.default_rng(0).random((30, 4))
@@ -27,7 +27,7 @@ SETTINGS = study()
 FOUND = {name: aggregate(OF.batch, name) for name in AGGREGATIONS}
 
 
-def wiring(eta: float) -> Mapping[str, Wired]:
+def compile_at(eta: float) -> Mapping[str, CompiledGraph]:
     return {CHAIN.rubric_id: replace(CHAIN, retention=CHAIN.retention**eta)}
 
 
@@ -36,7 +36,7 @@ def rows_of(
 ) -> list[Record]:
     """The figures of every aggregation and the ablations."""
     own = [row for name, rewards in found.items() for row in figures(of, name, rewards, settings)]
-    return own + ablations(of, wiring, settings, unscored)
+    return own + ablations(of, compile_at, settings, unscored)
 
 
 ROWS = rows_of(OF, FOUND)
@@ -77,7 +77,7 @@ def test_one_factor_for_all_edges_is_their_mean() -> None:
 
 
 def replace_retention(factors: np.ndarray) -> object:
-    return replace(OF.batch, wired=(replace(CHAIN, retention=factors),))
+    return replace(OF.batch, compiled=(replace(CHAIN, retention=factors),))
 
 
 def test_topological_marginals_are_held_against_exact_ones() -> None:
@@ -139,6 +139,6 @@ def test_with_exact_inference_strength_1_is_gear() -> None:
 
 def test_a_shared_factor_of_0_is_told_as_0() -> None:
     of = locals_of([replace(CHAIN, retention=np.zeros(3))], [0] * 30, LOCAL.tolist())
-    rows = ablations(of, lambda eta: {CHAIN.rubric_id: of.batch.wired[0]}, SETTINGS)
+    rows = ablations(of, lambda eta: {CHAIN.rubric_id: of.batch.compiled[0]}, SETTINGS)
     notes = [row["note"] for row in rows if (row["metric"], row["aggregation"]) == ("reward_mean", "untyped")]
     assert notes == ["one factor for all edges: 0.000"]

@@ -10,13 +10,13 @@ from rubric_graphs import edges_among, rubric
 @given(st.data())
 def test_every_edge_acts_once_after_those_into_its_parent(data):
     count = data.draw(st.integers(1, 9))
-    wired = rubric([1.0] * count, data.draw(edges_among(count)))
-    plan = wired.elimination
-    assert sorted(plan.edge) == list(range(len(wired.parent)))
+    compiled = rubric([1.0] * count, data.draw(edges_among(count)))
+    plan = compiled.elimination
+    assert sorted(plan.edge) == list(range(len(compiled.parent)))
     waiting = plan.edge.tolist()
     for edge in plan.edge.tolist():
         waiting.remove(edge)
-        assert wired.parent[edge] not in wired.child[waiting].tolist()
+        assert compiled.parent[edge] not in compiled.child[waiting].tolist()
 
 
 @given(st.data())

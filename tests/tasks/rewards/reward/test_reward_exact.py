@@ -81,8 +81,8 @@ def test_marginals_are_those_of_pgmpy(count, density, quiet):
 
 
 def test_a_common_cause_by_hand():
-    wired = rubric([1] * 4, [(0, 1, 0.0), (0, 2, 0.0), (1, 3, 0.0), (2, 3, 0.0)])
-    found = exact_marginals(wired, np.array([[0.5, 1.0, 1.0, 1.0], [1.0, 0.5, 0.5, 1.0]]))
+    compiled = rubric([1] * 4, [(0, 1, 0.0), (0, 2, 0.0), (1, 3, 0.0), (2, 3, 0.0)])
+    found = exact_marginals(compiled, np.array([[0.5, 1.0, 1.0, 1.0], [1.0, 0.5, 0.5, 1.0]]))
     assert found.tolist() == [[0.5, 0.5, 0.5, 0.5], [1.0, 0.5, 0.5, 0.25]]
 
 
@@ -95,10 +95,10 @@ def test_no_rounding_lifts_a_marginal_above_its_local_score():
 
 def test_responses_do_not_touch_one_another():
     rng = np.random.default_rng(3)
-    wired = rubric([1] * 10, drawn_edges(rng, 10, 0.4))
+    compiled = rubric([1] * 10, drawn_edges(rng, 10, 0.4))
     local = rng.random((50, 10))
-    alone = [exact_marginals(wired, row[None])[0] for row in local]
-    assert exact_marginals(wired, local).tolist() == np.array(alone).tolist()
+    alone = [exact_marginals(compiled, row[None])[0] for row in local]
+    assert exact_marginals(compiled, local).tolist() == np.array(alone).tolist()
 
 
 def test_no_responses_have_no_marginals():
@@ -129,12 +129,12 @@ def test_trees_of_any_size_are_narrow(edges, shape):
 
 def test_a_graph_of_14_criteria_is_never_too_wide():
     pairs = itertools.combinations(range(14), 2)
-    wired = rubric([1] * 14, [(a, b, 0.5) for a, b in pairs])
-    assert exact_marginals(wired, np.ones((1, 14))).tolist() == [[1.0] * 14]
+    compiled = rubric([1] * 14, [(a, b, 0.5) for a, b in pairs])
+    assert exact_marginals(compiled, np.ones((1, 14))).tolist() == [[1.0] * 14]
 
 
 def test_a_wider_graph_is_refused_with_its_rubric_and_width():
     pairs = itertools.combinations(range(MOST + 2), 2)
-    wired = rubric([1] * (MOST + 2), [(a, b, 0.5) for a, b in pairs], "essay-7")
+    compiled = rubric([1] * (MOST + 2), [(a, b, 0.5) for a, b in pairs], "essay-7")
     with pytest.raises(TooWide, match=f"rubric 'essay-7': exact inference would hold {MOST + 1} "):
-        exact_marginals(wired, np.ones((1, MOST + 2)))
+        exact_marginals(compiled, np.ones((1, MOST + 2)))

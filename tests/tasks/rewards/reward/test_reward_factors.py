@@ -16,8 +16,8 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.reward import Learn
 from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, Retentions
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.compiled import batch
 from rubricflow.tasks.rewards.reward.factors import HumanScores, Lesson, human_scores, read_factors, taught
-from rubricflow.tasks.rewards.reward.wire import batch
 
 NODES = tuple(Node(criterion_id=name, role="core") for name in ("a", "b", "c"))
 GRAPHS = {"r": Graph(nodes=NODES, edges=(Edge(parent="a", child="b", relation=WEAK),))}

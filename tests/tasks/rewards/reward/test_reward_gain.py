@@ -7,16 +7,16 @@ from scipy.stats import spearmanr
 from sklearn.metrics import cohen_kappa_score
 
 from rubricflow.tasks.core.contracts.errors import ContractError
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch
 from rubricflow.tasks.rewards.reward.gain import METHODS, PAIRS, gains, predict
 from rubricflow.tasks.rewards.reward.learn import learn
-from rubricflow.tasks.rewards.reward.wire import Wired, batch
 
 SCALE = (0.0, 6.0, 1.0)
 
 
 def rubric(graph_id="a" * 64):
     """Two criteria that c0 licenses, the last of them a penalty."""
-    return Wired(
+    return CompiledGraph(
         rubric_id="essay",
         graph_id=graph_id,
         criteria=("c0", "c1", "c2"),

@@ -13,9 +13,9 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.reward import Diagnostics
 from rubricflow.tasks.core.stats.bootstrap import draw_totals, interval
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
+from rubricflow.tasks.rewards.reward.compiled import batch
 from rubricflow.tasks.rewards.reward.gain import random_graph
 from rubricflow.tasks.rewards.reward.leakage import BOOLEAN, GATED, RELATIONS, SLICES, diagnose, edge_cases
-from rubricflow.tasks.rewards.reward.wire import batch
 
 # c0 is weakly needed for c1, and makes the penalty c2 applicable.
 THREE = rubric([5, 3, -2], [(0, 1, WEAK), (0, 2, ACTIVATION)])
@@ -242,7 +242,7 @@ def test_intervals_are_those_of_a_loop_over_resampled_items(seed):
 def test_a_random_graph_can_be_diagnosed_on_the_annotated_one():
     locals_ = random_locals(np.random.default_rng(3), responses=200, unscored=0.0)
     whole = locals_.batch
-    other = batch([random_graph(one, 5) for one in whole.wired], whole.rubric_index, whole.local, whole.scored)
+    other = batch([random_graph(one, 5) for one in whole.compiled], whole.rubric_index, whole.local, whole.scored)
     found = told(locals_, "random_graph", found=aggregate(other, "gear"))["leakage", "edge", "all"]
     assert found["n"] == told(locals_)["leakage", "edge", "all"]["n"]
     assert found["value"] > told(locals_)["leakage", "edge", "all"]["value"]

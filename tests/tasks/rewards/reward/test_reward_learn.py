@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch
 from rubricflow.tasks.rewards.reward.learn import STRENGTHS, folds_of, learn, line, rewards_and_slopes
-from rubricflow.tasks.rewards.reward.wire import Wired, batch
 
 # c0 licenses c1 and c2, those license c3, c0 also licenses c3; c4 is a penalty licensed by c2.
 EDGES = [(0, 1), (0, 2), (0, 3), (1, 3), (2, 3), (2, 4)]
@@ -22,7 +22,7 @@ WEIGHTS = [3.0, 5.0, 4.0, 6.0, -5.0]
 
 def rubric(edges=EDGES, prior=PRIOR, weights=WEIGHTS):
     parent, child = np.array(edges, dtype=np.int32).reshape(-1, 2).T
-    return Wired(
+    return CompiledGraph(
         rubric_id="essay",
         graph_id="a" * 64,
         criteria=tuple(f"c{at}" for at in range(len(weights))),
@@ -57,9 +57,9 @@ def simulated(n, noise, seed=3, factors=TRUE):
     return local, 2 + 4 * reward(local, factors) + rng.normal(0, noise, n)
 
 
-def fitted(local, scores, wired=None, names=None, **given):
+def fitted(local, scores, compiled=None, names=None, **given):
     """What is learned about one rubric, each response a cluster of its own."""
-    found = batch([wired or rubric()], np.zeros(len(local), dtype=int), local.ravel())
+    found = batch([compiled or rubric()], np.zeros(len(local), dtype=int), local.ravel())
     (one,) = learn(found, scores, np.arange(len(local)) if names is None else names, **given)
     return one
 
@@ -151,19 +151,19 @@ def test_an_edge_whose_child_is_never_supported_keeps_its_factor() -> None:
 
 
 def test_an_edge_that_moves_all_rewards_alike_keeps_its_factor() -> None:
-    wired = rubric(edges=[(0, 1), (0, 2)], prior=[0.3, 0.6], weights=[1.0, 1.0, 1.0])
+    compiled = rubric(edges=[(0, 1), (0, 2)], prior=[0.3, 0.6], weights=[1.0, 1.0, 1.0])
     local = np.column_stack([np.full(100, 0.5), np.full(100, 0.7), np.random.default_rng(0).random(100)])
-    one = fitted(local, local[:, 2] ** 2, wired)
+    one = fitted(local, local[:, 2] ** 2, compiled)
     assert one.silent == (("c0", "c1"),)
     assert one.factors["c0", "c1"] == 0.3
 
 
 def test_an_activation_edge_that_gates_everything_can_still_be_learned() -> None:
-    wired = rubric(edges=[(0, 2), (1, 2)], prior=[0.0, 0.0], weights=[1.0, 1.0, 4.0])
+    compiled = rubric(edges=[(0, 2), (1, 2)], prior=[0.0, 0.0], weights=[1.0, 1.0, 4.0])
     rng = np.random.default_rng(0)
     local = np.column_stack([np.zeros(500), rng.random(500), rng.random(500)])
     scores = reward(local, [0.8, 0.3], [(0, 2), (1, 2)], [1.0, 1.0, 4.0])
-    assert fitted(local, scores, wired).silent == ()
+    assert fitted(local, scores, compiled).silent == ()
 
 
 def test_the_order_of_the_responses_does_not_matter() -> None:
@@ -212,11 +212,11 @@ def test_without_edges_only_the_line_is_fitted() -> None:
 
 
 def test_the_factors_give_the_rewards_that_they_were_fitted_with() -> None:
-    wired, (local, scores) = rubric(), simulated(100, noise=0.1)
+    compiled, (local, scores) = rubric(), simulated(100, noise=0.1)
     one = fitted(local, scores)
-    learned = replace(wired, retention=np.array([one.factors[edge] for edge in wired.edges]))
+    learned = replace(compiled, retention=np.array([one.factors[edge] for edge in compiled.edges]))
     found = aggregate(batch([learned], np.zeros(100, dtype=int), local.ravel()), "gear").reward
-    inside, _ = rewards_and_slopes(wired, local.T.copy(), learned.retention)
+    inside, _ = rewards_and_slopes(compiled, local.T.copy(), learned.retention)
     np.testing.assert_allclose(found, inside, atol=1e-12)
 
 

@@ -14,8 +14,8 @@ from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.reward import Retention
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
+from rubricflow.tasks.rewards.reward.compiled import compile_graph
 from rubricflow.tasks.rewards.reward.local import local_scores
-from rubricflow.tasks.rewards.reward.wire import wire
 
 TWO, FOUR = ("no", "yes"), ("none", "some", "most", "all")
 
@@ -42,13 +42,13 @@ FINED = bundle(criterion("a"), criterion("x", -3, parent="fine"), composites=(cr
 BUNDLES = {"plain": PLAIN, "nested": NESTED, "fined": FINED}
 
 
-def wired(bundles):
+def compiled(bundles):
     found = {}
     for name, one in bundles.items():
         whole = [criterion.id for criterion in one.whole]
         nodes = tuple(Node(criterion_id=criterion, role="core") for criterion in whole)
         edges = (Edge(parent=whole[0], child=whole[1], relation="activation"),)
-        found[name] = wire(
+        found[name] = compile_graph(
             name,
             one,
             Graph(nodes=nodes, edges=edges),
@@ -67,7 +67,7 @@ def found(rows, local="probability", items=None, rubrics=None, bundles=None):
     bundles = bundles or BUNDLES
     items = items or {"r1": "i1", "r2": "i2", "r3": "i3"}
     rubrics = rubrics or {"i1": "plain", "i2": "nested", "i3": "fined"}
-    return local_scores(table, items, rubrics, bundles, wired(bundles), local)
+    return local_scores(table, items, rubrics, bundles, compiled(bundles), local)
 
 
 def of(locals_):
@@ -79,7 +79,7 @@ def of(locals_):
     ):
         cells = slice(batch.start[n], batch.start[n + 1])
         scores = [p if ok else None for p, ok in zip(batch.local[cells], batch.scored[cells], strict=True)]
-        named[who] = dict(zip(batch.wired[batch.rubric_index[n]].criteria, scores, strict=True))
+        named[who] = dict(zip(batch.compiled[batch.rubric_index[n]].criteria, scores, strict=True))
     return named
 
 
@@ -191,7 +191,7 @@ def test_only_some_responses_are_kept_with_their_scores():
     assert told.only(np.array([True, False, False])).batch.decided.tolist() == [1.0, 2 / 3, 0.0]
     kept = told.only(np.array([True, False, True]))
     assert of(kept) == {who: scores for who, scores in of(told).items() if who[0] != "r2"}
-    assert [one.rubric_id for one in kept.batch.wired] == ["plain", "fined"]
+    assert [one.rubric_id for one in kept.batch.compiled] == ["plain", "fined"]
     assert kept.decided_by.to_pylist() == ["probability", "decision"]
     assert kept.item_id.to_pylist() == ["i1", "i3"]
 

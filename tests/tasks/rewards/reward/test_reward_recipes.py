@@ -20,6 +20,7 @@ import topics
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.rewards.reward import recipes
+from rubricflow.tasks.rewards.reward.compiled import batch, compile_graph
 from rubricflow.tasks.rewards.reward.recipes import (
     RAR_WEIGHTS,
     merf_prompt,
@@ -27,7 +28,6 @@ from rubricflow.tasks.rewards.reward.recipes import (
     ruscarl_prompt,
     ruscarl_shares,
 )
-from rubricflow.tasks.rewards.reward.wire import batch, wire
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is copper?"}]
 
@@ -45,11 +45,11 @@ def test_flat_is_the_sum_of_rar_explicit() -> None:
     nodes = tuple(node for node in topics.graph().nodes if node.criterion_id in weights)
     edges = tuple(edge for edge in topics.graph().edges if edge.child in weights)
     graph = topics.graph().model_copy(update={"nodes": nodes, "edges": edges})
-    wired = wire("copper", bundle, graph, topics.SETTINGS.retention)
+    compiled = compile_graph("copper", bundle, graph, topics.SETTINGS.retention)
     for verdicts in product((0.1, 0.5, 0.9), repeat=4):
         met = [p >= 0.5 for p in verdicts]
         expected = sum(w for w, yes in zip(weights.values(), met, strict=True) if yes) / sum(weights.values())
-        answers = batch([wired], np.array([0]), np.array(verdicts))
+        answers = batch([compiled], np.array([0]), np.array(verdicts))
         assert rar_explicit(answers, "flat") == pytest.approx([expected], abs=1e-12)
         if not met[0]:  # the fact: what hangs on it keeps a part
             assert rar_explicit(answers, "hard_propagated") == [0.0]
@@ -57,9 +57,9 @@ def test_flat_is_the_sum_of_rar_explicit() -> None:
 
 
 def test_an_unscored_criterion_leaves_no_reward() -> None:
-    wired = wire("copper", topics.bundle("copper"), topics.graph(), topics.SETTINGS.retention)
+    compiled = compile_graph("copper", topics.bundle("copper"), topics.graph(), topics.SETTINGS.retention)
     scored = np.array([True] * 6 + [False])
-    assert math.isnan(rar_explicit(batch([wired], np.array([0]), np.ones(7), scored), "flat")[0])
+    assert math.isnan(rar_explicit(batch([compiled], np.array([0]), np.ones(7), scored), "flat")[0])
 
 
 def test_the_motivation_names_every_criterion_its_points_and_what_it_hangs_on() -> None:

@@ -10,20 +10,20 @@ from reward_scene import study
 from rubric_graphs import edges_among, rubric, shares, weights_of
 
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.compiled import batch
 from rubricflow.tasks.rewards.reward.repeats import PLAIN_DOUBT, averaged, weights_of_doubts
 from rubricflow.tasks.rewards.reward.rows import reward_variances
-from rubricflow.tasks.rewards.reward.wire import batch
 
 TREE = [(0, 1, 0.2), (0, 2, 0.6), (1, 3, 0.2), (0, 4, 0.0)]
 WEIGHTS = [3.0, 2.0, 5.0, 4.0, -2.0]
 
 
-def judged(wired, local, variance=None, scored=None):
+def judged(compiled, local, variance=None, scored=None):
     """Responses of one rubric; variances are those of a yes or no where not given. All (n, k)."""
     local = np.atleast_2d(np.asarray(local, dtype=float))
     variance = local * (1 - local) if variance is None else np.atleast_2d(np.asarray(variance, dtype=float))
     known = None if scored is None else np.atleast_2d(scored).ravel()
-    return batch([wired], np.zeros(len(local), np.int32), local.ravel(), known, variance=variance.ravel())
+    return batch([compiled], np.zeros(len(local), np.int32), local.ravel(), known, variance=variance.ravel())
 
 
 def doubts(responses, aggregation="gear"):
@@ -66,17 +66,17 @@ def test_a_response_with_a_hole_is_not_asked_about_again():
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=6))
 def test_two_replies_come_to_their_mixture(pairs):
     first, second = np.array(pairs).T
-    wired = rubric([1.0] * len(pairs), [])
-    both = averaged(judged(wired, first), judged(wired, second), np.array([0]))
+    compiled = rubric([1.0] * len(pairs), [])
+    both = averaged(judged(compiled, first), judged(compiled, second), np.array([0]))
     mean = (first + second) / 2
     np.testing.assert_allclose(both.local, mean)
     np.testing.assert_allclose(both.variance, mean * (1 - mean), atol=1e-12)  # of yes or no the mean says it all
 
 
 def test_only_the_responses_that_were_judged_again_and_what_was_scored_twice_change():
-    wired = rubric([1.0, 1.0], [])
-    first = judged(wired, [[0.2, 0.4], [0.6, 0.8], [0.0, 1.0]])
-    second = judged(wired, [[1.0, 0.0], [0.4, 0.9]], scored=[[True, True], [True, False]])
+    compiled = rubric([1.0, 1.0], [])
+    first = judged(compiled, [[0.2, 0.4], [0.6, 0.8], [0.0, 1.0]])
+    second = judged(compiled, [[1.0, 0.0], [0.4, 0.9]], scored=[[True, True], [True, False]])
     both = averaged(first, second, np.array([2, 1]))
     np.testing.assert_allclose(both.local, [0.2, 0.4, 0.5, 0.8, 0.5, 0.5])
     assert first.local.tolist() == [0.2, 0.4, 0.6, 0.8, 0.0, 1.0]
@@ -84,15 +84,15 @@ def test_only_the_responses_that_were_judged_again_and_what_was_scored_twice_cha
 
 def test_repeats_by_their_worth_come_nearer_to_the_whole_truth_than_repeats_by_chance():
     rng = np.random.default_rng(0)
-    wired, n = rubric(WEIGHTS, TREE), 4000
+    compiled, n = rubric(WEIGHTS, TREE), 4000
     certain = rng.choice([-1.6, 0.0, 1.6], (n, 5))
     first, second, truth = (1 / (1 + np.exp(-(certain + rng.normal(0, scale, (n, 5))))) for scale in (1, 1, 0))
 
     def error(asked):
         seen = np.where(asked, (first + second) / 2, first)
-        paid, wanted = (aggregate(judged(wired, local), "gear").reward for local in (seen, truth))
+        paid, wanted = (aggregate(judged(compiled, local), "gear").reward for local in (seen, truth))
         return np.mean((paid - wanted) ** 2)
 
-    by_worth = np.argsort(-doubts(judged(wired, first)).reshape(n, 5), axis=1).argsort(axis=1) < 2
+    by_worth = np.argsort(-doubts(judged(compiled, first)).reshape(n, 5), axis=1).argsort(axis=1) < 2
     by_chance = np.argsort(rng.random((n, 5)), axis=1).argsort(axis=1) < 2
     assert error(by_worth) < 0.85 * error(by_chance) < 0.85 * error(np.zeros((n, 5), dtype=bool))

@@ -11,25 +11,25 @@ from hypothesis import strategies as st
 from rubric_graphs import edges_among, rubric, shares, weights_of
 
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.compiled import batch
 from rubricflow.tasks.rewards.reward.exact import exact_marginals
 from rubricflow.tasks.rewards.reward.rows import WIDEST, reward_variances
-from rubricflow.tasks.rewards.reward.wire import batch
 
 DIAMOND = [(0, 1, 0.2), (0, 2, 0.6), (1, 3, 0.2), (2, 3, 0.0), (0, 4, 0.0)]
 WEIGHTS = [3.0, 2.0, 5.0, 4.0, -2.0]
 
 
-def variance(wired, local, doubt, aggregation="gear", scored=None):
+def variance(compiled, local, doubt, aggregation="gear", scored=None):
     """(n,) of responses with these local scores and variances, (n, k)."""
     local, doubt = np.atleast_2d(local), np.atleast_2d(doubt)
     known = None if scored is None else np.atleast_2d(scored).ravel()
-    responses = batch([wired], np.zeros(len(local), dtype=np.int32), local.ravel(), known, variance=doubt.ravel())
+    responses = batch([compiled], np.zeros(len(local), dtype=np.int32), local.ravel(), known, variance=doubt.ravel())
     return reward_variances(responses, aggregation)
 
 
-def rewards_of(wired, outcomes):
+def rewards_of(compiled, outcomes):
     """What the judge would pay without doubts, (outcomes,)."""
-    return exact_marginals(wired, outcomes) @ wired.weights / wired.mass
+    return exact_marginals(compiled, outcomes) @ compiled.weights / compiled.mass
 
 
 def two_points(share, doubt):
@@ -43,31 +43,31 @@ def two_points(share, doubt):
 @given(st.data())
 def test_it_is_the_variance_over_every_outcome_of_the_doubts(data):
     weights = data.draw(weights_of(most=6))
-    wired = rubric(weights, data.draw(edges_among(len(weights))))
+    compiled = rubric(weights, data.draw(edges_among(len(weights))))
     local = np.clip(data.draw(shares(len(weights))), 0.01, 0.99)
     doubt = local * (1 - local) * np.array(data.draw(shares(len(weights))))
     points = np.array([two_points(*pair) for pair in zip(local, doubt, strict=True)])
     chosen = np.array(list(itertools.product((0, 1), repeat=len(weights))))
-    rewards = rewards_of(wired, points[np.arange(len(weights)), chosen])
+    rewards = rewards_of(compiled, points[np.arange(len(weights)), chosen])
     chance = np.where(chosen == 1, local, 1 - local).prod(axis=1)
     expected = chance @ (rewards - chance @ rewards) ** 2
-    scale = (np.abs(wired.weights).sum() / wired.mass) ** 2
-    assert variance(wired, local, doubt)[0] == pytest.approx(expected, abs=1e-12 * scale, rel=1e-7)
+    scale = (np.abs(compiled.weights).sum() / compiled.mass) ** 2
+    assert variance(compiled, local, doubt)[0] == pytest.approx(expected, abs=1e-12 * scale, rel=1e-7)
 
 
 def test_it_is_the_variance_of_drawn_verdicts():
     rng = np.random.default_rng(0)
-    wired, local = rubric(WEIGHTS, DIAMOND), np.array([0.7, 0.4, 0.9, 0.8, 0.3])
-    drawn = rewards_of(wired, (rng.random((200_000, 5)) < local).astype(float))
-    assert variance(wired, local, local * (1 - local))[0] == pytest.approx(drawn.var(), rel=0.01)
+    compiled, local = rubric(WEIGHTS, DIAMOND), np.array([0.7, 0.4, 0.9, 0.8, 0.3])
+    drawn = rewards_of(compiled, (rng.random((200_000, 5)) < local).astype(float))
+    assert variance(compiled, local, local * (1 - local))[0] == pytest.approx(drawn.var(), rel=0.01)
 
 
 def test_the_mean_over_the_doubts_is_the_exact_reward():
-    wired, local = rubric(WEIGHTS, DIAMOND), np.array([0.7, 0.4, 0.9, 0.8, 0.3])
+    compiled, local = rubric(WEIGHTS, DIAMOND), np.array([0.7, 0.4, 0.9, 0.8, 0.3])
     outcomes = np.array(list(itertools.product((0.0, 1.0), repeat=5)))
     chance = np.where(outcomes == 1, local, 1 - local).prod(axis=1)
-    paid = aggregate(batch([wired], np.zeros(1, np.int32), local), "gear", inference="exact").reward[0]
-    assert chance @ rewards_of(wired, outcomes) == pytest.approx(paid, abs=1e-12)
+    paid = aggregate(batch([compiled], np.zeros(1, np.int32), local), "gear", inference="exact").reward[0]
+    assert chance @ rewards_of(compiled, outcomes) == pytest.approx(paid, abs=1e-12)
 
 
 def test_the_plain_sum_varies_by_the_squares_of_its_weights():
@@ -83,9 +83,9 @@ def test_a_judge_without_doubts_varies_by_nothing():
 
 
 def test_a_closed_gate_takes_a_childs_doubt_away():
-    wired = rubric([1.0, 1.0], [(0, 1, 0.0)])
+    compiled = rubric([1.0, 1.0], [(0, 1, 0.0)])
     local = np.array([[0.0, 0.5], [1.0, 0.5]])
-    assert variance(wired, local, local * (1 - local)) == pytest.approx([0.0, 0.25 / 4], abs=1e-15)
+    assert variance(compiled, local, local * (1 - local)) == pytest.approx([0.0, 0.25 / 4], abs=1e-15)
 
 
 def test_gates_that_jump_have_none():
@@ -94,10 +94,10 @@ def test_gates_that_jump_have_none():
 
 @pytest.mark.parametrize("aggregation", ["flat", "gear"])
 def test_what_is_unscored_or_gives_no_probabilities_has_none(aggregation):
-    wired = rubric([1.0, 1.0], [(0, 1, 0.2)])
+    compiled = rubric([1.0, 1.0], [(0, 1, 0.2)])
     doubt = np.array([[0.25, 0.25], [0.25, np.nan], [0.25, 0.25]])
     scored = np.array([[True, True], [True, True], [True, False]])
-    found = variance(wired, np.full((3, 2), 0.5), doubt, aggregation, scored)
+    found = variance(compiled, np.full((3, 2), 0.5), doubt, aggregation, scored)
     assert np.isnan(found).tolist() == [False, True, True]
 
 

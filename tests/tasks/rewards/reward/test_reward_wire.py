@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node
 from rubricflow.tasks.core.contracts.settings.reward import Retention
-from rubricflow.tasks.rewards.reward.wire import batch, wire
+from rubricflow.tasks.rewards.reward.compiled import batch, compile_graph
 
 FOUR = rubric([1, 2, 3, 4], [(3, 1, 0.25), (1, 0, 0.5), (3, 0, 0.75)])
 
@@ -30,14 +30,14 @@ def test_criteria_and_weights_are_in_the_bundles_order():
 def test_parents_come_before_children_and_edges_in_the_order_of_their_children(data):
     count = data.draw(st.integers(1, 9))
     edges = data.draw(edges_among(count))
-    wired = rubric([1] * count, edges)
-    rank = {place: at for at, place in enumerate(wired.order.tolist())}
+    compiled = rubric([1] * count, edges)
+    rank = {place: at for at, place in enumerate(compiled.order.tolist())}
     assert sorted(rank) == list(range(count))
     assert all(rank[a] < rank[b] for a, b, _ in edges)
-    ranks = [(rank[b], rank[a]) for a, b in zip(wired.parent.tolist(), wired.child.tolist(), strict=True)]
+    ranks = [(rank[b], rank[a]) for a, b in zip(compiled.parent.tolist(), compiled.child.tolist(), strict=True)]
     assert ranks == sorted(ranks)
-    assert sorted(wired.edges) == sorted((f"c{a}", f"c{b}") for a, b, _ in edges)
-    found = dict(zip(wired.edges, wired.retention.tolist(), strict=True))
+    assert sorted(compiled.edges) == sorted((f"c{a}", f"c{b}") for a, b, _ in edges)
+    found = dict(zip(compiled.edges, compiled.retention.tolist(), strict=True))
     assert found == {(f"c{a}", f"c{b}"): kept for a, b, kept in edges}
 
 
@@ -48,16 +48,16 @@ def test_among_criteria_that_are_ready_the_rubrics_order_holds():
 @pytest.mark.parametrize(("relation", "factor"), RETENTION.model_dump().items())
 @pytest.mark.parametrize("eta", [0, 0.5, 1, 2, 4])
 def test_a_relation_keeps_its_factor_to_the_power_of_the_strength(relation, factor, eta):
-    wired = wire("r", bundle([1, 1]), graph(2, [(0, 1)], relation), RETENTION, eta=eta)
-    assert wired.relation == (relation,)
-    assert wired.retention[0] == pytest.approx(1.0 if eta == 0 else factor**eta)
-    assert getattr(RETENTION.at(eta), relation) == pytest.approx(wired.retention[0])
+    compiled = compile_graph("r", bundle([1, 1]), graph(2, [(0, 1)], relation), RETENTION, eta=eta)
+    assert compiled.relation == (relation,)
+    assert compiled.retention[0] == pytest.approx(1.0 if eta == 0 else factor**eta)
+    assert getattr(RETENTION.at(eta), relation) == pytest.approx(compiled.retention[0])
 
 
 def test_a_learned_factor_takes_the_relations_place_before_the_strength():
     given = {("c0", "c1"): 0.3}
-    wired = wire("r", bundle([1, 1, 1]), graph(3, [(0, 1), (0, 2)]), RETENTION, eta=2, learned=given)
-    assert dict(zip(wired.edges, wired.retention, strict=True)) == pytest.approx(
+    compiled = compile_graph("r", bundle([1, 1, 1]), graph(3, [(0, 1), (0, 2)]), RETENTION, eta=2, learned=given)
+    assert dict(zip(compiled.edges, compiled.retention, strict=True)) == pytest.approx(
         {("c0", "c1"): 0.09, ("c0", "c2"): 0.36}
     )
 
@@ -82,10 +82,10 @@ def test_sub_points_stand_under_their_whole():
         nodes=tuple(Node(criterion_id=name, role="core") for name in names),
         edges=(Edge(parent="c1", child="whole", relation="activation"),),
     )
-    wired = wire("r", nested, drawn, RETENTION)
-    assert wired.criteria == names
-    assert wired.weights.tolist() == [5, 1, 1]
-    assert wired.edges == [("c1", "whole")]
+    compiled = compile_graph("r", nested, drawn, RETENTION)
+    assert compiled.criteria == names
+    assert compiled.weights.tolist() == [5, 1, 1]
+    assert compiled.edges == [("c1", "whole")]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_sub_points_stand_under_their_whole():
 )
 def test_what_cannot_be_wired_is_refused(weights, of_graph, more, said):
     with pytest.raises(ContractError, match=said):
-        wire("r", bundle(weights), of_graph, RETENTION, **more)
+        compile_graph("r", bundle(weights), of_graph, RETENTION, **more)
 
 
 @pytest.mark.parametrize("factor", [-0.1, 1.1, math.nan])
@@ -116,10 +116,10 @@ def test_a_retention_factor_outside_its_range_is_refused(factor):
 
 @given(st.data())
 def test_responses_lie_one_after_the_other(data):
-    wired = [rubric([1]), FOUR, rubric([1, 1])]
+    compiled = [rubric([1]), FOUR, rubric([1, 1])]
     of = data.draw(st.lists(st.integers(0, 2), max_size=6))
-    sizes = [len(wired[which].criteria) for which in of]
-    found = batch(wired, of, np.linspace(0, 1, sum(sizes)))
+    sizes = [len(compiled[which].criteria) for which in of]
+    found = batch(compiled, of, np.linspace(0, 1, sum(sizes)))
     assert found.start.tolist() == [0, *np.cumsum(sizes)]
     assert found.local.tolist() == np.linspace(0, 1, sum(sizes)).tolist()
     assert found.scored.all()
@@ -161,6 +161,6 @@ def test_a_batch_keeps_its_own_copy_of_the_scores():
 
 def test_a_graph_of_500_criteria_is_wired_in_topological_order():
     edges = [(at, at - 1, 0.5) for at in range(1, 500)]
-    wired = rubric([1] * 500, edges)
+    compiled = rubric([1] * 500, edges)
     directed = nx.DiGraph([(a, b) for a, b, _ in edges])
-    assert wired.order.tolist() == list(nx.lexicographical_topological_sort(directed))
+    assert compiled.order.tolist() == list(nx.lexicographical_topological_sort(directed))

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import torch
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Protocol
-from rubricflow.tasks.methods.edit.laboratory.world import (
+from rubricflow.tasks.methods.edit.policy import MASK, Prompts
+from rubricflow.tasks.methods.edit.rollout import Sample, printed
+from rubricflow.tasks.methods.edit.world import (
     CAREFUL,
     IMPERFECT,
     Habits,
@@ -32,8 +34,6 @@ from rubricflow.tasks.methods.edit.laboratory.world import (
     summed,
     trace,
 )
-from rubricflow.tasks.methods.edit.policy import MASK, Prompts
-from rubricflow.tasks.methods.edit.rollout import Sample, printed
 
 END, PAD, UNKNOWN = "<end>", "<pad>", "<unknown>"
 PROMPTS = Prompts("compact")

@@ -22,7 +22,7 @@ Shorts = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
-class Wired:
+class CompiledGraph:
     """One rubric ready to be computed with: k criteria, addressed by their place in `criteria`, and e edges. Two are
     the same only where they are one object."""
 
@@ -69,14 +69,14 @@ class Wired:
         return [(self.criteria[a], self.criteria[b]) for a, b in zip(self.parent, self.child, strict=True)]
 
 
-def wire(
+def compile_graph(
     rubric_id: str,
     bundle: Bundle,
     graph: Graph,
     retention: Retention,
     eta: float = 1.0,
     learned: Mapping[tuple[str, str], float] | None = None,
-) -> Wired:
+) -> CompiledGraph:
     """The arrays of a bundle and its graph.
 
     learned: (parent, child) → retention factor in place of the relation's, before η; in [0, 1].
@@ -102,7 +102,7 @@ def wire(
     parents = [place[edge.parent] for edge in edges]
     children = [place[edge.child] for edge in edges]
     retentions = [overrides.get((edge.parent, edge.child), factors[edge.relation]) for edge in edges]
-    return Wired(
+    return CompiledGraph(
         rubric_id=rubric_id,
         graph_id=graph.graph_id,
         criteria=criteria,
@@ -148,7 +148,7 @@ def _reachable(criteria: Sequence[Criterion]) -> float | None:
 class Batch:
     """n responses, each under one of several rubrics; their criteria lie one after the other in flat arrays."""
 
-    wired: tuple[Wired, ...]
+    compiled: tuple[CompiledGraph, ...]
     """The rubrics."""
     rubric_index: Shorts
     """(n,) which of them each response is under."""
@@ -169,7 +169,7 @@ class Batch:
         start = self.start[responses.start : responses.stop + 1]
         cells = slice(start[0], start[-1])
         return Batch(
-            wired=self.wired,
+            compiled=self.compiled,
             rubric_index=self.rubric_index[responses],
             local=self.local[cells],
             scored=self.scored[cells],
@@ -180,7 +180,7 @@ class Batch:
 
 
 def batch(
-    wired: Sequence[Wired],
+    compiled: Sequence[CompiledGraph],
     rubric_index: Shorts,
     local: Floats,
     scored: Bools | None = None,
@@ -193,11 +193,11 @@ def batch(
     decided: (Σk,) as in `Batch`; the local scores where not given. variance: (Σk,) as in `Batch`; nothing is known of
     it where not given.
     """
-    sizes = np.array([len(graph.criteria) for graph in wired], dtype=np.int64)
+    sizes = np.array([len(graph.criteria) for graph in compiled], dtype=np.int64)
     rubric_index = np.array(rubric_index, dtype=np.int32)
-    if len(rubric_index) and not (rubric_index.min() >= 0 and rubric_index.max() < len(wired)):
+    if len(rubric_index) and not (rubric_index.min() >= 0 and rubric_index.max() < len(compiled)):
         odd = int(rubric_index.min()) if rubric_index.min() < 0 else int(rubric_index.max())
-        raise ContractError(f"a response is under rubric {odd}; there are {len(wired)}, from 0")
+        raise ContractError(f"a response is under rubric {odd}; there are {len(compiled)}, from 0")
     start = np.concatenate([[0], np.cumsum(sizes[rubric_index])]).astype(np.int64)
     scored = np.ones(len(local), dtype=bool) if scored is None else np.asarray(scored, dtype=bool)
     decided = local if decided is None else decided
@@ -208,10 +208,10 @@ def batch(
         )
     local, decided = (np.where(scored, np.asarray(shares, dtype=np.float64), 0.0) for shares in (local, decided))
     for values in (local, decided):
-        _refuse_no_share(values, wired, rubric_index, start)
+        _refuse_no_share(values, compiled, rubric_index, start)
     doubts = np.full(len(local), np.nan) if variance is None else np.asarray(variance, dtype=np.float64)
     return Batch(
-        wired=tuple(wired),
+        compiled=tuple(compiled),
         rubric_index=rubric_index,
         local=local,
         scored=scored,
@@ -221,13 +221,13 @@ def batch(
     )
 
 
-def _refuse_no_share(values: Floats, wired: Sequence[Wired], rubric_index: Shorts, start: Ints) -> None:
+def _refuse_no_share(values: Floats, compiled: Sequence[CompiledGraph], rubric_index: Shorts, start: Ints) -> None:
     usable = (values >= 0) & (values <= 1)  # false for NaN, too
     if usable.all():
         return
     place = int(usable.argmin())
     response = int(np.searchsorted(start, place, side="right")) - 1
-    graph = wired[rubric_index[response]]
+    graph = compiled[rubric_index[response]]
     name = graph.criteria[place - int(start[response])]
     raise ContractError(
         f"response {response} of the batch, rubric '{graph.rubric_id}', criterion '{name}': {values[place]} is no "

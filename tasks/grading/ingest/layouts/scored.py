@@ -1,0 +1,228 @@
+"""What the columns of data sets with people's scores need before they map: a function each, (name of the file, a chunk
+of its rows) → the chunk with columns that map."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+import pandas as pd
+
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.store.cells import as_number, need, quoted, texts, with_columns
+
+_PARAGRAPH_MARK = re.compile(r"(?:(?<!\s)\s++)?\^\s?[pP]\s*")  # blanks are tried once, not from each
+_TITLES = re.compile(r"\A(?:\s*(?:rubric range|scoring rubric)\s*:[^\n]*(?:\n|\Z))+", re.IGNORECASE)
+_POINT_END = re.compile(r"(?<=[。；！？])|(?<=．)(?!\d)|(?<=[^\\];)|\n\s*\n")
+
+
+def asap2(file: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """ASAP 2.0: the source texts of a prompt become one; rows without an essay's id are blank and go."""
+    frame = frame.loc[[bool(str(cell or "").strip()) for cell in frame["essay_id"]]]
+    names = sorted(name for name in frame.columns if name.startswith("source_text_"))
+    rows = ([str(cell or "").strip() for cell in cells] for cells in frame[names].to_numpy())
+    return with_columns(frame, {"source_texts": ["\n\n".join(filter(None, parts)) for parts in rows]})
+
+
+TRAITS = {
+    7: ("ideas", "organization", "style", "conventions"),
+    8: ("ideas", "organization", "voice", "word_choice", "sentence_fluency", "conventions"),
+}
+SUMMED = (1, 7, 8)
+"""Sets of ASAP-AES whose resolved score is the sum of two raters; one rater's score counts twice on that scale."""
+
+
+def asap_aes(file: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """ASAP-AES. Essays: trait columns get their set's names, and one rater's score is put on the resolved scale. Sets:
+    what kind each is, and the raters' guide where the file has it."""
+    if "essay" not in frame:
+        kinds = ["source_dependent" if text else "persuasive_or_narrative" for text in frame["source_text"]]
+        guides = frame["rubric_text"] if "rubric_text" in frame else [None] * len(frame)
+        return with_columns(frame, {"kind": kinds, "rubric_text": guides})
+    columns: dict[str, pd.Series] = {}
+    summed = frame["essay_set"].isin(SUMMED)
+    for rater in (1, 2):
+        single = frame[f"rater{rater}_domain1"].astype(float)
+        columns[f"rater{rater}_score"] = single.where(~summed, 2 * single)
+        for number, names in TRAITS.items():
+            for position, trait in enumerate(names, 1):
+                marks = frame[f"rater{rater}_trait{position}"].astype(float).where(frame["essay_set"] == number)
+                name = f"rater{rater}_{trait}"
+                columns[name] = columns[name].fillna(marks) if name in columns else marks
+    return frame.assign(**columns)
+
+
+def asap_sas(file: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """ASAP-SAS. Answers: the transcribers' mark for a new paragraph becomes a line break. Key elements: headings and
+    'other' go; the scoring guide that raters had is the rubric's text with all of them, and the answers that it gives
+    as possible."""
+    if "student_answer" in frame:
+        return frame.assign(student_answer=frame["student_answer"].map(lambda text: _PARAGRAPH_MARK.sub("\n", text)))
+    names = ("rubric_text", "key_elements", "possible_answers_text")
+    parts = zip(*(frame[name] if name in frame else [None] * len(frame) for name in names), strict=True)
+    elements, guides = list[list[str]](), list[str | None]()
+    for rubric, listed, possible in parts:
+        headings = [text for text in listed or () if text.rstrip().endswith(":")]
+        kept = (text for text in listed or () if text not in headings)
+        elements.append([text for text in kept if not text.lower().startswith("other")])
+        if not isinstance(rubric, str) or not rubric.strip():
+            guides.append(None)
+            continue
+        lines = [text if text in headings else f"- {text}" for text in listed or ()]
+        keys = "\n".join(["Key elements:", *lines]) if lines else ""
+        sections = (_TITLES.sub("", rubric), keys, possible if isinstance(possible, str) else "")
+        guides.append("\n\n".join(section.strip() for section in sections if section.strip()))
+    return with_columns(frame, {"key_elements": elements, "guide": guides})
+
+
+def dress(file: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """DREsS: a prompt gets an id of its text; the score is the sum of the three traits, empty where one is."""
+    ids = ["P" + _digest(str(prompt), 8) for prompt in frame["prompt"]]
+    return frame.assign(prompt_id=ids, sum=_sum(frame, ("content", "organization", "language")))
+
+
+def gradeagentops(file: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """GradeAgentOps: question and student together are the answer's id; gold points become texts and weights."""
+    frame = frame.assign(answered=_pairs(frame, "question_id", "student_id"))
+    if "Gold_points" not in frame:
+        return frame
+    columns = {}
+    for name, key in (("points", "text"), ("weights", "weight")):
+        columns[name] = [[point[key] for point in points] for points in frame["Gold_points"]]
+    return with_columns(frame, columns)
+
+
+def mocha(file: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """MOCHA: one row that holds everything becomes a row a candidate, of which a minimal pair has two; an item is what
+    a data set asks with the same passage, question and reference.
+
+    InputError for a data set that holds no records by id, or a record without its texts.
+    """
+    rows, keys = list[dict[str, Any]](), ("context", "question", "reference")
+    for dataset in frame.columns:
+        records = frame[dataset].iloc[0]
+        if not isinstance(records, dict) or not all(isinstance(record, dict) for record in records.values()):
+            raise InputError("holds no records by id", file=file, field=dataset)
+        for name, record in records.items():
+            asked = {key: record.get(key) for key in keys}
+            endings = [ending for ending in ("", "1", "2") if f"candidate{ending}" in record]
+            candidates = {ending: record[f"candidate{ending}"] for ending in endings}
+            if not candidates or not all(isinstance(text, str) for text in (*asked.values(), *candidates.values())):
+                raise InputError("lacks one of its texts", file=file, field=f"{dataset}.{name}")
+            item = f"{dataset}:{_digest(chr(0).join((dataset, *asked.values())), 12)}"
+            source = (record.get("metadata") or {}).get("source")
+            for ending, candidate in candidates.items():
+                row: dict[str, Any] = {"response_id": f"{dataset}:{name}{ending and f':{ending}'}", "item_id": item}
+                row |= {"dataset": dataset, "source": source, **asked}
+                rows.append(row | {"candidate": candidate, "score": record.get(f"score{ending}")})
+    columns = pd.Index(("response_id", "item_id", "dataset", "source", *keys, "candidate", "score"))
+    return pd.DataFrame(rows, columns=columns, dtype=object)
+
+
+def physics_partial_credit(file: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """The physics explanations: question and student together are the answer's id; a person's score is the sum of the
+    three items. A problem gets the most detailed rubric that the source has of it."""
+    if "student" not in frame:
+        rubrics = frame[(frame["kind"] == "Rubric") & (frame["name"] == "detailed")]
+        return frame.assign(guide=frame["question_id"].map(rubrics.set_index("question_id")["text"]).astype(object))
+    sums = {}
+    for rater in ("human1", "human2"):
+        marks = frame[[f"item{n}_{rater}" for n in (1, 2, 3)]].astype(float)
+        sums[rater] = marks.sum(axis=1, skipna=False)
+    return frame.assign(answered=_pairs(frame, "question_id", "student"), **sums)
+
+
+def sas_bench(file: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """SAS-Bench: an item is what is asked with the same question, reference, analysis and total. Its points are the
+    reference's sentences, cut at semicolons, too; the source says nowhere which earns how much, so they share the total
+    equally. An answer is its steps in order, with a line break between them as between the lines of one that the
+    authors put together.
+
+    The file's name tells the subject ('0_Physics_ShortAns.jsonl'), which begins the ids. InputError for a missing
+    column, a total that is no whole number from 1, a mark off 0 to the total, and steps that are no list of objects
+    with a response.
+    """
+    names = ("id", "question", "reference", "analysis")
+    for name in (*names, "total", "manual_label", "steps"):
+        need(frame, name, file)
+    rows, subject = [number + 1 for number in frame.index.tolist()], file.split("_")[1]
+    columns: dict[str, list[Any]] = {name: [] for name in ("id", "item", "points", "weights", "answer")}
+    cells = [texts(frame[name], file, rows, name) for name in names]
+    marks = zip(rows, frame["total"], frame["manual_label"], frame["steps"], strict=True)
+    for (name, question, reference, analysis), (row, total, mark, steps) in zip(
+        zip(*cells, strict=True), marks, strict=True
+    ):
+        top = _top(total, mark, file, row)
+        # Not cut at line breaks, which are anywhere in these texts, nor in numbers and LaTeX's `\;`.
+        points = [part.strip() for part in _POINT_END.split(reference or "") if any(map(str.isalnum, part))]
+        columns["id"].append(name and f"{subject}:{name}")
+        identity = "\0".join(map(str, (question, reference, analysis, top)))
+        columns["item"].append(f"{subject}:{_digest(identity, 12)}")
+        columns["points"].append(points)
+        columns["weights"].append([top / len(points)] * len(points) if points else [])
+        columns["answer"].append(_answer(steps, file, row))
+    return with_columns(frame.assign(subject=subject), columns)
+
+
+def _top(cell: Any, mark: Any, file: str, row: int) -> int:
+    """The total, under which the mark must lie."""
+    total, marked = as_number(cell, file, row, "total"), as_number(mark, file, row, "manual_label")
+    if total is None:
+        raise InputError("is empty", file=file, row=row, field="total")
+    if total < 1 or not total.is_integer():
+        raise InputError(f"{quoted(cell)} is no whole number of marks from 1", file=file, row=row, field="total")
+    if marked is not None and not 0 <= marked <= total:
+        raise InputError(f"{marked:g} is off the scale 0 to {total:g}", file=file, row=row, field="manual_label")
+    return int(total)
+
+
+def _answer(cell: Any, file: str, row: int) -> str:
+    if not isinstance(cell, list) or not all(isinstance(step, dict) for step in cell):
+        raise InputError("is not a list of objects", file=file, row=row, field="steps")
+    responses = texts([step.get("response") for step in cell], file, [row] * len(cell), "steps.response")
+    if None in responses:
+        raise InputError(f"step {responses.index(None) + 1} has no response", file=file, row=row, field="steps")
+    return "\n".join(response for response in responses if response is not None)
+
+
+def summeval(file: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """SummEval: article and system together are the summary's id."""
+    return frame.assign(summarised=_pairs(frame, "doc_id", "system")) if "system" in frame else frame
+
+
+def summhf(file: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """Summaries with human feedback: what lies inside `info` and `summary` becomes columns; only posts are kept. An
+    axis not rated is empty."""
+    frame, rows = frame.loc[[bool(info.get("post")) for info in frame["info"]]], list[dict[str, Any]]()
+    axes = ("overall", "accuracy", "coverage", "coherence")
+    for place, info, summary in zip(frame.index, frame["info"], frame["summary"], strict=True):
+        post = f"{info.get('title') or ''}\n\n{info['post']}".strip()
+        row = {"rating": f"{info['id']}:{place + 1}", "post_id": info["id"], "post": post}
+        row |= {"subreddit": info.get("subreddit"), "text": summary["text"], "policy": summary["policy"]}
+        rows.append(row | {axis: summary["axes"].get(axis) for axis in axes})
+    columns = pd.Index(("rating", "post_id", "post", "subreddit", "text", "policy", *axes))
+    return pd.DataFrame(rows, index=frame.index, columns=columns, dtype=object)
+
+
+def webnlg(file: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """WebNLG's human evaluation: triples stand one to a line and get an id; the score is the sum of the three
+    traits."""
+    meanings = [str(meaning) for meaning in frame["mr"]]
+    triples = [meaning.replace("<br>", "\n") for meaning in meanings]
+    ids = ["T" + _digest(meaning, 8) for meaning in meanings]
+    return frame.assign(triples=triples, triples_id=ids, sum=_sum(frame, ("semantics", "grammar", "fluency")))
+
+
+def _sum(frame: pd.DataFrame, traits: tuple[str, ...]) -> pd.Series:
+    """The sum of some columns' numbers, empty where one is."""
+    marks: pd.DataFrame = frame[list(traits)].apply(pd.to_numeric, errors="coerce")
+    return marks.sum(axis=1, skipna=False)
+
+
+def _pairs(frame: pd.DataFrame, first: str, second: str) -> list[str]:
+    return [f"{one}:{other}" for one, other in zip(frame[first], frame[second], strict=True)]
+
+
+def _digest(text: str, digits: int) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]

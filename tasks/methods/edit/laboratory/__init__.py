@@ -1,1 +1,0 @@
-"""A small world with exact gold marks, and a decoder that learns to mark in it hastily: to try Edit in."""
