@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.reward import Rewards
 from rubricflow.tasks.core.contracts.tables.training import HeldOutQuality, TrainedCriteria
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.rewards.serve.training import CreditSum, Qualities, TrainingRecord
+from rubricflow.tasks.rewards.serve.answered import CreditSum, Qualities, TrainingRecord
 
 HELD_OUT = "held_out"
 """The stage of a recorded run that holds the evaluations."""
