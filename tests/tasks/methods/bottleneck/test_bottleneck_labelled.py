@@ -150,8 +150,8 @@ def test_noise_is_told_apart_only_where_several_marked() -> None:
     truth = rng.integers(0, 4, (60, 1)).astype(float)
     marks = {name: np.clip(truth + rng.integers(-1, 2, truth.shape), 0, 3) for name in "abc"}
     plan = Bottleneck(rater_noise=True)
-    levels, weights = given_levels(plan, bundle(criterion("c", "u")), marks, list("abc"), 60)
+    levels, weights = given_levels(plan, bundle(criterion("c", "u", levels=tuple("0123"))), marks, list("abc"), 60)
     assert levels.shape == weights.shape == (60, 1)
     assert ((weights > 0) & (weights <= 1)).all()
     with pytest.raises(InputError, match="at least two persons"):
-        given_levels(plan, bundle(criterion("c", "u")), marks, ["a"], 60)
+        given_levels(plan, bundle(criterion("c", "u", levels=tuple("0123"))), marks, ["a"], 60)

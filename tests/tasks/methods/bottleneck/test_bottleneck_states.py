@@ -69,9 +69,10 @@ def test_a_folder_appears_whole_or_not_at_all(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(made, "_BATCH_TOKENS", {"cpu": 1})
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr("builtins.print", stopped)
-        encode(*read, tmp_path / "states")
+        with pytest.raises(KeyboardInterrupt):
+            encode(*read, tmp_path / "states")
     assert list(tmp_path.iterdir()) == []
     encode(*read, folder=tmp_path / "states")
     other = read[0].tokenize([Answered("which words", "alpha")])
