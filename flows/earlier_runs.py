@@ -9,7 +9,7 @@ from typing import Any
 from rubricflow.flows.plan import plan
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.llm.recording import read_recording
+from rubricflow.tasks.core.llm.backends.replay import read_recording
 from rubricflow.tasks.core.llm.reply_store import are_there, open_replies
 from rubricflow.tasks.core.llm.request import Request, digest
 from rubricflow.tasks.core.store.objects import MARKER
