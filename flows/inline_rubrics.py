@@ -28,8 +28,7 @@ from rubricflow.tasks.rewards.graph.annotator import Annotator
 from rubricflow.tasks.rewards.graph.build import build
 from rubricflow.tasks.rewards.graph.heuristic import rules_of_thumb
 from rubricflow.tasks.rewards.graph.subject import subjects
-from rubricflow.tasks.rewards.serve.listed import ListedItem
-from rubricflow.tasks.rewards.serve.sent import MOST_CRITERIA
+from rubricflow.tasks.rewards.serve.sent import MOST_CRITERIA, ListedItem
 
 MOST_KEPT = 10_000
 """Items that came with rollouts and are kept ready; the one not asked for longest goes first."""

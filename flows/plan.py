@@ -18,8 +18,8 @@ from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Placement
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
+from rubricflow.tasks.core.llm.backends.replay import read_recording
 from rubricflow.tasks.core.llm.backends.vllm import weights
-from rubricflow.tasks.core.llm.recording import read_recording
 from rubricflow.tasks.core.store.catalogue import write_database
 from rubricflow.tasks.core.store.essays import essay_files
 from rubricflow.tasks.core.store.files import digest_of, file_digest

@@ -28,7 +28,7 @@ from rubricflow.tasks.core.contracts.tables.reward import HeldOutQuality, Reward
 from rubricflow.tasks.core.store.files import cannot_write
 from rubricflow.tasks.core.store.part import reading
 from rubricflow.tasks.core.store.warehouse import Rows, Run
-from rubricflow.tasks.rewards.serve.training import CreditSum, Qualities, TrainingRecord
+from rubricflow.tasks.rewards.serve.answered import CreditSum, Qualities, TrainingRecord
 
 TRAINER = "trainer"
 """The stage of a recorded run that holds what the trainer got."""

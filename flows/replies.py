@@ -17,9 +17,9 @@ from rubricflow.tasks.core.contracts.settings.reward import Graphs
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.judging import Attempts
 from rubricflow.tasks.core.contracts.tables.rubrics import RubricGraphs, Rubrics
+from rubricflow.tasks.core.llm.backends.replay import Header, Speaker, as_lines, write_recording
 from rubricflow.tasks.core.llm.backends.vllm import weights as weight_files
 from rubricflow.tasks.core.llm.opening import model_of
-from rubricflow.tasks.core.llm.recording import Header, Speaker, as_lines, write_recording
 from rubricflow.tasks.core.llm.reply_store import open_replies, shown_place
 from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.recorded import read_manifest

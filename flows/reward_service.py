@@ -26,14 +26,14 @@ from rubricflow.tasks.grading.judge.rows import Judged
 from rubricflow.tasks.rewards.reward.appraisal import Appraisal, CriterionShares, appraisals
 from rubricflow.tasks.rewards.serve.answered import (
     DecisionAnswer,
+    Qualities,
     QuoteAnswer,
     RolloutAnswer,
     ShareAnswer,
+    TrainingRecord,
     unscored_answer,
 )
-from rubricflow.tasks.rewards.serve.listed import ListedItem, item_digest
-from rubricflow.tasks.rewards.serve.sent import SentRollout
-from rubricflow.tasks.rewards.serve.training import Qualities, TrainingRecord
+from rubricflow.tasks.rewards.serve.sent import ListedItem, SentRollout, item_digest
 from rubricflow.tasks.rewards.serve.waves import PromptRow, Unfinished
 
 PATIENCE_S = 3.0

@@ -30,7 +30,7 @@ from rubricflow.tasks.core.web.guard import TOKEN, TOKEN_FILE, TokenGate, kept_t
 from rubricflow.tasks.core.web.server import Limits, Server, listening, usual_limits
 from rubricflow.tasks.rewards.reward.exact import check_widths
 from rubricflow.tasks.rewards.serve.app import create_app
-from rubricflow.tasks.rewards.serve.listed import read_listed
+from rubricflow.tasks.rewards.serve.sent import read_listed
 from rubricflow.tasks.rewards.serve.waves import PromptRow
 
 LIST = ".jsonl"

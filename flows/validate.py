@@ -21,10 +21,10 @@ from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.needs import release_needs
+from rubricflow.tasks.core.llm.backends.replay import read_recording
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.foreign import foreign_rows
 from rubricflow.tasks.core.llm.opening import cpu_warnings, this_machine
-from rubricflow.tasks.core.llm.recording import read_recording
 from rubricflow.tasks.core.llm.reply_store import are_there, open_replies
 from rubricflow.tasks.core.llm.request import Request, digest
 from rubricflow.tasks.core.stats.promise import MarkedAnswers

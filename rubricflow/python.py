@@ -53,7 +53,8 @@ class Run:
 
         parameters: values for a question's $names. UserError says what is wrong with the query.
         """
-        return ask(self._stored, query, parameters).df()
+        answer: pd.DataFrame = ask(self._stored, query, parameters).df()
+        return answer
 
     @property
     def _stored(self) -> StoredRun:

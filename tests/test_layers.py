@@ -16,7 +16,7 @@ FLOORS: dict[str, set[str]] = {
     "stats": {"contracts"},
     "display": {"contracts", "text", "stats"},
     "store": {"contracts", "text", "stats"},
-    "monitor": {"contracts"},
+    "monitor": {"contracts", "store", "llm"},
     "check": {"contracts", "text", "stats", "store", "monitor"},
     "llm": {"contracts", "text", "stats", "store"},
     "web": {"contracts"},

@@ -27,10 +27,11 @@ def repeated(judge, folder, judged, items):
     repeat the ones judged in it."""
 
     def repeating(run, *arguments, **named):
+        from rubricflow.tasks.grading.judge.worker import shards
+
         from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
         from rubricflow.tasks.core.store.warehouse import Warehouse
         from rubricflow.tasks.grading.judge.rows import item_counts
-        from rubricflow.tasks.grading.judge.worker import shards
 
         warehouse = Warehouse.open(folder / "warehouse")
         source = warehouse.run(warehouse.begun()[0])

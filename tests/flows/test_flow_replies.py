@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
-from rubricflow.tasks.core.llm.recording import read_recording
+from rubricflow.tasks.core.llm.backends.replay import read_recording
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 JUDGE = {"protocol": "rulers", "repair": {}, "sampling": {"max_tokens": 300}}

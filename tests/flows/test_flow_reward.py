@@ -263,7 +263,7 @@ def test_graphs_are_asked_for_on_the_engine_that_the_command_names(
         engines.append(placement)
         raise BackendError("nobody is there")
 
-    monkeypatch.setattr("rubricflow.tasks.rewards.graph.task.on_engine", on_engine)
+    monkeypatch.setattr("rubricflow.tasks.core.monitor.shared_stage.on_engine", on_engine)
     monkeypatch.setattr("rubricflow.tasks.rewards.graph.task.PACK", 1)
     study = make_study(tmp_path)
     study.write_text(STUDY.replace("{file: graphs.yaml}", "{backend: openai, engine: {model: m}}"))

@@ -31,7 +31,7 @@ from rubricflow.tasks.core.web.guard import TOKEN, TOKEN_FILE, kept_token
 from rubricflow.tasks.core.web.server import Server
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.rewards.serve.answered import summary_of
-from rubricflow.tasks.rewards.serve.sent import reward_request
+from rubricflow.tasks.rewards.serve.sent import RewardRequest, parsed
 from rubricflow.tasks.rewards.serve.waves import Unfinished
 
 BARE = "atoms explain . studies confirm . examples follow . in short ."
@@ -77,7 +77,7 @@ def served(judge, folder, aggregation="gear", **more):
 
 def answers(service, *rollouts):
     body = json.dumps({"rollouts": rollouts}).encode()
-    return judged(service, reward_request(body).rollouts)
+    return judged(service, parsed(body, RewardRequest).rollouts)
 
 
 def judged(service, sent, step=None):
@@ -185,7 +185,7 @@ def test_what_is_recorded_becomes_curves(tmp_path):
     for step in range(9):
         texts = [BARE if number < step else ALL for number in range(9)]
         body = json.dumps({"rollouts": [about(f"{text} {step}") for text in texts], "step": step}).encode()
-        judged(service, reward_request(body).rollouts, step)
+        judged(service, parsed(body, RewardRequest).rollouts, step)
     (path,) = write_pages(house.run("training"))
     text = path.read_text()
     assert "False credit rises from" in text
@@ -235,7 +235,7 @@ def test_a_judge_that_wavers_is_seen_and_recorded(tmp_path):
     house = Warehouse.open(tmp_path / "house")
     service = served(Wavering(), tmp_path, record=house.run("training"), judged_twice=1.0)
     body = json.dumps({"rollouts": [about(BARE), about(ALL)], "step": 1}).encode()
-    given = judged(service, reward_request(body).rollouts, 1)
+    given = judged(service, parsed(body, RewardRequest).rollouts, 1)
     compared = given[0]["agreement"]["compared"]
     assert [one["agreement"] for one in given] == 2 * [{"same": compared - 1, "compared": compared}]
     (path,) = write_pages(house.run("training"))
@@ -246,7 +246,7 @@ def test_what_was_evaluated_is_recorded_and_known_to_the_next_server(tmp_path):
     house = Warehouse.open(tmp_path / "house")
     service = served(Counting(), tmp_path, record=house.run("training"))
     body = json.dumps({"rollouts": [about(BARE), about(ALL)], "step": 3}).encode()
-    paid = judged(service, reward_request(body).rollouts, 3)
+    paid = judged(service, parsed(body, RewardRequest).rollouts, 3)
     service.record_quality(3, {"x": 0.5, "y": 0.7})
     service.record_quality(3, {"x": 0.25, "y": 0.75})
     known = served(Counting(), tmp_path, record=house.run("training")).recorded()
@@ -325,7 +325,7 @@ def test_the_share_of_quotes_that_are_not_there_is_recorded_and_drawn(tmp_path):
     service = served(Quoting("by magic"), tmp_path, record=house.run("training"))
     service._inline = InlineRubrics(Judge(protocol="pointwise"), topics.SETTINGS, 4, tmp_path / "replies.sqlite")
     body = json.dumps({"rollouts": [inline("It melts.", PAID)], "step": 1}).encode()
-    judged(service, reward_request(body).rollouts, 1)
+    judged(service, parsed(body, RewardRequest).rollouts, 1)
     (path,) = write_pages(house.run("training"))
     assert "without a quote in the rollout" in path.read_text()
 
@@ -347,7 +347,7 @@ def test_a_rubric_that_is_not_ready_in_time_costs_its_own_reward_alone(tmp_path,
     go_on = slow_graphs(monkeypatch, 3)
     service = of_list(Quoting("It melts"), tmp_path)
     body = json.dumps({"rollouts": [inline("It melts.", *[PAID] * 3), about(ALL)]}).encode()
-    wide, known = service.pose(reward_request(body).rollouts, None, EVER)
+    wide, known = service.pose(parsed(body, RewardRequest).rollouts, None, EVER)
     assert not wide.awaited[0].done()
     late, paid = service.judge([wide.rollout, known], EVER, is_last=True)
     assert late["unscored"]["reason"] == "deadline"
@@ -365,7 +365,7 @@ def test_the_narrow_rubric_is_ready_first_and_what_nobody_waits_for_is_not_built
 
     def asked(count, until=EVER):
         body = json.dumps({"rollouts": [inline("It melts.", *[{**PAID, "text": f"Says {n}"} for n in range(count)])]})
-        return service.pose(reward_request(body.encode()).rollouts, None, until)[0].awaited[0]
+        return service.pose(parsed(body.encode(), RewardRequest).rollouts, None, until)[0].awaited[0]
 
     blocking = asked(90)
     time.sleep(0.1)
@@ -407,7 +407,7 @@ def test_the_start_tells_what_is_missing_and_leaves_nothing_frozen(tmp_path, mon
 
     class Stopped(Server):
         def run(self, sockets=None):
-            ready.append(self.config.app.state.desk.trouble)
+            ready.append(self.config.app.state.endpoints.trouble)
 
     monkeypatch.setattr("rubricflow.flows.serve.Server", Stopped)
     monkeypatch.setenv("HOME", str(tmp_path))

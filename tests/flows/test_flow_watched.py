@@ -38,7 +38,6 @@ from rubricflow.tasks.grading.calibrate.task import calibrate
 from rubricflow.tasks.grading.judge import task as door
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.task import judge
-from rubricflow.tasks.grading.judge.worker import shards
 
 HOUSE = Path(__file__).resolve().parents[2]
 
@@ -145,7 +144,7 @@ def test_workers_of_dask_judge_what_one_process_judges(
     tmp_path: Path, dask: Placement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(door, "rater", lambda *_: Rater("scripted:test", "llm", Scripted(_right)))
-    monkeypatch.setattr(door, "shards", lambda counts: shards(counts, 4))
+    monkeypatch.setattr(door, "SHARD", 4)
     texts = {"i1": {f"r{n}": f"plants need light {n}" for n in range(9)}, "i2": {"s1": "", "s2": "plants grow"}}
     refs = {}
     for name, placement in {"here": HERE, "dask": dask}.items():

@@ -279,9 +279,8 @@ def judge_study(folder: str, server: str, engine: Any = None, address: str | Non
     from rubricflow.tasks.core.contracts.settings.judge import Judge
     from rubricflow.tasks.core.store.warehouse import Warehouse
     from rubricflow.tasks.grading.judge import task as door
-    from rubricflow.tasks.grading.judge.worker import shards
 
-    door.shards = lambda counts: shards(counts, SHARD)  # type: ignore[assignment]
+    door.SHARD = SHARD
     run = Warehouse.open(os.environ.get("RUBRICFLOW_WAREHOUSE") or Path(folder) / "house").run("run")
     words: dict[str, dict[str, str]] = {
         f"i{item}": {f"i{item}-{n:02d}": f"plants need light {item} {n}" for n in range(RESPONSES)}

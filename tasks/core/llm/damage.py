@@ -21,6 +21,8 @@ _INNER_WORD = re.compile(r"(?<=\w )\w{3,}(?= \w)")
 _PREFACE = "Sure, I'd be happy to help! Here is my evaluation of the response, based on the rubric you provided:\n\n"
 _AFTERWORD = "\n\nHere is a breakdown of my evaluation: the response names the main idea {but not its limits}, and it"
 
+_SECOND = "\n\nResponse 2:\nIt is what it is.\n\nOutput:\n"
+
 
 def damaged(text: str, way: str, rng: random.Random) -> str:
     """A reply damaged in one way. It stays as it is where there is nothing of the kind to damage: no escaped quotation
@@ -70,9 +72,7 @@ WAYS: Mapping[str, Damage] = MappingProxyType(
         "single_quotes": lambda text, rng: _rewritten(text, repr),
         "raw_line_breaks": _raw_line_breaks,
         # A base model goes on with an example of its own: the same object with other numbers.
-        "second_object": lambda text, rng: (
-            f"{text}\n\nResponse 2:\nIt is what it is.\n\nOutput:\n{_numbers(text, '0')}"
-        ),
+        "second_object": lambda text, rng: text + _SECOND + _numbers(text, "0"),
         "bare_words": lambda text, rng: _numbers(text, "Score Point {}"),
         "unclosed": lambda text, rng: text.rstrip().rstrip("}").rstrip(),
         "cut": lambda text, rng: text[: rng.randrange(1, max(2, len(text)))],

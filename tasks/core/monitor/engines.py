@@ -50,8 +50,8 @@ def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -
     def shared_out() -> Result:
         begun.append(True)
         runner: Any = cast(FlowRunContext, FlowRunContext.get()).task_runner  # a copy of the one that the flow got
-        room_now = partial(_room_now, placement, runner)
-        return work(Crew(placement, _room(placement, room_now()), room_now))
+        slots_now = partial(_slots_now, placement, runner)
+        return work(Crew(placement, _slots(placement, slots_now()), slots_now))
 
     stays = _Here(shared_out)
 
@@ -167,7 +167,7 @@ def _server(placement: Placement) -> Iterator[None]:
         server.stop()
 
 
-def _room_now(placement: Placement, runner: Any) -> int:
+def _slots_now(placement: Placement, runner: Any) -> int:
     """Pieces that the workers which live now take at once."""
     if placement.engine == "dask":
         return int(sum(runner.client.nthreads().values()))
@@ -176,10 +176,10 @@ def _room_now(placement: Placement, runner: Any) -> int:
     return int(ray.cluster_resources().get("CPU", 0))
 
 
-def _room(placement: Placement, room: int) -> int:
+def _slots(placement: Placement, slots: int) -> int:
     """Pieces that the cluster of this flow run takes at once; BackendError where it has no workers."""
-    if room < 1:
+    if slots < 1:
         raise BackendError(
             f"the {placement.engine} cluster{named(placement)} has no workers: start some ({how(placement)})"
         )
-    return min(room, placement.workers) if placement.workers else room
+    return min(slots, placement.workers) if placement.workers else slots

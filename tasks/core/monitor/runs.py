@@ -66,12 +66,12 @@ def task(task_run_name: Any, pauses_s: Sequence[float] = ()) -> Callable[[Callab
     pauses_s: seconds after which Prefect tries it again, once each, where what stopped it may pass by itself: nobody
     sits beside a nightly run. Without a server the error is the person's who started it.
     """
-    retries = {"retries": len(pauses_s), "retry_delay_seconds": list(pauses_s), "retry_condition_fn": may_pass}
+    retries = {"retries": len(pauses_s), "retry_delay_seconds": list(pauses_s), "retry_condition_fn": is_transient}
     options: dict[str, Any] = retries if pauses_s else {}
     return lambda function: WatchedTask(function, task_run_name=task_run_name, **options)
 
 
-def may_pass(task: object, task_run: object, state: State[Any]) -> bool:
+def is_transient(task: object, task_run: object, state: State[Any]) -> bool:
     """Whether what stopped a task may pass by itself, as a full or restarting model server may."""
     try:
         state.result()

@@ -5,38 +5,37 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from rubricflow.tasks.core.contracts.errors import BackendError, StoreError
 from rubricflow.tasks.core.store.manifest import code_digest
 from rubricflow.tasks.core.store.marks import look_again
-from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.store.warehouse import Run
 
-Desk = TypeVar("Desk")
+Opened = TypeVar("Opened")
 
 
-class Desks:
+class WorkerCache:
     """What one command's pieces are worked with, kept from piece to piece. Threads may share it."""
 
     def __init__(self) -> None:
         self._gate = threading.Lock()
         self._kept: dict[bytes, Any] = {}
 
-    def desk(self, sent: bytes, opened: Callable[[], Desk]) -> Desk:
-        """What the first piece that was sent with the same bytes was worked with, or else what `opened` gives."""
+    def get_or_open(self, sent: bytes, open_: Callable[[], Opened]) -> Opened:
+        """What the first piece that was sent with the same bytes was worked with, or else what `open_` gives."""
         with self._gate:
             if sent not in self._kept:
                 self._kept.clear()  # a worker that outlives a stage or a command lets go of its model
-                self._kept[sent] = opened()
-            return cast(Desk, self._kept[sent])
+                self._kept[sent] = open_()
+            return cast(Opened, self._kept[sent])
 
 
-DESKS = Desks()
-"""Of this process: whichever room's pieces it takes, it holds one model."""
+WORKER_CACHE = WorkerCache()
+"""Of this process: whichever stage's pieces it takes, it holds one model."""
 
 
-def refuse_stranger(run: Run, stage: str, shard: str, code: str) -> None:
+def require_same_code(run: Run, stage: str, shard: str, code: str) -> None:
     """BackendError where this worker has not what the command has: its code, by the digest, and in its warehouse a
     shard that the command has written."""
     host = socket.gethostname()
@@ -52,7 +51,7 @@ def refuse_stranger(run: Run, stage: str, shard: str, code: str) -> None:
         )
 
 
-def refuse_unseen(run: Run, stage: str, shards: Iterable[str]) -> None:
+def require_visible_shards(run: Run, stage: str, shards: Iterable[str]) -> None:
     """StoreError where a shard that workers have finished is not in this warehouse, by a new look."""
     look_again(run.folder)
     names = list(shards)
@@ -60,12 +59,3 @@ def refuse_unseen(run: Run, stage: str, shards: Iterable[str]) -> None:
         raise StoreError(
             f"a worker finished {stage} {shard}, and {run.place} does not hold it: name a warehouse that all see"
         )
-
-
-def from_anywhere(run: Run) -> Run:
-    """The same run, found from any working directory."""
-    warehouse = run.warehouse
-    if warehouse.mirrored:
-        return run
-    opened = Warehouse.open(warehouse.root.absolute())
-    return replace(opened, replies_named=warehouse.replies_named).run(run.run_id)

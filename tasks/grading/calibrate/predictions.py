@@ -2,22 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
+from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.schema import TableRef
+from rubricflow.tasks.core.contracts.settings.study import Calibration
 from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Predictions
-from rubricflow.tasks.grading.calibrate.assignment import FITTED, STAGE, PredictionAssignment
-from rubricflow.tasks.grading.calibrate.calibration import ScaleMapping, read_calibration
+from rubricflow.tasks.core.store.ordered import in_order
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.calibrate.calibration import read_calibration
 from rubricflow.tasks.grading.calibrate.predict import predict
-from rubricflow.tasks.grading.calibrate.rows import Item, by_item
+from rubricflow.tasks.grading.calibrate.rows import GRADING, Item, by_item, whole_responses
 from rubricflow.tasks.grading.calibrate.run_texts import Texts, among
 from rubricflow.tasks.grading.calibrate.samples import one_per_response
 
+STAGE = "calibrate"
+FITTED = "fitted"
+"""The shard that holds the mappings: by what is read of it every pack is predicted, whoever does it, and when."""
+KEYS = ("item_id", "response_id")
 TEXT_ROWS = 2_000
-"""Responses whose texts are read at a time: what they tell takes a hundred times the room of a grading."""
+"""Responses whose texts are read at a time: what they tell takes a hundred times the memory of a grading."""
+
+
+class PredictionAssignment(NamedTuple):
+    """What predictions are made of; the same for every pack of a run."""
+
+    run: Run
+    plan: Calibration
+    items: TableRef
+    responses: TableRef
+    gradings: TableRef
+    """Those of one machine rater."""
+    bundles: TableRef
+
+    def bundle_of(self) -> dict[str, Bundle]:
+        """Item → its bundle."""
+        locked = unlocked(self.run.read(self.bundles).to_pylist())
+        rubrics = self.run.read(self.items, ["item_id", "rubric_id"]).to_pylist()
+        return {row["item_id"]: locked[row["rubric_id"]] for row in rubrics}
+
+
+class GradingPack(NamedTuple):
+    """Gradings that are predicted and written together: neighbours in the order of item and response, with all of a
+    response in one pack."""
+
+    name: str
+    """The shard that its predictions are."""
+    rows: int
+    first: tuple[str, str]
+    """Item and response of the first grading."""
+    last: tuple[str, str]
+
+
+def in_packs(run: Run, gradings: TableRef, rows: int) -> Iterator[tuple[str, pa.Table]]:
+    """Name and gradings of every pack, columns GRADING, in the order of KEYS; see `whole_responses`."""
+    return _numbered(whole_responses(in_order(run, gradings, GRADING, KEYS), rows))
+
+
+def packs(run: Run, gradings: TableRef, rows: int) -> Iterator[GradingPack]:
+    """The packs of `in_packs` without their gradings, for which only keys are read."""
+    for name, keys in _numbered(whole_responses(in_order(run, gradings, KEYS, KEYS), rows)):
+        first, last = (tuple(row[key] for key in KEYS) for row in keys.take([0, len(keys) - 1]).to_pylist())
+        yield GradingPack(name, len(keys), first, last)
+
+
+def _numbered(tables: Iterator[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+    return ((f"predictions-{number:05d}", table) for number, table in enumerate(tables))
+
+
+def gradings_of(run: Run, gradings: TableRef, pack: GradingPack) -> pa.Table:
+    """The gradings of a pack as `in_packs` gives them, read from the files that hold any of its keys; StoreError if
+    they are not as many."""
+    item, response = (pc.field(name) for name in KEYS)
+    (first_item, first_response), (last_item, last_response) = pack.first, pack.last
+    from_first = (item > first_item) | ((item == first_item) & (response >= first_response))
+    to_last = (item < last_item) | ((item == last_item) & (response <= last_response))
+    rows = run.read(gradings, GRADING, from_first & to_last)
+    if len(rows) != pack.rows:
+        raise StoreError(f"{gradings.path}: {pack.name} has {len(rows)} rows, not {pack.rows}; {run.mend()}")
+    return rows.take(pc.sort_indices(rows, [(name, "ascending") for name in KEYS]))  # a stable sort
 
 
 class Predictor:
@@ -26,12 +94,24 @@ class Predictor:
     def __init__(self, assignment: PredictionAssignment, bundle_of: Mapping[str, Bundle], texts: Texts) -> None:
         """StoreError where nothing is fitted yet."""
         self._assignment, self._bundles, self._texts = assignment, bundle_of, texts
-        self._mappings = fitted_mappings(assignment)
+        contents = assignment.run.shard(Calibrations, STAGE, FITTED)["content"].to_pylist()
+        mappings = [read_calibration(content) for content in contents]
+        self._mappings = {item: mapping for mapping in mappings for item in mapping.rules}
+
+    @classmethod
+    def of(cls, assignment: PredictionAssignment) -> Predictor:
+        """With bundles and texts of its own, as a worker opens it."""
+        bundle_of = assignment.bundle_of()
+        return cls(assignment, bundle_of, Texts(*assignment[:4], bundle_of))
 
     @property
     def reads_texts(self) -> bool:
         """Whether any mapping, or its baseline, takes what texts tell."""
         return any(mapping.texts for mapping in self._mappings.values())
+
+    def write_pack(self, pack: GradingPack) -> None:
+        """Predict a pack whose gradings are read by its keys."""
+        self.write(pack.name, gradings_of(self._assignment.run, self._assignment.gradings, pack))
 
     def write(self, name: str, gradings: pa.Table) -> None:
         """Predict a pack and write it as the shard of this name. gradings: columns GRADING, whole responses."""
@@ -58,24 +138,3 @@ class Predictor:
             with_texts = self._texts.with_blocks(part, answers) if mapping.texts else part
             tables.append(predict(mapping, with_texts).append_column("split", part.rows["split"]))
         return pa.concat_tables(tables)
-
-
-def fitted_mappings(assignment: PredictionAssignment) -> dict[str, ScaleMapping]:
-    """Item → its mapping as the run keeps it, to the last bit; StoreError where nothing is fitted yet."""
-    contents = assignment.run.shard(Calibrations, STAGE, FITTED)["content"].to_pylist()
-    mappings = [read_calibration(content) for content in contents]
-    return {item: mapping for mapping in mappings for item in mapping.rules}
-
-
-def read_bundles(assignment: PredictionAssignment) -> dict[str, Bundle]:
-    """Item → its bundle."""
-    run = assignment.run
-    locked = unlocked(run.read(assignment.bundles).to_pylist())
-    rubrics = run.read(assignment.items, ["item_id", "rubric_id"]).to_pylist()
-    return {row["item_id"]: locked[row["rubric_id"]] for row in rubrics}
-
-
-def read_texts(assignment: PredictionAssignment, bundle_of: Mapping[str, Bundle]) -> Texts:
-    """What reads the run's texts."""
-    run, plan, items, responses, *_ = assignment
-    return Texts(run, plan, items, responses, bundle_of)

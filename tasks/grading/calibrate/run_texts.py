@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.study import Calibration
-from rubricflow.tasks.core.llm.encoder import minilm
-from rubricflow.tasks.core.llm.hidden import HiddenStates
+from rubricflow.tasks.core.llm.encoder import HiddenStates, minilm
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.calibrate.rows import Item
 from rubricflow.tasks.grading.calibrate.texts import Blocks, Readers, TextSource, text_blocks

@@ -1,9 +1,10 @@
-"""The door of calibrate: gradings and human scores in, mappings to the human scale and calibrated scores out."""
+"""Stage entry point of calibrate: gradings and human scores in; mappings to the human scale, calibrated scores out."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow.compute as pc
@@ -13,27 +14,36 @@ from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
+from rubricflow.tasks.core.llm.calls import EVERY_S, in_words, pace
 from rubricflow.tasks.core.monitor.artifacts import saying
-from rubricflow.tasks.core.monitor.crew import Crew
-from rubricflow.tasks.core.monitor.engines import on_engine
 from rubricflow.tasks.core.monitor.runs import task
+from rubricflow.tasks.core.monitor.shared_stage import (
+    Piece,
+    PieceCounts,
+    PieceResult,
+    SharedStage,
+    share_out,
+    with_absolute_paths,
+)
 from rubricflow.tasks.core.store.catalogue import counted
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Rows, Run
-from rubricflow.tasks.core.store.workers import DESKS, refuse_unseen
-from rubricflow.tasks.grading.calibrate.assignment import FITTED, STAGE, GradingPack, PredictionAssignment
 from rubricflow.tasks.grading.calibrate.fit import fit_items
-from rubricflow.tasks.grading.calibrate.key_ranges import in_packs, packs
 from rubricflow.tasks.grading.calibrate.labels import TAUGHT
-from rubricflow.tasks.grading.calibrate.predictions import Predictor, read_bundles, read_texts
-from rubricflow.tasks.grading.calibrate.progress import PackProgress
+from rubricflow.tasks.grading.calibrate.predictions import (
+    FITTED,
+    STAGE,
+    GradingPack,
+    PredictionAssignment,
+    Predictor,
+    in_packs,
+    packs,
+)
 from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater
 from rubricflow.tasks.grading.calibrate.run_texts import Texts, among
-from rubricflow.tasks.grading.calibrate.worker import PredictionWorker, sent_off
 
 SHARD_ROWS = 20_000
 """Gradings that are predicted and written at a time, more only where one response has more."""
-_WORKER = PredictionWorker(DESKS)
 
 
 class Calibrated(NamedTuple):
@@ -65,8 +75,8 @@ def calibrate(
     """
     if not run.done(STAGE, "all"):
         assignment = PredictionAssignment(run, study.calibration, items, responses, gradings, bundles)
-        bundle_of = read_bundles(assignment)
-        texts = read_texts(assignment, bundle_of)
+        bundle_of = assignment.bundle_of()
+        texts = Texts(run, study.calibration, items, responses, bundle_of)
         if not run.done(STAGE, FITTED):
             run.commit(STAGE, FITTED, _fitted(assignment, study, people, bundle_of, texts))
         predictor = Predictor(assignment, bundle_of, texts)
@@ -101,11 +111,13 @@ def _predict(assignment: PredictionAssignment, predictor: Predictor, placement: 
     finished = run.finished(STAGE, run.shards(STAGE))
     progress = PackProgress(gradings.rows, saying(run.run_id, STAGE))
     if not placement.is_local:
-        parted = list(packs(run, gradings, SHARD_ROWS))
-        open_ = [pack for pack in parted if pack.name not in finished]
-        if len(open_) > 1:
-            progress.passed(sum(pack.rows for pack in parted if pack.name in finished))
-            _share_out(assignment, open_, placement, progress)
+        all_packs = list(packs(run, gradings, SHARD_ROWS))
+        pieces = [
+            Piece(f"{STAGE} {pack.name}", pack.rows, pack.name, pack) for pack in all_packs if pack.name not in finished
+        ]
+        if len(pieces) > 1:
+            progress.passed(sum(pack.rows for pack in all_packs if pack.name in finished))
+            share_out(share_of(assignment), pieces, placement, lambda counts: progress.predicted(counts.members))
             return
     for name, rows in in_packs(run, gradings, SHARD_ROWS):
         if name in finished:
@@ -115,33 +127,44 @@ def _predict(assignment: PredictionAssignment, predictor: Predictor, placement: 
             progress.predicted(len(rows))
 
 
-def _share_out(
-    assignment: PredictionAssignment, open_: list[GradingPack], placement: Placement, progress: PackProgress
-) -> None:
-    """Has the workers of a cluster predict packs."""
-    run, sent, seen = assignment.run, pickle.dumps(sent_off(assignment)), list[str]()
-
-    def done(name: str, gradings: int) -> None:
-        if not seen:
-            refuse_unseen(run, STAGE, [name.split()[-1]])
-        seen.append(name)
-        progress.predicted(gradings)
-
-    def work(crew: Crew) -> None:
-        pieces = {f"{STAGE} {pack.name}": (sent, pack.name, pickle.dumps(pack)) for pack in open_}
-        crew.each(predict_pack, pieces, min(crew.room, len(open_)), done)
-
-    on_engine(placement, f"{STAGE} packs", work)
-    refuse_unseen(run, STAGE, [pack.name for pack in open_])
+def share_of(assignment: PredictionAssignment) -> SharedStage:
+    """The stage as workers get it: its folders are found from any working directory."""
+    plan, run = assignment.plan, with_absolute_paths(assignment.run)
+    if plan.language_model and Path(plan.language_model).is_dir():
+        plan = plan.model_copy(update={"language_model": str(Path(plan.language_model).absolute())})
+    assignment = assignment._replace(run=run, plan=plan)
+    return SharedStage(STAGE, "packs", run, assignment, (STAGE, FITTED), open=Predictor.of, work=_predict_piece)
 
 
-def predicted_pack(sent: bytes, name: str, pack: bytes) -> int:
-    """Predict one pack, wherever this runs; its number of gradings.
-
-    sent, pack: the pickled `SentPrediction` and `GradingPack`, for Prefect looks into other parameters.
-    """
-    return _WORKER.predict(sent, pickle.loads(pack))
+def _predict_piece(predictor: Predictor, piece: Piece, budget: object) -> PieceResult:
+    pack: GradingPack = piece.content
+    predictor.write_pack(pack)
+    return PieceResult(PieceCounts(pack.rows), {})
 
 
-# A name of its own, so that the function travels by its name and meets what its module keeps from pack to pack.
-predict_pack = task(task_run_name="calibrate {name}")(predicted_pack)
+class PackProgress:
+    """Counts gradings pack by pack; says a line now and then, and one at the end."""
+
+    def __init__(
+        self, total: int, say: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """total: gradings of all packs. say: takes the line and the share that is done. clock: seconds."""
+        self._total, self._say, self._clock = total, say, clock
+        self._begun = self._said = clock()
+        self._earlier = self._now = 0
+
+    def passed(self, gradings: int) -> None:
+        """A pack was predicted before this command."""
+        self._earlier += gradings
+
+    def predicted(self, gradings: int) -> None:
+        """A pack is predicted."""
+        self._now += gradings
+        done, now = self._earlier + self._now, self._clock()
+        if done != self._total and now - self._said < EVERY_S:
+            return
+        self._said, seconds = now, now - self._begun
+        seconds_left = seconds / self._now * (self._total - done)
+        rate = f", {pace(self._now / seconds)}/s" if seconds > 0 else ""
+        time_left = f", about {in_words(seconds_left)} left" if seconds_left else ""
+        self._say(f"calibrate: {done:,}/{self._total:,} gradings predicted{rate}{time_left}", done / self._total)

@@ -17,12 +17,11 @@ from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Foreign, Judge
 from rubricflow.tasks.core.llm.backend import Backend
-from rubricflow.tasks.core.llm.backends.replay import ForeignReplay, Recorded
+from rubricflow.tasks.core.llm.backends.replay import ForeignReplay, Recorded, read_recording
 from rubricflow.tasks.core.llm.backends.scripted import Offline
 from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.llm.foreign import foreign_rows, foreign_score, rescale
 from rubricflow.tasks.core.llm.opening import KeyOf, open_backend
-from rubricflow.tasks.core.llm.recording import read_recording
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.grading.judge import embedded

@@ -1,51 +1,70 @@
-"""The door of judge: items, responses and bundles in; judgments, gradings and attempts out, a shard at a time."""
+"""Stage entry point of judge: items, responses and bundles in; judgments, gradings and attempts out, shard by shard."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Sequence
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 
-from rubricflow.tasks.core.contracts.backends import Grader
-from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.backends import Grader, is_generative
+from rubricflow.tasks.core.contracts.errors import BackendError, InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
-from rubricflow.tasks.core.llm.budget import TokenBudget
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, ShardInputs
+from rubricflow.tasks.core.llm.ask import OnOpen, Wave, ignore_open, ignore_wave
+from rubricflow.tasks.core.llm.budget import Budgeted, TokenBudget
 from rubricflow.tasks.core.llm.calls import looking
-from rubricflow.tasks.core.llm.reply_store import Replies
-from rubricflow.tasks.core.llm.terms import PieceCounts, PieceNames, PieceProgress, concurrency
+from rubricflow.tasks.core.llm.foreign import foreign_scores
+from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.credentials import credential
-from rubricflow.tasks.core.monitor.crew import Crew
-from rubricflow.tasks.core.monitor.engines import on_engine
 from rubricflow.tasks.core.monitor.runs import task
+from rubricflow.tasks.core.monitor.shared_stage import (
+    Piece,
+    PieceCounts,
+    PieceProgress,
+    PieceResult,
+    SharedStage,
+    share_out,
+    with_absolute_paths,
+)
 from rubricflow.tasks.core.stats.scores import MEAN
 from rubricflow.tasks.core.store.files import named
-from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.core.store.workers import DESKS, refuse_unseen
-from rubricflow.tasks.grading.judge.assignment import Assignment
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.grading.judge.grade import grade_batch
+from rubricflow.tasks.grading.judge.keep import keeping_of
 from rubricflow.tasks.grading.judge.progress import Progress
-from rubricflow.tasks.grading.judge.rater import rater
-from rubricflow.tasks.grading.judge.rows import Rater, item_counts, shard_cases
-from rubricflow.tasks.grading.judge.simulated import human_marks
-from rubricflow.tasks.grading.judge.worker import (
-    Shard,
-    ShardJudge,
-    ShardWorker,
-    libraries_aside,
-    replies_for,
-    sent_off,
-    shards,
-    whole_items,
-    within,
+from rubricflow.tasks.grading.judge.rater import rater, repeated, signal_recorded
+from rubricflow.tasks.grading.judge.rows import (
+    Case,
+    Graded,
+    Rater,
+    Sheet,
+    case_of,
+    in_shard_order,
+    item_counts,
+    shard_cases,
+    sheets_of,
 )
+from rubricflow.tasks.grading.judge.simulated import human_marks
+from rubricflow.tasks.grading.judge.teaching import People, teaching_of
 
-_WORKER = ShardWorker(DESKS)
+SHARD = 2_000
+"""Responses in a shard: some whole small items, or a part of a large one."""
+WHOLE_ITEMS = 20_000
+"""Responses in a shard where an item remembers what was graded of it and so is never cut: as many whole items as that,
+for their rounds run together; a larger item is a shard of its own."""
+_OF_ONE = ("too_long", "deadline", "empty", "not_recorded")
+"""Kinds of errors that concern one answer, or come again."""
 
 
 class JudgedTables(NamedTuple):
@@ -54,6 +73,38 @@ class JudgedTables(NamedTuple):
     judgments: TableRef
     gradings: TableRef
     attempts: TableRef
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What is judged, under which rubrics and by whom; the same for every shard of a stage."""
+
+    run: Run
+    plan: Judge
+    base: Path
+    items: TableRef
+    responses: TableRef
+    bundles: TableRef
+    people: tuple[TableRef, TableRef] | None
+    """Human gradings and judgments."""
+    target: str
+    """See `Evaluation.target`."""
+    stage: str
+    """Under which name the tables are written."""
+
+    @property
+    def inputs(self) -> str:
+        """Under which name the inputs of shards are written: of these responses, cut in one of two ways."""
+        return f"cut-{'items-' if self.plan.consistency_memory else ''}{self.responses.digest[:12]}"
+
+
+class Shard(NamedTuple):
+    """A shard of judging."""
+
+    name: str
+    responses: int
+    done: bool
+    """Whether its done-mark is there."""
 
 
 @task(task_run_name=named("judge"), pauses_s=(60, 300, 900))
@@ -82,96 +133,61 @@ def judge(
     if not responses.rows:
         hint = "the sources give items alone; name those of the responses beside them"
         raise InputError("there are no responses to judge", field="data.sources", hint=hint)
-    counts = item_counts(run, responses)
-    parted = whole_items(counts) if plan.consistency_memory else shards(counts)
-    finished = run.finished(stage, [name for name, _ in parted])
-    ordered = [Shard(name, sum(count for *_, count in parts), name in finished) for name, parts in parted]
-    if not all(shard.done for shard in ordered):
-        assignment = Assignment(
-            run=run,
-            plan=plan,
-            base=base,
-            items=items,
-            responses=responses,
-            bundles=bundles,
-            people=people,
-            target=target,
-            stage=stage,
-        )
+    sizes = shard_sizes(item_counts(run, responses), whole_items=bool(plan.consistency_memory))
+    finished = run.finished(stage, sizes)
+    shards = [Shard(name, count, name in finished) for name, count in sizes.items()]
+    if not all(shard.done for shard in shards):
+        assignment = Assignment(run, plan, base, items, responses, bundles, people, target, stage)
         if placement.is_local:
-            _judge_here(assignment, ordered, token_budget, grader)
+            _judge_here(assignment, shards, token_budget, grader)
+        elif grader is not None:
+            rule = (
+                "a trained grader judges where the command runs: other machines' processors may round its sums "
+                "otherwise"
+            )
+            raise InputError(rule, field="run.engine", hint="take engine: local")
         else:
-            _share_out(assignment, ordered, token_budget, grader, placement)
+            _share_out(assignment, shards, token_budget, placement)
     return JudgedTables(*(run.ref(row, stage) for row in (Judgments, Gradings, Attempts)))
 
 
+def shard_sizes(counts: Mapping[str, int], whole_items: bool = False) -> dict[str, int]:
+    """Shard → number of its responses, items in the order of their ids; whole_items: no item is cut."""
+    size, sizes, free = WHOLE_ITEMS if whole_items else SHARD, list[int](), 0
+    for item_id in sorted(counts):
+        left = counts[item_id]
+        while left:
+            part = left if whole_items else min(size, left)
+            if part > free:
+                sizes.append(0)
+                free = size
+            sizes[-1] += part
+            free, left = free - part, left - part
+    return {f"{number:05d}": responses for number, responses in enumerate(sizes)}
+
+
 def _judge_here(
-    assignment: Assignment, ordered: Sequence[Shard], token_budget: int | None, grader: Grader | None
+    assignment: Assignment, shards: Sequence[Shard], token_budget: int | None, grader: Grader | None
 ) -> None:
     """Judges the shards that are not done one after the other, in this process."""
     run, plan = assignment.run, assignment.plan
-    with replies_for(plan, run.warehouse) as replies, libraries_aside():
-        open_ = sum(shard.responses for shard in ordered if not shard.done)
-        progress = Progress(plan.samples * open_, saying(run.run_id, assignment.stage))
+    with _replies(plan, run.warehouse) as replies, _libraries_out_of_collection():
+        to_judge = sum(shard.responses for shard in shards if not shard.done)
+        progress = Progress(plan.samples * to_judge, saying(run.run_id, assignment.stage))
         study_rater = _rater(assignment, replies, grader)
         if token_budget is not None:
-            study_rater = within(TokenBudget(token_budget), study_rater)
+            study_rater = _on_budget(TokenBudget(token_budget), study_rater)
         shard_judge = ShardJudge(assignment, progress.watch(study_rater), replies, progress.wave, progress.opened)
         with looking(progress.look):
-            cases_of = shard_cases(run, assignment.items, assignment.responses, assignment.bundles, ordered)
+            cases_of = shard_cases(run, assignment.items, assignment.responses, assignment.bundles, shards)
             for name, cases in cases_of:
                 for graded in shard_judge.judge(name, cases):
                     progress.graded(graded)
         progress.end()
 
 
-def _share_out(
-    assignment: Assignment,
-    ordered: Sequence[Shard],
-    token_budget: int | None,
-    grader: Grader | None,
-    placement: Placement,
-) -> None:
-    """Has the workers of a cluster judge the shards that are not done."""
-    run, stage = assignment.run, assignment.stage
-    if grader is not None:
-        rule = "a trained grader judges where the command runs: other machines' processors may round its sums otherwise"
-        raise InputError(rule, field="run.engine", hint="take engine: local")
-    open_ = [shard for shard in ordered if not shard.done]
-    words = PieceNames(stage, "shards", "responses", "unscored")
-    total = assignment.plan.samples * sum(shard.responses for shard in open_)
-    progress = PieceProgress(words, len(open_), total, saying(run.run_id, stage))
-
-    def done(name: str, counts: PieceCounts) -> None:
-        if not progress.pieces_ended:
-            refuse_unseen(run, stage, [name.split()[-1]])
-        progress.ended(counts)
-
-    def work(crew: Crew) -> None:
-        workers = concurrency(assignment.plan, crew.room, len(open_))
-        sent = pickle.dumps(sent_off(assignment, ordered, workers, token_budget))
-        pieces = {f"{stage} {shard.name}": (sent, stage, shard.name) for shard in open_}
-        crew.each(judge_shard, pieces, workers, done)
-
-    on_engine(placement, f"{stage} shards", work)
-    refuse_unseen(run, stage, [shard.name for shard in open_])
-
-
-def judged_shard(sent: bytes, stage: str, shard: str) -> PieceCounts:
-    """Judge one shard, wherever this runs.
-
-    sent: the pickled `SentAssignment`, for Prefect looks into other parameters.
-    """
-    with libraries_aside():
-        return _WORKER.judge(sent, shard, _rater)
-
-
-# A name of its own, so that the function travels by its name and meets what its module keeps from shard to shard.
-judge_shard = task(task_run_name="{stage} {shard}")(judged_shard)
-
-
 def _rater(assignment: Assignment, replies: Replies, grader: Grader | None = None) -> Rater:
-    """The study's rater; the simulated one gets to know what its human rater said."""
+    """The study's rater; the simulated one gets the marks of its human rater."""
     run, plan, base = assignment.run, assignment.plan, assignment.base
     if plan.truth is None or assignment.people is None:
         return rater(plan, base, replies, credential, grader)
@@ -181,3 +197,155 @@ def _rater(assignment: Assignment, replies: Replies, grader: Grader | None = Non
     marks = run.read(judgments, ["response_id", "criterion_id", "decision"], theirs)
     human = human_marks(scores.to_pylist(maps_as_pydicts="strict"), marks.to_pylist())
     return rater(plan, base, replies, credential, grader, human)
+
+
+class ShardJudge:
+    """A rater with all that it needs besides a shard's cases; made once for many shards."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        rater: Rater,
+        replies: Replies,
+        on_wave: Callable[[Wave], None] = ignore_wave,
+        on_open: OnOpen = ignore_open,
+    ) -> None:
+        """on_open, on_wave: are called at the beginning and the end of each wave of calls. InputError where an example
+        is lacking, or what the study keeps of is not there."""
+        plan, people = assignment.plan, assignment.people
+        self._assignment, self._rater, self._replies = assignment, rater, replies
+        self._on_wave, self._on_open = on_wave, on_open
+        self._teaching = teaching_of(
+            assignment.run,
+            plan.examples,
+            assignment.items,
+            assignment.responses,
+            assignment.bundles,
+            People(*people, assignment.target) if people else None,
+        )
+        self._recorded = foreign_scores(plan.foreign, assignment.base) if plan.foreign else {}
+        self._keeping = keeping_of(assignment.run, plan, rater.rater_id)
+
+    def judge(self, name: str, cases: list[Case], budget: TokenBudget | None = None) -> list[Graded]:
+        """Grades the cases of a shard and writes its tables, the done-mark last; each repetition by itself.
+
+        budget: pays for the calls; BudgetSpent where it does not suffice. BackendError where no call of the stage has
+        brought a reply until now, for reasons that lie with no answer: the shard is not written, so that the same
+        command asks again.
+        """
+        run, plan, stage = self._assignment.run, self._assignment.plan, self._assignment.stage
+        rater = self._rater if budget is None else _on_budget(budget, self._rater)
+        shown = self._teaching(self._keeping(cases))
+        graded = [
+            grade_batch(shown, sample, self._replies, self._on_wave, self._on_open)
+            for sample in repeated(rater, plan.samples)
+        ]
+        if plan.foreign:
+            signal_recorded(graded, self._recorded, plan.foreign)
+        last = [called.answer.attempts[-1].reply for sample in graded for called in sample.called]
+        errors = Counter(reply.error for reply in last if reply.error and not reply.error.startswith(_OF_ONE))
+        if last and errors.total() == len(last) and not run.shards(stage):
+            ((error, count),) = errors.most_common(1)
+            raise BackendError(
+                f"Nothing was scored: none of {len(last):,} calls brought a reply; of {count:,}: {error}"
+            )
+        parts = [sample.tables() for sample in graded]
+        run.commit(stage, name, {row: pa.concat_tables([part[row] for part in parts]) for row in parts[0]})
+        return graded
+
+
+def _on_budget(budget: TokenBudget, rater: Rater) -> Rater:
+    mender = rater.mender and Budgeted(rater.mender, budget)
+    return replace(rater, backend=Budgeted(rater.backend, budget), mender=mender)
+
+
+def _replies(plan: Judge, warehouse: Warehouse) -> Replies:
+    """The store of a judge's replies. It keeps nothing of a file of recorded replies, which stands alone: what the
+    warehouse keeps may be of another recording; and nothing of an encoder where that would need a database."""
+    is_free = warehouse.mirrored and not is_generative(plan)
+    return open_replies(":memory:" if plan.replies or is_free else warehouse.replies)
+
+
+@contextmanager
+def _libraries_out_of_collection() -> Iterator[None]:
+    """A shard makes so many objects that Python looks through all there are, those of the libraries too, once a shard:
+    a quarter of the time. What is there before the first shard is left out of that."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+# Shards that the workers of a cluster judge.
+
+
+def _share_out(assignment: Assignment, shards: Sequence[Shard], token_budget: int | None, placement: Placement) -> None:
+    """Has the workers of a cluster judge the shards that are not done."""
+    stage, plan = share_of(assignment, shards), assignment.plan
+    pieces = [
+        Piece(f"{stage.name} {shard.name}", plan.samples * shard.responses, shard.name)
+        for shard in shards
+        if not shard.done
+    ]
+    progress = PieceProgress(stage, pieces, ("responses", "unscored"), saying(stage.run.run_id, stage.name))
+    share_out(stage, pieces, placement, progress.ended, token_budget, lambda: cut(assignment, shards))
+
+
+def share_of(assignment: Assignment, shards: Sequence[Shard]) -> SharedStage:
+    """The stage as workers get it."""
+    run = with_absolute_paths(assignment.run)
+    return SharedStage(
+        name=assignment.stage,
+        pieces="shards",
+        run=run,
+        assignment=replace(assignment, run=run, base=assignment.base.resolve()),
+        written=(assignment.inputs, next(shard.name for shard in shards if not shard.done)),
+        open=_open_judge,
+        work=_judge_piece,
+        choice=assignment.plan,
+    )
+
+
+def cut(assignment: Assignment, shards: Sequence[Shard]) -> None:
+    """Writes the input of every shard that is neither judged nor cut, so that a worker reads its own and no other file
+    of answers. shards: all of them, in order."""
+    run, stage = assignment.run, assignment.inputs
+    to_judge = {shard.name for shard in shards if not shard.done}
+    lacking = to_judge - run.finished(stage, to_judge)
+    if not lacking:
+        return
+    rows = in_shard_order(run, assignment.responses)
+    for shard in shards:
+        mine = list(islice(rows, shard.responses))
+        if shard.name in lacking:
+            run.commit(stage, shard.name, {ShardInputs: mine})
+
+
+def _open_judge(assignment: Assignment) -> tuple[Assignment, ShardJudge, dict[str, Sheet]]:
+    replies = _replies(assignment.plan, assignment.run.warehouse)
+    shard_judge = ShardJudge(assignment, _rater(assignment, replies), replies)
+    return assignment, shard_judge, sheets_of(assignment.run, assignment.items, assignment.bundles)
+
+
+def _judge_piece(
+    opened: tuple[Assignment, ShardJudge, dict[str, Sheet]], piece: Piece, budget: TokenBudget | None
+) -> PieceResult:
+    assignment, shard_judge, sheets = opened
+    assert piece.shard is not None
+    with _libraries_out_of_collection():
+        rows = assignment.run.shard(ShardInputs, assignment.inputs, piece.shard).to_pylist()
+        cases = [case_of(row["response_id"], row["text"], *sheets[row["item_id"]], row["made_from"]) for row in rows]
+        graded = shard_judge.judge(piece.shard, cases, budget)
+    calls = chain.from_iterable(sample.called for sample in graded)
+    attempts = list(chain.from_iterable(call.answer.attempts for call in calls))
+    paid = [attempt.reply for attempt in attempts if not attempt.stored]
+    gradings = list(chain.from_iterable(sample.gradings for sample in graded))
+    counts = PieceCounts(
+        members=len(gradings),
+        failed=sum(grading.scored.score is None for grading in gradings),
+        calls=len(paid),
+        reused=len(attempts) - len(paid),
+        tokens=sum((reply.prompt_tokens or 0) + (reply.completion_tokens or 0) for reply in paid),
+    )
+    return PieceResult(counts, {})

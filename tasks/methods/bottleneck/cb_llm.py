@@ -11,7 +11,6 @@ training label into the concepts.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from itertools import chain
 
@@ -26,11 +25,11 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.bottleneck import Training
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.methods.bottleneck.baselines import mean_state, pooled
 from rubricflow.tasks.methods.bottleneck.data import Concepts, Estimates, LabelledData
 from rubricflow.tasks.methods.bottleneck.fit import Trained, grade_validation, narrowed, parameter_count, rows_with
-from rubricflow.tasks.methods.bottleneck.loop import Course, Losses, train_on_states
-from rubricflow.tasks.methods.bottleneck.plm import mean_state, pooled, read
-from rubricflow.tasks.methods.bottleneck.states import Say, StateEncoder, quiet
+from rubricflow.tasks.methods.bottleneck.loop import Losses, read, train_on_states
+from rubricflow.tasks.methods.bottleneck.states import StateEncoder
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 ELASTIC = 0.99
@@ -99,9 +98,6 @@ def cb_llm(
     *,
     texts: Sequence[str],
     embed: Embed,
-    method: str = "cb_llm",
-    setting: str = "",
-    say: Say = quiet,
 ) -> Trained:
     """Trains the concept layer on automatic scores, then the sparse head on what the layer says.
 
@@ -109,16 +105,27 @@ def cb_llm(
     the calibration split, as there is no grade yet. `plan.width` is not used. InputError where a split has no grade, or
     for a single concept: centred over the concepts nothing of it is left.
     """
-    began = time.perf_counter()
     data, encoder = narrowed(data, plan.concepts), pooled(encoder)
     rows, validation_rows = rows_with(data, "train", "grade"), rows_with(data, "calibration", "grade")
     if len(data.concepts.ids) < 2:
         raise InputError("cb_llm needs two concepts at least", field="methods")
     targets = torch.from_numpy(concept_scores(texts, data.concepts, embed)).float()
     layer = ConceptLayer(encoder.width, len(data.concepts.ids), seed)
-    course = _layer_course(layer, encoder, data, targets, plan=plan, seed=seed, say=say)
-    head = SparseHead(read(layer, encoder, rows), data.grades[rows], len(data.scores), seed)
-    validation, _ = grade_validation(head(read(layer, encoder, validation_rows)), data.grades[validation_rows])
+
+    def activations(rows: Ints) -> Floats:
+        return read(layer, encoder, rows, layer.bias.device)
+
+    def loss(states: Tensor, mask: Tensor, batch: Ints) -> Losses:
+        return {"concept": -cubed_cosine(layer(states, mask), targets[batch].to(states.device)).mean()}
+
+    def validate() -> tuple[float, float]:
+        found = torch.from_numpy(activations(validation_rows)).float()
+        alike = float(cubed_cosine(found, targets[validation_rows]).mean())
+        return alike, -alike
+
+    course = train_on_states(layer, encoder, data.rows("train"), loss, validate, plan=plan, seed=seed)
+    head = SparseHead(activations(rows), data.grades[rows], len(data.scores), seed)
+    validation, _ = grade_validation(head(activations(validation_rows)), data.grades[validation_rows])
     weights, parameters = encoder.state_dict(), parameter_count(layer, encoder) + head.numbers
     layer.cpu()
 
@@ -126,44 +133,7 @@ def cb_llm(
         encoder.load_state_dict(weights)
         return Estimates(None, head(read(layer, encoder, rows)))
 
-    return Trained(
-        method=method,
-        seed=seed,
-        setting=setting,
-        concept_encoder=None,
-        head=None,
-        encoder_state=weights,
-        epochs=(course.epochs, 0),
-        validation=validation,
-        parameters=parameters,
-        seconds=time.perf_counter() - began,
-        history=course.history,
-        predict=predict,
-    )
-
-
-def _layer_course(
-    layer: ConceptLayer,
-    encoder: StateEncoder,
-    data: LabelledData,
-    targets: Tensor,
-    *,
-    plan: Training,
-    seed: int,
-    say: Say,
-) -> Course:
-    """Trains the concept layer; targets: (n, K) automatic scores."""
-    validation_rows = rows_with(data, "calibration", "grade")
-
-    def loss(states: Tensor, mask: Tensor, batch: Ints) -> Losses:
-        return {"concept": -cubed_cosine(layer(states, mask), targets[batch].to(states.device)).mean()}
-
-    def validate() -> tuple[float, float]:
-        activations = torch.from_numpy(read(layer, encoder, validation_rows)).float()
-        alike = float(cubed_cosine(activations, targets[validation_rows]).mean())
-        return alike, -alike
-
-    return train_on_states(layer, encoder, data.rows("train"), loss, validate, plan=plan, seed=seed, say=say)
+    return Trained(weights, (course.epochs, 0), validation, parameters, course.history, predict)
 
 
 def concept_scores(texts: Sequence[str], concepts: Concepts, embed: Embed) -> Floats:
@@ -172,7 +142,7 @@ def concept_scores(texts: Sequence[str], concepts: Concepts, embed: Embed) -> Fl
     A concept is embedded as its text followed by its highest anchor.
     """
     scores = np.zeros((len(texts), len(concepts.ids)))
-    sentences = [_sentences(text) for text in texts]
+    sentences = [[text[unit.start : unit.end] for unit in units(text) if unit.kind == "sentence"] for text in texts]
     lengths = np.array([len(of_text) for of_text in sentences], np.int64)
     if not lengths.any():
         return scores
@@ -184,14 +154,7 @@ def concept_scores(texts: Sequence[str], concepts: Concepts, embed: Embed) -> Fl
     return scores
 
 
-def _sentences(text: str) -> list[str]:
-    return [text[unit.start : unit.end] for unit in units(text) if unit.kind == "sentence"]
-
-
 def cubed_cosine(activations: Tensor, targets: Tensor) -> Tensor:
     """(B,) cosine of the cubes of two (B, K), each centred over the concepts; 1 where they are alike."""
-    return (_unit_cubes(activations) * _unit_cubes(targets)).sum(1)
-
-
-def _unit_cubes(values: Tensor) -> Tensor:
-    return normalize((values - values.mean(1, keepdim=True)) ** 3, dim=1)
+    cubes = [(values - values.mean(1, keepdim=True)) ** 3 for values in (activations, targets)]
+    return (normalize(cubes[0], dim=1) * normalize(cubes[1], dim=1)).sum(1)

@@ -1,8 +1,11 @@
-"""A study's responses with all that is known about them, and the rows that follow from it. Pure."""
+"""Tables of a run → what graders learn from: a bundle's criteria are the concepts, people's marks their labels; and the
+rows that follow from a study's responses with everything that is known about them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
@@ -10,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
+import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.backends import Answered
-from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
+from rubricflow.tasks.core.contracts.bundle import Bundle, Scale, unlocked
+from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
 from rubricflow.tasks.core.contracts.settings.study import Study
@@ -24,18 +28,13 @@ from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.methods.bottleneck.arm import SharedGround, TrainedArm
 from rubricflow.tasks.methods.bottleneck.backbone import Backbone, load
-from rubricflow.tasks.methods.bottleneck.data import MISSING
-from rubricflow.tasks.methods.bottleneck.labelled import (
-    common_bundle,
-    grades_of,
-    labelled,
-    levels_of,
-    marks_of,
-    weighed,
-)
+from rubricflow.tasks.methods.bottleneck.data import BIAS, MISSING, Concepts, LabelledData
 from rubricflow.tasks.methods.bottleneck.measures import human_rows
+from rubricflow.tasks.methods.bottleneck.rater_noise import consensus
 from rubricflow.tasks.methods.bottleneck.states import Adapted, Cached, StateEncoder, TunedBackbone, encode
 from rubricflow.tasks.methods.bottleneck.states import load as load_states
+
+MEAN = "mean"
 
 
 @dataclass(frozen=True)
@@ -58,42 +57,264 @@ class ClassSet:
     """Rater of the data → human, adjudication or replayed."""
 
 
+def class_set(
+    run: Run,
+    study: Study,
+    base: Path,
+    items: TableRef,
+    responses: TableRef,
+    people: TableRef,
+    marks: TableRef,
+    bundles: TableRef,
+    labels: TableRef | None,
+) -> ClassSet:
+    """The responses of a study with all that is known about them.
+
+    people, marks: gradings and judgments of the data. labels: the final labels of the study's annotation, where it
+    learns from those. InputError where rubrics differ in their concepts, or the labels do not suffice.
+    """
+    plan = study.bottleneck
+    assert plan is not None
+    locked = run.read(bundles).to_pylist()
+    bundle = common_bundle(unlocked(locked))
+    rows = run.read(responses, ["response_id", "item_id", "text", "split"]).sort_by("response_id")
+    ids, item_ids, texts = (rows[name].to_pylist() for name in ("response_id", "item_id", "text"))
+    gradings, judgments = run.read(people), run.read(marks)
+    kinds = _rater_kinds(gradings) | _rater_kinds(judgments)
+    marks_by_rater = marks_of(judgments, gradings, bundle, ids)
+    persons = [name for name, kind in kinds.items() if kind == "human"]
+    if labels is None:
+        levels, weights = given_levels(plan, bundle, marks_by_rater, persons, len(ids))
+    else:
+        final = run.read(labels, ["response_id", "criterion_id", "level"]).to_pylist()
+        decided = [{**label, "rater_id": "", "decision": label["level"]} for label in final]
+        levels, weights = _by_rater(decided, bundle, ids)[""], None
+    target = target_scores(gradings, study.evaluation.target)
+    scores = dict(zip(target["response_id"].to_pylist(), target["score"].to_pylist(), strict=True))
+    item_rows = {item["item_id"]: item for item in run.read(items).to_pylist()}
+    answered = []
+    for item_id, text in zip(item_ids, texts, strict=True):
+        item = item_rows[item_id]
+        answered.append(Answered(item["question"], text, item["reference_answer"], item["context"]))
+    name = str(base / plan.backbone) if (base / plan.backbone).is_dir() else plan.backbone
+    backbone = load(name, plan.max_tokens, plan.match, plan.layer, plan.arithmetic == "bfloat16")
+    data = labelled(rows, bundle, levels, scores, plan.bands, weights)
+    row_of = {response_id: row for row, response_id in enumerate(ids)}
+    scores_by_rater = {rater: np.full(len(ids), np.nan) for rater in kinds}
+    for grading in gradings.select(["response_id", "rater_id", "score"]).to_pylist():
+        if grading["response_id"] in row_of and grading["score"] is not None:
+            scores_by_rater[grading["rater_id"]][row_of[grading["response_id"]]] = grading["score"]
+    return ClassSet(
+        ground=SharedGround(data, _encoder(run, plan, backbone, answered), texts, minilm(), backbone.name, plan),
+        backbone=backbone,
+        bundle=bundle,
+        bundle_id=locked[0]["bundle_id"],
+        item_ids=tuple(item_ids),
+        answered=tuple(answered),
+        target=np.array([scores.get(response_id) for response_id in ids], np.float64),
+        marks=marks_by_rater,
+        scores=scores_by_rater,
+        kinds=kinds,
+    )
+
+
+def _rater_kinds(table: pa.Table) -> dict[str, str]:
+    """Rater → kind, in the order of their ids."""
+    kinds = table.group_by(["rater_id", "rater_kind"]).aggregate([]).sort_by("rater_id")
+    return dict(zip(kinds["rater_id"].to_pylist(), kinds["rater_kind"].to_pylist(), strict=True))
+
+
+def _encoder(
+    run: Run, plan: Bottleneck, backbone: Backbone, answered: Sequence[Answered]
+) -> Callable[[], StateEncoder]:
+    """Makes the encoder of an arm. The states of a frozen one are kept in the warehouse, under a digest of backbone and
+    tokens, for all runs."""
+    tokens = backbone.tokenize(answered)
+    if plan.encoder == "tuned":
+        return partial(TunedBackbone, backbone, tokens)
+    if plan.encoder == "lora":
+        return partial(Adapted, backbone, tokens, plan.adapter)
+    folder = run.warehouse.root / "states" / digest_of([backbone.name, tokens.digest])[:16]
+    states = load_states(folder) or encode(backbone, tokens, folder)
+    return partial(Cached, states)
+
+
+def concepts_of(bundle: Bundle) -> Concepts:
+    """The decided criteria of a bundle, in its order."""
+    criteria = bundle.criteria
+    return Concepts(
+        ids=tuple(criterion.id for criterion in criteria),
+        names=tuple(bundle.names.values()),
+        texts=tuple(criterion.text for criterion in criteria),
+        anchors=tuple(criterion.levels for criterion in criteria),
+    )
+
+
+def common_bundle(bundles: Mapping[str, Bundle]) -> Bundle:
+    """The first bundle, where all have the same concepts and scale; InputError where they do not.
+
+    Rubrics of several questions may word a concept differently; its id and its number of levels make it one.
+    """
+    if not bundles:
+        raise InputError("there is no rubric, and so no concept to learn", field="rubrics")
+    (first, bundle), *others = bundles.items()
+    if any(criterion.id == BIAS for criterion in bundle.criteria):
+        raise InputError(f"no concept can be called '{BIAS}', which has a place of its own in a trace", field="rubrics")
+    shape = [(c.id, c.top) for c in bundle.criteria]
+    for name, other in others:
+        if [(c.id, c.top) for c in other.criteria] != shape or other.scale.bounds != bundle.scale.bounds:
+            rule = f"rubrics '{first}' and '{name}' differ in concepts, levels or scale; one grader has one bottleneck"
+            raise InputError(rule, field="rubrics", hint="train them in studies of their own")
+    return bundle
+
+
+def marks_of(judgments: pa.Table, gradings: pa.Table, bundle: Bundle, response_ids: Sequence[str]) -> dict[str, Floats]:
+    """Rater of the data → levels (n, K), NaN where there is none.
+
+    judgments: response_id, criterion_id, rater_id, decision. gradings: response_id, rater_id, trait_scores, for
+    concepts that alone make up their trait and have as many levels: a score of the trait is then a label of the
+    concept. A judgment wins over a trait's score.
+    """
+    lone = {}
+    for trait in bundle.traits:
+        criteria = list(bundle.of_trait(trait.id))
+        if len(criteria) == 1 and len(criteria[0].levels) == trait.levels:
+            lone[trait.id] = criteria[0].id, trait
+    decided = []
+    for grading in gradings.to_pylist(maps_as_pydicts="strict"):
+        for name, score in grading["trait_scores"].items():
+            if name in lone:
+                criterion_id, trait = lone[name]
+                level = round((score - trait.min) / trait.step)
+                decided.append({**grading, "criterion_id": criterion_id, "decision": level})
+    return _by_rater([*decided, *judgments.to_pylist()], bundle, response_ids)
+
+
+def _by_rater(decided: Sequence[Mapping[str, Any]], bundle: Bundle, ids: Sequence[str]) -> defaultdict[str, Floats]:
+    """Rater → levels (n, K) by rows with response_id, criterion_id, rater_id and decision, of which the last counts;
+    NaN where there is none."""
+    row_of = {response_id: row for row, response_id in enumerate(ids)}
+    column_of = {criterion.id: column for column, criterion in enumerate(bundle.criteria)}
+    levels = defaultdict[str, Floats](lambda: np.full((len(row_of), len(column_of)), np.nan))
+    for one in decided:
+        row, column = row_of.get(one["response_id"]), column_of.get(one["criterion_id"])
+        if one["decision"] is not None and row is not None and column is not None:
+            levels[one["rater_id"]][row, column] = one["decision"]
+    return levels
+
+
+def given_levels(
+    plan: Bottleneck, bundle: Bundle, marks: Mapping[str, Floats], persons: list[str], n: int
+) -> tuple[Floats, Floats | None]:
+    """(n, K) the levels that the data's raters give, NaN where there is none, and their weights where raters' noise is
+    modelled, see `rater_noise.consensus`. InputError where fewer than two persons marked then."""
+    if set(plan.methods) <= {"plm", "cb_llm"} and not marks:  # neither learns from labels of concepts
+        return np.full((n, len(bundle.criteria)), np.nan), None
+    if not plan.rater_noise:
+        return levels_of(marks, plan.labels, persons), None
+    persons_levels = [marks[name] for name in persons if name in marks]
+    if len(persons_levels) < 2:
+        raise InputError("rater_noise needs the marks of at least two persons", field="bottleneck.rater_noise")
+    labels = consensus(np.stack(persons_levels, axis=2), concepts_of(bundle).tops)
+    for note in filter(None, labels.notes):
+        print(f"bottleneck: {note}")
+    return np.where(labels.levels == MISSING, np.nan, labels.levels), labels.weights
+
+
+def levels_of(marks: Mapping[str, Floats], whose: str, persons: Sequence[str]) -> Floats:
+    """(n, K) the levels of one rater, or the mean of the persons' rounded half up; NaN where there is none.
+
+    InputError where the rater marked nothing.
+    """
+    if whose != MEAN:
+        if whose not in marks:
+            raters = ", ".join(sorted(marks)) or "nobody"
+            raise InputError(f"'{whose}' marked no concept; {raters} did", field="bottleneck.labels")
+        return marks[whose]
+    persons_levels = [marks[name] for name in persons if name in marks]
+    if not persons_levels:
+        raise InputError("no person marked a concept", field="bottleneck.labels")
+    stacked = np.stack(persons_levels)
+    count = (~np.isnan(stacked)).sum(axis=0)
+    total = np.nansum(stacked, axis=0)
+    return np.where(count > 0, np.floor(total / np.maximum(count, 1) + 0.5), np.nan)
+
+
+def grade_classes(scale: Scale, bands: int | None) -> Floats:
+    """(S + 1,) the score that each class stands for: every score of the scale, or the middle of each of `bands` equal
+    bands of them.
+
+    InputError where there are more bands than scores.
+    """
+    if bands is None:
+        return np.asarray(scale.min + scale.step * np.arange(scale.levels), np.float64)
+    if bands > scale.levels:
+        raise InputError(f"{bands} bands of {scale.levels} scores", field="bottleneck.bands")
+    band = np.arange(scale.levels) * bands // scale.levels
+    middles = [math.floor(np.flatnonzero(band == number).mean() + 0.5) for number in range(bands)]
+    return scale.min + scale.step * np.array(middles, np.float64)
+
+
+def grades_of(scores: Floats, scale: Scale, bands: int | None) -> Ints:
+    """(n,) classes of scores, rounded half up to the scale; MISSING where a score is NaN."""
+    steps = np.clip(np.floor((scores - scale.min) / scale.step + 0.5), 0, scale.levels - 1)
+    index = np.where(np.isnan(scores), 0, steps).astype(np.int64)
+    return np.where(np.isnan(scores), MISSING, index if bands is None else index * bands // scale.levels)
+
+
+def labelled(
+    responses: pa.Table,
+    bundle: Bundle,
+    levels: Floats,
+    scores: Mapping[str, float],
+    bands: int | None,
+    weights: Floats | None = None,
+) -> LabelledData:
+    """The labels of a data set.
+
+    responses: response_id and split, sorted by the id. levels: (n, K), NaN where there is none. scores: response → the
+    human score that counts.
+    """
+    ids = responses["response_id"].to_pylist()
+    targets = np.array([scores.get(response_id, np.nan) for response_id in ids], np.float64)
+    return LabelledData(
+        response_ids=tuple(ids),
+        concepts=concepts_of(bundle),
+        levels=_classes(levels),
+        weights=np.ones(levels.shape) if weights is None else weights,
+        grades=grades_of(targets, bundle.scale, bands),
+        scores=grade_classes(bundle.scale, bands),
+        split=np.array(responses["split"].to_pylist(), np.str_),
+    )
+
+
+def _classes(levels: Floats) -> Ints:
+    return np.where(np.isnan(levels), MISSING, levels).astype(np.int64)
+
+
 def people_rows(responses: ClassSet) -> Iterator[dict[str, Any]]:
     """What one person is worth by another on the test split, and what a machine recorded is worth by the labels."""
-    data = responses.ground.data
+    data, plan, scale = responses.ground.data, responses.ground.plan, responses.bundle.scale
+    marked = {}
+    for rater in responses.kinds:
+        levels = responses.marks.get(rater, np.full(data.levels.shape, np.nan))
+        marked[rater] = _classes(levels), grades_of(responses.scores[rater], scale, plan.bands)
     persons = [name for name, kind in responses.kinds.items() if kind == "human"]
     for seed, (a, b) in enumerate(combinations(persons, 2)):
-        for row in against(responses, _marked(responses, a), _marked(responses, b)):
+        for row in against(responses, marked[a], marked[b]):
             yield row | {"seed": seed, "note": f"{a} and {b}" + (f"; {row['note']}" if row["note"] else "")}
-    machines = [name for name, kind in responses.kinds.items() if kind == "replayed"]
-    for name in machines:
-        for row in against(responses, (data.levels, data.grades), _marked(responses, name)):
-            yield row | {"method": name}
-
-
-def _marked(responses: ClassSet, rater: str) -> tuple[Ints, Ints]:
-    """A rater's levels and grades as classes."""
-    data, none = responses.ground.data, np.full(responses.ground.data.levels.shape, np.nan)
-    levels = responses.marks.get(rater, none)
-    scores = responses.scores.get(rater, np.full(len(levels), np.nan))
-    grades = grades_of(scores, responses.bundle.scale, responses.ground.plan.bands)
-    return np.where(np.isnan(levels), MISSING, levels).astype(np.int64), np.asarray(grades[: len(data.grades)])
+    for name, kind in responses.kinds.items():
+        if kind == "replayed":
+            for row in against(responses, (data.levels, data.grades), marked[name]):
+                yield row | {"method": name}
 
 
 def against(responses: ClassSet, a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> list[dict[str, Any]]:
     """What one is worth by the other on the test split: levels (n, K) and grades (n,) of each, MISSING for none."""
     data = responses.ground.data
     rows = data.rows("test")
-    (levels_a, grades_a), (levels_b, grades_b) = a, b
-    trials = human_rows(
-        levels_a[rows],
-        levels_b[rows],
-        grades_a[rows],
-        grades_b[rows],
-        concepts=data.concepts,
-        scores=data.scores,
-        split="test",
-    )
+    levels = a[0][rows], b[0][rows]
+    trials = human_rows(*levels, a[1][rows], b[1][rows], data.concepts, data.scores, "test")
     return [row for row in trials if row["n"]]
 
 
@@ -140,118 +361,3 @@ def grading_rows(responses: ClassSet, outcome: TrainedArm, rater: str) -> Iterat
             "confidence": probability,
             "status": "scored",
         }
-
-
-# Tables of a run as a class set.
-
-
-def class_set(
-    run: Run,
-    study: Study,
-    base: Path,
-    items: TableRef,
-    responses: TableRef,
-    people: TableRef,
-    marks: TableRef,
-    bundles: TableRef,
-    labels: TableRef | None,
-) -> ClassSet:
-    """The responses of a study with all that is known about them.
-
-    people, marks: gradings and judgments of the data. labels: the final labels of the study's annotation, where it
-    learns from those. InputError where rubrics differ in their concepts, or the labels do not suffice.
-    """
-    plan = study.bottleneck
-    assert plan is not None
-    locked = run.read(bundles).to_pylist()
-    bundle = common_bundle(unlocked(locked))
-    rows = run.read(responses, ["response_id", "item_id", "text", "split"]).sort_by("response_id")
-    ids = rows["response_id"].to_pylist()
-    gradings, judgments = run.read(people), run.read(marks)
-    kinds = _rater_kinds(gradings) | _rater_kinds(judgments)
-    levels_by_rater = marks_of(judgments, gradings, bundle, ids)
-    persons = [name for name, kind in kinds.items() if kind == "human"]
-    if labels is None:
-        levels, weights = _levels(plan, bundle, levels_by_rater, persons, len(ids))
-    else:
-        levels, weights = _final(run, labels, bundle, ids), None
-    target = target_scores(gradings, study.evaluation.target)
-    scores = dict(zip(target["response_id"].to_pylist(), target["score"].to_pylist(), strict=True))
-    data = labelled(rows, bundle, levels, scores, plan.bands, weights)
-    item_rows = {item["item_id"]: item for item in run.read(items).to_pylist()}
-    item_ids, texts = rows["item_id"].to_pylist(), rows["text"].to_pylist()
-    answered = tuple(_answered(item_rows[item], text) for item, text in zip(item_ids, texts, strict=True))
-    name = str(base / plan.backbone) if (base / plan.backbone).is_dir() else plan.backbone
-    backbone = load(name, plan.max_tokens, plan.match, plan.layer, plan.arithmetic == "bfloat16")
-    ground = SharedGround(data, _encoder(run, plan, backbone, answered), texts, minilm(), backbone.name, plan)
-    targets = np.array([scores.get(response_id) for response_id in ids], np.float64)
-    scores_by_rater = {rater: _scores_of(gradings, rater, ids) for rater in kinds}
-    return ClassSet(
-        ground=ground,
-        backbone=backbone,
-        bundle=bundle,
-        bundle_id=locked[0]["bundle_id"],
-        item_ids=tuple(item_ids),
-        answered=answered,
-        target=targets,
-        marks=levels_by_rater,
-        scores=scores_by_rater,
-        kinds=kinds,
-    )
-
-
-def _levels(
-    plan: Bottleneck, bundle: Bundle, marks: Mapping[str, Floats], persons: list[str], n: int
-) -> tuple[Floats, Floats | None]:
-    """(n, K) the levels that the data's raters give, NaN where there is none, and their weights where noise tells."""
-    if set(plan.methods) <= {"plm", "cb_llm"} and not marks:  # neither learns from labels of concepts
-        return np.full((n, len(bundle.criteria)), np.nan), None
-    if not plan.rater_noise:
-        return levels_of(marks, plan.labels, persons), None
-    levels, weights, notes = weighed(marks, persons, np.array([criterion.top for criterion in bundle.criteria]))
-    for note in notes:
-        print(f"bottleneck: {note}")
-    return levels, weights
-
-
-def _rater_kinds(table: Any) -> dict[str, str]:
-    """Rater → kind, in the order of their ids."""
-    kinds = table.select(["rater_id", "rater_kind"]).group_by(["rater_id", "rater_kind"]).aggregate([])
-    raters = sorted(kinds.to_pylist(), key=lambda rater: str(rater["rater_id"]))
-    return {rater["rater_id"]: rater["rater_kind"] for rater in raters}
-
-
-def _answered(item: Mapping[str, Any], text: str) -> Answered:
-    return Answered(item["question"], text, item["reference_answer"], item["context"])
-
-
-def _final(run: Run, labels: TableRef, bundle: Bundle, ids: list[str]) -> Floats:
-    """(n, K) final labels, NaN where one is open."""
-    row_of = {response_id: row for row, response_id in enumerate(ids)}
-    column_of = {criterion.id: column for column, criterion in enumerate(bundle.criteria)}
-    levels = np.full((len(row_of), len(column_of)), np.nan)
-    for label in run.read(labels, ["response_id", "criterion_id", "level"]).to_pylist():
-        if label["level"] is not None:
-            levels[row_of[label["response_id"]], column_of[label["criterion_id"]]] = label["level"]
-    return levels
-
-
-def _scores_of(gradings: Any, rater: str, ids: list[str]) -> Floats:
-    of_rater = gradings.filter(pc.equal(gradings["rater_id"], rater))
-    scores = dict(zip(of_rater["response_id"].to_pylist(), of_rater["score"].to_pylist(), strict=True))
-    return np.array([scores.get(response_id) for response_id in ids], np.float64)
-
-
-def _encoder(
-    run: Run, plan: Bottleneck, backbone: Backbone, answered: tuple[Answered, ...]
-) -> Callable[[], StateEncoder]:
-    """Makes the encoder of an arm. The states of a frozen one are kept in the warehouse, under a digest of backbone and
-    tokens, for all runs."""
-    tokens = backbone.tokenize(answered)
-    if plan.encoder == "tuned":
-        return partial(TunedBackbone, backbone, tokens)
-    if plan.encoder == "lora":
-        return partial(Adapted, backbone, tokens, plan.adapter)
-    folder = run.warehouse.root / "states" / digest_of([backbone.name, tokens.digest])[:16]
-    states = load_states(folder) or encode(backbone, tokens, print, folder)
-    return partial(Cached, states)

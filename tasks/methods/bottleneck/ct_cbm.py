@@ -16,13 +16,11 @@ too, so that there is no head over the estimates' shares to intervene on. What w
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -32,11 +30,17 @@ from scipy.stats import rankdata
 from rubricflow.tasks.core.contracts.settings.bottleneck import Training
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.text.tokens import tokens
+from rubricflow.tasks.methods.bottleneck.baselines import Pooled, plain_loss, pooled, train_jointly
 from rubricflow.tasks.methods.bottleneck.data import Concepts, Estimates, LabelledData
-from rubricflow.tasks.methods.bottleneck.fit import Trained, grade_validation, narrowed, parameter_count, rows_with
-from rubricflow.tasks.methods.bottleneck.plm import Pooled, pooled
-from rubricflow.tasks.methods.bottleneck.states import Say, StateEncoder, quiet
-from rubricflow.tasks.methods.bottleneck.vanilla import estimates, plain_loss, train_jointly
+from rubricflow.tasks.methods.bottleneck.fit import (
+    Trained,
+    concept_estimates,
+    grade_validation,
+    narrowed,
+    parameter_count,
+    rows_with,
+)
+from rubricflow.tasks.methods.bottleneck.states import StateEncoder
 
 RIDGE = 0.01
 """Weight of the residual layer's squared weights."""
@@ -80,18 +84,14 @@ def ct_cbm(
     seed: int,
     *,
     texts: Sequence[str],
-    method: str = "ct_cbm",
-    setting: str = "",
-    say: Say = quiet,
 ) -> Trained:
     """Trains with the given concepts, then with one more in each round.
 
     texts: (n,) responses, of which the training ones give candidates. InputError as for the vanilla model.
     """
-    began = time.perf_counter()
     data, encoder = narrowed(data, plan.concepts), pooled(encoder)
     plan = plan.model_copy(update={"concepts": None})  # found ones are no longer cut off
-    train = partial(train_jointly, plan=plan, seed=seed, loss=plain_loss(plan), method=method, setting=setting, say=say)
+    train = partial(train_jointly, plan=plan, seed=seed, loss=plain_loss(plan))
     first = train(data, encoder)
     weights, tops = encoder.state_dict(), data.concepts.tops
     still = encoder if isinstance(encoder, Pooled) else Pooled(encoder)
@@ -103,7 +103,6 @@ def ct_cbm(
             break
         joined = (*rounds[-1].joined, target)
         rounds.append(_Round(train(_extended(data, bank, joined), still), joined))
-        say(f"'{bank.words[target]}' joins the concepts: validation {rounds[-1].measure:.4f}")
     best = max(rounds, key=lambda model: model.measure).trained
     reader, head = best.concept_encoder, best.head
     assert reader is not None
@@ -111,7 +110,7 @@ def ct_cbm(
 
     def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
         encoder.load_state_dict(weights)
-        extended = estimates(reader, head, encoder, rows)
+        extended = concept_estimates(reader, head, encoder, rows)
         assert extended.levels is not None
         return Estimates(extended.levels[:, : len(tops), : tops.max() + 1], extended.grades)
 
@@ -123,19 +122,13 @@ def ct_cbm(
         encoder_state=weights,
         epochs=(first.epochs[0], later_epochs),
         parameters=parameter_count(reader, encoder) + head.weights.size + head.bias.size,
-        seconds=time.perf_counter() - began,
-        history=_history(rounds, bank),
+        history=[
+            {**entry, "found": [bank.words[column] for column in model.joined]}
+            for model in rounds
+            for entry in model.trained.history
+        ],
         predict=predict,
     )
-
-
-def _history(rounds: Sequence[_Round], bank: Bank) -> list[dict[str, Any]]:
-    """The epochs of all rounds, each with the candidates that had joined by then."""
-    history = []
-    for model in rounds:
-        words = [bank.words[column] for column in model.joined]
-        history += [{**entry, "found": words} for entry in model.trained.history]
-    return history
 
 
 def candidates(texts: Sequence[str], rows: Ints) -> Bank:
@@ -201,10 +194,8 @@ def _next_concept(last: _Round, data: LabelledData, still: Pooled, bank: Bank) -
     weights, bias = residual(last.trained.predict(still, rows).grades, means[rows], data.grades[rows])
     before = last.trained.predict(still, validation_rows).grades
     after = softmax(_logits(before) + means[validation_rows] @ weights.T + bias, axis=1)
-    if (
-        grade_validation(after, data.grades[validation_rows])[0]
-        <= grade_validation(before, data.grades[validation_rows])[0]
-    ):
+    measures = [grade_validation(likely, data.grades[validation_rows])[0] for likely in (before, after)]
+    if measures[1] <= measures[0]:
         return None
     train = data.rows("train")
     speaks = targeted(weights, means[train], bank.present[train])

@@ -11,6 +11,8 @@ from rubricflow.tasks.core.stats.arrays import Floats, Ints
 
 MISSING = -1
 """A concept or grade without a label: it enters no loss and no measure."""
+BIAS = "bias"
+"""In a trace, the place of a concept for what the head adds whatever the response says."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,10 @@ class Estimates:
     grades: Floats
     """(n, S + 1) probability of each grade, before it is calibrated."""
 
+    def of(self, rows: Ints) -> Estimates:
+        """Those of some rows."""
+        return Estimates(None if self.levels is None else self.levels[rows], self.grades[rows])
+
     @property
     def grade(self) -> Ints:
         """(n,) the most probable grade."""
@@ -82,5 +88,10 @@ class Estimates:
         """(n, K) s̃, the expected level over the concept's top, in [0, 1] (Eqs. 13 and 18)."""
         if self.levels is None:
             raise ValueError("this grader has no concepts")
-        expected: Floats = self.levels @ np.arange(self.levels.shape[2])
-        return expected / tops
+        return shares_of(self.levels, tops)
+
+
+def shares_of(levels: Floats, tops: Ints) -> Floats:
+    """(n, K) s̃ of level probabilities (n, K, M + 1), see `Estimates.shares`."""
+    expected: Floats = levels @ np.arange(levels.shape[2])
+    return expected / tops

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.bottleneck import Training
 from rubricflow.tasks.core.stats.agreement import macro_f1
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
-from rubricflow.tasks.methods.bottleneck.data import MISSING, Concepts, Estimates, LabelledData
+from rubricflow.tasks.methods.bottleneck.data import MISSING, Concepts, Estimates, LabelledData, shares_of
 from rubricflow.tasks.methods.bottleneck.loop import (
     Course,
     Losses,
@@ -23,16 +22,14 @@ from rubricflow.tasks.methods.bottleneck.loop import (
     denoising_loss,
     minimise,
     ranking_loss,
+    read,
     sparsity_loss,
     task_loss,
     train_on_states,
 )
-from rubricflow.tasks.methods.bottleneck.model import ConceptEncoder, LatentHead, expected_levels
-from rubricflow.tasks.methods.bottleneck.states import Say, StateEncoder, batches, by_length, quiet
-from rubricflow.tasks.methods.bottleneck.trace import Head
+from rubricflow.tasks.methods.bottleneck.model import ConceptEncoder, Head, LatentHead, expected_levels
+from rubricflow.tasks.methods.bottleneck.states import StateEncoder, batches
 
-_READ_TOKENS = 8_192
-"""Tokens read together where nothing is trained."""
 _LEAST = 1e-12
 """No probability counts as less in a validation loss, which must stay finite."""
 
@@ -41,16 +38,6 @@ _LEAST = 1e-12
 class Trained:
     """A trained grader."""
 
-    method: str
-    """As `Method` names it."""
-    seed: int
-    """Seed of initialisation and batches."""
-    setting: str
-    """What differs from the study's settings, '' for nothing."""
-    concept_encoder: ConceptEncoder | None
-    """In evaluation mode, in main memory; None where a method reads concepts in another way, or has none."""
-    head: Head | None
-    """None where no linear head over shares makes the grade."""
     encoder_state: dict[str, Tensor] | None
     """The tuned encoder's weights at the epoch chosen; None where it is frozen."""
     epochs: tuple[int, int]
@@ -59,12 +46,14 @@ class Trained:
     """Macro-F1 of the grade on the calibration split at the epoch chosen; None where training broke down."""
     parameters: int
     """Numbers trained."""
-    seconds: float
-    """That training took."""
     history: list[dict[str, Any]]
     """One entry an epoch, see `Course`."""
     predict: Callable[[StateEncoder, Ints], Estimates]
     """Estimates for rows of an encoder, in their order; a tuned encoder takes the weights above first."""
+    concept_encoder: ConceptEncoder | None = None
+    """In evaluation mode, in main memory; None where a method reads concepts in another way, or has none."""
+    head: Head | None = None
+    """None where no linear head over shares makes the grade."""
 
 
 def rec_cbm(
@@ -76,9 +65,6 @@ def rec_cbm(
     race: bool = True,
     opcc: bool = True,
     lcec: bool = True,
-    method: str = "rec_cbm",
-    setting: str = "",
-    say: Say = quiet,
 ) -> Trained:
     """Trains REC-CBM, or an ablation of it, on the train split (section 4.4, Algorithm 1).
 
@@ -87,42 +73,48 @@ def rec_cbm(
     are left out, of the estimates too.
 
     Stage I trains on responses with a concept label and keeps the epoch with the best mean macro-F1 of the concepts on
-    the calibration split, as there is no grade yet. Stage II trains on what Stage I says, computed once, and keeps the
-    epoch with the best macro-F1 of the grade there. InputError where a split has no labels to train on or to choose by.
+    the calibration split, as there is no grade yet. Stage II trains on the estimates of Stage I, computed once, and
+    keeps the epoch with the best macro-F1 of the grade there. InputError where a split has no labels to train on or to
+    choose by.
     """
-    began = time.perf_counter()
     data = narrowed(data, plan.concepts)
     for split in ("train", "calibration"):  # before hours go into Stage I
         rows_with(data, split, "grade")
     tops = data.concepts.tops
     reader = ConceptEncoder(encoder.width, tops, plan.temperature, race, plan.width, seed)
-    course_1 = _stage_1(reader, encoder, data, plan, seed, opcc=opcc, say=say)
+    course_1 = _stage_1(reader, encoder, data, plan, seed, opcc=opcc)
     head = LatentHead(len(tops), len(data.scores), plan.epsilon, lcec).double()
-    course_2 = _stage_2(head, reader, encoder, data, plan, seed=seed, say=say)
-    final, weights = head.as_head(), encoder.state_dict()
-    parameters = parameter_count(reader, encoder) + head.numbers
-    reader.cpu()
-
-    def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
-        encoder.load_state_dict(weights)
-        levels = concept_levels(reader, encoder, rows)
-        shares = Estimates(levels, levels).shares(tops)
-        return Estimates(levels, final.probabilities(shares, calibrated=False))
-
+    course_2 = _stage_2(head, reader, encoder, data, plan, seed=seed)
+    weights, parameters = encoder.state_dict(), parameter_count(reader, encoder) + head.numbers
     return Trained(
-        method=method,
-        seed=seed,
-        setting=setting,
-        concept_encoder=reader,
-        head=final,
         encoder_state=weights,
         epochs=(course_1.epochs, course_2.epochs),
         validation=course_2.validation,
         parameters=parameters,
-        seconds=time.perf_counter() - began,
         history=[*course_1.history, *course_2.history],
-        predict=predict,
+        predict=concept_predictor(reader, head.as_head(), weights),
+        concept_encoder=reader.cpu(),
+        head=head.as_head(),
     )
+
+
+def concept_predictor(
+    reader: ConceptEncoder, head: Head, weights: dict[str, Tensor] | None
+) -> Callable[[StateEncoder, Ints], Estimates]:
+    """`Trained.predict` of a grader with a linear head over the shares of its concepts."""
+
+    def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
+        encoder.load_state_dict(weights)
+        return concept_estimates(reader, head, encoder, rows)
+
+    return predict
+
+
+def concept_estimates(reader: ConceptEncoder, head: Head, encoder: StateEncoder, rows: Ints) -> Estimates:
+    """The levels of some rows, and the grades that follow from their shares alone."""
+    levels = concept_levels(reader, encoder, rows)
+    shares = shares_of(levels, reader.tops.cpu().numpy())
+    return Estimates(levels, head.probabilities(shares, calibrated=False))
 
 
 def parameter_count(model: nn.Module, encoder: StateEncoder) -> int:
@@ -143,12 +135,7 @@ def rows_with(data: LabelledData, split: str, label: Literal["concept", "grade"]
 
 def concept_levels(model: ConceptEncoder, encoder: StateEncoder, rows: Ints) -> Floats:
     """(len(rows), K, M + 1) probability of each level (Eq. 11) in the order of `rows`, without gradients."""
-    device, levels = model.tops.device, np.zeros((len(rows), *model.beyond.shape))
-    for places in by_length(encoder.lengths[rows], _READ_TOKENS):
-        with torch.inference_mode():
-            states, mask = encoder(rows[places])
-            levels[places] = model(states.to(device), mask.to(device)).double().softmax(2).cpu().numpy()
-    return levels
+    return read(lambda states, mask: model(states, mask).double().softmax(2), encoder, rows, model.tops.device)
 
 
 def grade_validation(grades: Floats, labels: Ints) -> tuple[float, float]:
@@ -158,7 +145,8 @@ def grade_validation(grades: Floats, labels: Ints) -> tuple[float, float]:
     one which is never right but given counts 0, and one that is neither does not count.
     """
     likely = np.maximum(grades[np.arange(len(labels)), labels], _LEAST)
-    return _macro_f1(labels, grades.argmax(axis=1), grades.shape[1]), float(-np.log(likely).mean())
+    measure = macro_f1(labels, grades.argmax(axis=1), 0, grades.shape[1] - 1).value
+    return measure or 0.0, float(-np.log(likely).mean())
 
 
 def concept_validation(levels: Floats, labels: Ints, tops: Ints) -> tuple[float, float]:
@@ -173,8 +161,7 @@ def concept_validation(levels: Floats, labels: Ints, tops: Ints) -> tuple[float,
     scores = []
     for concept, rows in enumerate(labelled.T):
         if rows.any():
-            score = _macro_f1(labels[rows, concept], chosen[rows, concept], int(tops[concept]) + 1)
-            scores.append(score)
+            scores.append(macro_f1(labels[rows, concept], chosen[rows, concept], 0, int(tops[concept])).value or 0.0)
     return float(np.mean(scores)), float(-np.log(likely).mean())
 
 
@@ -188,7 +175,7 @@ def narrowed(data: LabelledData, count: int | None) -> LabelledData:
 
 
 def _stage_1(
-    reader: ConceptEncoder, encoder: StateEncoder, data: LabelledData, plan: Training, seed: int, opcc: bool, say: Say
+    reader: ConceptEncoder, encoder: StateEncoder, data: LabelledData, plan: Training, seed: int, opcc: bool
 ) -> Course:
     """Learns to read concepts (Eq. 27)."""
     rows, validation_rows = rows_with(data, "train", "concept"), rows_with(data, "calibration", "concept")
@@ -202,29 +189,23 @@ def _stage_1(
         return terms
 
     def validate() -> tuple[float, float]:
-        return concept_validation(
-            concept_levels(reader, encoder, validation_rows), data.levels[validation_rows], data.concepts.tops
-        )
+        found = concept_levels(reader, encoder, validation_rows)
+        return concept_validation(found, data.levels[validation_rows], data.concepts.tops)
 
-    return train_on_states(reader, encoder, rows, loss, validate, plan=plan, seed=seed, say=say)
+    return train_on_states(reader, encoder, rows, loss, validate, plan=plan, seed=seed)
 
 
 def _stage_2(
-    head: LatentHead,
-    reader: ConceptEncoder,
-    encoder: StateEncoder,
-    data: LabelledData,
-    plan: Training,
-    seed: int,
-    say: Say,
+    head: LatentHead, reader: ConceptEncoder, encoder: StateEncoder, data: LabelledData, plan: Training, seed: int
 ) -> Course:
-    """Learns to correct concepts and to grade (Eq. 28), on what Stage I says of each response, read once."""
+    """Learns to correct concepts and to grade (Eq. 28), on the estimates of Stage I, read once."""
     rows = data.rows("train")
     rows = rows[(data.grades[rows] != MISSING) | (data.levels[rows] != MISSING).any(axis=1)]
-    validation_rows = rows_with(data, "calibration", "grade")
-    tops = torch.from_numpy(data.concepts.tops)
-    shares = _read_shares(reader, encoder, data, rows)
-    validation_shares = _read_shares(reader, encoder, data, validation_rows)
+    validation_rows, tops = rows_with(data, "calibration", "grade"), torch.from_numpy(data.concepts.tops)
+    shares, validation_shares = (
+        torch.from_numpy(shares_of(concept_levels(reader, encoder, some), data.concepts.tops))
+        for some in (rows, validation_rows)
+    )
     grades, levels = torch.from_numpy(data.grades[rows]), torch.from_numpy(data.levels[rows])
     weights = torch.from_numpy(data.weights[rows])
     rng = torch.Generator().manual_seed(seed)
@@ -234,10 +215,8 @@ def _stage_2(
         terms = {"task": plan.task_weight * task_loss(logits, grades[batch])}
         if head.factor is not None:
             away = denoising_loss(posterior, levels[batch], tops, weights[batch])
-            terms |= {
-                "denoising": plan.denoising_weight * away,
-                "sparsity": plan.sparsity_weight * sparsity_loss(head.factor),
-            }
+            terms["denoising"] = plan.denoising_weight * away
+            terms["sparsity"] = plan.sparsity_weight * sparsity_loss(head.factor)
         return terms
 
     def validate() -> tuple[float, float]:
@@ -248,19 +227,8 @@ def _stage_2(
     others = [parameter for parameter in (head.bias, head.factor, head.log_noise) if parameter is not None]
     groups = [
         {"params": [head.weights], "lr": plan.head_learning_rate_2, "weight_decay": plan.weight_decay},
-        # What L is drawn to, the sparsity loss says; a decayed noise would be drawn to 1.
+        # The sparsity loss shrinks L already; a decayed noise would be drawn to 1.
         {"params": others, "lr": plan.head_learning_rate_2, "weight_decay": 0.0},
     ]
     alike = np.ones(len(rows), np.int64)  # nothing is padded here
-    return minimise(groups, lambda: batches(alike, plan.batch_size, rng), loss, validate, plan, stage=2, say=say)
-
-
-def _read_shares(reader: ConceptEncoder, encoder: StateEncoder, data: LabelledData, rows: Ints) -> Tensor:
-    """(len(rows), K) expected levels of the concepts over their tops."""
-    levels = concept_levels(reader, encoder, rows)
-    return torch.from_numpy(Estimates(levels, levels).shares(data.concepts.tops))
-
-
-def _macro_f1(right: Ints, grades: Ints, levels: int) -> float:
-    value = macro_f1(right, grades, 0, levels - 1).value
-    return 0.0 if value is None else value
+    return minimise(groups, lambda: batches(alike, plan.batch_size, rng), loss, validate, plan, stage=2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -23,18 +24,17 @@ from torch import Tensor
 from rubricflow.tasks.core.contracts.backends import Answered, GraderOutput
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
-from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck, Training
+from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck, Method, Training
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.methods.bottleneck import backbone as backbones
-from rubricflow.tasks.methods.bottleneck.backbone import RESPONSE, Backbone, BatchTokens
+from rubricflow.tasks.methods.bottleneck.backbone import RESPONSE, Backbone
 from rubricflow.tasks.methods.bottleneck.card import About
-from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData
+from rubricflow.tasks.methods.bottleneck.class_set import concepts_of
+from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData, shares_of
 from rubricflow.tasks.methods.bottleneck.fit import Trained
-from rubricflow.tasks.methods.bottleneck.labelled import concepts_of
-from rubricflow.tasks.methods.bottleneck.model import ConceptEncoder
+from rubricflow.tasks.methods.bottleneck.model import Attention, ConceptEncoder, Head, traces
 from rubricflow.tasks.methods.bottleneck.states import adapted, by_length, load_adapter, padded
-from rubricflow.tasks.methods.bottleneck.trace import Attention, Head, traces
 
 _ABOUT = "rubricflow"
 """The one metadata entry: with several, their order and so the file's digest would be left to chance."""
@@ -77,16 +77,14 @@ class BottleneckGrader:
 
     def __call__(self, answered: Sequence[Answered]) -> list[GraderOutput]:
         """One estimate for each, in order; the grades' probabilities are calibrated."""
-        levels = self.levels(answered)
-        likely = self.head.probabilities(self._shares(levels))
-        return [self._output(levels[row], likely[row]) for row in range(len(levels))]
-
-    def _output(self, levels: Floats, grades: Floats) -> GraderOutput:
-        """levels: (K, M + 1) and grades: (S + 1,) probabilities of one response."""
-        counts = self.concepts.items()
-        by_concept = {name: concept[:count].tolist() for concept, (name, count) in zip(levels, counts, strict=True)}
-        by_score = dict(zip(self.scores, grades.tolist(), strict=True))
-        return GraderOutput(by_concept, by_score, self.scores[int(grades.argmax())])
+        levels, counts = self.levels(answered), self.concepts.items()
+        outputs = []
+        for of_response, grades in zip(levels, self.head.probabilities(self._shares(levels)), strict=True):
+            named = zip(of_response, counts, strict=True)
+            by_concept = {name: concept[:count].tolist() for concept, (name, count) in named}
+            by_score = dict(zip(self.scores, grades.tolist(), strict=True))
+            outputs.append(GraderOutput(by_concept, by_score, self.scores[int(grades.argmax())]))
+        return outputs
 
     def levels(self, answered: Sequence[Answered]) -> Floats:
         """(n, K, M + 1) probability of each level, 0 beyond a concept's own top (Eq. 11)."""
@@ -104,8 +102,7 @@ class BottleneckGrader:
         """Rows of the table `traces`; InputError for a concept called 'bias'."""
         levels, attention = self._read(answered, attends=True)
         texts = [inputs.response for inputs in answered]
-        scores = np.array(self.scores)
-        return traces(response_ids, texts, self._concepts, self.head, scores=scores, levels=levels, attention=attention)
+        return traces(response_ids, texts, self._concepts, self.head, np.array(self.scores), levels, attention)
 
     def head_json(self) -> str:
         """All behind the bottleneck, as the column `head` of the table `models` has it."""
@@ -121,8 +118,7 @@ class BottleneckGrader:
         return json.dumps(content)
 
     def _shares(self, levels: Floats) -> Floats:
-        shares: Floats = levels @ np.arange(levels.shape[2]) / self._concepts.tops
-        return shares
+        return shares_of(levels, self._concepts.tops)
 
     def _read(self, answered: Sequence[Answered], attends: bool) -> tuple[Floats, list[Attention]]:
         """Level probabilities of every input and, where asked for, what of its response is looked at."""
@@ -139,7 +135,10 @@ class BottleneckGrader:
                 if attends:
                     weights = self._model.attend(states, mask).double().cpu().numpy()
                     for row, row_weights in zip(rows, weights, strict=True):
-                        attention[row] = _response_attention(tokens, row, row_weights)
+                        # The part that lies on its response
+                        inputs = tokens.row(row)
+                        own = np.flatnonzero(tokens.segments[inputs] == RESPONSE)
+                        attention[row] = Attention(tokens.spans[inputs][own].astype(np.int64), row_weights[:, own])
         return levels, [attention[row] for row in range(len(attention))]
 
 
@@ -147,6 +146,8 @@ def save(
     path: Path,
     trained: Trained,
     head: Head,
+    method: Method,
+    seed: int,
     training: Training,
     data: LabelledData,
     bundle: Bundle,
@@ -155,19 +156,22 @@ def save(
 ) -> str:
     """Writes a grader as one file, whole or not at all; the same grader makes the same bytes. Returns their SHA-256.
 
-    head: with the temperature fitted; training: the settings that it was trained with; data: what it learned from;
-    bundle: the rubric of these concepts; plan: the study's, which names the backbone. InputError for a method without a
-    linear head over exactly the bundle's concepts.
+    head: with the temperature fitted; method, seed, training: how it was trained; data: what it learned from; bundle:
+    the rubric of these concepts; plan: the study's, which names the backbone. InputError for a method without a linear
+    head over exactly the bundle's concepts.
     """
     model, ids = trained.concept_encoder, tuple(criterion.id for criterion in bundle.criteria)
     if model is None or head.weights.shape[1] != len(model.tops) or data.concepts.ids[: len(model.tops)] != ids:
-        rule = f"'{trained.method}' cannot be exported: its grade is no sum of exactly the rubric's concepts"
+        rule = f"'{method}' cannot be exported: its grade is no sum of exactly the rubric's concepts"
         raise InputError(rule, field="bottleneck.methods", hint="name a method that keeps all concepts first")
     labelled = data.split[data.grades != MISSING]
-    versions = {name: _version(name) for name in _LIBRARIES}
+    versions = {}
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
     about = About(
-        method=trained.method,
-        seed=trained.seed,
+        method=method,
+        seed=seed,
         training=training,
         counts={split: int((labelled == split).sum()) for split in np.unique(data.split).tolist()},
         validation=trained.validation,
@@ -184,12 +188,13 @@ def save(
         adapter=plan.adapter if plan.encoder == "lora" else None,
         blueprint=backbone.blueprint() if plan.encoder == "tuned" else None,
         rubric_aware=model.rubric_aware,
-        versions={name: number for name, number in versions.items() if number},
+        versions=versions,
     )
     # All numbers of a grader by their names in its file
     tensors = {_CONCEPTS + name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
     tensors |= {_ENCODER + name: weights for name, weights in (trained.encoder_state or {}).items()}
-    tensors |= {_HEAD + name: torch.from_numpy(values) for name, values in _arrays(head).items()}
+    arrays = {"weights": head.weights, "bias": head.bias, "precision": head.precision, "noise": head.noise}
+    tensors |= {_HEAD + name: torch.from_numpy(values) for name, values in arrays.items() if values is not None}
     content = as_safetensors(
         {name: tensor.contiguous() for name, tensor in tensors.items()}, {_ABOUT: about.model_dump_json()}
     )
@@ -276,27 +281,8 @@ def _head(arrays: Mapping[str, Tensor], grades: int, concepts: int, temperature:
     return head
 
 
-def _arrays(head: Head) -> dict[str, Floats]:
-    arrays = {"weights": head.weights, "bias": head.bias, "precision": head.precision, "noise": head.noise}
-    return {name: values for name, values in arrays.items() if values is not None}
-
-
-def _response_attention(tokens: BatchTokens, row: int, weights: Floats) -> Attention:
-    """The part of the attention (K, T) to an input that lies on its response."""
-    input_tokens = tokens.row(row)
-    in_response = np.flatnonzero(tokens.segments[input_tokens] == RESPONSE)
-    return Attention(tokens.spans[input_tokens][in_response].astype(np.int64), weights[:, in_response])
-
-
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _version(library: str) -> str | None:
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return None
 
 
 def _message(error: Exception) -> str:

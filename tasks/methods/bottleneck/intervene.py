@@ -1,27 +1,39 @@
-"""What becomes of the grade when concepts are set by somebody else (REC-CBM, section 5.5 and appendix E.3).
+"""What becomes of the grade when concepts are set by somebody else (REC-CBM, section 5.5 and appendix E.3), which
+concept an educator is asked about first, and what the questions save.
 
 A hard intervention puts a level's share in the place of s̃ and leaves the head as it is, as the paper does. A soft one
 takes a person's answer as one more noisy observation of the latent concept, which the paper does not have.
+
+confidence: the most probable p̂_k first, as the paper intervenes; uncertainty: the highest entropy first;
+expected_change: the concept first whose level, were it known, is expected to move the grade most; random. A policy's
+priority of a concept does not depend on its label.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
+from scipy.special import softmax
+from scipy.stats import entropy
 
 from rubricflow.tasks.core.contracts.tables.bottleneck import GradeMetric, Intervention, Order
-from rubricflow.tasks.core.stats.agreement import Stat
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
 from rubricflow.tasks.core.stats.pair_sums import statistics_of_totals
-from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData
+from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData, shares_of
 from rubricflow.tasks.methods.bottleneck.measures import MEASURES
-from rubricflow.tasks.methods.bottleneck.trace import Head
+from rubricflow.tasks.methods.bottleneck.model import Head
 
 DRAWS = 2000
 SUMMED: dict[GradeMetric, str] = {"task_accuracy": "exact", "task_macro_f1": "macro_f1", "task_qwk": "qwk"}
 """What `tasks.core.stats.pair_sums` calls the metrics."""
+POLICIES: tuple[Order, ...] = get_args(Order)
+STEPS = 20
+"""Pieces of the budget at which a saving curve is measured."""
+GAIN = 0.9
+"""Share of the gain of all answers that the needed questions are to reach."""
 
 
 def intervention_rows(
@@ -109,7 +121,7 @@ def _measured(grades: Ints, right: Ints, classes: int, draws: int, seed: int) ->
     records = []
     for name, measure in MEASURES.items():
         metric = f"task_{name}"
-        stats: list[Stat] = [measure(right, chosen, 0, classes - 1) for chosen in grades]
+        stats = [measure(right, chosen, 0, classes - 1) for chosen in grades]
         start = stats[0].value
         for questions, stat in enumerate(stats):
             change = None if start is None or stat.value is None else stat.value - start
@@ -132,3 +144,210 @@ def drawn_metrics(grades: Ints, right: Ints, classes: int, draws: int, seed: int
     for metric, name in SUMMED.items():
         metrics[metric] = np.stack([statistics.get(name, undefined) for statistics in drawn])
     return metrics
+
+
+def priorities(policy: Order, levels: Floats, head: Head, tops: Ints, seed: int) -> Floats:
+    """(n, K) priority of each concept before anything is asked, the highest first.
+
+    levels: (n, K, M + 1) p̂, 0 beyond a concept's top; tops: (K,). confidence: the highest probability, 0 … 1;
+    uncertainty: entropy over that of M_k + 1 equally likely levels, 0 … 1; expected_change: see there; random: uniform
+    in 0 … 1 by `seed`.
+    """
+    if policy == "confidence":
+        return np.asarray(levels.max(axis=2), np.float64)
+    if policy == "uncertainty":
+        return np.asarray(entropy(levels, axis=2) / np.log(tops + 1), np.float64)
+    if policy == "expected_change":
+        return expected_change(levels, head, shares_of(levels, tops), tops)
+    return np.random.default_rng([seed, 2]).random(levels.shape[:2])
+
+
+def order_of(policy: Order, levels: Floats, head: Head, tops: Ints, seed: int) -> Ints:
+    """(n, K) concepts of each response, first asked first; of equal priorities the earlier concept."""
+    first: Ints = np.argsort(-priorities(policy, levels, head, tops, seed), axis=1, kind="stable")
+    return first
+
+
+def expected_change(levels: Floats, head: Head, shares: Floats, tops: Ints) -> Floats:
+    """(n, K) expected total variation, 0 … 1, between the grade's probabilities as they are and with a level known.
+
+    Σ_m p̂_k,m · ½ Σ_y |P(y | s̃_k = m/M_k) − P(y)|: the head is evaluated for every level. shares: (n, K) the present
+    state, in which some concepts may be answered already.
+    """
+    effects = (head.weights @ head.correction) / head.temperature
+    logits = head.logits(shares) / head.temperature
+    before = softmax(logits, axis=1)
+    changes = np.empty(shares.shape)
+    for k, top in enumerate(tops):
+        moved = np.arange(top + 1) / top - shares[:, k, None]
+        after = softmax(logits[:, None] + moved[..., None] * effects[:, k], axis=2)
+        distances = np.abs(after - before[:, None]).sum(axis=2)
+        changes[:, k] = (levels[:, k, : top + 1] * distances).sum(axis=1) / 2
+    return changes
+
+
+class Questions(NamedTuple):
+    """The questions of a policy over a whole set: order, (n, K) concepts of a response, first asked first; turn,
+    (n, K) the question, 0 first, at which they are asked; K·n for what cannot be asked."""
+
+    order: Ints
+    turn: Ints
+
+
+def ask(policy: Order, levels: Floats, head: Head, answers: Floats, tops: Ints, seed: int) -> Questions:
+    """Every question that can be asked, one at a time, always the one of highest priority in the whole set.
+
+    answers: (n, K) shares that the educator gives, NaN where none can be had. expected_change is taken anew for what is
+    left of a response after each of its answers. Of equal priorities the earlier response, then the earlier concept.
+    """
+    if policy == "expected_change":
+        order, priority = _adaptive(levels, head, answers, tops)
+    else:
+        fixed = np.where(np.isnan(answers), -np.inf, priorities(policy, levels, head, tops, seed))
+        order = np.argsort(-fixed, axis=1, kind="stable")
+        priority = np.take_along_axis(fixed, order, axis=1)
+    return Questions(order, _turns(priority))
+
+
+def _adaptive(levels: Floats, head: Head, answers: Floats, tops: Ints) -> tuple[Ints, Floats]:
+    """(order, the priority that each concept had when it was asked)."""
+    rows, state = np.arange(len(answers)), shares_of(levels, tops)
+    open_ = ~np.isnan(answers)
+    order, priority = np.empty(answers.shape, np.int64), np.empty(answers.shape)
+    unasked = np.ones(answers.shape, np.bool_)
+    for turn in range(answers.shape[1]):
+        value = np.where(open_, expected_change(levels, head, state, tops), -np.inf)
+        # What is asked already stands behind what cannot be asked, so that the order holds every concept once.
+        k = np.where(unasked, np.maximum(value, -1.0), -2.0).argmax(axis=1)
+        order[:, turn], priority[:, turn] = k, value[rows, k]
+        state[rows, k] = np.where(open_[rows, k], answers[rows, k], state[rows, k])
+        open_[rows, k] = unasked[rows, k] = False
+    return order, priority
+
+
+def _turns(priority: Floats) -> Ints:
+    """(n, K) place of each question among those of all responses, whose questions stay in their own order.
+
+    What has a higher priority than its forerunner comes right after it, so the lowest priority so far decides.
+    """
+    n, count = priority.shape
+    so_far = np.minimum.accumulate(priority, axis=1)
+    by = np.lexsort((np.tile(np.arange(count), n), np.repeat(np.arange(n), count), -so_far.ravel()))
+    turn = np.empty(n * count, np.int64)
+    turn[by] = np.arange(n * count)
+    return np.where(np.isneginf(priority), n * count, turn.reshape(n, count))
+
+
+class OverRandom(NamedTuple):
+    """A number of a policy: value; change: less that of asking at random, with its 95% interval over responses; None
+    where undefined."""
+
+    value: float | None
+    change: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What the questions of a policy buy on n responses."""
+
+    policy: Order
+    metric: GradeMetric
+    n: int
+    """Responses with a grade."""
+    questions: int
+    """All that can be asked."""
+    shares: Floats
+    """(STEPS + 1,) shares of the questions asked."""
+    values: Floats
+    """(STEPS + 1,) the metric there, NaN where it is undefined."""
+    area: OverRandom
+    """Under the curve, 0 … 1: the mean of the metric over budgets."""
+    needed: OverRandom
+    """Share of the questions at which 90% of the gain of all answers is first reached; None where answers do not
+    gain."""
+
+
+def savings(
+    levels: Floats,
+    head: Head,
+    data: LabelledData,
+    rows: Ints,
+    seed: int,
+    metric: GradeMetric = "task_accuracy",
+    draws: int = 500,
+) -> list[Saving]:
+    """The saving curve of every policy, when an educator gives the labels one by one.
+
+    levels: (rows, K, M + 1) p̂ of `rows`; responses without a grade leave. Each policy asks once, over the whole set;
+    the bootstrap then resamples responses with what they were asked, the same ones for all policies.
+    """
+    graded = data.grades[rows] != MISSING
+    levels, rows = levels[graded], rows[graded]
+    tops = data.concepts.tops[: levels.shape[1]]
+    answers, right = oracle_values(data.levels[rows][:, : len(tops)], tops), data.grades[rows]
+    shares, questions = np.linspace(0, 1, STEPS + 1), int((~np.isnan(answers)).sum())
+    budgets = np.round(shares * questions).astype(np.int64)
+    classes = len(data.scores)
+    grades = []
+    for policy in POLICIES:
+        plan = ask(policy, levels, head, answers, tops, seed)
+        after = grades_after(head, shares_of(levels, tops), plan.order, answers)
+        answered = (plan.turn < budgets[:, None, None]).sum(axis=2)
+        grades.append(after[answered, np.arange(len(rows))])  # of each budget and response
+    measure = MEASURES[metric.removeprefix("task_")]
+    found = [[measure(right, chosen, 0, classes - 1).value for chosen in of_policy] for of_policy in grades]
+    values = np.array(found, np.float64)  # NaN where it is undefined
+    sample = drawn_metrics(np.concatenate(grades), right, classes, draws, seed)[metric]
+    drawn = np.moveaxis(sample.reshape(len(POLICIES), len(shares), draws), 2, 1)
+    areas = _compared(np.asarray(np.trapezoid(values, shares)), np.asarray(np.trapezoid(drawn, shares)), len(rows))
+    needs = _compared(_needed(values, shares), _needed(drawn, shares), len(rows))
+    return [
+        Saving(policy, metric, len(rows), questions, shares, values=curve, area=area, needed=needed)
+        for policy, curve, area, needed in zip(POLICIES, values, areas, needs, strict=True)
+    ]
+
+
+def _needed(values: Floats, shares: Floats) -> Floats:
+    """(...,) share of the questions where curves (..., STEPS + 1) first reach `GAIN` of their gain, between two budgets
+    by a straight line; NaN for a curve that does not end above its start."""
+    start, gain = values[..., :1], values[..., -1:] - values[..., :1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        reached = np.where(gain > 0, (values - start) / gain, np.nan)
+    first = np.argmax(reached >= GAIN, axis=-1)
+    high = np.take_along_axis(reached, first[..., None], axis=-1)[..., 0]
+    low = np.take_along_axis(reached, np.maximum(first - 1, 0)[..., None], axis=-1)[..., 0]
+    # At the first point nothing is gained, so a curve that gains reaches it later.
+    gains = first > 0
+    beyond = (high - GAIN) / np.where(gains, high - low, 1)
+    return np.where(gains, shares[first] - beyond * shares[1], np.nan)
+
+
+def _compared(values: Floats, drawn: Floats, responses: int) -> list[OverRandom]:
+    """Each policy's number beside that of random; values: (policies,), drawn: (policies, draws), of so many
+    responses."""
+    random = POLICIES.index("random")
+    comparisons = []
+    for value, sample in zip(values, drawn, strict=True):
+        low, high = interval(sample - drawn[random], responses)[:2]
+        value, change = (None if np.isnan(number) else float(number) for number in (value, value - values[random]))
+        comparisons.append(OverRandom(value, change, low, high))
+    return comparisons
+
+
+def saving_rows(savings: list[Saving], method: str, seed: int, split: str) -> list[dict[str, Any]]:
+    """Rows of table `trials`: saving_area_<policy> and saving_questions_<policy>; the note compares with random."""
+    grader = {"method": method, "seed": seed, "setting": "", "split": split}
+    rows = []
+    for saving in savings:
+        for name, number in (("area", saving.area), ("questions", saving.needed)):
+            note = f"of {saving.metric}"
+            if number.value is None:
+                note = f"undefined: the answers do not raise {saving.metric}"
+            elif number.low is not None and number.change is not None:
+                note += f"; {number.change:+.3f} [{number.low:+.3f}, {number.high:+.3f}] against random"
+            metric = f"saving_{name}_{saving.policy}"
+            value = {"metric": metric, "criterion_id": "", "value": number.value, "n": saving.n, "note": note}
+            rows.append(grader | value)
+    return rows

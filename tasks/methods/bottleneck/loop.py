@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
 from rubricflow.tasks.core.contracts.settings.bottleneck import Training
-from rubricflow.tasks.core.stats.arrays import Ints
+from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.methods.bottleneck.data import MISSING
-from rubricflow.tasks.methods.bottleneck.states import Say, StateEncoder, batches, quiet
+from rubricflow.tasks.methods.bottleneck.states import StateEncoder, batches, by_length
 
 
 def concept_loss(logits: Tensor, levels: Tensor, weights: Tensor) -> Tensor:
@@ -68,6 +69,8 @@ def sparsity_loss(factor: Tensor) -> Tensor:
     return factor.tril(-1).abs().sum()
 
 
+READ_TOKENS = 8_192
+"""Tokens read together where nothing is trained."""
 Batch = TypeVar("Batch")
 Losses = Mapping[str, Tensor]
 """Term → its value times its weight; their sum is minimised."""
@@ -92,7 +95,6 @@ def minimise(
     validate: Callable[[], tuple[float, float]],
     plan: Training,
     stage: int = 1,
-    say: Say = quiet,
 ) -> Course:
     """Minimises the losses and leaves the parameters of the best epoch.
 
@@ -111,20 +113,28 @@ def minimise(
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min(1.0, (step + 1) / max(rise, 1.0), (steps - step) / (steps - rise))
     )
-    best, best_values = (-math.inf, -math.inf), _copied(parameters)
+    best, best_values = (-math.inf, -math.inf), [parameter.detach().clone() for parameter in parameters]
     least, since = math.inf, 0
     history: list[dict[str, Any]] = []
     for epoch in range(1, plan.epochs + 1):
-        terms = _epoch(epoch_batches, loss, optimizer, schedule)
+        sums: dict[str, Tensor] = {}
+        for batch in epoch_batches:
+            losses = loss(batch)
+            optimizer.zero_grad()
+            torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+            for name, value in losses.items():
+                sums[name] = sums.get(name, torch.zeros(())) + value.detach()
+        terms = {name: float(value) / len(epoch_batches) for name, value in sums.items()}
         measure, lost = validate()
         history.append({"stage": stage, "epoch": epoch, **terms, "validation": measure, "validation_loss": lost})
-        say(f"stage {stage}, epoch {epoch}: loss {sum(terms.values()):.4f}, validation {measure:.4f}")
         if not math.isfinite(sum(terms.values()) + lost):
             break
         since = 0 if measure > best[0] or lost < least else since + 1
         least = min(least, lost)
         if (measure, -lost) > best:
-            best, best_values = (measure, -lost), _copied(parameters)
+            best, best_values = (measure, -lost), [parameter.detach().clone() for parameter in parameters]
         if since == plan.patience:
             break
         epoch_batches = batches()
@@ -142,7 +152,6 @@ def train_on_states(
     validate: Callable[[], tuple[float, float]],
     plan: Training,
     seed: int,
-    say: Say = quiet,
 ) -> Course:
     """Trains a model on the token states of `rows`, and the encoder with it where it is tuned.
 
@@ -160,27 +169,27 @@ def train_on_states(
     groups = decayed(model.parameters(), rate, plan.weight_decay)
     groups += decayed(encoder.parameters(), encoder_rate, plan.weight_decay)
 
-    def training_loss(batch: Ints) -> Losses:
-        return loss(*encoder(batch), batch)
+    def set_training(mode: bool) -> None:
+        model.train(mode)
+        encoder.train(mode)
 
     def validation() -> tuple[float, float]:
-        _train(model, encoder, False)
+        set_training(False)
         measured = validate()
-        _train(model, encoder, True)
+        set_training(True)
         return measured
 
     with torch.random.fork_rng():
         torch.manual_seed(seed)  # dropout draws from the global generator
-        _train(model, encoder, True)
+        set_training(True)
         course = minimise(
             groups,
             lambda: [rows[places] for places in batches(encoder.lengths[rows], plan.batch_size, rng)],
-            training_loss,
+            lambda batch: loss(*encoder(batch), batch),
             validation,
             plan,
-            say=say,
         )
-    _train(model, encoder, False)
+    set_training(False)
     return course
 
 
@@ -193,29 +202,18 @@ def decayed(parameters: Iterable[nn.Parameter], rate: float, decay: float) -> li
     ]
 
 
-def _epoch(
-    epoch_batches: Sequence[Batch],
-    loss: Callable[[Batch], Losses],
-    optimizer: torch.optim.Optimizer,
-    schedule: torch.optim.lr_scheduler.LRScheduler,
-) -> dict[str, float]:
-    """One pass; the mean of each loss term over the batches."""
-    sums: dict[str, Tensor] = {}
-    for batch in epoch_batches:
-        terms = loss(batch)
-        optimizer.zero_grad()
-        torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        schedule.step()
-        for name, value in terms.items():
-            sums[name] = sums.get(name, torch.zeros(())) + value.detach()
-    return {name: float(value) / len(epoch_batches) for name, value in sums.items()}
+def read(
+    model: Callable[[Tensor, Tensor], Tensor], encoder: StateEncoder, rows: Ints, device: torch.device | None = None
+) -> Floats:
+    """What a model gives for the states of some rows, (len(rows), …) in their order, without gradients.
 
-
-def _copied(parameters: Sequence[Tensor]) -> list[Tensor]:
-    return [parameter.detach().clone() for parameter in parameters]
-
-
-def _train(model: nn.Module, encoder: StateEncoder, mode: bool) -> None:
-    model.train(mode)
-    encoder.train(mode)
+    model: of states (B, T, d) and mask (B, T) to B rows of numbers; device: where it lies, None for the encoder's.
+    """
+    parts = list(by_length(encoder.lengths[rows], READ_TOKENS))
+    outputs = []
+    with torch.inference_mode():
+        for places in parts:
+            states, mask = (tensor.to(device or tensor.device) for tensor in encoder(rows[places]))
+            outputs.append(model(states, mask).double().cpu().numpy())
+    in_order: Floats = np.concatenate(outputs)[np.argsort(np.concatenate(parts))]
+    return in_order

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -56,7 +55,7 @@ def adapted(backbone: Backbone, adapter: Adapter) -> Backbone:
 
 def load_adapter(backbone: Backbone, weights: Mapping[str, torch.Tensor]) -> None:
     """Gives an adapter these weights; ValueError or RuntimeError where they are not those of this adapter."""
-    learning = {name: parameter for name, parameter in backbone.model.named_parameters() if parameter.requires_grad}
+    learning = _learning(backbone)
     if learning.keys() != weights.keys():
         raise ValueError("its adapter is not one on this text encoder")
     with torch.no_grad():
@@ -66,16 +65,11 @@ def load_adapter(backbone: Backbone, weights: Mapping[str, torch.Tensor]) -> Non
 
 Rows = Sequence[int] | Ints
 Weights = Mapping[str, torch.Tensor]
-Say = Callable[[str], None]
 _VALUES, _STARTS = "states.npy", "starts.npy"
 _BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
 """Tokens encoded together: larger batches fall out of a processor's cache; a GPU wants them large."""
 _POOL = 16
 """Batches that are drawn together and sorted by length: more would pad less and mix less."""
-
-
-def quiet(message: str) -> None:
-    """Tells nobody."""
 
 
 @dataclass(frozen=True)
@@ -116,24 +110,11 @@ class StateEncoder(Protocol):
         """Takes such a copy; None for the backbone's own weights."""
 
 
-class Cached:
-    """The states of a frozen backbone."""
+class Frozen:
+    """An encoder that never learns, and so has no weights and no dropout."""
 
     learning: Learning = "frozen"
-
-    def __init__(self, states: States) -> None:
-        self.width = states.values.shape[1]
-        self.lengths = np.diff(states.starts)
-        self.device = torch.device("cpu")
-        self._states = states
-
-    def __call__(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
-        """H (B, T, d) float32, 0 at padding, and mask (B, T)."""
-        lengths = self.lengths[rows]
-        padded = np.zeros((len(rows), int(lengths.max()), self.width), np.float32)
-        for place, start, length in zip(padded, self._states.starts[rows], lengths, strict=True):
-            place[:length] = self._states.values[start : start + length]
-        return torch.from_numpy(padded), mask_of(lengths)
+    device = torch.device("cpu")
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """None."""
@@ -146,9 +127,29 @@ class Cached:
         """None: there are no weights."""
 
     def load_state_dict(self, weights: Weights | None) -> None:
+        """Nothing."""
+
+
+class Cached(Frozen):
+    """The states of a frozen backbone."""
+
+    def __init__(self, states: States) -> None:
+        self.width = states.values.shape[1]
+        self.lengths = np.diff(states.starts)
+        self._states = states
+
+    def __call__(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+        """H (B, T, d) float32, 0 at padding, and mask (B, T)."""
+        lengths = self.lengths[rows]
+        padded = np.zeros((len(rows), int(lengths.max()), self.width), np.float32)
+        for place, start, length in zip(padded, self._states.starts[rows], lengths, strict=True):
+            place[:length] = self._states.values[start : start + length]
+        return torch.from_numpy(padded), mask_of(lengths)
+
+    def load_state_dict(self, weights: Weights | None) -> None:
         """Nothing; ValueError for weights, which belong to a tuned encoder."""
         if weights is not None:
-            raise ValueError("kept states cannot load_adapter an encoder's weights")
+            raise ValueError("kept states cannot load an encoder's weights")
 
 
 class TunedBackbone:
@@ -159,13 +160,8 @@ class TunedBackbone:
     def __init__(self, backbone: Backbone, tokens: BatchTokens) -> None:
         self.width, self.lengths, self.device = backbone.width, tokens.lengths, backbone.device
         self._tokens, self._first = tokens, backbone.model
-        self._backbone = self._learning(backbone)
-
-    def _learning(self, backbone: Backbone) -> Backbone:
-        """What is trained."""
-        trainable = copy(backbone)
-        trainable.model = deepcopy(backbone.model)
-        return trainable
+        self._backbone = copy(backbone)
+        self._backbone.model = deepcopy(backbone.model)
 
     def __call__(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
         """H (B, T, d) float32, 0 at padding, and mask (B, T), on the backbone's device."""
@@ -173,8 +169,8 @@ class TunedBackbone:
         return self._backbone.states(ids, mask, segments) * mask[..., None], mask
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """All of the backbone's."""
-        return list(self._backbone.model.parameters())
+        """What learns of the backbone."""
+        return [weights for weights in self._backbone.model.parameters() if weights.requires_grad]
 
     def train(self, mode: bool = True) -> None:
         """Turns the backbone's dropout on, or off."""
@@ -182,9 +178,7 @@ class TunedBackbone:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """A copy of the weights, in main memory."""
-        return {
-            name: weights.detach().to("cpu", copy=True) for name, weights in self._backbone.model.state_dict().items()
-        }
+        return _copied(self._backbone.model.state_dict())
 
     def load_state_dict(self, weights: Weights | None) -> None:
         """Takes such a copy; None for the backbone's own weights."""
@@ -192,34 +186,33 @@ class TunedBackbone:
 
 
 class Adapted(TunedBackbone):
-    """A backbone whose weights stay, with an adapter that learns."""
+    """A backbone whose own weights, not a copy of them, stay, with an adapter that learns."""
 
     learning: Learning = "lora"
 
     def __init__(self, backbone: Backbone, tokens: BatchTokens, adapter: Adapter) -> None:
-        self._adapter = adapter
-        super().__init__(backbone, tokens)
+        self.width, self.lengths, self.device = backbone.width, tokens.lengths, backbone.device
+        self._tokens, self._backbone = tokens, adapted(backbone, adapter)
         self._start = self.state_dict()
-
-    def _learning(self, backbone: Backbone) -> Backbone:
-        """The backbone's own weights, not a copy, under a new adapter."""
-        return adapted(backbone, self._adapter)
-
-    def parameters(self) -> list[torch.nn.Parameter]:
-        """The adapter's."""
-        return [weights for weights in self._backbone.model.parameters() if weights.requires_grad]
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """A copy of the adapter's weights, in main memory."""
-        parameters = self._backbone.model.named_parameters()
-        return {name: weights.detach().to("cpu", copy=True) for name, weights in parameters if weights.requires_grad}
+        return _copied(_learning(self._backbone))
 
     def load_state_dict(self, weights: Weights | None) -> None:
         """Takes such a copy; None for an adapter that changes nothing yet."""
         load_adapter(self._backbone, self._start if weights is None else weights)
 
 
-def encode(backbone: Backbone, tokens: BatchTokens, say: Say = quiet, folder: Path | None = None) -> States:
+def _learning(backbone: Backbone) -> dict[str, torch.Tensor]:
+    return {name: weights for name, weights in backbone.model.named_parameters() if weights.requires_grad}
+
+
+def _copied(weights: Weights) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}
+
+
+def encode(backbone: Backbone, tokens: BatchTokens, folder: Path | None = None) -> States:
     """The states of all inputs, in half precision; an input's states do not depend on the others beyond rounding.
 
     With a folder they are written there as they come and stay on disk, so that memory does not grow with the data; the
@@ -228,14 +221,21 @@ def encode(backbone: Backbone, tokens: BatchTokens, say: Say = quiet, folder: Pa
     shape = (int(tokens.starts[-1]), backbone.width)
     if folder is None:
         values = np.empty(shape, np.float16)
-        _encode(backbone, tokens, values, say)
+        _encode(backbone, tokens, values)
         return States(values, tokens.starts)
-    with _appearing(folder) as unfinished:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.tmp")
+    unfinished.mkdir()
+    try:
         np.save(unfinished / _STARTS, tokens.starts)
         values = np.lib.format.open_memmap(unfinished / _VALUES, "w+", np.float16, shape)
-        _encode(backbone, tokens, values, say)
+        _encode(backbone, tokens, values)
         values.flush()
         del values
+        if not folder.exists():  # another process may have been first; its states are the same
+            unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
     return load(folder) or States(np.empty(shape, np.float16), tokens.starts)
 
 
@@ -273,7 +273,7 @@ def mask_of(lengths: Ints) -> torch.Tensor:
     return torch.from_numpy(np.arange(lengths.max()) < lengths[:, None])
 
 
-def _encode(backbone: Backbone, tokens: BatchTokens, values: npt.NDArray[np.float16], say: Say) -> None:
+def _encode(backbone: Backbone, tokens: BatchTokens, values: npt.NDArray[np.float16]) -> None:
     """Fills (total, d) states."""
     limit = float(np.finfo(np.float16).max)
     backbone.model.eval()
@@ -285,7 +285,7 @@ def _encode(backbone: Backbone, tokens: BatchTokens, values: npt.NDArray[np.floa
         for row, padded_states in zip(rows, halves, strict=True):
             values[tokens.row(row)] = padded_states[: tokens.lengths[row]]
         done += len(rows)
-        say(f"{done:,} of {len(tokens.lengths):,} responses encoded")
+        print(f"{done:,} of {len(tokens.lengths):,} responses encoded")
 
 
 def padded(backbone: Backbone, tokens: BatchTokens, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -298,17 +298,3 @@ def padded(backbone: Backbone, tokens: BatchTokens, rows: Rows) -> tuple[torch.T
         segments[place, :length] = tokens.segments[tokens.row(row)]
     device = backbone.device
     return torch.from_numpy(ids).to(device), mask_of(lengths).to(device), torch.from_numpy(segments).to(device)
-
-
-@contextmanager
-def _appearing(folder: Path) -> Iterator[Path]:
-    """A folder to write in that becomes `folder` once all is written, and is gone where something fails."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.tmp")
-    unfinished.mkdir()
-    try:
-        yield unfinished
-        if not folder.exists():  # another process may have been first; its states are the same
-            unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)

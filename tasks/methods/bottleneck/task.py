@@ -1,5 +1,5 @@
-"""The door of bottleneck: responses and concept labels in; trained graders, what they are worth and the first of them
-as a file out."""
+"""The stage entry point of bottleneck: responses and concept labels in; trained graders, what they are worth and the
+first of them as a file out."""
 
 from __future__ import annotations
 
@@ -17,14 +17,24 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.llm.opening import KeyOf, open_backend
 from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.monitor.runs import task
-from rubricflow.tasks.core.store.files import named
+from rubricflow.tasks.core.store.files import named, write_atomically
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.methods.bottleneck.arm import arms
+from rubricflow.tasks.methods.bottleneck.arm import Arm, RowsByTable, TrainedArm, arms
 from rubricflow.tasks.methods.bottleneck.arm import run as run_arm
-from rubricflow.tasks.methods.bottleneck.class_set import ClassSet, against, class_set, people_rows
+from rubricflow.tasks.methods.bottleneck.card import card
+from rubricflow.tasks.methods.bottleneck.class_set import (
+    ClassSet,
+    against,
+    class_set,
+    grades_of,
+    grading_rows,
+    judgment_rows,
+    people_rows,
+)
 from rubricflow.tasks.methods.bottleneck.data import MISSING
-from rubricflow.tasks.methods.bottleneck.export import exported, progress_line
-from rubricflow.tasks.methods.bottleneck.labelled import grades_of
+from rubricflow.tasks.methods.bottleneck.grader import load as load_grader
+from rubricflow.tasks.methods.bottleneck.grader import save
+from rubricflow.tasks.methods.bottleneck.model import contribution_error
 from rubricflow.tasks.methods.bottleneck.prompted import drawn_shots, prompted
 
 STAGE = "bottleneck"
@@ -113,3 +123,59 @@ def _prompted_rows(
     no_levels = np.full_like(data.levels, MISSING)
     trials = against(responses, (data.levels, data.grades), (no_levels, grades))
     return [row | {"method": f"prompted_{shots}_shot"} for row in trials]
+
+
+def exported(run: Run, study: Study, base: Path, responses: ClassSet, arm: Arm, outcome: TrainedArm) -> RowsByTable:
+    """Writes the grader with its card, in the run and where the study wants it; its rows."""
+    plan, data, head = responses.ground.plan, responses.ground.data, outcome.head
+    assert head is not None  # a method with concepts has one
+    path = run.folder / "grader.safetensors"
+    digest = save(
+        path,
+        outcome.trained,
+        head,
+        arm.method,
+        arm.seed,
+        arm.training,
+        data=data,
+        bundle=responses.bundle,
+        backbone=responses.backbone,
+        plan=plan,
+    )
+    grader = load_grader(path, base)
+    human: dict[str, float | None] = {}
+    for row in data.rows("test"):
+        grade = data.grades[row]
+        human[data.response_ids[row]] = None if grade == MISSING else float(data.scores[grade])
+    traced = grader.traces(list(human), [responses.answered[row] for row in data.rows("test")])
+    traced = [trace | {"human": human[trace["response_id"]]} for trace in traced]
+    error = {"split": "test", "metric": "contribution_error", "criterion_id": "", "value": contribution_error(traced)}
+    tested = {"method": arm.method, "seed": arm.seed, "setting": arm.setting, "n": len(data.rows("test")), "note": None}
+    trials = [*outcome.tables[Trials], tested | error]
+    copy = base / plan.grader if plan.grader else run.warehouse.root / "graders" / f"{study.name}.safetensors"
+    about = card(grader.about, digest, plan.grader or str(copy), [*trials, *people_rows(responses)]).encode()
+    write_atomically(copy, path.read_bytes())
+    write_atomically(path.with_suffix(".md"), about)
+    write_atomically(copy.with_suffix(".md"), about)
+    for file in [path] if plan.grader else [path, copy]:
+        run.warehouse.share(file)
+        run.warehouse.share(file.with_suffix(".md"))
+    print(f"bottleneck: the grader is in {copy}, its card beside it")
+    (model,) = outcome.tables[Models]
+    file_columns = {"path": str(path.relative_to(run.warehouse.root)), "digest": digest, "head": grader.head_json()}
+    return {
+        Models: [model | file_columns],
+        Trials: trials,
+        Traces: traced,
+        Judgments: list(judgment_rows(responses, outcome, grader.name)),
+        Gradings: list(grading_rows(responses, outcome, grader.name)),
+    }
+
+
+def progress_line(arm: Arm, outcome: TrainedArm, number: int, count: int) -> str:
+    """What is said of an arm that is done, the number-th of `count`."""
+    worth = {row["metric"]: row["value"] for row in outcome.tables[Trials] if row["split"] == "test"}
+    names = [name for name in ("task_macro_f1", "task_qwk") if worth.get(name) is not None]
+    shown = ", ".join(f"{name} {worth[name]:.3f}" for name in names)
+    grader = f"{arm.method}{' ' + arm.setting if arm.setting else ''}, seed {arm.seed}"
+    return f"bottleneck: {number} of {count}: {grader}: {shown} on the test split, {outcome.seconds:.0f} s"

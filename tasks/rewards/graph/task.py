@@ -1,9 +1,8 @@
-"""The door of graph: items and bundles in; graphs with their nodes and edges, and the votes on them, out."""
+"""Stage entry point of graph: items and bundles in; graphs with their nodes and edges, and the votes on them, out."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -17,28 +16,26 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.people import Votes
 from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
 from rubricflow.tasks.core.llm.backend import Backend
-from rubricflow.tasks.core.llm.backends.replay import AskedByWorkers
+from rubricflow.tasks.core.llm.backends.replay import AskedByWorkers, UnansweredError
 from rubricflow.tasks.core.llm.budget import Budgeted, TokenBudget
-from rubricflow.tasks.core.llm.calls import telling
+from rubricflow.tasks.core.llm.calls import Watched, telling
 from rubricflow.tasks.core.llm.opening import model_of, open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies, shown_place
-from rubricflow.tasks.core.llm.terms import (
-    PieceNames,
-    PieceProgress,
-    Terms,
-    concurrency,
-    terms_of,
-    tokens_drawn,
-    with_absolute_paths,
-)
+from rubricflow.tasks.core.llm.request import Reply, Request, digest
 from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.credentials import credential
-from rubricflow.tasks.core.monitor.crew import Crew
-from rubricflow.tasks.core.monitor.engines import on_engine
 from rubricflow.tasks.core.monitor.runs import task
+from rubricflow.tasks.core.monitor.shared_stage import (
+    Piece,
+    PieceCounts,
+    PieceProgress,
+    PieceResult,
+    SharedStage,
+    share_out,
+    with_absolute_paths,
+)
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Rows, Run
-from rubricflow.tasks.core.store.workers import DESKS
 from rubricflow.tasks.rewards.graph.annotator import Annotator
 from rubricflow.tasks.rewards.graph.build import (
     Built,
@@ -50,20 +47,12 @@ from rubricflow.tasks.rewards.graph.build import (
     tell_plan,
 )
 from rubricflow.tasks.rewards.graph.heuristic import rules_of_thumb
-from rubricflow.tasks.rewards.graph.packs import (
-    PACK,
-    AnsweredPack,
-    GraphAssignment,
-    RubricPack,
-    RubricWorker,
-    SentGraphAssignment,
-    is_answered,
-    packs_of,
-)
 from rubricflow.tasks.rewards.graph.subject import Authored, GraphSubject, authored
 from rubricflow.tasks.rewards.graph.votes import Vote, read_votes
 
-_WORKER = RubricWorker(DESKS)
+PACK = 50
+"""Rubrics of a pack: of HealthBench's size they take some 500 calls."""
+_NO_REPLY = "no_reply: the backend gave no reply"
 
 
 class Graphed(NamedTuple):
@@ -75,17 +64,22 @@ class Graphed(NamedTuple):
     votes: TableRef
 
 
+class GraphAssignment(NamedTuple):
+    """What is annotated, how, and where it is: everything by name and reference."""
+
+    run: Run
+    plan: Graphs
+    base: Path
+    items: TableRef
+    bundles: TableRef
+
+
 class _Inputs(NamedTuple):
     """What all graphs of a run are made of."""
 
     subjects: dict[str, GraphSubject]
     written: Mapping[str, Authored]
     votes: Sequence[Vote]
-
-    @property
-    def asked(self) -> dict[str, GraphSubject]:
-        """The rubrics whose graph nobody wrote."""
-        return {name: subject for name, subject in self.subjects.items() if name not in self.written}
 
 
 @task(task_run_name=named("graph"))
@@ -131,12 +125,43 @@ def graph(
 def _built_here(assignment: GraphAssignment, inputs: _Inputs, budget: TokenBudget | None) -> list[Built]:
     """All graphs, asked for in this process."""
     run, plan, base, *_ = assignment
-    asking = bool(inputs.asked)
+    asking = inputs.subjects.keys() != inputs.written.keys()
     with open_replies(run.warehouse.replies) as replies:
-        backend = _backend(plan, base, replies) if asking and is_generative(plan) else rules_of_thumb()
-        paid = Budgeted(backend, budget) if budget and backend.reads_prose else backend
+        model = open_backend(plan, base, replies, credential) if asking and is_generative(plan) else rules_of_thumb()
+        paid = Budgeted(model, budget) if budget and model.reads_prose else model
         with telling(paid, _say) as told:
             return build(*inputs, Annotator(told, replies, plan, _say) if asking else None)
+
+
+def _say(line: str) -> None:
+    print(f"graph: {line}")
+
+
+# Rubrics that the workers of a cluster ask about, in packs: every reply goes into the store, and the command builds the
+# graphs of what it finds there.
+
+
+class RubricPack(NamedTuple):
+    """Rubrics that one worker asks about, by id."""
+
+    rubric_ids: tuple[str, ...]
+    votes: tuple[Vote, ...]
+    """On their roles, which decide what pairs there are. Those on edges change no request."""
+
+    def build(self, subjects: Mapping[str, GraphSubject], annotator: Annotator) -> list[Built]:
+        """The graphs of its rubrics, but for votes on edges."""
+        return build({name: subjects[name] for name in self.rubric_ids}, {}, self.votes, annotator)
+
+
+def packs_of(rubric_ids: Iterable[str], votes: Iterable[Vote], size: int) -> list[RubricPack]:
+    """The rubrics in packs of at most so many, in their order."""
+    on_roles: dict[str, list[Vote]] = {}
+    for vote in votes:
+        if len(vote.on) == 1:
+            on_roles.setdefault(vote.rubric_id, []).append(vote._replace(comment=None))
+    names = list(rubric_ids)
+    parts = [tuple(names[start : start + size]) for start in range(0, len(names), size)]
+    return [RubricPack(part, tuple(chain.from_iterable(on_roles.get(name, ()) for name in part))) for part in parts]
 
 
 def _built_by_workers(
@@ -146,68 +171,83 @@ def _built_by_workers(
     run, plan, base, *_ = assignment
     place = run.warehouse.replies
 
-    def settled(replies: Replies, errors: Mapping[str, str]) -> Annotator:
+    def reading(replies: Replies, errors: Mapping[str, str]) -> Annotator:
+        """Takes its replies from the store, and asks no model."""
         return Annotator(AskedByWorkers(model_of(plan, base), errors, shown_place(place)), replies, plan)
 
     with open_replies(place) as replies:
-        nobody = settled(replies, {})
-        packs = packs_of(inputs.asked, inputs.votes, PACK)
-        open_ = [pack for pack in packs if not is_answered(pack, inputs.subjects, nobody)]
-        if len(open_) > 1:
-            names = chain.from_iterable(pack.rubric_ids for pack in open_)
-            tell_plan([inputs.subjects[name] for name in names], replace(nobody, tell=_say))
-    if len(open_) == 1:
+        annotator = reading(replies, {})
+        to_ask = [name for name in inputs.subjects if name not in inputs.written]
+        lacking = [
+            pack for pack in packs_of(to_ask, inputs.votes, PACK) if not is_answered(pack, inputs.subjects, annotator)
+        ]
+        if len(lacking) > 1:
+            subjects = [inputs.subjects[name] for pack in lacking for name in pack.rubric_ids]
+            tell_plan(subjects, replace(annotator, tell=_say))
+    if len(lacking) == 1:
         return _built_here(assignment, inputs, budget)
-    errors = _share_out(assignment, open_, budget, placement) if open_ else {}
+    errors: Mapping[str, str] = {}
+    if lacking:
+        stage = share_of(assignment)
+        pieces = [
+            Piece(f"graph of {pack.rubric_ids[0]} to {pack.rubric_ids[-1]}", len(pack.rubric_ids), content=pack)
+            for pack in lacking
+        ]
+        progress = PieceProgress(stage, pieces, ("rubrics", "requests failed"), saying(run.run_id, "graph"))
+        tokens = None if budget is None else budget.tokens - budget.spent
+        errors, spent = share_out(stage, pieces, placement, progress.ended, tokens)
+        if budget is not None:
+            budget.spent += spent
     with open_replies(place) as replies:
-        return build(*inputs, settled(replies, errors))
+        return build(*inputs, reading(replies, errors))
 
 
-def _share_out(
-    assignment: GraphAssignment, packs: Sequence[RubricPack], budget: TokenBudget | None, placement: Placement
-) -> Mapping[str, str]:
-    """Has the workers of a cluster ask about packs; the errors of requests that got no reply, by digest."""
+def is_answered(pack: RubricPack, subjects: Mapping[str, GraphSubject], annotator: Annotator) -> bool:
+    """Whether the reply store holds all that a pack asks for. annotator: one that asks no model."""
+    try:
+        pack.build(subjects, annotator)
+    except UnansweredError:
+        return False
+    return True
+
+
+def share_of(assignment: GraphAssignment) -> SharedStage:
+    """The stage as workers get it."""
     run, plan = with_absolute_paths(assignment.run), assignment.plan
-    words = PieceNames("graph", "packs", "rubrics", "requests failed")
-    rubrics = sum(len(pack.rubric_ids) for pack in packs)
-    progress = PieceProgress(words, len(packs), rubrics, saying(run.run_id, "graph"))
-    errors: dict[str, str] = {}
-
-    def done(name: str, answered: AnsweredPack) -> None:
-        errors.update(answered.errors)
-        progress.ended(answered.counts)
-
-    def work(crew: Crew) -> Terms:
-        workers = concurrency(plan, crew.room, len(packs))
-        terms = terms_of(plan, run, "graph", workers, None if budget is None else budget.tokens - budget.spent)
-        sent = pickle.dumps(SentGraphAssignment(assignment._replace(run=run, base=assignment.base.resolve()), terms))
-        pieces = {f"graph of {pack.name}": (sent, pickle.dumps(pack), pack.name) for pack in packs}
-        crew.each(ask_pack, pieces, workers, done)
-        return terms
-
-    terms = on_engine(placement, "graph packs", work)
-    if budget is not None:
-        budget.spent += tokens_drawn(terms)
-    return errors
+    assignment = assignment._replace(run=run, base=assignment.base.resolve())
+    written = assignment.bundles.stage, "all"
+    return SharedStage("graph", "packs", run, assignment, written, _open_rubrics, _ask_about, choice=plan)
 
 
-def asked_pack(sent: bytes, pack: bytes, name: str) -> AnsweredPack:
-    """Ask about one pack, wherever this runs.
+class _OpenedRubrics(NamedTuple):
+    """What a command's packs are worked with."""
 
-    sent, pack: the pickled `SentGraphAssignment` and `RubricPack`, for Prefect looks into other parameters; name: of
-    the pack.
-    """
-    return _WORKER.ask(sent, pickle.loads(pack), _backend)
-
-
-# A name of its own, so that the function travels by its name and meets what its module keeps from pack to pack.
-ask_pack = task(task_run_name="graph of {name}")(asked_pack)
+    plan: Graphs
+    subjects: dict[str, GraphSubject]
+    backend: Backend
+    replies: Replies
 
 
-def _backend(plan: Graphs, base: Path, replies: Replies) -> Backend:
-    """The language model that annotates."""
-    return open_backend(plan, base, replies, credential)
+def _open_rubrics(assignment: GraphAssignment) -> _OpenedRubrics:
+    run, plan, base, items, bundles = assignment
+    replies = open_replies(run.warehouse.replies)
+    backend = open_backend(plan, base, replies, credential)
+    return _OpenedRubrics(plan, rubric_subjects(run, items, bundles), backend, replies)
 
 
-def _say(line: str) -> None:
-    print(f"graph: {line}")
+def _ask_about(opened: _OpenedRubrics, piece: Piece, budget: TokenBudget | None) -> PieceResult:
+    """Asks for all that a pack's graphs are made of, so that every reply is in the store."""
+    pack: RubricPack = piece.content
+    backend = Budgeted(opened.backend, budget) if budget else opened.backend
+    replied: dict[str, Reply] = {}
+
+    def keep(request: Request, reply: Reply) -> None:
+        replied[digest(request, backend.model, backend.by_subject)] = reply
+
+    graphs = pack.build(opened.subjects, Annotator(Watched(backend, keep), opened.replies, opened.plan))
+    calls = [call for built in graphs for call in built.draft.calls]
+    lacking = [call["request_digest"] for call in calls if call["reply"] is None]
+    errors = {key: (replied[key].error if key in replied else None) or _NO_REPLY for key in lacking}
+    tokens = sum((reply.prompt_tokens or 0) + (reply.completion_tokens or 0) for reply in replied.values())
+    counts = PieceCounts(len(pack.rubric_ids), len(errors), len(replied), len(calls) - len(replied), tokens)
+    return PieceResult(counts, errors)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from math import isfinite
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -19,68 +19,13 @@ from starlette.requests import ClientDisconnect
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.web.guard import Guard, RefusedRequest, TokenGate, body_of
 from rubricflow.tasks.core.web.server import remember
-from rubricflow.tasks.rewards.serve.answered import RolloutAnswer, Summary, summary_of, unscored_answer
-from rubricflow.tasks.rewards.serve.sent import (
-    RewardRequest,
-    SentRollout,
-    held_out_request,
-    remote_reward_request,
-    reward_request,
-)
-from rubricflow.tasks.rewards.serve.training import TrainingMemory
+from rubricflow.tasks.rewards.serve.answered import RolloutAnswer, Summary, TrainingMemory, summary_of, unscored_answer
+from rubricflow.tasks.rewards.serve.sent import HeldOutRequest, RemoteRewardRequest, RewardRequest, SentRollout, parsed
 from rubricflow.tasks.rewards.serve.waves import Service, TooBusyError, Waves
 
-# What a monitor reads: counts, times and the figures of the rewards, in Prometheus' text form.
-
-_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
-
-
-class Meters:
-    """The meters of one server."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        names, own = "rubricflow", self.registry
-        self.requests = Counter(
-            "requests", "Requests for rewards, by status of the answer", ["status"], names, registry=own
-        )
-        self.seconds = Histogram("request_seconds", "Seconds to the answer", (), names, registry=own, buckets=_SECONDS)
-        self.open = Gauge("open_rollouts", "Rollouts that wait or are being judged", (), names, registry=own)
-        self.judging = Gauge("joint_batches", "Joint batches that are being judged", (), names, registry=own)
-        self.rollouts = Counter("rollouts", "Rollouts answered", (), names, registry=own)
-        self.unscored = Counter(
-            "unscored_rollouts", "Rollouts without a reward, by reason", ["reason"], names, registry=own
-        )
-        self.calls = Counter("judge_calls", "Calls to the judge, without stored replies", (), names, registry=own)
-        self.tokens = Counter("judge_tokens", "Tokens of these calls", ["kind"], names, registry=own)
-        self.figures = Gauge("last_mean", "Mean of the last answered request", ["figure"], names, registry=own)
-
-    def note(self, summary: Summary) -> None:
-        """Takes the figures of an answered request."""
-        self.rollouts.inc(summary["rollouts"])
-        for reason, count in summary["reasons"].items():
-            self.unscored.labels(reason).inc(count)
-        self.calls.inc(summary["calls"])
-        self.tokens.labels("prompt").inc(summary["prompt_tokens"])
-        self.tokens.labels("completion").inc(summary["completion_tokens"])
-        figures = {
-            "reward": summary["reward"],
-            "flat": summary["flat"],
-            "gear": summary["gear"],
-            "false_credit": summary["false_credit"],
-            "suppressed": summary["suppressed"],
-            "unverified": summary["unverified"],
-        }
-        for name, value in figures.items():
-            if value is not None:
-                self.figures.labels(name).set(value)
-
-    def page(self) -> bytes:
-        """The page that Prometheus reads."""
-        return generate_latest(self.registry)
-
-
 _LOG = logging.getLogger(__name__)
+_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
+_FIGURES = ("reward", "flat", "gear", "false_credit", "suppressed", "unverified")
 _END_MARK = re.compile(r"(?:<\|[^<>|\s]{1,40}\|>|</s>|<eos>|<end_of_turn>)$")
 """What closes a turn in the text of a model."""
 _LONGEST_MARK = 64
@@ -92,7 +37,37 @@ _WITHOUT_HEADERS = "/openrlhf"
 Answering = Callable[[Request], Awaitable[Response]]
 
 
-class RewardDesk:
+class Meters:
+    """The meters of one server: counts, times and the figures of the rewards, in Prometheus' text form."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ours: Any = {"namespace": "rubricflow", "registry": self.registry}
+        self.requests = Counter("requests", "Requests for rewards, by status of the answer", ["status"], **ours)
+        self.seconds = Histogram("request_seconds", "Seconds to the answer", buckets=_SECONDS, **ours)
+        self.open = Gauge("open_rollouts", "Rollouts that wait or are being judged", **ours)
+        self.judging = Gauge("joint_batches", "Joint batches that are being judged", **ours)
+        self.rollouts = Counter("rollouts", "Rollouts answered", **ours)
+        self.unscored = Counter("unscored_rollouts", "Rollouts without a reward, by reason", ["reason"], **ours)
+        self.calls = Counter("judge_calls", "Calls to the judge, without stored replies", **ours)
+        self.tokens = Counter("judge_tokens", "Tokens of these calls", ["kind"], **ours)
+        self.figures = Gauge("last_mean", "Mean of the last answered request", ["figure"], **ours)
+
+    def note(self, summary: Summary) -> None:
+        """Takes the figures of an answered request."""
+        self.rollouts.inc(summary["rollouts"])
+        for reason, count in summary["reasons"].items():
+            self.unscored.labels(reason).inc(count)
+        self.calls.inc(summary["calls"])
+        self.tokens.labels("prompt").inc(summary["prompt_tokens"])
+        self.tokens.labels("completion").inc(summary["completion_tokens"])
+        figures: dict[str, Any] = {**summary}
+        for name in _FIGURES:
+            if figures[name] is not None:
+                self.figures.labels(name).set(figures[name])
+
+
+class RewardEndpoints:
     """Answers requests for rewards."""
 
     def __init__(self, service: Service, trouble: str | None = None) -> None:
@@ -106,28 +81,43 @@ class RewardDesk:
         """Rewards of a batch, with all that is known of each rollout."""
         begin = time.monotonic()
         body = await body_of(request, MOST_BYTES)
-        sent = await asyncio.to_thread(reward_request, body)
+        sent = await asyncio.to_thread(parsed, body, RewardRequest)
         answers = await self._answers(sent, begin)
         paid = {"aggregation": self._service.aggregation, "rewards": [answer["reward"] for answer in answers]}
         return JSONResponse({**paid, "summary": self._noted(answers, sent.step), "rollouts": answers})
 
     async def remote_rewards(self, request: Request) -> Response:
         """The same in the form of OpenRLHF's remote reward models, whose trainer knows no missing reward."""
-        begin, unscored = time.monotonic(), _number_for_unscored(request)
-        sent = remote_reward_request(await body_of(request, MOST_BYTES))
+        begin = time.monotonic()
+        try:
+            unscored = float(request.query_params.get("unscored", ""))
+        except ValueError:
+            unscored = math.nan
+        if not math.isfinite(unscored):
+            rule = "OpenRLHF knows no missing reward: the address has to say what a rollout without one becomes"
+            raise InputError(rule, field="unscored", hint="/openrlhf?unscored=0")
+        sent = parsed(await body_of(request, MOST_BYTES), RemoteRewardRequest)
         texts = map(_completion, sent.query, sent.prompts)
         rollouts = [SentRollout(item_id=label, completion=text) for label, text in zip(sent.labels, texts, strict=True)]
         answers = await self._answers(RewardRequest(rollouts=tuple(rollouts)), begin)
         self._noted(answers, None)
-        rewards = [unscored if answer["reward"] is None else answer["reward"] for answer in answers]
-        logs = {name: [_or(answer[name], unscored) for answer in answers] for name in ("flat", "gear")}
-        logs["false_credit"] = [_or(answer["false_credit"], 0.0) for answer in answers]
-        logs["unscored"] = [float(answer["reward"] is None) for answer in answers]
+
+        def column(name: Literal["reward", "flat", "gear", "false_credit"], default: float) -> list[float]:
+            values = (answer[name] for answer in answers)
+            return [default if value is None else value for value in values]
+
+        rewards = column("reward", unscored)
+        logs = {
+            "flat": column("flat", unscored),
+            "gear": column("gear", unscored),
+            "false_credit": column("false_credit", 0.0),
+            "unscored": [float(answer["reward"] is None) for answer in answers],
+        }
         return JSONResponse({"rewards": rewards, "scores": rewards, "extra_logs": logs})
 
     async def held_out(self, request: Request) -> Response:
         """Takes an evaluation of the policy on held-out items, and says whether the alarm of reward hacking rings."""
-        sent = held_out_request(await body_of(request, MOST_BYTES))
+        sent = parsed(await body_of(request, MOST_BYTES), HeldOutRequest)
         await asyncio.to_thread(self._service.record_quality, sent.step, sent.quality)
         return JSONResponse(self._training.evaluated(sent.step, sent.quality))
 
@@ -144,7 +134,7 @@ class RewardDesk:
         """The meters."""
         self.meters.open.set(self.waves.open)
         self.meters.judging.set(self.waves.judging)
-        return Response(self.meters.page(), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(self.meters.registry), media_type=CONTENT_TYPE_LATEST)
 
     async def health(self, request: Request) -> Response:
         """That the process answers."""
@@ -161,7 +151,10 @@ class RewardDesk:
 
         async def counted(request: Request) -> Response:
             begin = time.monotonic()
-            response = await _in_words(answering, request)
+            try:
+                response = await answering(request)
+            except Exception as error:
+                response = _refused(error)
             self.meters.requests.labels(response.status_code).inc()
             self.meters.seconds.observe(time.monotonic() - begin)
             return response
@@ -193,7 +186,7 @@ class RewardDesk:
         ]
 
     def _noted(self, answers: Sequence[RolloutAnswer], step: int | None) -> dict[str, Any]:
-        """A batch's figures, with those of the training beside them."""
+        """A batch's figures, with those of the training."""
         summary = summary_of(answers)
         self.meters.note(summary)
         self._training.note(step, answers)
@@ -205,12 +198,12 @@ def create_app(service: Service, gate: TokenGate, trouble: str | None = None) ->
 
     trouble: what has to be mended before anything can be judged, as far as it is known.
     """
-    desk = RewardDesk(service, trouble)
+    endpoints = RewardEndpoints(service, trouble)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        await desk.waves.finish()
+        await endpoints.waves.finish()
 
     def admit(request: Request) -> None:
         path = request.url.path
@@ -221,52 +214,37 @@ def create_app(service: Service, gate: TokenGate, trouble: str | None = None) ->
         remember(request)
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.state.desk, app.state.loggers = desk, (__name__,)
+    app.state.endpoints, app.state.loggers = endpoints, (__name__,)
     app.add_middleware(Guard, is_own=gate.is_own, most_bytes=MOST_BYTES, admit=admit)
-    posts = {"/v1/rewards": desk.rewards, _WITHOUT_HEADERS: desk.remote_rewards, "/v1/held-out": desk.held_out}
+    posts = {
+        "/v1/rewards": endpoints.rewards,
+        _WITHOUT_HEADERS: endpoints.remote_rewards,
+        "/v1/held-out": endpoints.held_out,
+    }
     for path, answering in posts.items():
-        app.add_route(path, desk.counted(answering), methods=["POST"])
-    gets = {"/v1/prompts": desk.prompts, "/v1/about": desk.about, "/metrics": desk.metrics}
-    for path, answering in {**gets, "/health": desk.health, "/ready": desk.ready}.items():
+        app.add_route(path, endpoints.counted(answering), methods=["POST"])
+    gets = {"/v1/prompts": endpoints.prompts, "/v1/about": endpoints.about, "/metrics": endpoints.metrics}
+    for path, answering in {**gets, "/health": endpoints.health, "/ready": endpoints.ready}.items():
         app.add_route(path, answering, methods=["GET"])
     return app
 
 
-async def _in_words(answering: Answering, request: Request) -> Response:
-    """The answer, or what went wrong."""
-    try:
-        return await answering(request)
-    except TooBusyError as error:
-        rule = "the server has as many rollouts as it can take"
-        return _refused(429, f"{rule}; {error}", {"Retry-After": str(error.retry_s)})
-    except RefusedRequest as error:
-        return _refused(error.status, str(error))
-    except InputError as error:
-        return _refused(422, str(error))
-    except UserError as error:
-        return _refused(503, str(error), {"Retry-After": "5"})
-    except ClientDisconnect:
-        return _refused(400, "the client went away")
-    except Exception:
-        _LOG.exception("a request failed")
-        return _refused(500, "the server failed; its log says why")
-
-
-def _refused(status: int, error: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": error}, status, headers)
-
-
-def _number_for_unscored(request: Request) -> float:
-    """What a rollout without a reward becomes; InputError where the address does not say it."""
-    text = request.query_params.get("unscored", "")
-    try:
-        number = float(text)
-    except ValueError:
-        number = float("nan")
-    if not isfinite(number):
-        rule = "OpenRLHF knows no missing reward: the address has to say what a rollout without one becomes"
-        raise InputError(rule, field="unscored", hint="/openrlhf?unscored=0")
-    return number
+def _refused(error: Exception) -> JSONResponse:
+    """What went wrong, as an answer."""
+    match error:
+        case TooBusyError():
+            rule = f"the server has as many rollouts as it can take; {error}"
+            return JSONResponse({"error": rule}, 429, {"Retry-After": str(error.retry_s)})
+        case RefusedRequest():
+            return JSONResponse({"error": str(error)}, error.status)
+        case InputError():
+            return JSONResponse({"error": str(error)}, 422)
+        case UserError():
+            return JSONResponse({"error": str(error)}, 503, {"Retry-After": "5"})
+        case ClientDisconnect():
+            return JSONResponse({"error": "the client went away"}, 400)
+    _LOG.error("a request failed", exc_info=error)
+    return JSONResponse({"error": "the server failed; its log says why"}, 500)
 
 
 def _completion(query: str, prompt: str) -> str:
@@ -280,7 +258,3 @@ def _completion(query: str, prompt: str) -> str:
         if mark is None:
             return text[:end]
         end = mark.start()
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value

@@ -11,11 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypedDict
 
-from rubricflow.tasks.rewards.serve.answered import RolloutAnswer
+from rubricflow.tasks.rewards.serve.answered import Qualities, RolloutAnswer, TrainingRecord
 from rubricflow.tasks.rewards.serve.sent import SentRollout
-from rubricflow.tasks.rewards.serve.training import Qualities, TrainingRecord
-
-# What the server needs of who judges.
 
 
 class PromptRow(TypedDict):
@@ -64,7 +61,7 @@ class Service(Protocol):
 
 GATHER_S = 0.005
 """Seconds for which the first rollouts wait for others."""
-AT_ONCE = 8
+CONCURRENCY = 8
 """Joint batches that are judged at the same time."""
 MOST_TOGETHER = 512
 """Rollouts in one joint batch, unless one request alone brings more."""
@@ -124,16 +121,14 @@ class _Asked:
         if not self.unanswered and not self.done.done():
             self.done.set_result(None)
 
-    def fail(self, error: Exception) -> None:
-        """No answer at all."""
-        if not self.done.done():
-            self.done.set_exception(error)
+    @property
+    def is_due(self) -> bool:
+        """Whether it is judged for the last time."""
+        return self.due <= time.monotonic()
 
 
-class _Waiting(NamedTuple):
-    asked: _Asked
-    places: Sequence[int]
-    """Of the rollouts that wait for a joint batch."""
+_Waiting = tuple[_Asked, Sequence[int]]
+"""A request, and the places of its rollouts that wait for a joint batch."""
 
 
 class Waves:
@@ -143,9 +138,9 @@ class Waves:
     joins another one when it can go on, or when its request is due.
     """
 
-    def __init__(self, judge: Judge, most_open: int = MOST_OPEN, at_once: int = AT_ONCE) -> None:
-        self._judge, self._most_open, self._at_once = judge, most_open, at_once
-        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="wave")
+    def __init__(self, judge: Judge, most_open: int = MOST_OPEN, concurrency: int = CONCURRENCY) -> None:
+        self._judge, self._most_open, self._concurrency = judge, most_open, concurrency
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="wave")
         self._waiting: deque[_Waiting] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: set[_Asked] = set()
@@ -165,13 +160,17 @@ class Waves:
         asked, loop = _Asked(rollouts, until), asyncio.get_running_loop()
         self._asked.add(asked)
         self.open += len(rollouts)
-        begun = [place for place, rollout in enumerate(rollouts) if not isinstance(rollout, Unfinished)]
-        if begun:
+        unfinished = {place: rollout for place, rollout in enumerate(rollouts) if isinstance(rollout, Unfinished)}
+        if begun := [place for place in range(len(rollouts)) if place not in unfinished]:
             self._queue(asked, begun)
-        for place, rollout in enumerate(rollouts):
-            if isinstance(rollout, Unfinished):
-                self._stall(asked, place, rollout)
-        due = loop.call_later(max(0.0, asked.due - time.monotonic()), self._fall_due, asked)
+        for place, rollout in unfinished.items():
+            self._stall(asked, place, rollout)
+
+        def fall_due() -> None:
+            for place in sorted(asked.stalled):
+                self._go_on(asked, place)
+
+        due = loop.call_later(max(0.0, asked.due - time.monotonic()), fall_due)
         try:
             async with asyncio.timeout(max(0.0, until - time.monotonic())):
                 await asked.done
@@ -182,7 +181,7 @@ class Waves:
             asked.done.cancel()
             self._asked.discard(asked)
             if asked.unanswered:
-                self._waiting = deque(waiting for waiting in self._waiting if waiting.asked is not asked)
+                self._waiting = deque(waiting for waiting in self._waiting if waiting[0] is not asked)
             self.open -= len(rollouts)
         return asked.answers
 
@@ -200,35 +199,31 @@ class Waves:
 
     def _queue(self, asked: _Asked, places: Sequence[int]) -> None:
         """For the next joint batch, which begins in a moment where a thread is free."""
-        self._waiting.append(_Waiting(asked, places))
-        if self._timer is None and self.judging < self._at_once:
+        self._waiting.append((asked, places))
+        if self._timer is None and self.judging < self._concurrency:
             self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._begin)
 
     def _begin(self) -> None:
+        """Begins joint batches, each of requests in the order in which they came; all of them are due, or none."""
         self._timer = None
-        while self._waiting and self.judging < self._at_once:
-            together = self._next()
+        while self._waiting and self.judging < self._concurrency:
+            together = [self._waiting.popleft()]
+            is_last, size = together[0][0].is_due, len(together[0][1])
+            while self._waiting and size + len(self._waiting[0][1]) <= MOST_TOGETHER:
+                if self._waiting[0][0].is_due != is_last:
+                    break
+                together.append(self._waiting.popleft())
+                size += len(together[-1][1])
             self.judging += 1
             task = asyncio.get_running_loop().create_task(self._judged(together))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _next(self) -> list[_Waiting]:
-        """The requests of the next joint batch, in the order in which they came; all of them are due, or none."""
-        together = [self._waiting.popleft()]
-        size, is_last = len(together[0].places), _is_due(together[0])
-        while self._waiting and size + len(self._waiting[0].places) <= MOST_TOGETHER:
-            if _is_due(self._waiting[0]) != is_last:
-                break
-            together.append(self._waiting.popleft())
-            size += len(together[-1].places)
-        return together
-
     async def _judged(self, together: list[_Waiting]) -> None:
         pairs = [(asked, place) for asked, places in together for place in places]
         rollouts = [asked.rollouts[place] for asked, place in pairs]
-        until, is_last, begin = max(asked.due for asked, _ in pairs), all(map(_is_due, together)), time.monotonic()
-        loop = asyncio.get_running_loop()
+        until, is_last = max(asked.due for asked, _ in together), all(asked.is_due for asked, _ in together)
+        begin, loop = time.monotonic(), asyncio.get_running_loop()
         try:
             results = await loop.run_in_executor(self._threads, self._judge, rollouts, until, is_last)
             for (asked, place), result in zip(pairs, results, strict=True):
@@ -237,10 +232,12 @@ class Waves:
                 else:
                     asked.take(place, result)
             if answered := sum(not isinstance(result, Unfinished) for result in results):
-                self._learn_pace(answered / max(1e-3, time.monotonic() - begin))
+                pace = answered / max(1e-3, time.monotonic() - begin) * max(1, self.judging)
+                self._pace = _PACE * pace + (1 - _PACE) * self._pace if self._pace else pace
         except Exception as error:
             for asked, _ in together:
-                asked.fail(error)
+                if not asked.done.done():
+                    asked.done.set_exception(error)
         finally:
             self.judging -= 1
             if self._waiting:
@@ -251,7 +248,7 @@ class Waves:
         asked.rollouts[place] = unfinished.rollout
         missing = [awaited for awaited in unfinished.awaited if not awaited.done()]
         asked.stalled.add(place)
-        if not missing or asked.due <= time.monotonic():
+        if not missing or asked.is_due:
             self._go_on(asked, place)
             return
         loop, left = asyncio.get_running_loop(), len(missing)
@@ -273,15 +270,3 @@ class Waves:
         if place in asked.stalled and asked in self._asked:
             asked.stalled.discard(place)
             self._queue(asked, [place])
-
-    def _fall_due(self, asked: _Asked) -> None:
-        for place in sorted(asked.stalled):
-            self._go_on(asked, place)
-
-    def _learn_pace(self, rollouts_per_second: float) -> None:
-        pace = rollouts_per_second * max(1, self.judging)
-        self._pace = _PACE * pace + (1 - _PACE) * self._pace if self._pace else pace
-
-
-def _is_due(waiting: _Waiting) -> bool:
-    return waiting.asked.due <= time.monotonic()

@@ -102,7 +102,7 @@ class _Wave:
             task.cancel()
 
 
-def opened(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> OpenAI:
+def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> OpenAI:
     """A client of the servers; InputError for what is no URL of one, or carries a password, which would stand in every
     manifest."""
     engine = engine_of(choice)

@@ -1,17 +1,37 @@
-"""Answers with what was said before: the reply store read-only, a file of recorded replies, or a foreign table."""
+"""Answers with what was said before: the reply store read-only, a file of recorded replies, or a foreign table.
+
+A file of recorded replies is one compressed Parquet file of what models said to a run, with where it comes from: a row
+per request; its metadata hold the sealed header, which covers the digest of every row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import hashlib
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from pydantic import ValidationError
 
 from rubricflow.tasks.core.contracts.backends import Choice
 from rubricflow.tasks.core.contracts.errors import InputError, StoreError
+from rubricflow.tasks.core.contracts.schema import Frozen
+from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.llm.opening import KeyOf
-from rubricflow.tasks.core.llm.recording import Recording, Speaker, read_recording
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
+from rubricflow.tasks.core.store.files import digest_of, sealed, unsealed, write_atomically
+from rubricflow.tasks.core.store.part import as_parquet, first_line, opened
 
+FORMAT = 1
+_HEADER = b"rubricflow.recording"
+_ROWS = pa.schema([(name, pa.string()) for name in ("request_digest", "subject", "instructions", "prompt", "reply")])
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _MISSING = "not_recorded: "
 
 
@@ -19,7 +39,7 @@ class UnansweredError(StoreError):
     """A request that should have been answered before has no reply in the store."""
 
 
-def opened(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> Replay | Recorded:
+def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> Replay | Recorded:
     """The replies of the model that the settings name; InputError where they name none."""
     if choice.replies is not None:
         recording = read_recording(base / choice.replies)
@@ -132,3 +152,194 @@ class AskedByWorkers:
                 rule = f"the replies in {self._place} are not all there"
                 raise UnansweredError(f"{rule}: name a reply store that all workers write to; the same command goes on")
             yield index, Reply(error=error)
+
+
+# Files of recorded replies.
+
+
+class Speaker(Frozen):
+    """A model that answered, and how it was asked."""
+
+    who: str
+    """Whose part it has: 'judge', 'graph', or the name of an annotator."""
+    name: str
+    """The model's name."""
+    weights: str | None
+    """Digest of its files; null where nobody looked at them, as behind a server."""
+    model: str
+    """Its identity, which every digest of a request to it covers."""
+    mender: str | None
+    """Identity of who mended its replies; null where it did so itself."""
+    structured: bool
+    """Whether it was held to the contract's schema."""
+    logprobs: int
+    """Alternatives that it reported for each token."""
+    sampling: Sampling
+    """How its replies were drawn."""
+
+
+class Header(Frozen):
+    """Where recorded replies come from."""
+
+    format: int
+    """Counts changes of the file's form."""
+    run_id: str
+    """The run that they were given to."""
+    recorded: str
+    """When it finished, as ISO 8601."""
+    speakers: tuple[Speaker, ...]
+    """Who gave them."""
+    versions: dict[str, str]
+    """Of Python and the libraries."""
+    replies: int
+    """How many there are."""
+    errors: int
+    """Requests to which there was none, and why is recorded in its place."""
+    content: str
+    """Digest of all rows."""
+
+    @property
+    def in_words(self) -> str:
+        """Date and models in words: 'replies recorded on 2026-11-22 from Qwen2.5 (judge)'."""
+        names = dict.fromkeys(speaker.name for speaker in self.speakers)
+        return f"replies recorded on {self.recorded[:10]} from {', '.join(names)}"
+
+
+class RecordedCall(NamedTuple):
+    """A request and what came back. The digest of a request covers all of it; the other parts only tell which one
+    differs where a request is not among the recorded ones."""
+
+    request_digest: str
+    subject: str | None
+    instructions: str | None
+    prompt: str | None
+    reply: str
+
+
+class Recording:
+    """A file of recorded replies, read."""
+
+    def __init__(self, path: Path, header: Header, lines: Sequence[RecordedCall]) -> None:
+        self.path, self.header = path, header
+        self._replies = {line.request_digest: line.reply for line in lines}
+        self._shown: defaultdict[str, set[tuple[str | None, str | None]]] = defaultdict(set)
+        for line in lines:
+            if line.subject is not None:
+                self._shown[line.subject].add((line.instructions, line.prompt))
+
+    def __contains__(self, request_digest: str) -> bool:
+        return request_digest in self._replies
+
+    def reply(self, request_digest: str) -> Reply:
+        """What came back to a request; KeyError where it was never asked."""
+        return Reply.from_json(self._replies[request_digest])
+
+    def speaker(self, model: str | None = None) -> Speaker:
+        """The one of this name or identity, or the judge; InputError where it is not told who is meant."""
+        speakers = self.header.speakers
+        fitting = [speaker for speaker in speakers if model in (None, speaker.who, speaker.name, speaker.model)]
+        judges = [speaker for speaker in fitting if speaker.who == "judge"] or fitting
+        if len(judges) == 1:
+            return judges[0]
+        names = ", ".join(f"{speaker.who} ({speaker.name})" for speaker in speakers)
+        rule = f"has no replies of '{model}'" if model else "has replies of several models; name one of them"
+        raise InputError(rule, file=self.path, field="model", hint=f"there are {names}")
+
+    def refuse(self, missing: Sequence[Request], requests: int, speaker: Speaker) -> InputError:
+        """The error that says how many of so many requests have no reply, what differs in them, and what to do."""
+        counts = Counter(self._differing(request, speaker) for request in missing)
+        reasons = "; ".join(f"{count:,} {why}" for why, count in counts.most_common())
+        rule = f"it holds no reply to {len(missing):,} of {requests:,} requests: {reasons}"
+        again = "record anew: rubricflow grade STUDY --model MODEL [--url URL], then rubricflow replies --to FILE"
+        return InputError(rule, file=self.path, hint=again)
+
+    def _differing(self, request: Request, speaker: Speaker) -> str:
+        """What sets a request apart from the recorded ones about its subject."""
+        shown = self._shown.get(request.subject)
+        if shown is None:
+            return "about responses that were not there when it was recorded"
+        instructions, prompt = fingerprint(request.content_of("system")), fingerprint(request.content_of("user"))
+        if all(instructions != recorded for recorded, _ in shown):
+            return "with other instructions (the rubric, or the prompt's wording)"
+        if (instructions, prompt) not in shown:
+            return "with another message about the response (its text, what memory shows, or what is to be mended)"
+        if request.sampling != speaker.sampling:
+            now, then = request.sampling.model_dump(), speaker.sampling.model_dump()
+            odd = (f"{name} {new}, recorded with {then[name]}" for name, new in now.items() if new != then[name])
+            return f"with another sampling ({', '.join(odd)})"
+        return "under another contract (its schema, log-probabilities or the model)"
+
+
+def fingerprint(text: str | None) -> str | None:
+    """Enough of a digest to tell two texts apart; the same for a text and for what a table can hold of it."""
+    return None if text is None else hashlib.sha256(_LONE_SURROGATE.sub("\ufffd", text).encode()).hexdigest()[:16]
+
+
+def write_recording(path: Path, header: Header, lines: Iterable[RecordedCall]) -> Header:
+    """Write the file; returns its header, whose counts and digest are made of the lines. StoreError if it cannot."""
+    ordered = sorted(lines)
+    errors = sum("error" in json.loads(line.reply) for line in ordered)
+    counts = {"replies": len(ordered) - errors, "errors": errors, "content": digest_of(ordered)}
+    header = header.model_copy(update={"format": FORMAT} | counts)
+    table = pa.table([list(column) for column in zip(*ordered, strict=True)], schema=_ROWS)
+    metadata = {_HEADER: sealed(header.model_dump(mode="json"))}
+    write_atomically(path, as_parquet(table.replace_schema_metadata(metadata)))
+    return header
+
+
+def read_recording(path: Path) -> Recording:
+    """A file of recorded replies; InputError where it is none, or was changed since it was written."""
+    try:
+        stat = path.stat()
+    except OSError as error:
+        hint = "rubricflow replies RUN --to FILE records those of a run"
+        raise InputError("there is no such file of recorded replies", file=path, hint=hint) from error
+    return _read(path, (stat.st_ino, stat.st_size, stat.st_mtime_ns))
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, state: tuple[int, int, int]) -> Recording:
+    try:
+        with opened(path) as file:
+            table = file.read()
+        record, has_seal = unsealed((table.schema.metadata or {})[_HEADER])
+        if not has_seal:
+            raise ValueError("its header has no seal")
+        if record.get("format") != FORMAT:
+            form = record.get("format")
+            raise ValueError(f"it has form {form}, and this version reads {FORMAT}; use another version")
+        header = Header.model_validate(record)
+        lines = [RecordedCall(*row.values()) for row in table.select(_ROWS.names).cast(_ROWS).to_pylist()]
+    except KeyError as error:
+        raise InputError("it is no file of recorded replies", file=path) from error
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"it cannot be read: {first_line(error)}", file=path) from error
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise InputError(f"its header is not of this version: {reason}", file=path) from error
+    except ValueError as error:
+        raise InputError(str(error), file=path) from error
+    if digest_of(lines) != header.content:
+        raise InputError("its replies were changed since they were recorded", file=path)
+    return Recording(path, header, lines)
+
+
+def as_lines(
+    attempts: Iterable[Mapping[str, str | None]], replies: Mapping[str, Reply]
+) -> tuple[list[RecordedCall], set[str]]:
+    """(a line for each request, the digests of those without any reply).
+
+    attempts: rows of that table (request_digest, response_id, system, prompt, error), some cells null; replies: by
+    digest. Where the same request met an error first and was answered later, the answer counts.
+    """
+    lines: dict[str, RecordedCall] = {}
+    lost: set[str] = set()
+    for row in attempts:
+        key, error = str(row["request_digest"]), row["error"]
+        reply = replies.get(key) or (Reply(error=error) if error else None)
+        if reply is None:
+            lost.add(key)
+            continue
+        parts = row["response_id"], fingerprint(row["system"]), fingerprint(row["prompt"])
+        lines[key] = RecordedCall(key, *parts, reply.to_json())
+    return list(lines.values()), lost

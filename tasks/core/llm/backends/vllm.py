@@ -55,7 +55,7 @@ _RESOURCES = frozenset(
 """Options that say what the engine may use, and change no reply."""
 
 
-def opened(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> Vllm:
+def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> Vllm:
     """The model in this process, loaded once for all who ask with the same settings."""
     engine = engine_of(choice)
     return _shared(engine.model_dump_json(), _folder(engine, base))

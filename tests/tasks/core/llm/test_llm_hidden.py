@@ -5,7 +5,7 @@ import pytest
 from builders.models import byte_model
 
 from rubricflow.tasks.core.contracts.errors import BackendError
-from rubricflow.tasks.core.llm.hidden import LAYERS, HiddenStates
+from rubricflow.tasks.core.llm.encoder import LAYERS, HiddenStates
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

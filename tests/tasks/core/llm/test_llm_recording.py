@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.backends.replay import Recorded
-from rubricflow.tasks.core.llm.opening import model_of, open_backend
-from rubricflow.tasks.core.llm.recording import (
+from rubricflow.tasks.core.llm.backends.replay import (
     Header,
+    Recorded,
     RecordedCall,
     Recording,
     Speaker,
@@ -24,6 +23,7 @@ from rubricflow.tasks.core.llm.recording import (
     read_recording,
     write_recording,
 )
+from rubricflow.tasks.core.llm.opening import model_of, open_backend
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, Token, digest
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.store.workers import Desks
+from rubricflow.tasks.core.store.workers import WorkerCache
 
 
 class Model:
@@ -18,7 +18,7 @@ class Model:
 
 @given(st.lists(st.sampled_from([b"one", b"other"]), min_size=1, max_size=20))
 def test_a_process_holds_the_model_of_the_last_command_alone(sent: list[bytes]) -> None:
-    desks, opened = Desks(), list[weakref.ref[Model]]()
+    cache, opened = WorkerCache(), list[weakref.ref[Model]]()
 
     def opening(previous: list[weakref.ref[Model]]) -> Callable[[], Model]:
         def open_model() -> Model:
@@ -30,6 +30,6 @@ def test_a_process_holds_the_model_of_the_last_command_alone(sent: list[bytes]) 
         return open_model
 
     for command in sent:
-        desks.desk(command, opening(opened))
+        cache.get_or_open(command, opening(opened))
     assert len(opened) == 1 + sum(before != after for before, after in pairwise(sent))
     assert opened[-1]() is not None

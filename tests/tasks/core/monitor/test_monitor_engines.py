@@ -60,8 +60,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: name)
 
 
-def crew_of(room: int, placement: Placement = DASK, room_now: Callable[[], int] = lambda: 1) -> Crew:
-    return Crew(placement, room, room_now)
+def crew_of(slots: int, placement: Placement = DASK, slots_now: Callable[[], int] = lambda: 1) -> Crew:
+    return Crew(placement, slots, slots_now)
 
 
 def share(task: Any, pieces: int, at_once: int, placement: Placement = DASK) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class Waiting:
             raise TimeoutError
         return "judged"
 
-    def room_now(self) -> int:
+    def slots_now(self) -> int:
         self.counted += 1
         return self.looks[self.counted - 1]
 
@@ -176,7 +176,7 @@ def test_a_piece_waits_for_workers_that_come_back_and_says_so_once(
     monkeypatch.setattr(crew, "LOOK_EVERY_S", 0.01)
     monkeypatch.setattr(crew, "SAID_AFTER_S", 0.015)
     task, results = Waiting([1, 0, 0, 0, 0, 0, 0, 1, 1]), dict[str, str]()
-    crew_of(1, room_now=task.room_now).each(task, {"p": ("p",)}, 1, results.__setitem__)  # type: ignore[arg-type]
+    crew_of(1, slots_now=task.slots_now).each(task, {"p": ("p",)}, 1, results.__setitem__)  # type: ignore[arg-type]
     assert results == {"p": "judged"}
     said = capsys.readouterr().err.splitlines()
     assert [" no workers left: the run waits up to 5 minutes" in line for line in said] == [True, False]
@@ -188,7 +188,7 @@ def test_a_cluster_without_workers_ends_the_run_after_a_while(monkeypatch: pytes
     monkeypatch.setattr(crew, "STOPPED_AFTER_S", 0.05)
     task = Waiting([0] * 1000)
     with pytest.raises(BackendError, match=r"had no workers for .*\(dask worker .* the same command goes on"):
-        crew_of(1, room_now=task.room_now).each(task, {"p": ("p",)}, 1, lambda *_: None)  # type: ignore[arg-type]
+        crew_of(1, slots_now=task.slots_now).each(task, {"p": ("p",)}, 1, lambda *_: None)  # type: ignore[arg-type]
     assert task.counted < 100
 
 
@@ -197,19 +197,19 @@ def test_a_timeout_of_a_piece_itself_is_no_waiting() -> None:
         share(Submitted(failing("p00", TimeoutError("its own"))), 1, 1)
 
 
-@given(seconds=st.lists(st.integers(1, 200), max_size=30), rooms=st.lists(st.integers(0, 2), min_size=30, max_size=30))
-def test_an_absence_is_said_once_and_ends_by_the_clock_alone(seconds: list[int], rooms: list[int]) -> None:
+@given(seconds=st.lists(st.integers(1, 200), max_size=30), counts=st.lists(st.integers(0, 2), min_size=30, max_size=30))
+def test_an_absence_is_said_once_and_ends_by_the_clock_alone(seconds: list[int], counts: list[int]) -> None:
     said, now, empty_since = list[str](), 0.0, None
     watched = crew.Absence("the cluster", "start it", said.append, lambda: now)
     expected = list[str]()
-    for step, room in zip(seconds, rooms, strict=False):
+    for step, count in zip(seconds, counts, strict=False):
         now += step
-        empty_since = (now if empty_since is None else empty_since) if room == 0 else None
+        empty_since = (now if empty_since is None else empty_since) if count == 0 else None
         if empty_since is not None and now - empty_since >= crew.STOPPED_AFTER_S:
             with pytest.raises(BackendError, match="had no workers for 5 minutes"):
-                watched.look(room)
+                watched.look(count)
             break
-        watched.look(room)
+        watched.look(count)
         is_said = bool(expected) and expected[-1] == "gone"
         if empty_since is None and is_said:
             expected.append("back")

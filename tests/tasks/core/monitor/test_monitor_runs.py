@@ -12,7 +12,7 @@ from prefect.states import Failed
 from rubricflow.tasks.core.contracts.errors import InputError, StoppedError
 from rubricflow.tasks.core.monitor import artifacts
 from rubricflow.tasks.core.monitor.artifacts import ProgressBar, announce, artifact_key, leave_table, leave_text
-from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, is_watched, log, may_pass, task
+from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, is_transient, is_watched, log, task
 from rubricflow.tasks.grading.ingest.task import ingest
 from rubricflow.tasks.grading.judge.task import judge
 
@@ -92,7 +92,7 @@ def test_artifacts_are_keyed_by_study(run_id: str, key: str) -> None:
     ],
 )
 def test_only_what_may_pass_by_itself_is_tried_again(error: Exception, again: bool) -> None:
-    assert may_pass(None, None, Failed(data=error)) == again
+    assert is_transient(None, None, Failed(data=error)) == again
 
 
 def test_the_judge_alone_is_tried_again_and_the_longer_the_later() -> None:

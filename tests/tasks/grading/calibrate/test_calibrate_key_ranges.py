@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.calibrate.key_ranges import gradings_of, in_packs, packs
+from rubricflow.tasks.grading.calibrate.predictions import gradings_of, in_packs, packs
 
 ID = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3)
 ITEMS = st.dictionaries(ID, st.dictionaries(ID, st.integers(1, 5), max_size=12), max_size=5)

@@ -35,7 +35,6 @@ from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_module
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.score import round_half_up
 from rubricflow.tasks.grading.judge.task import judge
-from rubricflow.tasks.grading.judge.worker import whole_items
 from rubricflow.tasks.grading.lock.shape import SUBSCORES, shaped
 
 TEXT = "Plants need light to grow. Water helps them drink. Soil is never needed at all."
@@ -527,7 +526,7 @@ def test_the_door_grades_an_item_as_one_sequence_however_small_shards_are(tmp_pa
     texts = {f"i{i}-{n}": f"{TEXT} {n}" for i in (1, 2) for n in range(5)}
     run, refs = kept_run(tmp_path / "house", texts)
     monkeypatch.setattr(door, "rater", lambda *_: Rater("s:t", "llm", Scripted(lambda r: json.dumps(sound()))))
-    monkeypatch.setattr(door, "whole_items", lambda counts: whole_items(counts, 2))
+    monkeypatch.setattr(door, "WHOLE_ITEMS", 2)
     plan = Judge(protocol="gradeagentops", backend="replay", model="x", consistency_memory=ConsistencyMemory())
     judged = judge.fn(run, plan, tmp_path, *refs)
     assert sorted(run.shards("judge")) == ["00000", "00001"]
@@ -538,15 +537,14 @@ def test_the_door_grades_an_item_as_one_sequence_however_small_shards_are(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("counts", "packed"),
+    ("counts", "sizes"),
     [
         ({}, []),
-        ({"b": 1, "a": 1, "c": 1}, [["a", "b"], ["c"]]),
-        ({"a": 5, "b": 1, "c": 1}, [["a"], ["b", "c"]]),
-        ({"a": 1, "b": 5}, [["a"], ["b"]]),
+        ({"b": 1, "a": 1, "c": 1}, [2, 1]),
+        ({"a": 5, "b": 1, "c": 1}, [5, 2]),
+        ({"a": 1, "b": 5}, [1, 5]),
     ],
 )
-def test_items_that_remember_are_never_cut(counts, packed):
-    found = whole_items(counts, 2)
-    assert [[item for item, *_ in parts] for _, parts in found] == packed
-    assert {item: (at, n) for _, parts in found for item, at, n in parts} == {i: (0, n) for i, n in counts.items()}
+def test_items_that_remember_are_never_cut(counts, sizes, monkeypatch):
+    monkeypatch.setattr(door, "WHOLE_ITEMS", 2)
+    assert list(door.shard_sizes(counts, whole_items=True).values()) == sizes

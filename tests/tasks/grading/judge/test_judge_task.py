@@ -19,8 +19,7 @@ from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.judge import task as door
 from rubricflow.tasks.grading.judge.rows import Rater, cases_of
-from rubricflow.tasks.grading.judge.task import judge
-from rubricflow.tasks.grading.judge.worker import shards
+from rubricflow.tasks.grading.judge.task import judge, shard_sizes
 
 PER_ITEM = 3
 PLAN = Judge(protocol="rulers", backend="replay", model="scripted")
@@ -64,7 +63,7 @@ def scripted(monkeypatch):
             return Rater("scripted:test", "llm", used[-1])
 
         monkeypatch.setattr(door, "rater", rater)
-        monkeypatch.setattr(door, "shards", lambda counts: shards(counts, 2))
+        monkeypatch.setattr(door, "SHARD", 2)
         return used
 
     return install
@@ -199,17 +198,12 @@ def test_cases_are_cut_in_the_order_of_their_ids(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("counts", "packed"),
-    [
-        ({}, []),
-        ({"b": 1, "a": 1}, [[("a", 0, 1), ("b", 0, 1)]]),
-        ({"a": 3}, [[("a", 0, 2)], [("a", 2, 1)]]),
-        ({"a": 1, "b": 2, "c": 1}, [[("a", 0, 1)], [("b", 0, 2)], [("c", 0, 1)]]),
-    ],
+    ("counts", "sizes"),
+    [({}, []), ({"b": 1, "a": 1}, [2]), ({"a": 3}, [2, 1]), ({"a": 1, "b": 2, "c": 1}, [1, 2, 1])],
 )
-def test_shards_are_whole_small_items_or_parts_of_large_ones(counts, packed):
-    assert [part for _, part in shards(counts, 2)] == packed
-    assert len({name for name, _ in shards(counts, 2)}) == len(packed)
+def test_shards_are_whole_small_items_or_parts_of_large_ones(counts, sizes, monkeypatch):
+    monkeypatch.setattr(door, "SHARD", 2)
+    assert shard_sizes(counts) == {f"{number:05d}": size for number, size in enumerate(sizes)}
 
 
 def test_replies_are_kept_in_the_warehouse(tmp_path, scripted):

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, one_hot
 
 from rubricflow.tasks.core.contracts.settings.bottleneck import Training
-from rubricflow.tasks.methods.bottleneck.data import MISSING
-from rubricflow.tasks.methods.bottleneck.states import Cached, States
-from rubricflow.tasks.methods.bottleneck.vanilla import (
+from rubricflow.tasks.methods.bottleneck.baselines import (
     NOISY,
     Joint,
     Targets,
@@ -23,6 +21,8 @@ from rubricflow.tasks.methods.bottleneck.vanilla import (
     pseudo_levels,
     vanilla_cbm,
 )
+from rubricflow.tasks.methods.bottleneck.data import MISSING
+from rubricflow.tasks.methods.bottleneck.states import Cached, States
 
 PLAN = Training(epochs=3, head_learning_rate=0.02)
 LONG = Training(epochs=25, patience=10, batch_size=16, head_learning_rate=0.04, head_learning_rate_2=0.05)

@@ -118,12 +118,11 @@ def test_a_loss_that_breaks_down_ends_the_stage() -> None:
 def test_a_planted_problem_is_learned(planted: Callable[..., Any]) -> None:
     one = planted()
     encoder = Cached(States(one.values, one.starts))
-    said: list[str] = []
-    trained = rec_cbm(one.data, encoder, PLAN, 0, say=said.append)
+    trained = rec_cbm(one.data, encoder, PLAN, 0)
     levels, grades = accuracy(trained, encoder, one.data)
     assert levels > 0.9
     assert grades > 0.6
-    assert len(said) == sum(trained.epochs) == len(trained.history)
+    assert sum(trained.epochs) == len(trained.history)
     assert trained.encoder_state is None
     assert trained.parameters == 3 * 16 + 3 * 4 * 16 + (6 + 3 + 3 * 3 + 3)
     best = max(entry["validation"] for entry in trained.history if entry["stage"] == 2)
@@ -218,12 +217,11 @@ def test_sweeps_narrow_concepts_and_width(planted: Callable[..., Any]) -> None:
     one = planted(n=60)
     encoder, rows = Cached(States(one.values, one.starts)), one.data.rows("test")
     plan = SHORT.model_copy(update={"concepts": 2, "width": 5})
-    trained = rec_cbm(one.data, encoder, plan, 0, setting="concepts=2")
+    trained = rec_cbm(one.data, encoder, plan, 0)
     assert trained.predict(encoder, rows).levels.shape == (len(rows), 2, 3)  # type: ignore[union-attr]
     assert trained.concept_encoder is not None
     assert trained.concept_encoder.queries is not None
     assert trained.concept_encoder.queries.shape == (2, 5)
-    assert trained.setting == "concepts=2"
     assert narrowed(one.data, None) is one.data
     assert narrowed(one.data, 1).concepts.ids == ("concept-0",)
 

@@ -20,13 +20,12 @@ from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.rater import rater
 from rubricflow.tasks.grading.judge.rows import Case
 from rubricflow.tasks.methods.bottleneck import backbone as backbones
+from rubricflow.tasks.methods.bottleneck.class_set import concepts_of
 from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData
 from rubricflow.tasks.methods.bottleneck.fit import Trained, concept_levels
 from rubricflow.tasks.methods.bottleneck.grader import load, save
-from rubricflow.tasks.methods.bottleneck.labelled import concepts_of
-from rubricflow.tasks.methods.bottleneck.model import ConceptEncoder, LatentHead
+from rubricflow.tasks.methods.bottleneck.model import ConceptEncoder, LatentHead, contribution_error
 from rubricflow.tasks.methods.bottleneck.states import Cached, TunedBackbone, adapted, encode
-from rubricflow.tasks.methods.bottleneck.trace import contribution_error
 
 CRITERIA = (
     Criterion(id="fact", trait="t", text="States the cause.", levels=("no", "in part", "yes", "fully")),
@@ -75,9 +74,8 @@ def trained_of(backbone, encoder="frozen", rubric_aware=True, seed=0):
             one.add_(torch.randn_like(one) * 0.3)
     named = {"tuned": backbone.model.state_dict(), "lora": adapter_of(backbone), "frozen": None}[encoder]
     weights = None if named is None else {name: one.detach().clone() for name, one in named.items()}
-    method = "rec_cbm" if rubric_aware else "vanilla_cbm"
     head = replace(latent.as_head(), temperature=1.7)
-    return Trained(method, seed, "", model, head, weights, (1, 1), 0.5, 10, 1.0, [], None), head
+    return Trained(weights, (1, 1), 0.5, 10, [], None, model, head), head
 
 
 @pytest.fixture
@@ -92,7 +90,7 @@ def exported(backbone_folder, tmp_path):
             backbone = adapted(backbone, plan.adapter)
         trained, head = trained_of(backbone, encoder, **more)
         path = tmp_path / "grader.safetensors"
-        digest = save(path, trained, head, TRAINING, DATA, BUNDLE, backbone, plan)
+        digest = save(path, trained, head, "rec_cbm", 0, TRAINING, DATA, BUNDLE, backbone, plan)
         return path, trained, head, backbone, digest
 
     return make
@@ -128,7 +126,7 @@ def test_what_is_read_back_says_the_same(exported, backbone_folder, kind, more):
         assert estimate.levels["flow"] == pytest.approx(of[1, :2], abs=1e-6)
         assert list(estimate.grades.values()) == pytest.approx(likely, abs=1e-6)
         assert estimate.score == likely.argmax()
-    assert grader.name == f"{trained.method}:{backbone.name}:{digest[:12]}"
+    assert grader.name == f"rec_cbm:{backbone.name}:{digest[:12]}"
     assert grader.concepts == {"fact": 4, "flow": 2, "depth": 3}
     assert grader.bundle == BUNDLE
     assert grader.about.counts == {"test": 1, "train": 1}
@@ -305,8 +303,9 @@ def test_what_is_no_sum_of_the_concepts_is_not_exported(folder, tmp_path, how):
         head = replace(head, weights=head.weights[:, :2])
     else:
         bundle = BUNDLE.model_copy(update={"criteria": CRITERIA[::-1]})
+    plan = Bottleneck(backbone="tiny")
     with pytest.raises(InputError, match="'rec_cbm' cannot be exported"):
-        save(tmp_path / "g.safetensors", trained, head, TRAINING, DATA, bundle, backbone, Bottleneck(backbone="tiny"))
+        save(tmp_path / "g.safetensors", trained, head, "rec_cbm", 0, TRAINING, DATA, bundle, backbone, plan)
     assert not list(tmp_path.iterdir())
 
 

@@ -20,7 +20,7 @@ from rubricflow.tasks.methods.bottleneck.intervene import (
     random_values,
     wrong_values,
 )
-from rubricflow.tasks.methods.bottleneck.trace import Head
+from rubricflow.tasks.methods.bottleneck.model import Head
 
 TOPS = np.array([2, 1, 3])
 N, K, GRADES = 60, 3, 4

@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.methods.bottleneck.data import MISSING
-from rubricflow.tasks.methods.bottleneck.labelled import (
+from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
+from rubricflow.tasks.methods.bottleneck.class_set import (
     common_bundle,
+    given_levels,
     grade_classes,
     grades_of,
     labelled,
     levels_of,
     marks_of,
-    weighed,
 )
+from rubricflow.tasks.methods.bottleneck.data import MISSING
 
 IDS = ["r1", "r2", "r3"]
 
@@ -148,8 +149,9 @@ def test_noise_is_told_apart_only_where_several_marked() -> None:
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 4, (60, 1)).astype(float)
     marks = {name: np.clip(truth + rng.integers(-1, 2, truth.shape), 0, 3) for name in "abc"}
-    levels, weights, _ = weighed(marks, list("abc"), np.array([3]))
+    plan = Bottleneck(rater_noise=True)
+    levels, weights = given_levels(plan, bundle(criterion("c", "u", levels=tuple("0123"))), marks, list("abc"), 60)
     assert levels.shape == weights.shape == (60, 1)
     assert ((weights > 0) & (weights <= 1)).all()
     with pytest.raises(InputError, match="at least two persons"):
-        weighed(marks, ["a"], np.array([3]))
+        given_levels(plan, bundle(criterion("c", "u", levels=tuple("0123"))), marks, ["a"], 60)

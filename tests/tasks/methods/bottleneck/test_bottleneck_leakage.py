@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from rubricflow.tasks.core.contracts.tables.bottleneck import Trials
 from rubricflow.tasks.methods.bottleneck.data import MISSING, Concepts, LabelledData
-from rubricflow.tasks.methods.bottleneck.leakage import (
+from rubricflow.tasks.methods.bottleneck.measures import (
     concept_leakage,
     cross_fitted,
     leakage_rows,

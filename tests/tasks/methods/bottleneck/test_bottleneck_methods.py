@@ -8,7 +8,7 @@ import pytest
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.bottleneck import ABLATIONS, Method, Training
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
-from rubricflow.tasks.methods.bottleneck.arm import methods, sweep, train
+from rubricflow.tasks.methods.bottleneck.arm import methods, sweep
 from rubricflow.tasks.methods.bottleneck.backbone import load
 from rubricflow.tasks.methods.bottleneck.states import Adapted, Cached, States
 
@@ -37,15 +37,10 @@ def test_an_ablation_goes_without_the_parts_that_its_name_lists():
 
 
 @pytest.mark.parametrize("method", ["rec_cbm", "no_race_opcc_lcec", *BASELINES])
-def test_what_a_method_trained_says_so_and_grades(problem, method):
+def test_what_a_method_trained_grades(problem, method):
     encoder = Cached(States(problem.values, problem.starts))
     texts = [f"some words {level}. And more." for level in problem.data.grades]
-    heard = []
-    trained = train(
-        method, problem.data, encoder, PLAN, 3, texts=texts, embed=embed, setting="temperature=2", say=heard.append
-    )
-    assert (trained.method, trained.seed, trained.setting) == (method, 3, "temperature=2")
-    assert heard
+    trained = methods(texts, embed)[method](problem.data, encoder, PLAN, 3)
     rows = np.array([5, 80, 2])
     found = trained.predict(encoder, rows)
     np.testing.assert_allclose(found.grades.sum(axis=1), 1)
@@ -62,7 +57,7 @@ def test_every_method_trains_an_adapter_and_takes_it_back(method, written, backb
     encoder = Adapted(backbone, tokens, Adapter(rank=2, alpha=4))
     texts = [one.response for one in problem.answered]
     plan = Training(epochs=1, batch_size=16, adapter_learning_rate=0.05)
-    trained = train(method, problem.data, encoder, plan, 0, texts=texts, embed=embed)
+    trained = methods(texts, embed)[method](problem.data, encoder, plan, 0)
     weights = sum(one.numel() for one in encoder.parameters())
     assert weights < trained.parameters < weights + 5_000 < backbone.model.num_parameters()
     # Centred over two concepts, CB-LLM's cosine is 1 or -1, and teaches nothing.

@@ -9,8 +9,8 @@ import torch
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.bottleneck import Training
 from rubricflow.tasks.methods.bottleneck.backbone import load
+from rubricflow.tasks.methods.bottleneck.baselines import Pooled, plm, pooled
 from rubricflow.tasks.methods.bottleneck.data import MISSING
-from rubricflow.tasks.methods.bottleneck.plm import Pooled, plm, pooled
 from rubricflow.tasks.methods.bottleneck.states import Cached, States, TunedBackbone
 
 PLAN = Training(epochs=10, head_learning_rate=0.02)

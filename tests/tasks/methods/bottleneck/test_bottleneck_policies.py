@@ -10,21 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.tables.bottleneck import Order, Trials
-from rubricflow.tasks.methods.bottleneck.data import MISSING, Concepts, LabelledData
-from rubricflow.tasks.methods.bottleneck.policies import (
+from rubricflow.tasks.methods.bottleneck.data import MISSING, Concepts, LabelledData, shares_of
+from rubricflow.tasks.methods.bottleneck.intervene import (
     GAIN,
     POLICIES,
     STEPS,
     _turns,
     ask,
     expected_change,
-    expected_shares,
     order_of,
     priorities,
     saving_rows,
     savings,
 )
-from rubricflow.tasks.methods.bottleneck.trace import Head
+from rubricflow.tasks.methods.bottleneck.model import Head
 
 TOPS = np.array([2, 1, 2])
 K, GRADES = 3, 4
@@ -66,7 +65,7 @@ def test_a_concept_that_the_head_does_not_read_changes_nothing() -> None:
     weights = rng.normal(size=(GRADES, K))
     weights[:, 1] = 0
     levels = some_levels(rng, 5)
-    found = expected_change(levels, Head(weights, np.zeros(GRADES)), expected_shares(levels, TOPS), TOPS)
+    found = expected_change(levels, Head(weights, np.zeros(GRADES)), shares_of(levels, TOPS), TOPS)
     assert found[:, 1] == pytest.approx(0)
     assert (found[:, [0, 2]] > 0).all()
 
@@ -90,7 +89,7 @@ def test_an_order_names_every_concept_once(policy: Order) -> None:
 
 def one_by_one(policy: Order, levels: np.ndarray, head: Head, answers: np.ndarray, seed: int) -> list[tuple[int, int]]:
     """(response, concept) in the order of questions: everything is asked anew before each question."""
-    state, left = expected_shares(levels, TOPS), ~np.isnan(answers)
+    state, left = shares_of(levels, TOPS), ~np.isnan(answers)
     fixed = priorities(policy, levels, head, TOPS, seed)
     asked = []
     while left.any():

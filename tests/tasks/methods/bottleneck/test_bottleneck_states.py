@@ -48,15 +48,16 @@ def test_states_do_not_depend_on_the_batch(read: tuple[Backbone, BatchTokens], m
     np.testing.assert_allclose(together, encode(*read).values, atol=2e-3)
 
 
-def test_states_on_disk_are_those_in_memory(read: tuple[Backbone, BatchTokens], tmp_path: Path) -> None:
-    said: list[str] = []
-    memory, disk = encode(*read), encode(*read, said.append, tmp_path / "deep" / "one")
+def test_states_on_disk_are_those_in_memory(
+    read: tuple[Backbone, BatchTokens], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory, disk = encode(*read), encode(*read, tmp_path / "deep" / "one")
     for found in (disk, made.load(tmp_path / "deep" / "one")):
         assert found is not None
         assert isinstance(found.values, np.memmap)
         np.testing.assert_array_equal(found.values, memory.values)
         np.testing.assert_array_equal(found.starts, memory.starts)
-    assert said[-1] == "5 of 5 responses encoded"
+    assert capsys.readouterr().out.endswith("5 of 5 responses encoded\n")
     assert made.load(tmp_path / "three") is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["deep"]
 
@@ -68,8 +69,10 @@ def test_a_folder_appears_whole_or_not_at_all(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(made, "_BATCH_TOKENS", {"cpu": 1})
-    with pytest.raises(KeyboardInterrupt):
-        encode(*read, stopped, tmp_path / "states")
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.print", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            encode(*read, tmp_path / "states")
     assert list(tmp_path.iterdir()) == []
     encode(*read, folder=tmp_path / "states")
     other = read[0].tokenize([Answered("which words", "alpha")])

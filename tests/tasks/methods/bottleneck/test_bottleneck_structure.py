@@ -10,7 +10,7 @@ from sklearn.covariance import GraphicalLasso
 from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks
 from rubricflow.tasks.methods.bottleneck.arm import label_correlations, link_rows, partial_correlations
 from rubricflow.tasks.methods.bottleneck.data import MISSING, Concepts, LabelledData
-from rubricflow.tasks.methods.bottleneck.trace import Head
+from rubricflow.tasks.methods.bottleneck.model import Head
 
 K = 4
 

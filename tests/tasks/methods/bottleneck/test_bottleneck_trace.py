@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import conform, schema
 from rubricflow.tasks.core.contracts.tables.bottleneck import Traces
-from rubricflow.tasks.methods.bottleneck.data import Concepts
-from rubricflow.tasks.methods.bottleneck.trace import BIAS, MOST, Attention, Head, contribution_error, looked_at, traces
+from rubricflow.tasks.methods.bottleneck.data import BIAS, Concepts
+from rubricflow.tasks.methods.bottleneck.model import MOST, Attention, Head, contribution_error, looked_at, traces
 
 CONCEPTS = Concepts(("fact", "flow"), ("Fact", "Flow"), ("true", "easy"), (("no", "in part", "yes"), ("no", "yes")))
 HEAD = Head(

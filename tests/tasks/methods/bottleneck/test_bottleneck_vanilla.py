@@ -10,9 +10,9 @@ from scipy.special import log_softmax
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.bottleneck import Training
 from rubricflow.tasks.methods.bottleneck.backbone import load
+from rubricflow.tasks.methods.bottleneck.baselines import Joint, Targets, joint_loss, vanilla_cbm
 from rubricflow.tasks.methods.bottleneck.data import MISSING
 from rubricflow.tasks.methods.bottleneck.states import Cached, States, TunedBackbone
-from rubricflow.tasks.methods.bottleneck.vanilla import Joint, Targets, joint_loss, vanilla_cbm
 
 PLAN = Training(epochs=3, head_learning_rate=0.02)
 LONG = Training(epochs=25, patience=10, batch_size=16, head_learning_rate=0.04, head_learning_rate_2=0.05)

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.bottleneck import Models, Traces
-from rubricflow.tasks.methods.bottleneck.trace import Head
+from rubricflow.tasks.methods.bottleneck.model import Head
 from rubricflow.tasks.methods.report.bottleneck import traces
 from rubricflow.tasks.methods.report.bottleneck.trace_picture import (
     REACH,

@@ -17,7 +17,7 @@ import pytest
 from review_scene import HEAD, case, free_port, logits, scene
 from scipy.special import softmax
 
-from rubricflow.tasks.methods.bottleneck.trace import Head
+from rubricflow.tasks.methods.bottleneck.model import Head
 from rubricflow.tasks.people.review.board import Board
 from rubricflow.tasks.people.review.ledger import Ledger, Stored
 

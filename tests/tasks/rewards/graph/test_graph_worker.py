@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import pickle
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import studies
 from builders.bundles import bundle
+from builders.crew import CrewHere
 from builders.rows import item, locked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Criterion
-from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Items
@@ -30,11 +28,9 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.budget import BudgetSpent, TokenBudget
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
-from rubricflow.tasks.core.llm.terms import Sharing, sharing, terms_of
+from rubricflow.tasks.core.llm.terms import Sharing, sharing
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.core.store.workers import Desks
 from rubricflow.tasks.rewards.graph import task as door
-from rubricflow.tasks.rewards.graph.packs import GraphAssignment, RubricPack, RubricWorker, SentGraphAssignment
 from rubricflow.tasks.rewards.graph.task import Graphed, graph
 
 DASK = Placement(engine="dask")
@@ -85,28 +81,10 @@ def faulty(request: Request) -> Reply | str | None:
     return right(request)
 
 
-class Crew:
-    """Workers that take pieces by turns, in this process."""
-
-    room = 4
-
-    def __init__(self, workers: int) -> None:
-        self.workers = cycle([RubricWorker(Desks()) for _ in range(workers)])
-        self.sizes: list[int] = []
-
-    def each(
-        self, task: Any, pieces: Mapping[str, tuple[Any, ...]], at_once: int, done: Callable[[str, Any], None]
-    ) -> None:
-        for name, piece in pieces.items():
-            self.sizes.append(len(pickle.dumps(piece)))
-            with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(door, "_WORKER", next(self.workers))
-                answered = pickle.loads(pickle.dumps(task.fn(*piece)))  # as it comes from another process
-            done(name, answered)
-
-
 @contextmanager
-def shared(script: Any = right, pack: int = 2, crew: Crew | None = None) -> Iterator[list[Scripted]]:
+def shared(
+    script: Any = right, pack: int = 2, workers: int = 0, crews: list[CrewHere] | None = None
+) -> Iterator[list[Scripted]]:
     """The door with packs of this size and a scripted model; gives the backends that were opened."""
     opened: list[Scripted] = []
 
@@ -117,13 +95,16 @@ def shared(script: Any = right, pack: int = 2, crew: Crew | None = None) -> Iter
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(door, "PACK", pack)
         patched.setattr(door, "open_backend", open_backend)
-        patched.setattr(door, "on_engine", lambda placement, name, work: work(crew))
+        if workers:
+            crew = CrewHere(patched, workers)
+            if crews is not None:
+                crews.append(crew)
         yield opened
 
 
-def graphed(run: Run, plan: Study, placement: Placement = HERE, purse: TokenBudget | None = None) -> Graphed:
+def graphed(run: Run, plan: Study, placement: Placement = HERE, budget: TokenBudget | None = None) -> Graphed:
     folder = run.warehouse.root.parent
-    return graph.fn(run, plan, folder, run.ref(Items, "ingest"), run.ref(Bundles, "lock"), purse, placement)
+    return graph.fn(run, plan, folder, run.ref(Items, "ingest"), run.ref(Bundles, "lock"), budget, placement)
 
 
 def asked(backends: list[Scripted]) -> Counter[str]:
@@ -165,7 +146,7 @@ def test_workers_make_what_one_process_makes_and_ask_everything_once(
         (run.warehouse.root.parent / "votes.csv").write_text(VOTES + "\n".join(rows))
     with shared(faulty) as alone:
         expected = graphed(runs[0], plan)
-    with shared(faulty, pack, Crew(workers)) as backends:
+    with shared(faulty, pack, workers) as backends:
         assert graphed(runs[1], plan, DASK) == expected
     assert asked(backends) == asked(alone)
     assert set(asked(backends).values()) <= {1}
@@ -203,38 +184,39 @@ def test_a_killed_command_asks_nothing_twice(tmp_path_factory: pytest.TempPathFa
     run = run_of(folder, WEIGHTS)
     for calls in survived:
         model.most = len(model.answered) + calls
-        with shared(model, crew=Crew(2)), suppress(KeyboardInterrupt):
+        with shared(model, workers=2), suppress(KeyboardInterrupt):
             graphed(run, study(), DASK)
     model.most = 10**9
     graphs, calls = expected(folder / "alone")
-    with shared(model, crew=Crew(2)):
+    with shared(model, workers=2):
         assert graphed(run, study(), DASK) == graphs
     assert len(model.answered) == len(set(model.answered)) == calls
 
 
 @settings(max_examples=5)
-@given(budget=st.integers(3_000, 6_000))
+@given(tokens=st.integers(3_000, 6_000))
 def test_a_budget_ends_the_packs_together_and_what_is_left_is_for_the_judge(
-    tmp_path_factory: pytest.TempPathFactory, budget: int
+    tmp_path_factory: pytest.TempPathFactory, tokens: int
 ) -> None:
     folder, model, graphs = tmp_path_factory.mktemp("budget"), Model(), None
     run, plan = run_of(folder, WEIGHTS), study(sampling={"max_tokens": 1})
     while graphs is None:
-        purse, calls = TokenBudget(budget), len(model.answered)
-        with shared(model, crew=Crew(2)), suppress(BudgetSpent):
-            graphs = graphed(run, plan, DASK, purse)
-        assert TOKENS * (len(model.answered) - calls) <= budget
-    assert purse.spent == TOKENS * (len(model.answered) - calls)
+        budget, calls = TokenBudget(tokens), len(model.answered)
+        with shared(model, workers=2), suppress(BudgetSpent):
+            graphs = graphed(run, plan, DASK, budget)
+        assert TOKENS * (len(model.answered) - calls) <= tokens
+    assert budget.spent == TOKENS * (len(model.answered) - calls)
     assert len(model.answered) == len(set(model.answered)) == expected(folder / "alone")[1]
 
 
 def test_a_worker_opens_its_model_once_with_its_share_of_the_limits(tmp_path: Path) -> None:
-    crew, shares = Crew(2), list[Sharing]()
-    with shared(pack=1, crew=crew), pytest.MonkeyPatch.context() as patched:
+    crews, shares = list[CrewHere](), list[Sharing]()
+    with shared(pack=1, workers=2, crews=crews), pytest.MonkeyPatch.context() as patched:
         opens = door.open_backend
         patched.setattr(door, "open_backend", lambda *_: (shares.append(sharing()), opens(*_))[1])
         graphed(run_of(tmp_path, WEIGHTS), study(), DASK)
-    assert [(share.workers, share.ledger is not None) for share in shares] == [(Crew.room, True)] * 2
+    assert [(share.workers, share.ledger is not None) for share in shares] == [(4, True)] * 2
+    (crew,) = crews
     assert len(crew.sizes) == 6
     assert max(crew.sizes) < 5_000, "what a piece takes along"
 
@@ -257,31 +239,11 @@ def test_a_single_pack_and_rules_of_thumb_need_no_workers(plan: dict[str, Any], 
         assert graphed(run_of(tmp_path, WEIGHTS), studies.study(graph=plan), DASK).graphs.rows == 6
 
 
-def sent(run: Run) -> SentGraphAssignment:
-    plan, tables = study().graph, (run.ref(Items, "ingest"), run.ref(Bundles, "lock"))
-    return SentGraphAssignment(GraphAssignment(run, plan, Path(), *tables), terms_of(plan, run, "graph", 1, None))
-
-
-def refusal(strange: SentGraphAssignment) -> str:
-    with pytest.raises(BackendError) as refused:
-        RubricWorker(Desks()).ask(
-            pickle.dumps(strange), RubricPack(("r00",), ()), lambda *_: Scripted(right, model="m")
-        )
-    return str(refused.value)
-
-
-def test_a_worker_of_another_version_or_with_another_warehouse_refuses(tmp_path: Path) -> None:
-    own = sent(run_of(tmp_path, WEIGHTS))
-    assert "has another version of rubricflow" in refusal(own._replace(terms=own.terms._replace(code="another")))
-    elsewhere = Warehouse.open(tmp_path / "elsewhere").run("run")
-    assert "folder that all machines share" in refusal(own._replace(assignment=own.assignment._replace(run=elsewhere)))
-
-
 def test_replies_that_went_elsewhere_end_the_command_and_leave_no_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rubricflow.tasks.rewards.graph.packs.open_replies", lambda place: ReplyStore(":memory:"))
+    monkeypatch.setattr(door, "open_replies", lambda place: ReplyStore(":memory:"))
     run = run_of(tmp_path, WEIGHTS)
-    with shared(crew=Crew(1)), pytest.raises(UnansweredError, match="name a reply store that all workers write to"):
+    with shared(workers=1), pytest.raises(UnansweredError, match="name a reply store that all workers write to"):
         graphed(run, study(), DASK)
     assert not run.done("graph", "all")

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.web.guard import TokenGate
 from rubricflow.tasks.core.web.server import Server, usual_limits
-from rubricflow.tasks.rewards.serve.answered import unscored_answer
+from rubricflow.tasks.rewards.serve.answered import TrainingRecord, unscored_answer
 from rubricflow.tasks.rewards.serve.app import create_app
-from rubricflow.tasks.rewards.serve.training import TrainingRecord
 
 
 def paid(item_id, reward, **more):
@@ -63,7 +62,7 @@ class Running:
         self.port = self.listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.app = create_app(service, TokenGate(host, self.port, token))
-        self.desk, self.service = self.app.state.desk, service
+        self.endpoints, self.service = self.app.state.endpoints, service
         self._server = Server(self.app, self.listening, limits or usual_limits())
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()

@@ -68,7 +68,7 @@ def test_clients_at_once_each_get_their_own_and_share_batches():
 def test_a_full_server_says_when_to_come_back_and_the_client_does():
     service = Scripted(pause=0.2)
     with serving(service) as server, ThreadPoolExecutor(3) as threads:
-        server.desk.waves._most_open = 8
+        server.endpoints.waves._most_open = 8
         body = {"rollouts": rollouts(*["w"] * 8)}
         answers = list(threads.map(lambda _: status_of(f"{server.url}/v1/rewards", body), range(3)))
         refused = [headers for status, _, headers in answers if status == 429]
@@ -102,7 +102,7 @@ def test_what_was_taken_in_is_answered_before_the_end():
     with ThreadPoolExecutor(3) as threads:
         client = RewardClient(server.url, patience_s=0)
         asked = [threads.submit(client.rewards, rollouts("w" * n)) for n in range(1, 4)]
-        while server.desk.waves.open < 3:
+        while server.endpoints.waves.open < 3:
             time.sleep(0.005)
         server.stop()
         assert [future.result()["rewards"] for future in asked] == [[1.0]] * 3

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import InputError, InputErrors
-from rubricflow.tasks.rewards.serve.listed import listed_criteria, read_listed
+from rubricflow.tasks.rewards.serve.sent import listed_criteria, read_listed
 
 CRITERIA = st.lists(
     st.tuples(st.text(min_size=1, max_size=30).filter(str.strip), st.floats(-9, 9).filter(bool)), min_size=1, max_size=5

@@ -6,8 +6,13 @@ import pytest
 from serve_scene import Scripted, paid, serving
 
 from rubricflow.client import RewardClient, RewardError
-from rubricflow.tasks.rewards.serve.answered import summary_of, unscored_answer
-from rubricflow.tasks.rewards.serve.training import CreditSum, TrainingMemory, TrainingRecord
+from rubricflow.tasks.rewards.serve.answered import (
+    CreditSum,
+    TrainingMemory,
+    TrainingRecord,
+    summary_of,
+    unscored_answer,
+)
 
 NOTHING = TrainingRecord({}, {})
 EVERY = 4

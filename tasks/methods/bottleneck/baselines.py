@@ -1,18 +1,21 @@
-"""The joint concept bottleneck model to compare with (Koh et al., 2020; REC-CBM, section 3.2): concepts from one shared
-representation, a linear head on them, trained together.
+"""Graders to compare with. PLM: the fine-tuned language model, mean token state → grade, no concepts (REC-CBM, appendix
+D.1). Vanilla CBM: the joint concept bottleneck model (Koh et al., 2020; REC-CBM, section 3.2): concepts from one shared
+representation, a linear head on them, trained together. C3M (Tan et al., 2024, "Interpreting pretrained language models
+via concept bottlenecks"), adapted: missing concept labels are filled in by a machine, and pairs of responses are mixed.
 
 Koh et al. pass a concept's logits or probability on; our concepts are ordinal, so that the head gets the expected
-level's share s̃ of each, as REC-CBM's does. A person can set it.
+level's share s̃ of each, as REC-CBM's does. A person can set it. The mean state is all that baselines see of a response,
+so that it is kept here where nothing moves it.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
@@ -22,22 +25,91 @@ from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.methods.bottleneck.data import MISSING, Estimates, LabelledData
 from rubricflow.tasks.methods.bottleneck.fit import (
     Trained,
-    concept_levels,
+    concept_estimates,
+    concept_predictor,
     grade_validation,
     narrowed,
     parameter_count,
     rows_with,
 )
-from rubricflow.tasks.methods.bottleneck.loop import Losses, concept_loss, task_loss, train_on_states
-from rubricflow.tasks.methods.bottleneck.model import ConceptEncoder, LatentHead, expected_levels
-from rubricflow.tasks.methods.bottleneck.plm import Pooled, mean_state, pooled
-from rubricflow.tasks.methods.bottleneck.states import Say, StateEncoder, quiet
-from rubricflow.tasks.methods.bottleneck.trace import Head
+from rubricflow.tasks.methods.bottleneck.loop import Losses, concept_loss, read, task_loss, train_on_states
+from rubricflow.tasks.methods.bottleneck.model import ConceptEncoder, Head, LatentHead, expected_levels
+from rubricflow.tasks.methods.bottleneck.states import Frozen, Rows, StateEncoder
 
 MIXING = 0.2
 """Both parameters of the Beta distribution that λ is drawn from: mostly near 0 or 1."""
 NOISY = 0.5
-"""How much a machine's label counts beside a person's."""
+"""How much a machine's label counts when a person's counts 1."""
+
+
+class GradeHead(nn.Module):
+    """Mean token state → grade logits, with a bias."""
+
+    def __init__(self, width: int, grades: int, projection: int | None, seed: int) -> None:
+        super().__init__()
+        # The grade is read as a concept of one shared representation is: as the only one.
+        self.reader = ConceptEncoder(width, [grades - 1], rubric_aware=False, projection=projection, seed=seed)
+        self.bias = nn.Parameter(torch.zeros(grades))
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """(B, S + 1) of states (B, T, d) and mask (B, T)."""
+        logits: Tensor = self.reader(states, mask)
+        return logits[:, 0] + self.bias
+
+
+class Pooled(Frozen):
+    """An encoder whose inputs are one state each: the mean of those that another one gives for them now."""
+
+    def __init__(self, encoder: StateEncoder) -> None:
+        encoder.train(False)
+        rows = np.arange(len(encoder.lengths))
+        self.width, self.lengths = encoder.width, np.ones_like(rows)
+        self.means = read(mean_state, encoder, rows).astype(np.float32)
+        """(n, d)."""
+
+    def __call__(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """H (B, 1, d) and mask (B, 1)."""
+        return torch.from_numpy(self.means[rows])[:, None], torch.ones(len(rows), 1, dtype=torch.bool)
+
+
+def pooled(encoder: StateEncoder) -> StateEncoder:
+    """The encoder where it is tuned, else its mean states: an epoch then reads one row a response, not all tokens."""
+    return encoder if encoder.parameters() or isinstance(encoder, Pooled) else Pooled(encoder)
+
+
+def mean_state(states: Tensor, mask: Tensor) -> Tensor:
+    """(B, d) mean of the states (B, T, d) that the mask (B, T) holds."""
+    return (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+
+def plm(data: LabelledData, encoder: StateEncoder, plan: Training, seed: int) -> Trained:
+    """Trains a linear grade head on the mean token state by cross-entropy, and the encoder with it where it is tuned.
+
+    Keeps the epoch with the best macro-F1 of the grade on the calibration split. InputError where a split has no grade.
+    """
+    rows, validation_rows = rows_with(data, "train", "grade"), rows_with(data, "calibration", "grade")
+    encoder, grades = pooled(encoder), torch.from_numpy(data.grades)
+    model = GradeHead(encoder.width, len(data.scores), plan.width, seed)
+
+    def probabilities(encoder: StateEncoder, rows: Ints) -> Floats:
+        likely: Floats = softmax(read(model, encoder, rows, model.bias.device), axis=1)
+        return likely
+
+    def loss(states: Tensor, mask: Tensor, batch: Ints) -> Losses:
+        return {"task": task_loss(model(states, mask), grades[batch].to(states.device))}
+
+    def validate() -> tuple[float, float]:
+        return grade_validation(probabilities(encoder, validation_rows), data.grades[validation_rows])
+
+    course = train_on_states(model, encoder, rows, loss, validate, plan=plan, seed=seed)
+    weights, parameters = encoder.state_dict(), parameter_count(model, encoder)
+    model.cpu()
+
+    def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
+        encoder.load_state_dict(weights)
+        return Estimates(None, probabilities(encoder, rows))
+
+    return Trained(weights, (course.epochs, 0), course.validation, parameters, course.history, predict)
 
 
 @dataclass(frozen=True)
@@ -84,22 +156,13 @@ JointLoss = Callable[[Joint, Tensor, Tensor, Targets], Losses]
 """Of the model, states (B, T, d), mask (B, T) and the batch's labels."""
 
 
-def vanilla_cbm(
-    data: LabelledData,
-    encoder: StateEncoder,
-    plan: Training,
-    seed: int,
-    *,
-    method: str = "vanilla_cbm",
-    setting: str = "",
-    say: Say = quiet,
-) -> Trained:
+def vanilla_cbm(data: LabelledData, encoder: StateEncoder, plan: Training, seed: int) -> Trained:
     """Trains concepts and grade together (Eq. 6) with the weights λ_c and λ_t.
 
     Keeps the epoch with the best macro-F1 of the grade on the calibration split. InputError where a split has no grade,
     or the train split no concept label.
     """
-    return train_jointly(data, encoder, plan, seed, plain_loss(plan), method=method, setting=setting, say=say)
+    return train_jointly(data, encoder, plan, seed, plain_loss(plan))
 
 
 def joint_loss(logits: tuple[Tensor, Tensor], targets: Targets, plan: Training) -> dict[str, Tensor]:
@@ -119,19 +182,8 @@ def plain_loss(plan: Training) -> JointLoss:
     return lambda model, states, mask, targets: joint_loss(model(states, mask), targets, plan)
 
 
-def train_jointly(
-    data: LabelledData,
-    encoder: StateEncoder,
-    plan: Training,
-    seed: int,
-    loss: JointLoss,
-    *,
-    method: str,
-    setting: str,
-    say: Say,
-) -> Trained:
+def train_jointly(data: LabelledData, encoder: StateEncoder, plan: Training, seed: int, loss: JointLoss) -> Trained:
     """Trains a joint model with a loss of its own, on all responses that have a label of any kind."""
-    began = time.perf_counter()
     data, encoder = narrowed(data, plan.concepts), pooled(encoder)
     rows, validation_rows = labelled_rows(data), rows_with(data, "calibration", "grade")
     model = Joint(encoder.width, data, plan, seed, bool(encoder.parameters()))
@@ -140,30 +192,21 @@ def train_jointly(
         return loss(model, states, mask, Targets.of(data, batch, states.device))
 
     def validate() -> tuple[float, float]:
-        estimated = estimates(model.reader, model.as_head(), encoder, validation_rows)
+        estimated = concept_estimates(model.reader, model.as_head(), encoder, validation_rows)
         return grade_validation(estimated.grades, data.grades[validation_rows])
 
-    course = train_on_states(model, encoder, rows, batch_loss, validate, plan=plan, seed=seed, say=say)
+    course = train_on_states(model, encoder, rows, batch_loss, validate, plan=plan, seed=seed)
     parameters = parameter_count(model, encoder)
     reader, head, weights = model.cpu().reader, model.as_head(), encoder.state_dict()
-
-    def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
-        encoder.load_state_dict(weights)
-        return estimates(reader, head, encoder, rows)
-
     return Trained(
-        method=method,
-        seed=seed,
-        setting=setting,
-        concept_encoder=reader,
-        head=head,
         encoder_state=weights,
         epochs=(course.epochs, 0),
         validation=course.validation,
         parameters=parameters,
-        seconds=time.perf_counter() - began,
         history=course.history,
-        predict=predict,
+        predict=concept_predictor(reader, head, weights),
+        concept_encoder=reader,
+        head=head,
     )
 
 
@@ -173,28 +216,7 @@ def labelled_rows(data: LabelledData) -> Ints:
     return either
 
 
-def estimates(reader: ConceptEncoder, head: Head, encoder: StateEncoder, rows: Ints) -> Estimates:
-    """What a joint model says of some rows; all that its head sees are the shares of the levels."""
-    levels: Floats = concept_levels(reader, encoder, rows)
-    shares = Estimates(levels, levels).shares(reader.tops.cpu().numpy())
-    return Estimates(levels, head.probabilities(shares, calibrated=False))
-
-
-# C3M (Tan et al., 2024, "Interpreting pretrained language models via concept bottlenecks"), adapted: missing concept
-# labels are filled in by a machine, and pairs of responses are mixed.
-
-
-def c3m(
-    data: LabelledData,
-    encoder: StateEncoder,
-    plan: Training,
-    seed: int,
-    *,
-    noisy: Ints | None = None,
-    method: str = "c3m",
-    setting: str = "",
-    say: Say = quiet,
-) -> Trained:
+def c3m(data: LabelledData, encoder: StateEncoder, plan: Training, seed: int, *, noisy: Ints | None = None) -> Trained:
     """Trains a joint bottleneck model on augmented labels and mixed pairs.
 
     noisy: (n, K) levels by a machine, MISSING where it gives none, for concepts that no person labelled; those of a
@@ -209,7 +231,7 @@ def c3m(
         mixed = mixed_loss(model, mean_state(states, mask), targets, share, order.to(states.device), plan)
         return {name: (plain[name] + mixed[name]) / 2 for name in plain}
 
-    return train_jointly(data, encoder, plan, seed, loss, method=method, setting=setting, say=say)
+    return train_jointly(data, encoder, plan, seed, loss)
 
 
 def augmented(data: LabelledData, noisy: Ints) -> LabelledData:

@@ -1,0 +1,223 @@
+"""A stage whose pieces the workers of a cluster do: shards of judging, packs of calibration, packs of graphs.
+
+The command sends every piece by `share_out`; in a worker's process `do_piece` does one. A worker opens what the stage
+needs (a model, rubrics) for its first piece and keeps it for the others. Done-marks and stored replies alone tell what
+is finished, so the same command goes on after the loss of a worker, of the cluster or of itself.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rubricflow.tasks.core.contracts.backends import Choice
+from rubricflow.tasks.core.contracts.settings.engine import Placement
+from rubricflow.tasks.core.llm.budget import SharedTokenBudget
+from rubricflow.tasks.core.llm.calls import in_words, pace
+from rubricflow.tasks.core.llm.reply_store import is_database
+from rubricflow.tasks.core.llm.terms import (
+    Sharing,
+    Terms,
+    concurrency,
+    opened_ledger,
+    shared,
+    spending,
+    terms_of,
+    tokens_drawn,
+)
+from rubricflow.tasks.core.monitor.crew import Crew
+from rubricflow.tasks.core.monitor.engines import on_engine
+from rubricflow.tasks.core.monitor.runs import task
+from rubricflow.tasks.core.store.manifest import code_digest
+from rubricflow.tasks.core.store.objects import requests_sent
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.store.workers import WORKER_CACHE, require_same_code, require_visible_shards
+
+
+class Piece(NamedTuple):
+    """A part of a stage's work that one worker does."""
+
+    name: str
+    """As people and Prefect see it."""
+    members: int
+    """Responses, gradings or rubrics in it."""
+    shard: str | None = None
+    """The shard that it writes; None where it leaves replies alone."""
+    content: Any = None
+    """What else a worker needs for it; small."""
+
+
+class PieceCounts(NamedTuple):
+    """What came of pieces."""
+
+    members: int = 0
+    """Responses, gradings or rubrics."""
+    failed: int = 0
+    """What came to nothing: responses without a score, requests without a reply."""
+    calls: int = 0
+    """Paid for."""
+    reused: int = 0
+    """Replies that the reply store had."""
+    tokens: int = 0
+    """Of the calls, prompts and replies."""
+    requests: int = 0
+    """That workers sent to the object store."""
+
+
+class PieceResult(NamedTuple):
+    """What comes back from a worker."""
+
+    counts: PieceCounts
+    errors: Mapping[str, str]
+    """Digest of a request that got no reply → why: the reply store keeps no errors."""
+
+
+@dataclass(frozen=True)
+class SharedStage:
+    """What a worker gets of a stage, the same for every piece: all by name and reference, nothing by value."""
+
+    name: str
+    pieces: str
+    """What its pieces are called."""
+    run: Run
+    assignment: Any
+    """What `open` takes. Its paths are found from any working directory."""
+    written: tuple[str, str]
+    """Stage and shard that the command has written: a worker that does not see it has another warehouse."""
+    open: Callable[[Any], Any]
+    """Opens what the pieces are worked with; a function of a module."""
+    work: Callable[[Any, Piece, SharedTokenBudget | None], PieceResult]
+    """Does a piece with what was opened; the budget pays for its calls. A function of a module."""
+    choice: Choice | None = None
+    """The model that is asked."""
+
+
+def share_out(
+    stage: SharedStage,
+    pieces: Sequence[Piece],
+    placement: Placement,
+    ended: Callable[[PieceCounts], None],
+    token_budget: int | None = None,
+    prepare: Callable[[], None] = lambda: None,
+) -> tuple[Mapping[str, str], int]:
+    """Has the workers of a cluster do all pieces; gives the errors of requests without a reply, and the tokens spent.
+
+    ended: is called after each piece. token_budget: what the workers may take together; BudgetSpent where it does not
+    suffice. prepare: is called once the cluster is there. StoreError where a finished shard is not in this warehouse;
+    the errors of `on_engine` and `Crew.each`.
+    """
+    shards = {piece.name: piece.shard for piece in pieces if piece.shard}
+    errors: dict[str, str] = {}
+    unchecked = dict(shards)
+
+    def done(name: str, result: PieceResult) -> None:
+        if unchecked:  # the first shard: where it is not visible, no other will be
+            unchecked.clear()
+            require_visible_shards(stage.run, stage.name, [shards[name]])
+        errors.update(result.errors)
+        ended(result.counts)
+
+    def work(crew: Crew) -> Terms:
+        prepare()
+        if stage.choice is None:
+            workers = min(crew.slots, len(pieces))
+            terms = Terms(workers, ledger=None, budget=None, step=1, code=code_digest())
+        else:
+            workers = concurrency(stage.choice, crew.slots, len(pieces))
+            terms = terms_of(stage.choice, stage.run, stage.name, workers, token_budget)
+        sent = pickle.dumps((stage, terms))
+        crew.each(
+            work_on_piece, {piece.name: (sent, piece.name, pickle.dumps(piece)) for piece in pieces}, workers, done
+        )
+        return terms
+
+    terms = on_engine(placement, f"{stage.name} {stage.pieces}", work)
+    if shards:
+        require_visible_shards(stage.run, stage.name, shards.values())
+    return errors, tokens_drawn(terms)
+
+
+def do_piece(sent: bytes, name: str, piece: bytes) -> PieceResult:
+    """Do one piece, wherever this runs; nothing where its shard is written already.
+
+    sent, piece: pickled (`SharedStage`, `Terms`) and `Piece`, for Prefect looks into other parameters. BackendError
+    where this worker has another version of the code, or another warehouse; BudgetSpent where the tokens do not
+    suffice.
+    """
+    earlier = requests_sent()
+    sent_stage: tuple[SharedStage, Terms] = pickle.loads(sent)
+    stage, terms = sent_stage
+    mine: Piece = pickle.loads(piece)
+    written_stage, written_shard = stage.written
+    require_same_code(stage.run, written_stage, written_shard, terms.code)
+    if mine.shard and stage.run.done(stage.name, mine.shard):
+        return PieceResult(PieceCounts(mine.members), {})
+    opened, ledger = WORKER_CACHE.get_or_open(sent, lambda: _open(stage, terms))
+    with spending(terms, ledger) as budget:
+        result = stage.work(opened, mine, budget)
+    requests = requests_sent().since(earlier).total
+    return result._replace(counts=result.counts._replace(requests=requests))
+
+
+# A name of its own, so that the function travels by its name and meets what a worker's process keeps.
+work_on_piece = task(task_run_name="{name}")(do_piece)
+
+
+def _open(stage: SharedStage, terms: Terms) -> tuple[Any, Any]:
+    ledger = opened_ledger(terms)
+    with shared(Sharing(terms.workers, ledger)):
+        return stage.open(stage.assignment), ledger
+
+
+def with_absolute_paths(run: Run) -> Run:
+    """The same run and its replies, found from any working directory."""
+    named = run.warehouse.replies_named
+    if named and not is_database(named):
+        named = str(Path(named).absolute())
+    warehouse = run.warehouse if run.warehouse.mirrored else Warehouse.open(run.warehouse.root.absolute())
+    return replace(warehouse, replies_named=named).run(run.run_id)
+
+
+class PieceProgress:
+    """Counts finished pieces and says a line for each."""
+
+    def __init__(
+        self,
+        stage: SharedStage,
+        pieces: Sequence[Piece],
+        names: tuple[str, str],
+        say: Callable[[str, float], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """names: what members are called, and what came to nothing. say: takes the line and the share that is done.
+        clock: seconds."""
+        self._stage, self._names, self._say, self._clock = stage, names, say, clock
+        self._pieces, self._members, self._begun = len(pieces), sum(piece.members for piece in pieces), clock()
+        self._ended, self._counts = 0, PieceCounts()
+
+    def ended(self, counts: PieceCounts) -> None:
+        """A piece is done."""
+        self._ended += 1
+        self._counts = PieceCounts(*map(sum, zip(self._counts, counts, strict=True)))
+        self._say(self._line(), self._ended / self._pieces)
+
+    def _line(self) -> str:
+        stage, counts, seconds = self._stage, self._counts, self._clock() - self._begun
+        members, failed = self._names
+        seconds_left = seconds / self._ended * (self._pieces - self._ended)
+        rate = f", {pace(counts.members / seconds)}/s" if counts.members and seconds > 0 else ""
+        parts = [
+            f"{stage.name}: {self._ended:,}/{self._pieces:,} {stage.pieces}",
+            f"{counts.members:,}/{self._members:,} {members}{rate}",
+            f"{counts.calls:,} calls",
+            f"{counts.reused:,} replies reused",
+            f"{counts.failed:,} {failed}",
+            f"{counts.tokens:,} tokens" if counts.tokens else "",
+            f"{counts.requests:,} requests to the store" if counts.requests else "",
+            f"about {in_words(seconds_left)} left" if seconds_left else "",
+        ]
+        return ", ".join(filter(None, parts))
