@@ -23,10 +23,10 @@ setup: $(VENV)/setup.stamp
 run: setup
 	$(BIN)/rubricflow grade data/demo/study.yaml
 
-# The demo by a language model of your own, beside the recorded one: MODEL is its name at the server URL, or a folder of
+# The demo by a language model of your own, compared with the recorded one: MODEL is its name at the server URL, or a folder of
 # weights, or a name of the hub, that vLLM loads here. LIMIT=5 takes five answers of each question.
 real: real-model
-	$(REAL) --model "$(MODEL)" $(if $(URL),--url "$(URL)") $(if $(LIMIT),--limit $(LIMIT)) --beside data/demo/study.yaml
+	$(REAL) --model "$(MODEL)" $(if $(URL),--url "$(URL)") $(if $(LIMIT),--limit $(LIMIT)) --compare-with data/demo/study.yaml
 
 # Records what a model says to the demo: NAME is what to call it, WEIGHTS the folder whose digest is recorded.
 record: real-model

@@ -42,7 +42,7 @@ from rubricflow.tasks.grading.evaluate.experiment.arm import ExperimentArm
 from rubricflow.tasks.grading.evaluate.experiment.contrast import main_contrast
 from rubricflow.tasks.grading.evaluate.experiment.tables import tables
 from rubricflow.tasks.grading.report.task import refuse_unscored
-from rubricflow.tasks.methods.report.experiment.page import page
+from rubricflow.tasks.methods.report.experiment import page
 
 CALLS = ["response_id", "role", "attempt", "violations", "prompt_tokens", "completion_tokens", "latency_s"]
 

@@ -20,20 +20,25 @@ from rubricflow.tasks.core.store.cells import EssayCell, text_or_none
 from rubricflow.tasks.core.store.essays import is_essays
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.source import chunks
-from rubricflow.tasks.grading.ingest.draft.asking import Ask, Asking, scales, settled, students_apart, worded
-from rubricflow.tasks.grading.ingest.draft.drafted import NOTHING, drafted
-from rubricflow.tasks.grading.ingest.draft.guess import Column, guessed, with_people
-from rubricflow.tasks.grading.ingest.draft.messages import seen, to_write
-from rubricflow.tasks.grading.ingest.draft.questions import (
+from rubricflow.tasks.grading.ingest.draft.asking import (
     QUESTION_COLUMNS,
     QUESTIONS,
+    Ask,
+    Asking,
+    confirmed_roles,
     known_questions,
     listed_questions,
     question_table,
+    scales,
+    seen,
+    students_apart,
+    to_write,
+    worded,
 )
+from rubricflow.tasks.grading.ingest.draft.drafted import NOTHING, drafted
+from rubricflow.tasks.grading.ingest.draft.guess import Column, guessed, with_people
 from rubricflow.tasks.grading.ingest.draft.roles import recognised
-from rubricflow.tasks.grading.ingest.draft.rubric_text import rubric_text
-from rubricflow.tasks.grading.ingest.draft.study_text import StudyParts, study_text
+from rubricflow.tasks.grading.ingest.draft.study_text import StudyParts, rubric_text, study_text
 from rubricflow.tasks.grading.lock.rubric import authored
 
 
@@ -102,7 +107,9 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
         raise InputError("is a folder of essays: what is written into it would be one of them", file=path, hint=hint)
     asking, columns = Asking(ask), _columns(frame)
     of_platform = recognised(list(frame.columns))
-    roles = with_people(of_platform, columns) if of_platform else settled(guessed(columns), columns, path, asking)
+    roles = (
+        with_people(of_platform, columns) if of_platform else confirmed_roles(guessed(columns), columns, path, asking)
+    )
     asked = _columns(questions[1]) if questions else []
     known = known_questions(asked) if asked else NOTHING
     if rubrics is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.people import Agreements, Constructions, Labels, Queue, Votes
-from rubricflow.tasks.people.report.figures import AnnotationView
+from rubricflow.tasks.people.report.view import AnnotationView
 
 Records = list[dict[str, Any]]
 NAMES = {"FC": "Factual correctness", "CC": "Concept coverage"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, combinations
 from typing import NamedTuple
 
@@ -19,6 +19,8 @@ from rubricflow.tasks.grading.evaluate.slices import (
     Record,
     ScaleBounds,
     ScoreSlice,
+    Setting,
+    both_scored,
     group_slices,
     narrowed,
     on_items,
@@ -44,7 +46,7 @@ def statistics(
     return {metric.name: metric.of(human, machine, scale) for metric in metrics if metric.of}
 
 
-def pairs(people: list[str], machine: str) -> list[RaterPair]:
+def pairs(people: Sequence[str], machine: str) -> list[RaterPair]:
     """Human with human; the machine before and after calibration with the target and with each person; and what is
     released of it with the target."""
     compared = [RaterPair(a, b, "human", f"human:{a}", f"human:{b}") for a, b in combinations(people, 2)]
@@ -56,42 +58,35 @@ def pairs(people: list[str], machine: str) -> list[RaterPair]:
 
 def agree(
     scores: pd.DataFrame,
-    groups: list[str],
-    scales: Mapping[str, ScaleBounds],
-    compared: list[RaterPair],
-    draws: int,
-    seed: int,
+    groups: Sequence[str],
+    compared: Sequence[RaterPair],
+    on: Setting,
     metrics: Sequence[Metric] = METRICS,
 ) -> list[Record]:
     """Rows of `metrics`. scores: the score frame; intervals resample its clusters. People are compared with each other
     on the answers that the machine scored, so that theirs and its figures compare; on all where it scored none."""
-    compared_columns = {column for pair in compared for column in (pair.column_a, pair.column_b)} - {"released"}
+    columns = {"calibrated", *(pair.column_a for pair in compared), *(pair.column_b for pair in compared)} - {
+        "released"
+    }
     by = ("item_id", "author_id", "type", "cluster", *(f"group:{name}" for name in groups))
     released = scores["calibrated"].where(scores["route"] == "release")
-    with_released = narrowed(scores, [*sorted({*compared_columns, "calibrated"}), *by]).assign(released=released)
-    scored = with_released[scores["calibrated"].notna()] if scores["calibrated"].notna().any() else with_released
+    every = narrowed(scores, [*sorted(columns), *by]).assign(released=released)
+    is_scored = scores["calibrated"].notna()
+    scored = every[is_scored] if is_scored.any() else every
     records: list[Record] = []
     for pair in compared:
-        by_item: dict[str, float | None] = {}
-        answers = scored if pair.stage == "human" else with_released
-        for part in chain(slices(answers, scales), group_slices(answers, groups, scales)):
-            rows = list(_compare(part, pair, draws, seed, metrics))
+        kappas: dict[str, float | None] = {}
+        answers = scored if pair.stage == "human" else every
+        for part in chain(slices(answers, on.scales), group_slices(answers, groups, on.scales)):
+            rows = list(_compare(part, pair, on, metrics))
             records += rows
             if part.slice == "item":
-                by_item[part.value_of] = next(r["value"] for r in rows if r["metric"] == "qwk")
-        records += _item_means(next(slices(answers, scales)), scales, pair, by_item, draws, seed)
+                kappas[part.value_of] = next(row["value"] for row in rows if row["metric"] == "qwk")
+        records += _item_means(next(slices(answers, on.scales)), pair, kappas, on)
     return records
 
 
-def both_scored(rows: pd.DataFrame, *columns: str, beside: Iterable[str] = ()) -> pd.DataFrame:
-    """Of the rows with a score in each of the columns these columns and those beside them, copied only where rows are
-    left out."""
-    is_scored = np.logical_and.reduce([rows[column].notna().to_numpy() for column in columns])
-    scored = narrowed(rows, [*columns, *beside])
-    return scored if is_scored.all() else scored[is_scored]
-
-
-def _compare(part: ScoreSlice, pair: RaterPair, draws: int, seed: int, metrics: Sequence[Metric]) -> Iterator[Record]:
+def _compare(part: ScoreSlice, pair: RaterPair, on: Setting, metrics: Sequence[Metric]) -> Iterator[Record]:
     rows = both_scored(part.rows, pair.column_a, pair.column_b, beside=["cluster"])
     # A response that no human of this pair scored is no loss of the machine's.
     unscored = int(part.rows[pair.column_a].notna().sum()) - len(rows)
@@ -107,25 +102,48 @@ def _compare(part: ScoreSlice, pair: RaterPair, draws: int, seed: int, metrics: 
     human, machine = rows[pair.column_a].to_numpy(float), rows[pair.column_b].to_numpy(float)
     more = {metric.name: metric.of_totals for metric in metrics if metric.of_totals}
     clusters = rows["cluster"].to_numpy()
-    intervals = bootstrap(human, machine, clusters, part.scale, draws, seed, more=more) if draws else {}
+    intervals = bootstrap(human, machine, clusters, part.scale, on.draws, on.seed, more=more) if on.draws else {}
     for name, stat in statistics(human, machine, part.scale, metrics).items():
         yield row(name, stat, intervals.get(name))
 
 
-def item_draws(
-    scores: pd.DataFrame, scales: Mapping[str, ScaleBounds], pair: RaterPair, metric: str, draws: int, seed: int
-) -> np.ndarray:
-    """The statistic of every item in every draw, shape (items, draws), NaN where undefined; all items share the draws,
-    so that an author of several items is drawn with all of them."""
-    size = int(scores["cluster"].max()) + 1 if len(scores) else 0
-    blocks = []
-    scored = both_scored(scores, pair.column_a, pair.column_b, beside=["item_id", "cluster"])
+def _item_means(
+    whole_set: ScoreSlice, pair: RaterPair, by_item: Mapping[str, float | None], on: Setting
+) -> Iterator[Record]:
+    """The mean QWK over items, plain and by Fisher's z; pooled QWK flatters, since item means inflate it."""
+    kappas = np.array([value for value in by_item.values() if value is not None])
+    nulls = sorted(item for item, value in by_item.items() if value is None)
+    note = f"undefined for {len(nulls)} items, the first {nulls[0]}" if nulls else None
+    rows = both_scored(whole_set.rows, pair.column_a, pair.column_b, beside=["cluster"])
+    ends = None
+    if on.draws and len(kappas):
+        ends = mean_of_items(item_draws(whole_set.rows, (pair.column_a, pair.column_b), on), rows)
+    plain = stats.Stat(float(kappas.mean()) if len(kappas) else None)
+    by_fisher = stats.fisher_mean_kappa(kappas, np.ones(len(kappas)))
+    names = pair.rater_a, pair.rater_b
+    for name, mean, shown in (("qwk_item_mean", plain, ends), ("qwk_item_fisher", by_fisher, None)):
+        stat = stats.Stat(mean.value, note or mean.note)
+        yield record(on_items(whole_set), name, stat, len(rows), stage=pair.stage, raters=names, interval=shown)
+
+
+def item_draws(scores: pd.DataFrame, columns: tuple[str, str], on: Setting) -> Floats:
+    """The QWK of two columns on every item in every draw, (items, draws), NaN where undefined; all items share the
+    draws, so that an author of several items is drawn with all of them."""
+    scored = both_scored(scores, *columns, beside=["item_id", "cluster"])
+    if scored.empty or not on.draws:
+        return np.empty((scored["item_id"].nunique(), on.draws))
+    size, blocks = int(scores["cluster"].max()) + 1, []
     for item, rows in scored.groupby("item_id", sort=True):
-        codes = rows["cluster"].to_numpy()
-        blocks.append(pair_sums(rows[pair.column_a], rows[pair.column_b], codes, size, scales[str(item)]))
-    if not blocks:
-        return np.empty((0, draws))
-    return np.stack([statistics_of_totals(total)[metric] for total in draw_totals(blocks, draws, seed)])
+        human, machine = (rows[column] for column in columns)
+        blocks.append(pair_sums(human, machine, rows["cluster"].to_numpy(), size, on.scales[str(item)]))
+    return np.stack([statistics_of_totals(total)["qwk"] for total in draw_totals(blocks, on.draws, on.seed)])
+
+
+def item_qwk(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds], human: str, machine: str) -> Floats:
+    """QWK of two columns on every item, in the order of `item_draws`; NaN where undefined."""
+    parts = rows.groupby("item_id", sort=True)
+    values = [stats.qwk(part[human], part[machine], *scales[str(item)]).value for item, part in parts]
+    return np.array(values, dtype=np.float64)
 
 
 def mean_of_items(drawn: np.ndarray, rows: pd.DataFrame) -> Interval:
@@ -137,34 +155,3 @@ def over_items(values: Floats) -> Floats:
     """Plain means over the items in which a figure is defined, NaN where it is in none: (items, draws) → (draws,)."""
     defined = ~np.isnan(values)
     return ratio(np.where(defined, values, 0.0).sum(axis=0), defined.sum(axis=0).astype(np.float64))
-
-
-def item_qwk(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds], human: str, machine: str) -> Floats:
-    """QWK of two columns on every item, in the order of `item_draws`; NaN where undefined."""
-    parts = rows.groupby("item_id", sort=True)
-    values = [stats.qwk(part[human], part[machine], *scales[str(item)]).value for item, part in parts]
-    return np.array(values, dtype=np.float64)
-
-
-def _item_means(
-    whole_set: ScoreSlice,
-    scales: Mapping[str, ScaleBounds],
-    pair: RaterPair,
-    by_item: Mapping[str, float | None],
-    draws: int,
-    seed: int,
-) -> Iterator[Record]:
-    """The mean QWK over items, plain and by Fisher's z; pooled QWK flatters, since item means inflate it."""
-    defined = {item: value for item, value in by_item.items() if value is not None}
-    nulls = sorted(set(by_item) - set(defined))
-    note = f"undefined for {len(nulls)} items, the first {nulls[0]}" if nulls else None
-    kappas = np.array(list(defined.values()))
-    rows = both_scored(whole_set.rows, pair.column_a, pair.column_b, beside=["cluster"])
-    drawn = item_draws(whole_set.rows, scales, pair, "qwk", draws, seed) if draws and len(kappas) else None
-    plain = stats.Stat(float(kappas.mean()) if len(kappas) else None)
-    plain_ends = mean_of_items(drawn, rows) if drawn is not None else None
-    by_fisher = stats.fisher_mean_kappa(kappas, np.ones(len(kappas)))
-    means = {"qwk_item_mean": (plain, plain_ends), "qwk_item_fisher": (by_fisher, None)}
-    for name, (mean, ends) in means.items():
-        stat, names = stats.Stat(mean.value, note or mean.note), (pair.rater_a, pair.rater_b)
-        yield record(on_items(whole_set), name, stat, len(rows), stage=pair.stage, raters=names, interval=ends)

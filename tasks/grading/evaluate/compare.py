@@ -12,7 +12,7 @@ from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.stats.bootstrap import Difference, cluster_codes, difference, gap, paired_bootstrap
 from rubricflow.tasks.core.stats.metrics import METRICS
 from rubricflow.tasks.grading.evaluate.agree import RaterPair, agree, item_draws, item_qwk, over_items
-from rubricflow.tasks.grading.evaluate.slices import TARGET, Record, ScaleBounds
+from rubricflow.tasks.grading.evaluate.slices import TARGET, Record, ScaleBounds, Setting
 
 LEVEL = ""
 """The group variable of `agreements` that stands for the level that run a gives: no study's is called so."""
@@ -52,9 +52,9 @@ def compare_over_items(
     both = in_common(a, b)
     clusters, size = cluster_codes(_clusters(both)[1].to_numpy())
     rows = both.rename(columns={"item_id_a": "item_id"}).assign(cluster=clusters)
-    couples = [RaterPair("", "", "", "target_a", f"calibrated_{run}") for run in "ab"]
-    kappas = [item_qwk(rows, scales, couple.column_a, couple.column_b)[:, None] for couple in couples]
-    drawn = [item_draws(rows, scales, couple, "qwk", draws, seed) for couple in couples]
+    couples, on = [("target_a", f"calibrated_{run}") for run in "ab"], Setting(scales, draws=draws, seed=seed)
+    kappas = [item_qwk(rows, scales, *couple)[:, None] for couple in couples]
+    drawn = [item_draws(rows, couple, on) for couple in couples]
     return difference(float(over_items(gap(*kappas))[0]), over_items(gap(*drawn)), size)
 
 
@@ -107,14 +107,15 @@ def agreements(
 ) -> Iterator[Record]:
     """Rows as of `metrics`, of `side_by_side` on one scale: each run with the target on what both hold out and score,
     and the runs with each other on all that both score; these by level of a and by group, too."""
+    on = Setting(scales, draws=draws, seed=seed)
     metrics = [metric for metric in METRICS if metric.name in ("qwk", "exact", "mae", "bias")]
     scored = both[both["a"].notna() & both["b"].notna()]
     held_out = scored[scored["held_out"] & scored[TARGET].notna()]
     if len(held_out):
         people = [RaterPair("people", run, "", TARGET, run) for run in "ab"]
-        yield from agree(held_out, [], scales, people, draws, seed, metrics)
+        yield from agree(held_out, [], people, on, metrics)
     if len(scored):
-        yield from agree(scored, [LEVEL, *groups], scales, [RaterPair("a", "b", "", "a", "b")], draws, seed, metrics)
+        yield from agree(scored, [LEVEL, *groups], [RaterPair("a", "b", "", "a", "b")], on, metrics)
 
 
 def most_changed(both: pd.DataFrame, scales: Mapping[str, ScaleBounds], most: int = 10) -> pd.DataFrame:

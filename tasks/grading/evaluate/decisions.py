@@ -16,7 +16,6 @@ from rubricflow.tasks.core.stats.agreement import Stat
 from rubricflow.tasks.core.stats.arrays import Ints
 from rubricflow.tasks.core.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
 from rubricflow.tasks.core.stats.probability import (
-    Bin,
     Top,
     bins_of,
     brier,
@@ -28,7 +27,7 @@ from rubricflow.tasks.core.stats.probability import (
     top,
 )
 from rubricflow.tasks.grading.evaluate.released import EXACT, share
-from rubricflow.tasks.grading.evaluate.slices import Record, ScoreSlice, record
+from rubricflow.tasks.grading.evaluate.slices import Record, ScoreSlice, Setting, record
 
 PEOPLE = "people"
 OWN_SCALE = (0.0, 1.0, 1.0)
@@ -60,9 +59,12 @@ def decided(judgments: Iterable[pa.RecordBatch], marks: pa.Table, responses: pd.
     held_out = pc.unique(pa.array(responses["response_id"], pa.string()))
     marked = marks.filter(pc.is_in(marks["response_id"], value_set=held_out)).select([*CRITERION, "decision"])
     marked_responses = pc.unique(marked["response_id"])
-    batches = (batch.filter(_with_probabilities(batch, marked_responses)) for batch in judgments)
-    tables = (pa.Table.from_batches([batch]) for batch in batches)
-    machine = pa.concat_tables([_NOTHING, *tables], promote_options="default")
+    tables = [_NOTHING]
+    for batch in judgments:
+        about_marked = pc.is_in(batch["response_id"], value_set=marked_responses)
+        told = batch.filter(pc.and_(about_marked, pc.is_valid(batch["level_probabilities"])))
+        tables.append(pa.Table.from_batches([told]))
+    machine = pa.concat_tables(tables, promote_options="default")
     decisions = machine.select(CRITERION).to_pandas().assign(at=np.arange(len(machine)))
     decisions = decisions.merge(marked.to_pandas(), on=CRITERION).merge(responses, on="response_id")
     # A criterion that people marked on more levels than the judge decides on has no mark to compare with.
@@ -86,53 +88,42 @@ def decided(judgments: Iterable[pa.RecordBatch], marks: pa.Table, responses: pd.
     return rated
 
 
-def _with_probabilities(batch: pa.RecordBatch, responses: pa.Array) -> pa.Array:
-    return pc.and_(pc.is_in(batch["response_id"], value_set=responses), pc.is_valid(batch["level_probabilities"]))
-
-
 def decision_figures(
-    rows: pd.DataFrame, kinds: Mapping[tuple[str, str], str], machine: str, resampled: str, draws: int, seed: int
+    rows: pd.DataFrame, kinds: Mapping[tuple[str, str], str], resampled: str, on: Setting
 ) -> Iterator[Record]:
     """Rows of `metrics` about decisions; none without decisions.
 
     rows: as `decided` gives them; kinds: (item, criterion) → kind of the criterion; resampled: what the clusters are.
     Over all, by item and by kind: how often the likeliest level is people's (`decision_accuracy`), how sure the judge
-    is of it (`decision_confidence`), `decision_ece` beside what chance alone makes of it, and `decision_brier`,
+    is of it (`decision_confidence`), `decision_ece` and what chance alone makes of it, and `decision_brier`,
     `decision_rps` and `decision_log_loss`. Slice 'confidence' holds the reliability table, least confident first.
     """
     if rows.empty:
         return
+    names = (PEOPLE, on.machine)
     kind = [kinds[pair] for pair in zip(rows["item_id"], rows["criterion_id"], strict=True)]
     cut: list[tuple[str, str, pd.DataFrame]] = [("all", "all", rows)]
     for name, by in (("item", rows["item_id"]), ("kind", pd.Series(kind, rows.index))):
         cut += [(name, str(value), part) for value, part in rows.groupby(by) if len(part) >= FEWEST]
-    for name, value, part in cut:
-        yield from _figures(ScoreSlice(name, value, part, OWN_SCALE, resampled), machine, draws, seed)
-    for number, confidence_bin in enumerate(reliability(_top(rows)), 1):
-        yield from _bin_figures(number, confidence_bin, rows, machine)
+    for name, value, scored in cut:
+        part = ScoreSlice(name, value, scored, OWN_SCALE, resampled)
+        for metric, (stat, ends) in _figures(scored, on).items():
+            yield record(part, metric, stat, len(scored), stage="raw", raters=names, interval=ends)
+    for number, found in enumerate(reliability(_top(rows)), 1):
+        part = ScoreSlice("confidence", f"{number:02d}", rows, OWN_SCALE, EXACT)
+        exact = Interval(found.low, found.high, 0)
+        yield record(part, "decision_confidence", Stat(found.confidence), found.n, stage="raw", raters=names)
+        accuracy = Stat(found.accuracy)
+        yield record(part, "decision_accuracy", accuracy, found.n, stage="raw", raters=names, interval=exact)
 
 
-def _bin_figures(number: int, confidence_bin: Bin, rows: pd.DataFrame, machine: str) -> Iterator[Record]:
-    """One line of the reliability table: how sure the judge is in this bin, and how often it is right."""
-    part = ScoreSlice("confidence", f"{number:02d}", rows, OWN_SCALE, EXACT)
-    confidence, accuracy = Stat(confidence_bin.confidence), Stat(confidence_bin.accuracy)
-    n, names = confidence_bin.n, (PEOPLE, machine)
-    exact = Interval(confidence_bin.low, confidence_bin.high, 0)
-    yield record(part, "decision_confidence", confidence, n, stage="raw", raters=names)
-    yield record(part, "decision_accuracy", accuracy, n, stage="raw", raters=names, interval=exact)
-
-
-def _figures(part: ScoreSlice, machine: str, draws: int, seed: int) -> Iterator[Record]:
-    rows, codes = part.rows, part.rows["cluster"].to_numpy()
-    ones = np.ones(len(rows))
-    figures = {
-        metric: share(rows[column].to_numpy(float), ones, codes, draws, seed) for metric, column in MEANS.items()
-    }
-    likeliest = _top(rows)
-    figures["decision_ece"] = ece(likeliest), ece_interval(likeliest, codes, draws, seed) if draws else None
-    figures["decision_ece_by_chance"] = ece_by_chance(likeliest, seed=seed), None
-    for metric, (value, ends) in figures.items():
-        yield record(part, metric, value, len(rows), stage="raw", raters=(PEOPLE, machine), interval=ends)
+def _figures(rows: pd.DataFrame, on: Setting) -> dict[str, tuple[Stat, Interval | None]]:
+    """Metric → its figure of these decisions, with its interval."""
+    codes, ones, likeliest = rows["cluster"].to_numpy(), np.ones(len(rows)), _top(rows)
+    figures = {metric: share(rows[column].to_numpy(float), ones, codes, on) for metric, column in MEANS.items()}
+    figures["decision_ece"] = ece(likeliest), ece_interval(likeliest, codes, on.draws, on.seed) if on.draws else None
+    figures["decision_ece_by_chance"] = ece_by_chance(likeliest, seed=on.seed), None
+    return figures
 
 
 def ece_interval(likeliest: Top, codes: Ints, draws: int, seed: int) -> Interval:

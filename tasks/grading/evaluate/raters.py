@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes
 from rubricflow.tasks.core.stats.facet_likelihood import Design, RatingColumns, Texts, design_of_columns, linked
-from rubricflow.tasks.core.stats.facets import Facets, fit
+from rubricflow.tasks.core.stats.facets import fit
 from rubricflow.tasks.core.stats.rater_fit import (
     FEW,
     Residuals,
@@ -24,7 +25,9 @@ from rubricflow.tasks.core.stats.rater_fit import (
     residuals,
     shift,
 )
+from rubricflow.tasks.core.stats.scores import map_keys
 from rubricflow.tasks.core.stats.verdict import Estimate
+from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.evaluate.slices import Record
 
 SCORE = ""
@@ -47,14 +50,11 @@ class RaterMarks:
     table: pa.Table
     scores: Mapping[str, Floats]
 
-    def take(self, rows: Bools) -> RaterMarks:
-        """Some of the rows."""
-        scores = {trait: marks[rows] for trait, marks in self.scores.items()}
-        return RaterMarks(self.table.filter(pa.array(rows)), scores)
-
-    def of(self, trait: str) -> RaterMarks:
-        """The rows that have a mark of this trait."""
+    def of(self, trait: str, raters: Sequence[str] | None = None) -> RaterMarks:
+        """The rows that have a mark of this trait, of all raters or some."""
         rows = ~np.isnan(self.scores[trait])
+        if raters is not None:
+            rows &= _is_in(self.table["rater_id"], raters)
         return RaterMarks(self.table.filter(pa.array(rows)), {trait: self.scores[trait][rows]})
 
     def design(self, trait: str) -> Design:
@@ -81,16 +81,15 @@ def rater_effects(
             continue
         coded = own.design(trait)
         sets = [coded.raters] if at_random else linked(coded)
+        halos = colours if trait == SCORE else {}
         for names in sets:
-            is_linked = len(sets) == 1
-            some = own if is_linked else own.take(_is_in(own.table["rater_id"], names))
-            part = coded if is_linked else some.design(trait)
-            halos = colours if trait == SCORE else {}
-            rows += _of_set(part, trait, some, steps, at_random, halos, apart=not is_linked)
+            some = own if len(sets) == 1 else own.of(trait, names)
+            part = coded if len(sets) == 1 else some.design(trait)
+            rows += _of_set(part, trait, some, steps, at_random, halos, apart=len(sets) > 1)
     return rows
 
 
-def _is_in(column: Texts, names: tuple[str, ...]) -> Bools:
+def _is_in(column: Texts, names: Sequence[str]) -> Bools:
     rows = pc.is_in(column, value_set=pa.array(names, pa.string()))
     return np.asarray(rows.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
@@ -105,53 +104,41 @@ def _of_set(
     apart: bool,
 ) -> Iterator[Record]:
     """Rows of raters who are linked; apart: there are others, with whom they are not."""
+    blank = {"trait": trait, "slice": "all", "value_of": "all", "ratings": 0, "shared": 0, "flags": []}
     if len(coded.raters) == 1:
-        yield _row(coded.raters[0], trait) | {"ratings": len(coded.responses), "note": ALONE}
+        yield blank | {"rater_id": coded.raters[0], "ratings": len(coded.responses), "note": ALONE}
         return
     fitted = fit(coded, at_random)
     unit = np.array([steps.get((group, trait), 1.0) for group in coded.groups])
-    unexplained, sd = residuals(fitted), _spread(marks, trait, steps)
-    leniencies = leniency(fitted, unit)
-    for code, name in enumerate(coded.raters):
+    unexplained, limit = residuals(fitted), OFF * _spread(marks, trait, steps)
+    for code, (name, own_leniency) in enumerate(zip(coded.raters, leniency(fitted, unit), strict=True)):
         of_rater = unexplained.take(unexplained.rater == code)
-        by_item = list(_shifts("item", of_rater, coded, marks, unit))
-        by_period = list(_shifts("period", of_rater, coded, marks, unit))
-        record = _over_all(fitted, code, of_rater, leniencies[code], halos.get(name))
-        drifts = [row for row in by_period if row["shared"] >= FEW]
-        record["flags"] = list(_flags(record, drifts, OFF * sd, _others(halos, name)))
+        fits, apart_of, colour = infit(of_rater), discrimination(of_rater), halos.get(name, Estimate(None))
+        figures = {"infit": fits, "discrimination": apart_of, "halo": colour}
+        row = blank | {
+            "rater_id": name,
+            "severity": float(fitted.severity[code]),
+            "severity_se": float(fitted.se[code]),
+            "leniency": own_leniency.value,
+            "low": own_leniency.low,
+            "high": own_leniency.high,
+            "outfit": outfit(of_rater).value,
+            "ratings": own_leniency.n,
+            "shared": len(of_rater.observed),
+            "note": fits.note or None,
+        }
+        for column, figure in figures.items():
+            row |= {column: figure.value, f"{column}_low": figure.low, f"{column}_high": figure.high}
+        shifts = [shifted for kind in ("item", "period") for shifted in _shifts(kind, of_rater, coded, marks, unit)]
+        drifts = [shifted for shifted in shifts if shifted["slice"] == "period" and shifted["shared"] >= FEW]
+        others = [halo.value for other, halo in halos.items() if other != name and halo.value is not None]
+        row["flags"] = list(_flags(row, drifts, limit, float(np.mean(others)) if others else None))
         if apart:
             note = f"compares with {', '.join(other for other in coded.raters if other != name)} only"
-            record |= dict.fromkeys(("severity", "severity_se", "leniency", "low", "high")) | {"note": note}
-            record["flags"] = [flag for flag in record["flags"] if flag not in ("strict", "lenient")]
-        yield _row(name, trait) | record
-        yield from (_row(name, trait) | row for row in (*by_item, *by_period))
-
-
-def _over_all(
-    fitted: Facets, code: int, of_rater: Residuals, own_leniency: Estimate, colour: Estimate | None
-) -> Record:
-    fits, apart = infit(of_rater), discrimination(of_rater)
-    colour = colour or Estimate(None)
-    return {
-        "severity": float(fitted.severity[code]),
-        "severity_se": float(fitted.se[code]),
-        "leniency": own_leniency.value,
-        "low": own_leniency.low,
-        "high": own_leniency.high,
-        "infit": fits.value,
-        "infit_low": fits.low,
-        "infit_high": fits.high,
-        "outfit": outfit(of_rater).value,
-        "discrimination": apart.value,
-        "discrimination_low": apart.low,
-        "discrimination_high": apart.high,
-        "halo": colour.value,
-        "halo_low": colour.low,
-        "halo_high": colour.high,
-        "ratings": own_leniency.n,
-        "shared": len(of_rater.observed),
-        "note": fits.note or None,
-    }
+            row |= dict.fromkeys(("severity", "severity_se", "leniency", "low", "high")) | {"note": note}
+            row["flags"] = [flag for flag in row["flags"] if flag not in ("strict", "lenient")]
+        yield row
+        yield from (blank | {"rater_id": name} | shifted for shifted in shifts)
 
 
 def _shifts(kind: str, of_rater: Residuals, coded: Design, marks: RaterMarks, unit: Floats) -> Iterator[Record]:
@@ -229,10 +216,59 @@ def _halos(marks: RaterMarks, draws: int, seed: int) -> dict[str, Estimate]:
     return halo(tables, cluster_codes(clusters)[0], draws, seed)
 
 
-def _others(halos: Mapping[str, Estimate], name: str) -> float | None:
-    values = [estimate.value for other, estimate in halos.items() if other != name and estimate.value is not None]
-    return float(np.mean(values)) if values else None
+# The marks of a run, read a batch at a time, so that of a million rows a few columns stay.
+
+_IDS = ["response_id", "item_id", "rater_id"]
 
 
-def _row(name: str, trait: str) -> Record:
-    return {"rater_id": name, "trait": trait, "slice": "all", "value_of": "all", "ratings": 0, "shared": 0, "flags": []}
+def read_marks(run: Run, items: TableRef, responses: TableRef, people: TableRef) -> RaterMarks:
+    """What persons gave responses, of all splits."""
+    ids, scores = [_empty(_IDS)], []
+    for batch in run.batches(people, [*_IDS, "rater_kind", "score", "trait_scores"]):
+        human = batch.filter(pc.equal(batch["rater_kind"], "human"))
+        ids.append(pa.Table.from_batches([human.select(_IDS)]))
+        scores.append(_scores(human))
+    table = pa.concat_tables(ids, promote_options="default")
+    rubrics = run.read(items, ["item_id", "rubric_id"])
+    of_item = pc.index_in(table["item_id"], value_set=rubrics["item_id"])
+    known = _periods_and_clusters(run, responses)
+    of_response = pc.index_in(table["response_id"], value_set=known["response_id"])
+    table = table.append_column("rubric_id", rubrics["rubric_id"].take(of_item))
+    for name in ("period", "cluster"):
+        table = table.append_column(name, known[name].take(of_response))
+    return RaterMarks(table, _joined(scores))
+
+
+def _scores(gradings: pa.RecordBatch) -> dict[str, Floats]:
+    """Trait -> its marks, '' the score; (n,), NaN without one."""
+    traits = gradings["trait_scores"]
+    columns = {name: pc.map_lookup(traits, name, "first") for name in map_keys(pa.chunked_array([traits]))}
+    columns[SCORE] = gradings["score"]
+    return {name: np.asarray(column.to_numpy(zero_copy_only=False)) for name, column in columns.items()}
+
+
+def _joined(parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
+    """The columns of all parts one behind the other, NaN where a part has no such column."""
+    names = {name for part in parts for name in part}
+    empty = [np.full(len(part[SCORE]), np.nan) for part in parts]
+    return {
+        name: np.concatenate([part.get(name, nothing) for part, nothing in zip(parts, empty, strict=True)])
+        for name in sorted(names)
+    }
+
+
+def _periods_and_clusters(run: Run, responses: TableRef) -> pa.Table:
+    """Of every response the group `period`, null without one, and its author, itself where not known."""
+    parts = []
+    for batch in run.batches(responses, ["response_id", "author_id", "groups"]):
+        author = pc.if_else(pc.equal(batch["author_id"], ""), None, batch["author_id"])
+        cluster = pc.coalesce(author, batch["response_id"])
+        period = pc.map_lookup(batch["groups"], "period", "first")
+        parts.append(pa.table({"response_id": batch["response_id"], "period": period, "cluster": cluster}))
+    names = ("response_id", "period", "cluster")
+    return pa.concat_tables([_empty(names), *parts], promote_options="default")
+
+
+def _empty(names: Sequence[str]) -> pa.Table:
+    """No rows of columns of texts."""
+    return pa.table({name: pa.array([], pa.string()) for name in names})

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from rubricflow.tasks.core.stats.agreement import Stat
+from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.bootstrap import Interval
 from rubricflow.tasks.core.stats.scores import resampled
 
@@ -15,6 +17,28 @@ TARGET = "target"
 ScaleBounds = tuple[float, float, float]
 Record = dict[str, Any]
 SHARES = "items have different scales: scores as shares of each item's scale"
+
+
+class Setting(NamedTuple):
+    """What all figures of a run share. scales: by item; machine: its rater id; people: those of the persons; target:
+    the human score that counts, a rater id or how several are made one; draws and seed: of the bootstrap."""
+
+    scales: Mapping[str, ScaleBounds]
+    machine: str = ""
+    people: Sequence[str] = ()
+    target: str = ""
+    draws: int = 0
+    seed: int = 0
+
+    @property
+    def raters(self) -> tuple[str, str]:
+        """The human score and the machine."""
+        return TARGET, self.machine
+
+    def of_item(self, rows: pd.DataFrame, end: int) -> Floats:
+        """The lowest (0), highest (1) score or the step (2) of every row's item."""
+        bounds = rows["item_id"].map({item: scale[end] for item, scale in self.scales.items()})
+        return np.asarray(bounds, dtype=np.float64)
 
 
 class ScoreSlice(NamedTuple):
@@ -67,20 +91,22 @@ def narrowed(rows: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     return pd.DataFrame({column: rows[column] for column in columns}, copy=False)
 
 
-def score_columns(scores: pd.DataFrame) -> list[str]:
-    """The columns that hold scores."""
-    fixed = (TARGET, "raw", "calibrated", "low", "high")
-    return [name for name in scores.columns if name in fixed or name.startswith("human:")]
+def both_scored(rows: pd.DataFrame, *columns: str, beside: Iterable[str] = ()) -> pd.DataFrame:
+    """Of the rows with a score in each of the columns these columns and those beside them, copied only where rows are
+    left out."""
+    is_scored = np.logical_and.reduce([rows[column].notna().to_numpy() for column in columns])
+    scored = narrowed(rows, [*columns, *beside])
+    return scored if is_scored.all() else scored[is_scored]
 
 
-def on_one_scale(part: ScoreSlice, scales: Mapping[str, ScaleBounds]) -> ScoreSlice:
+def on_one_scale(part: ScoreSlice, on: Setting) -> ScoreSlice:
     """The part itself, or, where its items have different scales, with every score as a share of its item's scale."""
     if part.scale is not None or part.rows.empty:
         return part
-    low = part.rows["item_id"].map({item: bounds[0] for item, bounds in scales.items()})
-    width = part.rows["item_id"].map({item: bounds[1] - bounds[0] for item, bounds in scales.items()})
-    names = score_columns(part.rows)
-    shares = part.rows[names].astype(float).sub(low, axis=0).div(width, axis=0)
+    fixed = (TARGET, "raw", "calibrated", "low", "high")
+    names = [name for name in part.rows.columns if name in fixed or name.startswith("human:")]
+    low, high = on.of_item(part.rows, 0), on.of_item(part.rows, 1)
+    shares = part.rows[names].astype(float).sub(low, axis=0).div(high - low, axis=0)
     return part._replace(rows=part.rows.assign(**{name: shares[name] for name in names}))
 
 
@@ -98,6 +124,10 @@ def record(
 ) -> Record:
     """A row of `metrics`; an interval is of the part's clusters unless `resampled` says otherwise."""
     notes = [SHARES if part.scale is None else None, value.note]
+    low, high, undefined, clusters = None, None, 0, None
+    if interval:
+        low, high, undefined = interval.low, interval.high, interval.undefined
+        clusters = interval.clusters if low is not None else None
     return {
         "metric": metric,
         "rater_a": raters[0],
@@ -106,12 +136,12 @@ def record(
         "slice": part.slice,
         "value_of": part.value_of,
         "value": value.value,
-        "low": interval.low if interval else None,
-        "high": interval.high if interval else None,
+        "low": low,
+        "high": high,
         "n": n,
         "unscored": unscored,
-        "resampled": (resampled or part.resampled) if interval and interval.low is not None else "",
-        "clusters": interval.clusters if interval and interval.low is not None else None,
-        "undefined_draws": interval.undefined if interval else 0,
+        "resampled": (resampled or part.resampled) if low is not None else "",
+        "clusters": clusters,
+        "undefined_draws": undefined,
         "note": "; ".join(note for note in notes if note) or None,
     }

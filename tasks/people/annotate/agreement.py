@@ -6,7 +6,7 @@ responses are all that a draw of the bootstrap needs, so that every draw is a ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Literal
 
@@ -31,7 +31,10 @@ def levels_of(judgments: pa.Table, response_ids: Sequence[str], criteria: Sequen
     criteria are passed over.
     """
     first = judgments.filter(pc.and_(pc.equal(judgments["sample"], 0), pc.is_valid(judgments["decision"])))
-    rows, columns = _places(first["response_id"], response_ids), _places(first["criterion_id"], criteria)
+    rows, columns = (
+        pc.fill_null(pc.index_in(first[name], pa.array(known, pa.string())), MISSING).to_numpy()
+        for name, known in (("response_id", response_ids), ("criterion_id", criteria))
+    )
     levels = np.full((len(response_ids), len(criteria)), MISSING, np.int64)
     present = (rows >= 0) & (columns >= 0)
     levels[rows[present], columns[present]] = first["decision"].to_numpy()[present]
@@ -62,7 +65,9 @@ def agreements(
     codes, size = cluster_codes(np.arange(len(raters[0][1])))
     rows = []
     for group in (*combinations(raters, 2), *all_raters):
-        tables = dict(_tables(np.stack([levels for _, levels in group]), criteria))
+        both = np.stack([levels for _, levels in group])
+        tables = {name: _coincidences(both[:, :, k], int(tops.max()) + 1) for k, name in enumerate(criteria)}
+        tables[ALL] = np.sum(list(tables.values()), axis=0)
         sums = [sums_by_code(table, codes, size) for table in tables.values()]
         totals = [table.sum(axis=0, keepdims=True) for table in sums]
         drawn = draw_totals(sums, draws, seed) if draws else totals
@@ -76,30 +81,12 @@ def agreements(
     return rows
 
 
-def _places(names: pa.ChunkedArray, known_names: Sequence[str]) -> Ints:
-    """The place of each name, MISSING where it is none of these."""
-    places: Ints = pc.fill_null(pc.index_in(names, pa.array(known_names, pa.string())), MISSING).to_numpy()
-    return places
-
-
-def _tables(levels: Ints, criteria: Mapping[str, int]) -> Iterator[tuple[str, Floats]]:
-    """Concept, and last 'all', with one row of sums per response.
-
-    levels: (raters, n, K). Columns: the (L, L) table of coincidences, row by row, of which the first rater's levels are
-    the rows where there are two raters; then the number of labels compared.
-    """
-    size = max(criteria.values()) + 1
-    pooled = np.zeros((levels.shape[1], size * size + 1))
-    for k, concept in enumerate(criteria):
-        table = _coincidences(levels[:, :, k], size)
-        pooled += table
-        yield concept, table
-    yield ALL, pooled
-
-
 def _coincidences(levels: Ints, size: int) -> Floats:
-    """Coincidences of one concept, (n, size² + 1): every two of a response's m labels count 1/(m − 1) (Krippendorff
-    2004). Of two raters the first one's level is the row, of more each order counts half."""
+    """Sums of one concept's labels, (n, size² + 1): the (size, size) table of coincidences, row by row, then the number
+    of labels compared. levels: (raters, n).
+
+    Every two of a response's m labels count 1/(m − 1) (Krippendorff 2004). Of two raters the first one's level is the
+    row, of more each order counts half."""
     one_hot = (levels[:, :, None] == np.arange(size)).astype(np.float64)
     count = one_hot.sum(axis=(0, 2))
     if len(levels) == 2:
@@ -127,7 +114,7 @@ def _figures(metric: str, total: Floats, drawn: Floats | None, responses: int, m
 
 
 def _statistic(metric: str, totals: Floats) -> Floats:
-    """A figure of each row of totals, NaN where it is undefined; see `_tables` for the columns."""
+    """A figure of each row of totals, NaN where it is undefined; columns as of `_coincidences`."""
     size = round(np.sqrt(totals.shape[1] - 1))
     table = totals[:, :-1].reshape(-1, size, size)
     count = table.sum(axis=(1, 2))

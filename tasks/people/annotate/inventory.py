@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.linear_model import Ridge
@@ -60,30 +60,33 @@ def constructions(rubric: Rubric, labels: Ints | None = None, grades: Floats | N
     }
     rows: list[dict[str, Any]] = []
     for rule, of_rule in findings.items():
-        for finding in of_rule:
-            columns = dict(zip(_COLUMNS, finding, strict=True))
-            rows.append({"rubric_id": rubric.rubric_id, "rule": rule, **columns})
+        rows += [{"rubric_id": rubric.rubric_id, "rule": rule, **finding._asdict()} for finding in of_rule]
     return rows
 
 
-RuleFinding = tuple[str, float | None, float | None, str, str]
-"""Subject, value, limit, outcome, detail."""
-_COLUMNS = ("subject", "value", "limit", "outcome", "detail")
+class RuleFinding(NamedTuple):
+    """What a rule finds, in the columns of `constructions`."""
+
+    subject: str
+    value: float | None
+    limit: float | None
+    outcome: str
+    detail: str
 
 
 def _coverage(rubric: Rubric, concepts: Sequence[Criterion], labels: Ints, grades: Floats) -> Iterator[RuleFinding]:
     for trait in rubric.traits:
         count = sum(concept.trait == trait.id for concept in concepts)
-        yield trait.id, float(count), 1.0, _outcome(count > 0), f"{count} concepts count for it"
+        yield RuleFinding(trait.id, float(count), 1.0, _outcome(count > 0), f"{count} concepts count for it")
     complete = (labels >= 0).all(axis=1) & np.isfinite(grades)
     n = int(complete.sum())
     share = explained(labels[complete], grades[complete]) if n >= FEWEST else None
     if share is None:
         detail = f"{n} responses have all labels and a grade; {FEWEST} with unlike grades are needed"
-        yield "all", None, COVERED, "unknown", detail
+        yield RuleFinding("all", None, COVERED, "unknown", detail)
     else:
         detail = f"a line through the concepts tells {share:.0%} of the variance of {n} grades that it did not see"
-        yield "all", share, COVERED, _outcome(share >= COVERED), detail
+        yield RuleFinding("all", share, COVERED, _outcome(share >= COVERED), detail)
 
 
 def explained(labels: Ints, grades: Floats) -> float | None:
@@ -107,11 +110,11 @@ def _redundancy(concepts: Sequence[Criterion], labels: Ints) -> Iterator[RuleFin
         rho = spearman(*both.T).value if len(both) >= FEWEST else None
         if rho is not None:
             detail = f"their labels of {len(both)} responses correlate with {rho:.2f}"
-            yield subject, abs(rho), REDUNDANT, _outcome(abs(rho) < REDUNDANT), detail
+            yield RuleFinding(subject, abs(rho), REDUNDANT, _outcome(abs(rho) < REDUNDANT), detail)
             continue
         share = len(words[i] & words[j]) / max(len(words[i] | words[j]), 1)
         detail = f"they share {share:.0%} of their words; too few labels, or all alike, to correlate"
-        yield subject, share, SAME_WORDS, "unknown" if share < SAME_WORDS else "broken", detail
+        yield RuleFinding(subject, share, SAME_WORDS, "unknown" if share < SAME_WORDS else "broken", detail)
 
 
 def _anchors(concepts: Sequence[Criterion], labels: Ints, grades: Floats) -> Iterator[RuleFinding]:
@@ -119,10 +122,10 @@ def _anchors(concepts: Sequence[Criterion], labels: Ints, grades: Floats) -> Ite
         distinct = len({folded(anchor) for anchor in concept.levels if anchor.strip()})
         if distinct < len(concept.levels):
             detail = f"{distinct} of its {len(concept.levels)} levels have a descriptor of their own"
-            yield concept.id, float(distinct), float(len(concept.levels)), "broken", detail
+            yield RuleFinding(concept.id, float(distinct), float(len(concept.levels)), "broken", detail)
             continue
         graded = (labels[:, k] >= 0) & np.isfinite(grades)
-        yield concept.id, *_rising(labels[graded, k], grades[graded], concept.top)
+        yield RuleFinding(concept.id, *_rising(labels[graded, k], grades[graded], concept.top))
 
 
 def _rising(levels: Ints, grades: Floats, top: int) -> tuple[float | None, float | None, str, str]:

@@ -36,6 +36,8 @@ TYPES = tuple(name for name in get_args(EvidenceType) if name != "none")
 _ID = r"^[A-Za-z][A-Za-z0-9_]{0,15}$"
 _LONGEST = 2_000
 """Characters of a question, its material or its answer that are shown."""
+_SHOWN = {"question": "Question", "context": "Material", "reference_answer": "Reference answer"}
+"""Column of `items` → what it is called."""
 _TOKENS, _TOKENS_PER_LEVEL = 512, 60
 """What a proposal takes: names and definitions, and a descriptor."""
 _EXAMPLE = {
@@ -102,7 +104,14 @@ def request(brief: Brief, sampling: Sampling, structured: bool) -> Request:
     """The request for one inventory; the reply may be as long as its levels need."""
     low, high, step = brief.scale.bounds
     contract = schema(brief)
-    shown = "\n".join(f"| {line}" for line in _questions(brief.items[:QUESTIONS]))
+    lines = []
+    for number, item in enumerate(brief.items[:QUESTIONS], 1):
+        lines.append(f"({number})")
+        for key, name in _SHOWN.items():
+            if content := item.get(key):
+                first, *others = str(content)[:_LONGEST].splitlines()
+                lines += [f"{name}: {first}", *others]
+    shown = "\n".join(f"| {line}" for line in lines)
     rubric = f"\nThe rubric that graders were given:\n{brief.text}\n" if brief.text.strip() else ""
     values = {
         "title": brief.title or brief.rubric_id,
@@ -115,8 +124,7 @@ def request(brief: Brief, sampling: Sampling, structured: bool) -> Request:
         "shape": form(contract),
         "example": compact(_EXAMPLE),
     }
-    tokens = _TOKENS + _TOKENS_PER_LEVEL * brief.concepts * (brief.levels + 2)
-    longest = max(sampling.longest, tokens)
+    longest = max(sampling.longest, _TOKENS + _TOKENS_PER_LEVEL * brief.concepts * (brief.levels + 2))
     return Request(
         messages=(Message("user", _PROMPTS.fill("propose", values)),),
         role="induce",
@@ -152,30 +160,22 @@ def check(request: Request, reply: Reply) -> Checked[Rubric]:
     try:
         rubric = _rubric(brief, artifact["groups"])
     except (ValidationError, KeyError, TypeError, AttributeError) as error:
-        return Checked(None, (f"it does not have the form that was asked for: {_in_words(error)}",))
+        words = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            words = f"{first['msg']} at {'.'.join(map(str, first['loc']))}"
+        return Checked(None, (f"it does not have the form that was asked for: {words}",))
     problems = tuple(_problems(brief, rubric))
     return Checked(None if problems else rubric, problems)
 
 
-def _questions(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Lines of the questions with what belongs to them, each part cut."""
-    names = {"question": "Question", "context": "Material", "reference_answer": "Reference answer"}
-    for number, item in enumerate(items, 1):
-        yield f"({number})"
-        for key, name in names.items():
-            if content := item.get(key):
-                first, *others = str(content)[:_LONGEST].splitlines()
-                yield from (f"{name}: {first}", *others)
-
-
 def _rubric(brief: Brief, groups: list[dict[str, Any]]) -> Rubric:
     low, high, step = brief.scale.bounds
-    traits = [
-        Trait(id=f"G{n}", name=_words(group["name"]), min=low, max=high, step=step) for n, group in enumerate(groups, 1)
-    ]
+    traits: list[Trait] = []
     concepts: list[Criterion] = []
-    for trait, group in zip(traits, groups, strict=True):
-        concepts += [_concept(trait.id, entry) for entry in group["concepts"]]
+    for number, group in enumerate(groups, 1):
+        traits.append(Trait(id=f"G{number}", name=_words(group["name"]), min=low, max=high, step=step))
+        concepts += [_concept(f"G{number}", entry) for entry in group["concepts"]]
     return Rubric(
         rubric_id=brief.rubric_id,
         title=brief.title,
@@ -233,10 +233,3 @@ def _words(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise TypeError(f"{value!r:.40} is no text")
     return " ".join(value.split())
-
-
-def _in_words(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{first['msg']} at {'.'.join(map(str, first['loc']))}"
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
@@ -18,7 +17,6 @@ from rubricflow.tasks.core.display import draw, say
 from rubricflow.tasks.core.display.axis import axis
 from rubricflow.tasks.core.display.bars import LABELS, middle, rows
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
-from rubricflow.tasks.core.stats.verdict import Estimate
 
 BY_PEOPLE = ("one_vote", "agreed_votes", "majority", "discussion")
 DIFFERED, AGREED, AUDITED = "the annotators differed", "they agreed", "they agreed, audited cases alone"
@@ -70,8 +68,8 @@ def corrected_table(labels: pa.Table, audited: Collection[str]) -> Table:
 
 def audited(queue: pa.Table) -> set[str]:
     """Responses that are asked about for no other reason."""
-    rows = zip(queue["response_id"].to_pylist(), queue["reasons"].to_pylist(), strict=True)
-    return {response for response, reasons in rows if reasons == ["audit"]}
+    rows = queue.select(["response_id", "reasons"]).to_pylist()
+    return {row["response_id"] for row in rows if row["reasons"] == ["audit"]}
 
 
 def reason_table(queue: pa.Table) -> Table:
@@ -97,7 +95,7 @@ def queue_takeaway(queue: pa.Table, votes: pa.Table) -> str:
     """How many cases have been voted on."""
     if not len(queue):
         return "Nothing waits for people"
-    cases = set(zip(queue["subject_kind"].to_pylist(), queue["response_id"].to_pylist(), strict=True))
+    cases = {(row["subject_kind"], row["response_id"]) for row in queue.to_pylist()}
     done = len(cases & voters(votes).keys())
     return f"People have voted on {say.count(done)} of {say.plural(len(cases), 'case')}"
 
@@ -105,11 +103,11 @@ def queue_takeaway(queue: pa.Table, votes: pa.Table) -> str:
 def voters(votes: pa.Table) -> dict[tuple[str, str], set[str]]:
     """(label or score, response) → who voted on it. What stands before a label's last colon is its response."""
     raters_of_case: dict[tuple[str, str], set[str]] = {}
-    columns = (votes[name].to_pylist() for name in ("subject_kind", "subject", "rater_id"))
-    for kind, subject, rater in zip(*columns, strict=True):
+    for vote in votes.select(["subject_kind", "subject", "rater_id"]).to_pylist():
+        kind, subject = vote["subject_kind"], vote["subject"]
         if kind in ("label", "score"):
             response = subject.rpartition(":")[0] if kind == "label" else subject
-            raters_of_case.setdefault((kind, response), set()).add(rater)
+            raters_of_case.setdefault((kind, response), set()).add(vote["rater_id"])
     return raters_of_case
 
 
@@ -121,18 +119,15 @@ def progress_table(votes: pa.Table) -> Table:
         return Table("progress", "Votes by person", header, ())
     frame = cases.select(["subject_kind", "subject", "value", "rater_id", "voted_at", "role", "blind"]).to_pandas()
     frame["case"] = frame["subject"].where(frame["subject_kind"] == "score", frame["subject"].str.rpartition(":")[0])
-    rows = tuple(_progress(str(rater), rater_votes) for rater, rater_votes in frame.groupby("rater_id", sort=True))
-    return Table("progress", "Votes by person", header, rows)
-
-
-def _progress(rater: str, rater_votes: pd.DataFrame) -> Cells:
-    adjudicated = rater_votes["role"] == "adjudication"
-    unjudgeable = rater_votes["value"] == "x"
-    blind = rater_votes.loc[~adjudicated, "blind"].dropna()
-    blind_share = Cell(100 * float(blind.astype(float).mean()) if len(blind) else None, digits=0)
-    cases = rater_votes["case"].nunique()
-    numbers = (cases, int((~adjudicated).sum()), int(unjudgeable.sum()), int(adjudicated.sum()))
-    return (say.name(rater), *map(count, numbers), blind_share, say.name(max(rater_votes["voted_at"])))
+    rows: list[Cells] = []
+    for rater, of_rater in frame.groupby("rater_id", sort=True):
+        adjudicated = of_rater["role"] == "adjudication"
+        blind = of_rater.loc[~adjudicated, "blind"].dropna()
+        blind_share = Cell(100 * float(blind.astype(float).mean()) if len(blind) else None, digits=0)
+        sums = (~adjudicated, of_rater["value"] == "x", adjudicated)
+        numbers = (of_rater["case"].nunique(), *(int(those.sum()) for those in sums))
+        rows.append((say.name(str(rater)), *map(count, numbers), blind_share, say.name(max(of_rater["voted_at"]))))
+    return Table("progress", "Votes by person", header, tuple(rows))
 
 
 def _shares(counted: Mapping[str, int], every: int) -> tuple[Cells, ...]:
@@ -143,20 +138,15 @@ RIGHT = 90.0
 """Per cent of the width where the axis ends; figures stand right of it."""
 
 
-def spans(title: str, phase: Phase, concepts: Mapping[str, Estimate], within: Iterable[float]) -> Markup:
-    """One row for each concept, at least one. within: values that the axis holds, so that charts can be compared."""
+def spans(title: str, phase: Phase, concepts: Mapping[str, Cell], within: Iterable[float]) -> Markup:
+    """One row for each concept, at least one, whose value is known. within: values that the axis holds, so that charts can be compared."""
     on = axis(within, most=4, left=LABELS, right=RIGHT)
-    height, marks = rows(on, [(concept, _number(estimate)) for concept, estimate in concepts.items()])
-    for index, estimate in enumerate(concepts.values()):
-        y = middle(index)
-        if estimate.low is not None and estimate.high is not None:
-            marks.append(draw.line(on.x(estimate.low), y, on.x(estimate.high), y, "gl" if phase == "before" else "ml"))
-        if estimate.value is not None:
-            x = on.x(estimate.value)
-            marks.append(draw.square(x, y) if phase == "before" else draw.circle(x, y, 4.5, "mf"))
-    words = "; ".join(f"{concept} {_number(estimate)}" for concept, estimate in concepts.items())
+    numbers = {concept: say.number(cell.value or 0.0) for concept, cell in concepts.items()}
+    height, marks = rows(on, list(numbers.items()))
+    for index, cell in enumerate(concepts.values()):
+        x, y = on.x(cell.value or 0.0), middle(index)
+        if cell.low is not None and cell.high is not None:
+            marks.append(draw.line(on.x(cell.low), y, on.x(cell.high), y, "gl" if phase == "before" else "ml"))
+        marks.append(draw.square(x, y) if phase == "before" else draw.circle(x, y, 4.5, "mf"))
+    words = "; ".join(f"{concept} {number}" for concept, number in numbers.items())
     return draw.svg(height, marks, f"{title}: {words}")
-
-
-def _number(estimate: Estimate) -> str:
-    return say.NOT_KNOWN if estimate.value is None else say.number(estimate.value)

@@ -1,4 +1,4 @@
-"""The door of the annotation report."""
+"""The stage entry point of the annotation report."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.publish import publish
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.people.report.figures import HEADER as AGREEMENT
-from rubricflow.tasks.people.report.figures import AgreementFigures, AnnotationView, agreement_title
-from rubricflow.tasks.people.report.figures import summary_rows as agreement_rows
+from rubricflow.tasks.people.report.view import HEADER, AgreementFigures, AnnotationView, agreement_title, summary_rows
 from rubricflow.tasks.people.report.view import page as annotation_page
 
 
@@ -29,9 +27,9 @@ def report_annotation(run: Run, manifest: Path) -> str:
     the Prefect UI."""
     page = write_annotation(run)
     view = _annotation(run)
-    rows = agreement_rows(view.agreements, view.names)
+    rows = summary_rows(view.agreements, view.names)
     notes = tuple(AgreementFigures(view.agreements, view.names).cautions())
-    table = Table("agreement", agreement_title(view.agreements), AGREEMENT, tuple(rows), notes)
+    table = Table("agreement", agreement_title(view.agreements), HEADER, tuple(rows), notes)
     waiting = say.plural(len(view.queue), "response waits", "responses wait")
     return publish(run, "annotation", f"{waiting} for people", table, {"manifest": manifest}, page)
 

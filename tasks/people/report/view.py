@@ -1,28 +1,47 @@
-"""A study's annotation as the content of its report: pure, tables in, sections and their takeaways out."""
+"""A study's annotation as the content of its report: pure, tables in, sections and their takeaways out. Agreement on
+concepts as people read it: by raters, before and after people were asked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, product
+from typing import Any
 
-from rubricflow.tasks.core.contracts.tables.people import AGREEMENT_METRICS, CONSTRUCTION_RULES, PHASES
+import pyarrow as pa
+
+from rubricflow.tasks.core.contracts.tables.people import AGREEMENT_METRICS, CONSTRUCTION_RULES, PHASES, Phase
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
-from rubricflow.tasks.core.display.table import Cell, Cells, Table
+from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
+from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.people.report import people
-from rubricflow.tasks.people.report.figures import (
-    ALL,
-    ALPHA,
-    KAPPA,
-    MOST,
-    AgreementFigures,
-    AnnotationView,
-    pair_title,
-    sentence,
-    table,
-)
-from rubricflow.tasks.people.report.people import spans
+
+ALL, FINAL = "all", "final"
+MOST = 4
+"""Pairs of raters in the title and in charts."""
+ALPHA, KAPPA = "krippendorff_alpha", "kappa_quadratic"
+HEADER = ("raters", "phase", "concept", *AGREEMENT_METRICS.values(), "labels")
+"""Columns of `summary_rows`."""
+
+
+@dataclass(frozen=True)
+class AnnotationView:
+    """Arrow tables with the columns of tasks/core/contracts/tables/people.py; any of them may be empty."""
+
+    study: str
+    run_id: str
+    names: Mapping[str, str]
+    """Criterion id → what people read, of every concept in the bundle's order."""
+    agreements: pa.Table
+    labels: pa.Table
+    queue: pa.Table
+    votes: pa.Table
+    constructions: pa.Table
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What else was counted, in words → how many: shown as it is."""
 
 
 def page(view: AnnotationView) -> str:
@@ -33,21 +52,38 @@ def page(view: AnnotationView) -> str:
 def content(view: AnnotationView) -> Page:
     """What the page shows."""
     agreement = AgreementFigures(view.agreements, view.names)
-    sections = (
-        _agreement(agreement),
-        _labels(view),
-        _queue(view),
-        _progress(view),
-        _inventory(view),
-        _provenance(view),
-    )
+    labels, queue, progress = view.labels, view.queue, people.progress_table(view.votes)
+    corrected = people.corrected_table(labels, people.audited(queue))
+    sections = [
+        Section(
+            "labels",
+            "Labels: what settled them?",
+            people.settled_takeaway(labels),
+            tables=(people.settled_table(labels), corrected),
+        ),
+        Section(
+            "queue",
+            "Queue: what are people asked about?",
+            people.queue_takeaway(queue, view.votes),
+            tables=(people.reason_table(queue), people.case_table(queue, view.votes)),
+        ),
+    ]
+    if agreement.pairs:
+        sections.insert(0, _agreement(agreement))
+    if progress.rows:
+        voted = f"{say.plural(len(progress.rows), 'person', 'persons')} voted"
+        sections.append(Section("people", "People: who has done what?", voted, tables=(progress,)))
+    if len(view.constructions):
+        sections.append(_inventory(view))
+    facts = (("run", view.run_id), *((say.visible(name), say.count(many)) for name, many in view.counts.items()))
+    sections.append(Section("made", "How it was made", "What this rests on", facts=facts))
     return Page(
         kind="Annotation report",
         study=say.name(view.study),
         title=sentence(agreement),
         lead=f"{say.plural(len(view.names), 'concept')}. {people.settled_takeaway(view.labels)}.",
         keys=tuple(_keys(agreement)),
-        sections=tuple(section for section in sections if section is not None),
+        sections=tuple(sections),
     )
 
 
@@ -56,19 +92,14 @@ def _keys(agreement: AgreementFigures) -> Iterator[Key]:
         for metric, words in ((ALPHA, "Krippendorff's alpha"), (KAPPA, "Kappa, quadratic"), ("exact", "Equal levels")):
             cell = agreement.cell(raters, phase, ALL, metric)
             if cell.value is not None:
-                below = _ends(cell), f"{agreement.labels(raters, phase, ALL)} labels"
+                ends = ""
+                if cell.low is not None and cell.high is not None:
+                    ends = f"95% interval {say.number(cell.low)} to {say.number(cell.high)}{cell.mark}"
+                below = ends, f"{agreement.labels(raters, phase, ALL)} labels"
                 yield Key(f"{words}, {pair_title(raters, phase)}", say.number(cell.value), below)
 
 
-def _ends(cell: Cell) -> str:
-    if cell.low is None or cell.high is None:
-        return ""
-    return f"95% interval {say.number(cell.low)} to {say.number(cell.high)}{cell.mark}"
-
-
-def _agreement(agreement: AgreementFigures) -> Section | None:
-    if not agreement.pairs:
-        return None
+def _agreement(agreement: AgreementFigures) -> Section:
     return Section(
         "agreement",
         "Agreement: do raters of concepts say the same?",
@@ -84,65 +115,28 @@ def _agreement(agreement: AgreementFigures) -> Section | None:
 
 def _alphas(agreement: AgreementFigures) -> Iterator[Drawing]:
     """The alpha of each concept between the first pairs of raters, all on one axis."""
-    estimates = {pair: agreement.estimates(*pair, ALPHA) for pair in agreement.pairs}
-    ends: list[float] = []
-    for estimate in chain.from_iterable(concepts.values() for concepts in estimates.values()):
-        ends += [end for end in (estimate.value, estimate.low, estimate.high) if end is not None]
+    alphas = {pair: agreement.cells(*pair, ALPHA) for pair in agreement.pairs}
+    cells = chain.from_iterable(concepts.values() for concepts in alphas.values())
+    ends = [end for cell in cells for end in cell[:3] if end is not None]
     for raters, phase in agreement.pairs[:MOST]:
-        if concepts := estimates[raters, phase]:
+        if concepts := alphas[raters, phase]:
             title = pair_title(raters, phase)
-            yield Drawing(title, spans(f"Alpha, {title}", phase, concepts, ends))
+            yield Drawing(title, people.spans(f"Alpha, {title}", phase, concepts, ends))
 
 
 def _weakest(agreement: AgreementFigures) -> str:
     """The concept on which the first raters agree least."""
     raters, phase = agreement.pairs[0]
-    alphas: dict[str, float] = {}
-    for name, words in agreement.concepts.items():
-        alpha = agreement.cell(raters, phase, name, ALPHA).value
-        if name != ALL and alpha is not None:
-            alphas[words] = alpha
+    alphas = agreement.cells(raters, phase, ALPHA)
+    alphas.pop(agreement.concepts[ALL], None)
     if not alphas:
         return f"{AGREEMENT_METRICS[ALPHA].capitalize()} is undefined for every concept"
-    least = min(alphas, key=lambda words: alphas[words])
-    return f"{pair_title(raters, phase)}, agree least on {least}: alpha {say.number(alphas[least])}"
+    alpha, least = min((cell.value or 0.0, words) for words, cell in alphas.items())
+    return f"{pair_title(raters, phase)}, agree least on {least}: alpha {say.number(alpha)}"
 
 
-def _labels(view: AnnotationView) -> Section:
-    corrected = people.corrected_table(view.labels, people.audited(view.queue))
-    return Section(
-        "labels",
-        "Labels: what settled them?",
-        people.settled_takeaway(view.labels),
-        tables=(people.settled_table(view.labels), corrected),
-    )
-
-
-def _queue(view: AnnotationView) -> Section:
-    return Section(
-        "queue",
-        "Queue: what are people asked about?",
-        people.queue_takeaway(view.queue, view.votes),
-        tables=(people.reason_table(view.queue), people.case_table(view.queue, view.votes)),
-    )
-
-
-def _progress(view: AnnotationView) -> Section | None:
-    progress = people.progress_table(view.votes)
-    if not progress.rows:
-        return None
-    return Section(
-        "people",
-        "People: who has done what?",
-        f"{say.plural(len(progress.rows), 'person', 'persons')} voted",
-        tables=(progress,),
-    )
-
-
-def _inventory(view: AnnotationView) -> Section | None:
+def _inventory(view: AnnotationView) -> Section:
     checks = view.constructions.to_pylist()
-    if not checks:
-        return None
     broken = sum(row["outcome"] == "broken" for row in checks)
     decided = sum(row["outcome"] != "unknown" for row in checks)
     rows: list[Cells] = []
@@ -160,6 +154,102 @@ def _inventory(view: AnnotationView) -> Section | None:
     )
 
 
-def _provenance(view: AnnotationView) -> Section:
-    facts = (("run", view.run_id), *((say.visible(name), say.count(many)) for name, many in view.counts.items()))
-    return Section("made", "How it was made", "What this rests on", facts=facts)
+class AgreementFigures:
+    """The rows of `agreements`, by what they measure. names: criterion → what people read, in order."""
+
+    def __init__(self, agreements: pa.Table, names: Mapping[str, str]) -> None:
+        self._rows: dict[tuple[str, Phase, str, str], Mapping[str, Any]] = {}
+        for row in agreements.to_pylist():
+            self._rows[row["raters"], row["phase"], row["criterion_id"], row["metric"]] = row
+        self.concepts = {ALL: "all concepts"} | {key: say.name(name) for key, name in names.items()}
+        """Criterion → in words, all of them first."""
+        pairs = dict.fromkeys((key[0], key[1]) for key in self._rows)
+        order = sorted(pairs, key=lambda pair: (pair[1] != "before", FINAL not in pair[0].split(" and ")))
+        self.pairs: tuple[tuple[str, Phase], ...] = tuple(order)
+        """Raters with the phase: those before people were asked first, then those with the final labels."""
+
+    def row(self, raters: str, phase: Phase, criterion: str, metric: str) -> Mapping[str, Any] | None:
+        """The row of one number."""
+        return self._rows.get((raters, phase, criterion, metric))
+
+    def cell(self, raters: str, phase: Phase, criterion: str, metric: str) -> Cell:
+        """One number with its interval."""
+        row = self.row(raters, phase, criterion, metric)
+        if not row:
+            return Cell(None)
+        # Responses that the interval resamples: of all concepts those of the concept with most labels.
+        concepts = [name for name in self.concepts if name != ALL] if criterion == ALL else [criterion]
+        rows = (self.row(raters, phase, name, metric) for name in concepts)
+        responses = max((row["n"] for row in rows if row), default=0)
+        return Cell(row["value"], row["low"], row["high"], digits=2, ends="interval", clusters=responses)
+
+    def cautions(self) -> Iterator[str]:
+        """What to know of the numbers whose intervals are marked."""
+        cells = (self.cell(*key) for key in self._rows)
+        yield from cautions(cell.clusters for cell in cells if cell.mark)
+
+    def labels(self, raters: str, phase: Phase, criterion: str) -> Cell:
+        """Labels compared."""
+        rows = (self.row(raters, phase, criterion, metric) for metric in AGREEMENT_METRICS)
+        return count(max((row["n"] for row in rows if row), default=0))
+
+    def cells(self, raters: str, phase: Phase, metric: str) -> dict[str, Cell]:
+        """Concept in words → the number, where it is known."""
+        cells = {words: self.cell(raters, phase, name, metric) for name, words in self.concepts.items()}
+        return {words: cell for words, cell in cells.items() if cell.value is not None}
+
+    def notes(self) -> Iterator[str]:
+        """Why numbers are missing, each reason once."""
+        missing = [row for row in self._rows.values() if row["value"] is None]
+        counts = Counter(say.visible(row["note"] or "not known why") for row in missing)
+        for reason, many in counts.items():
+            yield f"{say.plural(many, 'number')} undefined: {reason}"
+
+
+def sentence(agreement: AgreementFigures) -> str:
+    """The takeaway of the whole report: Krippendorff's alpha over all concepts, of the annotators and of the final
+    labels with each."""
+    alphas = []
+    for raters, phase in agreement.pairs[:MOST]:
+        cell = agreement.cell(raters, phase, ALL, ALPHA)
+        if cell.value is not None:
+            alphas.append(f"{say.name(raters)} {cell}")
+    if not alphas:
+        return "No two raters' labels can be compared over all concepts"
+    return f"Agreement on concepts, Krippendorff's alpha: {'; '.join(alphas)}"
+
+
+def pair_title(raters: str, phase: Phase) -> str:
+    """Who, and when."""
+    return f"{say.name(raters)}, {PHASES[phase]}"
+
+
+def agreement_title(agreements: pa.Table) -> str:
+    """What the table of all pairs is called: whether people were asked yet."""
+    if "after" in agreements["phase"].to_pylist():
+        return "Agreement on concepts, before and after people were asked"
+    return "Agreement on concepts, nobody was asked yet"
+
+
+def table(agreement: AgreementFigures, raters: str, phase: Phase) -> Table:
+    """Every concept's agreement of these raters."""
+    rows: list[Cells] = []
+    for criterion, words in agreement.concepts.items():
+        numbers = [agreement.cell(raters, phase, criterion, metric) for metric in AGREEMENT_METRICS]
+        if any(cell.value is not None for cell in numbers):
+            rows.append((words, *numbers, agreement.labels(raters, phase, criterion)))
+    header = ("Concept", *(f"{words} [95%]" for words in AGREEMENT_METRICS.values()), "labels")
+    return Table(f"agreement-{raters}", pair_title(raters, phase), header, tuple(rows))
+
+
+def summary_rows(agreements: pa.Table, names: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Rows of text under `HEADER`, one for each pair of raters and concept; '–' stands for a number that is not
+    known."""
+    agreement = AgreementFigures(agreements, names)
+    rows = []
+    for (raters, phase), criterion in product(agreement.pairs, agreement.concepts):
+        if agreement.row(raters, phase, criterion, ALPHA):
+            concept = "all concepts" if criterion == ALL else names.get(criterion, criterion)
+            numbers = [str(agreement.cell(raters, phase, criterion, metric)) for metric in AGREEMENT_METRICS]
+            rows.append((raters, phase, concept, *numbers, str(agreement.labels(raters, phase, criterion))))
+    return rows

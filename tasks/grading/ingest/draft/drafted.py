@@ -1,11 +1,15 @@
-"""A study's source and its questions, from what the columns of a file are for."""
+"""A study's source and its questions, from what the columns of a file are for.
+
+`drafted` builds the source step by step: wide columns, question ids, people, response ids, scores, items; each step
+looks at the rows that the source makes until then.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -18,17 +22,16 @@ from rubricflow.tasks.core.store.reshape import Counted, matching, questions_of,
 from rubricflow.tasks.core.store.sheets import told_apart
 from rubricflow.tasks.core.text.markup import is_markup, plain
 from rubricflow.tasks.grading.ingest.draft.guess import is_label, number
-from rubricflow.tasks.grading.ingest.draft.points import disagreeing_sums, points_in
-from rubricflow.tasks.grading.ingest.draft.roles import Roles
+from rubricflow.tasks.grading.ingest.draft.roles import Roles, disagreeing_sums, points_in
 
 UNWRITTEN = "WRITE HERE"
 """What stands, in a file that `init` wrote, where a person has to write something."""
-USUAL_POINTS = 10.0
-"""The most points of an answer where nothing tells."""
 STEPS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)
 """Distances between scores that people use, the largest first."""
-_OF_WIDE = ("answer", "question", "model_answer", "possible", "mark")
-_MADE = (*_OF_WIDE, "answer_id", "question_id", "question_no", "student_id", "student_name", "namesake", "attempt_no")
+_MADE = (
+    *("answer", "question", "model_answer", "possible", "mark", "answer_id", "question_id", "question_no"),
+    *("student_id", "student_name", "namesake", "attempt_no"),
+)
 """What columns are called that a draft makes."""
 _LARGEST_NUMBER = 2
 """Digits of a question's number; a longer one is a platform's id."""
@@ -41,13 +44,13 @@ _TRAILING = re.compile(r" \(column \d+\)$")
 
 @dataclass(frozen=True)
 class DraftedItem:
-    """A question as far as the file tells it."""
+    """A question as far as the file has it."""
 
     item_id: str
     question: str | None
     reference: str | None
     points: float | None
-    """The most points that the file says it bears."""
+    """The most points that it bears by the file."""
     best: float | None
     """The best mark that anybody got."""
     varies: bool = False
@@ -71,7 +74,7 @@ class Draft:
     """How a file maps, and its questions."""
 
     source: dict[str, Any]
-    """What a study says of the file."""
+    """The file's entry in a study."""
     items: tuple[DraftedItem, ...]
     """In the order of the file."""
     answers: int
@@ -92,17 +95,20 @@ class Draft:
     remarks: tuple[str, ...]
     """What in the file does not agree, in sentences."""
     total: float | None
-    """The most points of all questions together, where the file says it."""
+    """The most points of all questions together, where the file has it."""
 
 
 def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING) -> Draft:
     """The draft of a file of answers; roles.answer must be there. known: what other files call the questions."""
-    names = _new_names(frame.columns)
+    existing, names = set(frame.columns), dict[str, str]()
+    for name in _MADE:
+        names[name] = name
+        while names[name] in existing:
+            names[name] += "_"
     wide = _wide(roles, names)
-    flat = _flat(roles, names) if wide else roles
+    flat = _flat(roles, names, wide) if wide else roles
     source: dict[str, Any] = {"file": file, "blank": list(roles.blank), "wide": wide, "html": roles.html}
-    source["responses"] = {"text": flat.answer}
-
+    source |= {"responses": {"text": flat.answer}}
     counted = Counted()
 
     def made() -> pd.DataFrame:
@@ -111,81 +117,148 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
         return reshaped(Source.model_validate(source), frame, counted)
 
     rows = made()
-    if roles.title and _holds_markup(rows[str(flat.answer)]):
+    # One cell of HTML in a platform's export is enough, since a cell that is none stays as it is.
+    if roles.title and any(is_markup(cell) for cell in rows[str(flat.answer)] if isinstance(cell, str)):
         source["html"] = True
         rows = made()
-    source["numbered"], item = _item_id(flat, rows, names, known.ids)
-    source["repeats"], source["labels"] = {}, {}
+    source |= {"repeats": {}, "labels": {}, "names": {}}
+    numbered, item = _item_id(flat, rows, known.ids), flat.item or names["question_id"]
+    if numbered is not None:
+        item = names["question_id"]
+    source["numbered"] = {} if numbered is None else {item: numbered}
     rows = made()
-    flat, namesakes = _people(flat, item, rows, names, source, bool(wide))
-    source["labels"] |= _made(flat.student, names["student_id"])
-    student = names["student_id"] if len(flat.student) > 1 else next(iter(flat.student), None)
-    source["names"] = {names["student_name"]: list(flat.names)} if len(flat.names) > 1 else {}
-    author_name = names["student_name"] if source["names"] else next(iter(flat.names), None)
+    flat, namesakes = _people(flat, item, rows, names["namesake"])
+    if names["namesake"] in flat.student:
+        known_by = [name for name in flat.student if name != names["namesake"]]
+        source["repeats"] = {names["namesake"]: known_by if wide else [*known_by, item]}
+    student, author_name = next(iter(flat.student), None), next(iter(flat.names), None)
+    if len(flat.student) > 1:
+        student = names["student_id"]
+        source["labels"] = {student: list(flat.student)}
+    if len(flat.names) > 1:
+        author_name = names["student_name"]
+        source["names"] = {author_name: list(flat.names)}
     rows = made()
     response = _response_id(flat, student, item, rows, names, source)
     mapping = {"response_id": response, "item_id": item, "author_id": student, "author_name": author_name}
     source["responses"] = {key: column for key, column in mapping.items() if column} | source["responses"]
     rows = made()
-    scores = _scores(flat, rows)
+    scores = []
+    for column in flat.scores:  # numbers alone, of which not all are 0, as of what nobody has marked yet
+        if isinstance(column, str) and column in rows.columns:
+            values = _numbers(rows[column])
+            if any(values) and len(values) == sum(text_or_none(cell) is not None for cell in rows[column]):
+                scores.append(column)
     source["groups"] = {_slug(group): group for group in flat.groups}
     raters = ["teacher"] if roles.title and len(scores) == 1 else told_apart([_slug(column) for column in scores])
     source["scores"] = [{"rater": rater, "score": column} for rater, column in zip(raters, scores, strict=True)]
-    items = _items(flat, item, rows, scores, _points_in_names(roles, source, frame.columns.tolist()))
+    by_number = _points_in_names(roles, Source.model_validate(source).wide, file, frame.columns.tolist())
+    groups = ((str(key).strip(), part) for key, part in rows.groupby(item, sort=False))
+    items = [_item(flat, key, part, scores, by_number) for key, part in groups if key]
     order = {name: place for place, name in enumerate(counted.ids.get(item, {}).values())}
-    items = tuple(sorted(items, key=lambda entry: order.get(entry.item_id, 0)))
-    total = points_in(roles.total) if roles.total else None
+    items.sort(key=lambda entry: order.get(entry.item_id, 0))
     asks_wording = any(entry.question is None or entry.varies for entry in items)
-    source["items"] = {} if asks_wording else _item_columns(flat, item, rows)
+    if not asks_wording:
+        source["items"] = {"item_id": item, "question": flat.question}
+        reference = flat.reference
+        if isinstance(reference, str) and reference in rows.columns and not _varies(rows, item, reference):
+            source["items"]["reference_answer"] = reference
+    marks = _marks(rows, scores)
+    total = points_in(roles.total) if roles.total else None
+    cells = zip(*(rows[name] for name in scores), strict=True)
     return Draft(
         source={key: value for key, value in source.items() if value},
-        items=items,
+        items=tuple(items),
         answers=len(rows),
-        marked=_marked(rows, scores),
-        step=_step(_marks(rows, scores)),
+        marked=sum(any(map(text_or_none, row)) for row in cells),
+        step=next((step for step in STEPS if all(is_on_grid(mark, step) for mark in marks)), STEPS[-1]),
         asks_wording=asks_wording,
         by_row=any(ROW in columns for columns in source["labels"].values()),
         student=tuple(name for name in flat.student if name not in source["repeats"]),
         namesakes=namesakes,
-        remarks=(*_disagreements(roles, items, rows, scores, total), *_zeros(_marks(rows, scores))),
+        remarks=tuple(_remarks(roles, items, rows, scores, total)),
         total=total,
     )
 
 
+def _wide(roles: Roles, names: Mapping[str, str]) -> dict[str, Pattern]:
+    """What `wide` says: new column → the question's columns."""
+    if not roles.wide:
+        return {}
+    several: dict[str, Pattern | None] = {"answer": roles.answer, "question": roles.question}
+    several |= {"model_answer": roles.reference, "possible": roles.points}
+    several["mark"] = next(filter(_is_pattern, roles.scores), None)
+    wide: dict[str, Pattern] = {}
+    for name, pattern in several.items():
+        if pattern is not None and _is_pattern(pattern):
+            wide[names[name]] = {"right_of": names["answer"]} if pattern == {"right_of": "answer"} else pattern
+    return wide
+
+
+def _is_pattern(pattern: Pattern | None) -> bool:
+    return pattern is not None and (not isinstance(pattern, str) or "{n}" in pattern)
+
+
+def _flat(roles: Roles, names: Mapping[str, str], wide: Container[str]) -> Roles:
+    """The roles of the columns that a wide file has once it is a row an answer."""
+    new = {name: column for name, column in names.items() if column in wide}
+    question = new.get("question", "question" if "{question}" in str(roles.answer) else None)
+    if isinstance(roles.answer, tuple) and not all(map(is_label, roles.answer)):
+        question = QUESTION
+    scores = [new["mark"]] if "mark" in new else []
+    return replace(
+        roles,
+        answer=names["answer"],
+        item=QUESTION,
+        question=question,
+        reference=new.get("model_answer"),
+        scores=(*scores, *(pattern for pattern in roles.scores if not _is_pattern(pattern))),
+        points=new.get("possible"),
+        response=None,
+    )
+
+
+def _item_id(roles: Roles, rows: pd.DataFrame, known: Container[str]) -> list[str] | None:
+    """None where the file's own ids of questions each stand for one wording, else the column whose words are to be
+    numbered: the wordings, or names of columns that are places or wordings; none, where there is a single question.
+    known: ids by which other files call questions."""
+    if roles.item is None or (roles.question and _varies(rows, roles.item, roles.question)):
+        return [str(roles.question)] if roles.question else []
+    if roles.item == QUESTION:
+        ids = {text for cell in rows[QUESTION] if (text := text_or_none(cell))}
+        is_place = all(len(text) <= _LARGEST_NUMBER and text.isdigit() for text in ids)
+        is_header = any(" " in text or len(text) > _LONGEST_ID for text in ids)
+        if (is_place or is_header) and not all(text.strip() in known for text in ids):
+            return [QUESTION]
+    return None
+
+
 def _people(
-    roles: Roles, item: str, rows: pd.DataFrame, names: Mapping[str, str], source: dict[str, Any], wide: bool
+    roles: Roles, item: str, rows: pd.DataFrame, namesake: str
 ) -> tuple[Roles, tuple[tuple[str, tuple[int, ...]], ...]]:
     """(the roles with what tells namesakes apart, the names of which nothing says whether they are one student's).
 
     A group that parts them does; else, where names alone say who a student is, the first answer of a name to a question
-    is one student's, the second another's.
+    is one student's, the second another's, by the new column `namesake`.
     """
     doubled = _doubled(rows, [*roles.student, item])
-    if not roles.student or not doubled or not _are_names(roles, rows):
+    words = [str(cell) for column in roles.student for cell in rows[column] if text_or_none(cell)]
+    # Names are words without a number or an address.
+    are_names = roles.student == roles.names or 2 * sum(bool(re.search(r"[\d@]", word)) for word in words) < len(words)
+    if not roles.student or not doubled or not are_names:
         return roles, ()
     for group in roles.groups:
         if not _doubled(rows, [*roles.student, group, item]):
             return replace(roles, student=(*roles.student, group)), ()
     of_question: dict[tuple[str, ...], list[int]] = {}
-    for words, row in doubled:
-        of_question.setdefault(words, []).append(row)
+    for key, row in doubled:
+        of_question.setdefault(key, []).append(row)
     most: dict[str, list[int]] = {}
-    for words, numbers in of_question.items():
-        name = " ".join(words[:-1])
+    for key, numbers in of_question.items():
+        name = " ".join(key[:-1])
         most[name] = max(most.get(name, []), numbers, key=len)
-    found = tuple((name, tuple(numbers)) for name, numbers in most.items())
-    if roles.namesakes:
-        namesake = names["namesake"]
-        source["repeats"] = {namesake: [*roles.student] if wide else [*roles.student, item]}
-        roles = replace(roles, student=(*roles.student, namesake))
-    return roles, found
-
-
-def _are_names(roles: Roles, rows: pd.DataFrame) -> bool:
-    """Whether students are told apart by words alone, without a number or an address."""
-    words = [str(cell) for column in roles.student for cell in rows[column] if text_or_none(cell)]
-    numbered = sum(bool(re.search(r"[\d@]", word)) for word in words)
-    return roles.student == roles.names or 2 * numbered < len(words)
+    student = (*roles.student, namesake) if roles.namesakes else roles.student
+    return replace(roles, student=student), tuple((name, tuple(numbers)) for name, numbers in most.items())
 
 
 def _doubled(rows: pd.DataFrame, key: Sequence[str]) -> list[tuple[tuple[str, ...], int]]:
@@ -197,187 +270,61 @@ def _doubled(rows: pd.DataFrame, key: Sequence[str]) -> list[tuple[tuple[str, ..
     return [(tuple(map(str, words)), row + 1) for words, row in numbered if counts[words] > 1 and None not in words]
 
 
-def _marks(rows: pd.DataFrame, scores: Sequence[str]) -> list[float]:
-    """All marks of some columns."""
-    return list(chain.from_iterable(_numbers(rows[column]) for column in scores))
-
-
-def _zeros(marks: Sequence[float]) -> Iterator[str]:
-    """That many marks are 0, as Canvas writes for an answer that nobody has graded: a mark in the file is a grade."""
-    zeros = marks.count(0.0)
-    if zeros >= max(2, len(marks) / 4):
-        yield (
-            f"{zeros:,} of {len(marks):,} marks are 0, and each counts as a grade: empty the cells in which 0 stands "
-            "for an answer that nobody has graded"
-        )
-
-
-def _step(marks: Sequence[float]) -> float:
-    """The largest distance between scores that people use on which all marks lie."""
-    fitting = (step for step in STEPS if all(_on_grid(mark, step) for mark in marks))
-    return next(fitting, STEPS[-1])
-
-
-def _holds_markup(answers: pd.Series) -> bool:
-    """Whether a platform's answers were written in an editor that makes HTML: one such cell is enough, since a cell
-    that is none stays as it is."""
-    return any(is_markup(cell) for cell in answers if isinstance(cell, str))
-
-
-def _new_names(columns: Iterable[str]) -> dict[str, str]:
-    """What new columns are called: as they would be, or so with an underscore where the file has that name already."""
-    existing = set(columns)
-    return {name: _free_name(name, existing) for name in _MADE}
-
-
-def _free_name(name: str, existing: Container[str]) -> str:
-    while name in existing:
-        name += "_"
-    return name
-
-
-def _marked(rows: pd.DataFrame, scores: Sequence[str]) -> int:
-    """Answers with a mark."""
-    columns = (rows[name] for name in scores)
-    return sum(any(map(text_or_none, row)) for row in zip(*columns, strict=True))
-
-
-def _wide(roles: Roles, names: Mapping[str, str]) -> dict[str, Pattern]:
-    """What `wide` says: new column → the question's columns."""
-    if not roles.wide or roles.answer is None:
-        return {}
-    marks = [pattern for pattern in roles.scores if _is_pattern(pattern)]
-    several: dict[str, Pattern | None] = {"answer": roles.answer, "question": roles.question}
-    several |= {"model_answer": roles.reference, "possible": roles.points, "mark": next(iter(marks), None)}
-    wide = {names[name]: pattern for name, pattern in several.items() if pattern is not None and _is_pattern(pattern)}
-    beside = {"right_of": "answer"}
-    return {name: {"right_of": names["answer"]} if pattern == beside else pattern for name, pattern in wide.items()}
-
-
-def _is_pattern(pattern: Pattern | None) -> bool:
-    return pattern is not None and (not isinstance(pattern, str) or "{n}" in pattern)
-
-
-def _flat(roles: Roles, names: Mapping[str, str]) -> Roles:
-    """The roles of the columns that a wide file has once it is a row an answer."""
-    wide = _wide(roles, names)
-    by_name = isinstance(roles.answer, tuple) and not all(map(is_label, roles.answer))
-    new = {name: column for name, column in names.items() if column in wide}
-    in_answer = "question" if "{question}" in str(roles.answer) else None
-    scores = [new["mark"]] if "mark" in new else []
-    plain_scores = [pattern for pattern in roles.scores if not _is_pattern(pattern)]
-    return replace(
-        roles,
-        answer=names["answer"],
-        item=QUESTION,
-        question=QUESTION if by_name else new.get("question", in_answer),
-        reference=new.get("model_answer"),
-        scores=(*scores, *plain_scores),
-        points=new.get("possible"),
-        response=None,
-    )
-
-
-def _item_id(
-    roles: Roles, rows: pd.DataFrame, names: Mapping[str, str], known: Container[str]
-) -> tuple[dict[str, list[str]], str]:
-    """(what is to be numbered, column of the question's id): the file's own id where it stands for one wording, else
-    Q1, Q2 and so on. known: ids by which other files call questions."""
-    own = roles.item
-    if own is not None and roles.question and _varies(rows, own, roles.question):
-        own = None
-    if own is None:
-        return {names["question_id"]: [str(roles.question)] if roles.question else []}, names["question_id"]
-    ids = {text for cell in rows[own] if (text := text_or_none(cell))}
-    is_place = own == QUESTION and all(len(text) <= _LARGEST_NUMBER and text.isdigit() for text in ids)
-    is_header = own == QUESTION and any(" " in text or len(text) > _LONGEST_ID for text in ids)
-    if (is_place or is_header) and not all(text.strip() in known for text in ids):
-        return {names["question_id"]: [own]}, names["question_id"]
-    return {}, own
-
-
-def _made(columns: Sequence[str], name: str) -> dict[str, list[str]]:
-    """What is to be made of several columns."""
-    return {name: list(columns)} if len(columns) > 1 else {}
-
-
-def _varies(rows: pd.DataFrame, by: str, column: Pattern) -> bool:
-    """Whether a column says different things of one id."""
-    cells = zip(rows[by], rows[str(column)], strict=True)
-    pairs = {(text_or_none(key), _squeezed(cell)) for key, cell in cells}
-    return len(pairs) > len({key for key, _ in pairs})
-
-
-def _squeezed(cell: Any) -> str:
-    """A cell's words without what blanks and line breaks are between them."""
-    return " ".join((text_or_none(cell) or "").split())
+def _tells_apart(rows: pd.DataFrame, key: Sequence[str]) -> bool:
+    """Whether no two rows have the same words in these columns. Rows without any are no answers."""
+    is_complete = rows[list(key)].map(text_or_none).notna().all(axis=1)
+    return bool(is_complete.any()) and not _doubled(rows, key)
 
 
 def _response_id(
     roles: Roles, student: str | None, item: str, rows: pd.DataFrame, names: Mapping[str, str], source: dict[str, Any]
 ) -> str:
     """The column of the answer's id: the file's own, else one that is made of student and question, with the attempt,
-    or, where nothing tells who wrote an answer, of the question and the row's number."""
+    or, where nothing tells who wrote an answer, of the question and the row's number. What it is made of is added to
+    the source."""
     if roles.response and _tells_apart(rows, [roles.response]):
         return roles.response
-    question, name = item, names["answer_id"]
+    question, attempt = item, names["attempt_no"]
     if item not in source["numbered"] and any(str(cell).strip().isdigit() for cell in rows[item]):
         # A spreadsheet makes a date of 12-1.
         question = names["question_no"]
         source["numbered"][question] = [item]
     key = [student, question] if student else [question, ROW]
     if student and _doubled(rows, [student, item]):
-        attempt = names["attempt_no"]
-        if roles.attempt and all(str(cell).strip().isdigit() for cell in rows[roles.attempt]):
-            attempt = roles.attempt
-        if attempt == names["attempt_no"] or not _tells_apart(rows, [student, item, attempt]):
-            attempt = names["attempt_no"]
+        own = roles.attempt
+        if own and all(str(cell).strip().isdigit() for cell in rows[own]) and _tells_apart(rows, [student, item, own]):
+            attempt = own
+        else:
             source["repeats"][attempt] = [student, item]
         key.append(attempt)
-    source["labels"][name] = key
-    return name
+    source["labels"][names["answer_id"]] = key
+    return names["answer_id"]
 
 
-def _tells_apart(rows: pd.DataFrame, key: Sequence[str]) -> bool:
-    """Whether no two rows have the same words in these columns. Rows without any are no answers."""
-    columns = (rows[name] for name in key)
-    keys = [tuple(map(text_or_none, row)) for row in zip(*columns, strict=True)]
-    complete = [words for words in keys if None not in words]
-    return bool(complete) and len(set(complete)) == len(complete)
-
-
-def _scores(roles: Roles, rows: pd.DataFrame) -> list[str]:
-    """The columns that hold marks: numbers alone, of which not all are 0, as of what nobody has marked yet."""
-    columns = [pattern for pattern in roles.scores if isinstance(pattern, str) and pattern in rows.columns]
-    return [column for column in columns if _is_marked(rows[column])]
-
-
-def _is_marked(cells: pd.Series) -> bool:
-    words = [text for cell in cells if (text := text_or_none(cell)) is not None]
-    return len(_numbers(cells)) == len(words) and any(_numbers(cells))
-
-
-def _numbers(cells: pd.Series) -> list[float]:
-    numbers = [number(text) for cell in cells if (text := text_or_none(cell)) is not None]
-    return [value for value in numbers if value is not None]
-
-
-def _items(
-    roles: Roles, item: str, rows: pd.DataFrame, scores: Sequence[str], by_number: Mapping[str, float]
-) -> tuple[DraftedItem, ...]:
-    """The questions of the answers, in the order of the rows; by_number: what the columns' names say of the most points
-    of a question, or under "" of all."""
-    groups = rows.groupby(item, sort=False)
-    return tuple(_item(roles, str(key).strip(), part, scores, by_number) for key, part in groups if str(key).strip())
+def _points_in_names(roles: Roles, wide: Mapping[str, Pattern], file: str, header: Sequence[str]) -> dict[str, float]:
+    """Question's number (or "" for all) → the most points, where a column's name has them: "1.0" right of a Canvas
+    question, "Frage 1 (4 P.)", or "Punkte / 10" of a file with one column of marks."""
+    points: dict[str, float] = {}
+    for question in questions_of(header, wide, file) if wide else ():
+        columns = (question.columns[name] for name in reversed(list(wide)) if name in question.columns)
+        said = (number(_TRAILING.sub("", name)) or points_in(name) for name in columns)
+        if value := next(filter(None, said), None):
+            points[question.words[QUESTION]] = value
+    named = [name for name in (*roles.scores, roles.points) if isinstance(name, str)]
+    if roles.points and "{points}" in str(roles.points):
+        named = [column for column in header if matching(str(roles.points)).fullmatch(column)]
+    alone = {value for name in named if "{" not in name and (value := points_in(name))}
+    return points or ({"": max(alone)} if alone else {})
 
 
 def _item(
     roles: Roles, key: str, rows: pd.DataFrame, scores: Sequence[str], by_number: Mapping[str, float]
 ) -> DraftedItem:
-    points = _numbers(rows[roles.points]) if isinstance(roles.points, str) and roles.points in rows.columns else []
+    """A question of its answers; by_number: see `_points_in_names`."""
     wording = _only(rows, roles.question)
-    number_ = str(rows[QUESTION].iloc[0]) if QUESTION in rows.columns else ""
-    named = by_number.get(number_, by_number.get("", points_in(wording or "", is_header=False)))
+    place = str(rows[QUESTION].iloc[0]) if QUESTION in rows.columns else ""
+    named = by_number.get(place, by_number.get("", points_in(wording or "", is_header=False)))
+    points = _numbers(rows[roles.points]) if isinstance(roles.points, str) and roles.points in rows.columns else []
     return DraftedItem(
         key,
         wording,
@@ -389,35 +336,40 @@ def _item(
 
 
 def _only(rows: pd.DataFrame, column: Pattern | None) -> str | None:
-    """What all rows say in a column, where they say one thing."""
+    """The text of a column, where all rows have one."""
     if not isinstance(column, str) or column not in rows.columns:
         return None
     texts = {_squeezed(cell): text for cell in rows[column] if (text := text_or_none(cell)) is not None}
     return plain(next(iter(texts.values()))).strip() if len(texts) == 1 else None
 
 
-def _points_in_names(roles: Roles, source: Mapping[str, Any], header: Sequence[str]) -> dict[str, float]:
-    """Question's number (or "" for all) → the most points, where a column's name says them: "1.0" right of a Canvas
-    question, "Frage 1 (4 P.)", or "Punkte / 10" of a file with one column of marks."""
-    points: dict[str, float] = {}
-    wide = Source.model_validate(source).wide
-    for question in questions_of(header, wide, source["file"]) if wide else ():
-        columns = [question.columns[name] for name in reversed(wide) if name in question.columns]
-        said = [number(_TRAILING.sub("", name)) or points_in(name) for name in columns]
-        if value := next(filter(None, said), None):
-            points[question.words[QUESTION]] = value
-    named = [name for name in (*roles.scores, roles.points) if isinstance(name, str)]
-    if roles.points and "{points}" in str(roles.points):
-        named = [column for column in header if matching(str(roles.points)).fullmatch(column)]
-    alone = {value for name in named if "{" not in name and (value := points_in(name))}
-    return points or ({"": max(alone)} if alone else {})
+def _varies(rows: pd.DataFrame, by: str, column: Pattern) -> bool:
+    """Whether a column has different texts for one id."""
+    cells = zip(rows[by], rows[str(column)], strict=True)
+    pairs = {(text_or_none(key), _squeezed(cell)) for key, cell in cells}
+    return len(pairs) > len({key for key, _ in pairs})
 
 
-def _disagreements(
+def _squeezed(cell: Any) -> str:
+    """A cell's words without what blanks and line breaks are between them."""
+    return " ".join((text_or_none(cell) or "").split())
+
+
+def _marks(rows: pd.DataFrame, scores: Sequence[str]) -> list[float]:
+    """All marks of some columns."""
+    return list(chain.from_iterable(_numbers(rows[column]) for column in scores))
+
+
+def _numbers(cells: pd.Series) -> list[float]:
+    texts = filter(None, map(text_or_none, cells))
+    return [value for text in texts if (value := number(text)) is not None]
+
+
+def _remarks(
     roles: Roles, items: Sequence[DraftedItem], rows: pd.DataFrame, scores: Sequence[str], total: float | None
 ) -> Iterator[str]:
     """What does not agree: spellings of a question, marks with their question's points, points with the total's, marks
-    with their total."""
+    with their total; and many marks of 0, as Canvas writes for an answer that nobody has graded."""
     for item in items:
         if item.varies and item.question:
             yield f"{item.item_id}: its wording has several spellings in the file, of which the first is taken"
@@ -427,32 +379,29 @@ def _disagreements(
     most = math.fsum(known) if len(known) == len(items) else None
     if total and most and abs(total - most) > _ROUNDING:
         yield f"the questions' points add up to {most:g}, and '{roles.total}' says {total:g}"
-    if roles.total is None or len(scores) != 1 or roles.total not in rows.columns:
-        return
-    marks: dict[int, list[float]] = {}
-    totals: dict[int, float] = {}
-    for row, mark, whole in zip(rows.index.tolist(), rows[scores[0]], rows[roles.total], strict=True):
-        marks.setdefault(row + 1, []).append(number(str(mark)) or 0.0)
-        if (value := number(str(whole))) is not None:
-            totals[row + 1] = value
-    wrong = disagreeing_sums(marks, totals, total / most if total and most else None)
-    shown = "; ".join(f"row {row}: {value:g} and {whole:g}" for row, value, whole in wrong[:3])
-    if wrong:
-        of_all = f"{len(wrong)} of {len(totals)} rows"
-        yield f"the marks do not add up to '{roles.total}' in {of_all}: {shown}{'; …' if len(wrong) > 3 else ''}"
+    if roles.total is not None and len(scores) == 1 and roles.total in rows.columns:
+        marks: dict[int, list[float]] = {}
+        totals: dict[int, float] = {}
+        for row, mark, whole in zip(rows.index.tolist(), rows[scores[0]], rows[roles.total], strict=True):
+            marks.setdefault(row + 1, []).append(number(str(mark)) or 0.0)
+            if (value := number(str(whole))) is not None:
+                totals[row + 1] = value
+        wrong = disagreeing_sums(marks, totals, total / most if total and most else None)
+        shown = "; ".join(f"row {row}: {value:g} and {whole:g}" for row, value, whole in wrong[:3])
+        if wrong:
+            of_all = f"{len(wrong)} of {len(totals)} rows"
+            yield f"the marks do not add up to '{roles.total}' in {of_all}: {shown}{'; …' if len(wrong) > 3 else ''}"
+    numbers = _marks(rows, scores)
+    zeros = numbers.count(0.0)
+    if zeros >= max(2, len(numbers) / 4):
+        yield (
+            f"{zeros:,} of {len(numbers):,} marks are 0, and each counts as a grade: empty the cells in which 0 stands "
+            "for an answer that nobody has graded"
+        )
 
 
-def _item_columns(roles: Roles, item: Any, rows: pd.DataFrame) -> dict[str, Any]:
-    """The mapping of the questions."""
-    columns: dict[str, Any] = {"item_id": item, "question": roles.question}
-    reference = roles.reference if isinstance(roles.reference, str) else None
-    by = item if isinstance(item, str) else str(roles.question)
-    if reference and reference in rows.columns and not _varies(rows, by, reference):
-        columns["reference_answer"] = reference
-    return columns
-
-
-def _on_grid(mark: float, step: float) -> bool:
+def is_on_grid(mark: float, step: float) -> bool:
+    """Whether a mark is a whole number of steps."""
     return abs(mark / step - round(mark / step)) < 1e-6
 
 

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from statistics import fmean
-from typing import Literal
 
 from rubricflow.tasks.core.contracts.settings.study import Pattern
 from rubricflow.tasks.core.store.reshape import matching
 from rubricflow.tasks.core.text.markup import is_markup
 from rubricflow.tasks.core.text.numbers import number_of
-from rubricflow.tasks.grading.ingest.draft.names import in_spoken_order, is_named
-from rubricflow.tasks.grading.ingest.draft.points import place_of_points, without_points
-from rubricflow.tasks.grading.ingest.draft.roles import Roles
+from rubricflow.tasks.grading.ingest.draft.roles import Roles, is_named, place_of_points, without_points
 
 _TEXT = 15
 """Characters of an average cell from which a column may hold answers."""
 _MARKED_UP = 0.5
 """Share of the answers from which a column is one of HTML."""
 _LABEL = re.compile(r"\W*[^\W\d]*\W*\d{1,3}\W?[^\W\d]?\W*")
-"""What names a question without asking it: 'Frage 3a', '2.', 'Q7'."""
 _ENDS = ("?", "？", ".", "。", "!", ":", "…")
 
 
@@ -35,14 +31,9 @@ class Column:
     rows: tuple[str, ...]
     """All cells, a row each, empty ones included."""
 
-    @property
-    def count(self) -> int:
-        """Rows, empty cells included."""
-        return len(self.rows)
-
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """What stands in the cells that are not empty."""
+        """The cells that are not empty."""
         return tuple(cell for cell in self.rows if cell.strip())
 
     @property
@@ -50,21 +41,21 @@ class Column:
         """Characters of a cell on average; 0 without one."""
         return fmean(map(len, self.cells)) if self.cells else 0.0
 
-    @property
+    @cached_property
     def numeric(self) -> bool:
         """Whether it holds numbers alone, of which not all are 0."""
         numbers = [number(cell) for cell in self.cells]
         return any(numbers) and None not in numbers
 
     @property
-    def same(self) -> bool:
-        """Whether all of several rows say the same, as of the class and not of an answer."""
-        return self.count == len(self.cells) > 1 == len(set(self.cells))
-
-    @property
     def distinct(self) -> float:
         """Share of the rows that have a cell of their own."""
-        return len(set(self.cells)) / self.count if self.count else 0.0
+        return len(set(self.cells)) / len(self.rows) if self.rows else 0.0
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether its cells may be answers."""
+        return bool(self.cells) and not self.numeric and not is_named(self.name, "response")
 
 
 def number(cell: str) -> float | None:
@@ -73,34 +64,88 @@ def number(cell: str) -> float | None:
     return number_of(text) if "," not in text or "." in text else number_of(text.replace(",", ".", 1))
 
 
+def is_label(text: str) -> bool:
+    """Whether a text names a question without asking it: 'Frage 3a', '2.', 'Q7'."""
+    return bool(_LABEL.fullmatch(without_points(text)))
+
+
 def guessed(columns: Sequence[Column]) -> Roles:
     """The roles of the columns, each for one thing at most. Without a column of texts there is no answer."""
-    numbered = _numbered(columns)
+    templates: dict[str, list[Column]] = {}
+    for column in columns:
+        if template := _template(column.name):
+            templates.setdefault(template, []).append(column)
+    numbered = {template: group for template, group in templates.items() if len(group) > 1}
     answer = _wide_answers(numbered)
     return identified(_of_wide(answer, numbered, columns) if answer else _of_rows(columns), columns)
 
 
+def with_people(roles: Roles, columns: Sequence[Column]) -> Roles:
+    """A platform's roles with what else among its columns may tell students apart."""
+    others = _Free(column for column in columns if column.name not in (*roles.student, *roles.names))
+    return identified(replace(roles, students=_people(others, others.every("number")).students), columns)
+
+
+def identified(roles: Roles, columns: Sequence[Column]) -> Roles:
+    """The roles with the students told apart by the first of what may do so that every answer has: as the roles have
+    it, a number of theirs, an e-mail address, a user's name, their names. What tells no more than half as many apart as
+    another does is left out."""
+    names = _names(roles.answer)
+    pattern = matching(names[0]) if len(names) == 1 and "{" in names[0] else None
+    mine = [column for column in columns if column.name in names or (pattern and pattern.fullmatch(column.name))]
+    # Without a column of answers every row counts as one.
+    answered = [not mine] * len(columns[0].rows) if columns else []
+    for column in mine:
+        for row, cell in enumerate(column.rows):
+            answered[row] |= bool(cell.strip()) and cell.strip() not in roles.blank
+    by_name = {column.name: column.rows for column in columns}
+    known: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for way in filter(None, (roles.student, *roles.students, roles.names)):
+        rows = zip(answered, *(by_name[name] for name in way), strict=True)
+        known[way] = [tuple(map(str.strip, cells)) for has_answer, *cells in rows if has_answer]
+    most = max((len(set(words)) for words in known.values()), default=0)
+    telling = [way for way in known if 2 * len(set(known[way])) > most]
+    return replace(roles, student=max(telling, key=lambda way: sum(map(all, known[way])), default=()))
+
+
+class _Free(dict[str, Column]):
+    """The columns, by name, that have no role yet."""
+
+    def __init__(self, columns: Iterable[Column]) -> None:
+        super().__init__({column.name: column for column in columns})
+
+    def every(self, role: str, fits: Callable[[Column], bool] = lambda column: bool(column.cells)) -> tuple[str, ...]:
+        """All columns of a role, which are free no longer."""
+        return self.take(column.name for column in self.values() if is_named(column.name, role) and fits(column))
+
+    def first(self, role: str, fits: Callable[[Column], bool] = lambda column: bool(column.cells)) -> str | None:
+        """The first column of a role, which is free no longer."""
+        named = (column.name for column in self.values() if is_named(column.name, role) and fits(column))
+        return next(iter(self.take(islice(named, 1))), None)
+
+    def take(self, names: Iterable[str]) -> tuple[str, ...]:
+        """These columns, which are free no longer."""
+        taken = tuple(names)
+        for name in taken:
+            del self[name]
+        return taken
+
+
 def _of_wide(answer: str, numbered: Mapping[str, list[Column]], columns: Sequence[Column]) -> Roles:
     """The roles of a file of several columns a question."""
-
-    def pattern(role: str, numeric: bool) -> str | None:
-        for name, group in numbered.items():
-            numbers = any(column.numeric for column in group)
-            if name not in used and is_named(group[0].name, role) and numbers == numeric:
-                return name
-        return None
-
-    used = {answer}
-    patterns: dict[str, str | None] = {}
+    patterns: dict[str, str | None] = {"answer": answer}
     for role, numeric in (("reference", False), ("points", True), ("score", True), ("question", False)):
-        patterns[role] = pattern(role, numeric)
-        used |= {patterns[role] or answer}
-    used_columns = {column.name for name in used for column in numbered[name]}
-    free = {column.name: column for column in columns if column.name not in used_columns}
-    total = _take(free, "total", lambda column: column.numeric)
-    numbers = _every(free, "number", lambda column: bool(column.cells))
+        patterns[role] = None
+        for name, group in numbered.items():
+            is_numeric = any(column.numeric for column in group)
+            if name not in patterns.values() and is_named(group[0].name, role) and is_numeric == numeric:
+                patterns[role] = name
+                break
+    used = {column.name for name in patterns.values() if name for column in numbered[name]}
+    free = _Free(column for column in columns if column.name not in used)
+    total = free.first("total", lambda column: column.numeric)
     return replace(
-        _people(free, numbers),
+        _people(free, free.every("number")),
         total=total,
         answer=answer,
         question=patterns["question"],
@@ -111,56 +156,33 @@ def _of_wide(answer: str, numbered: Mapping[str, list[Column]], columns: Sequenc
     )
 
 
-def identified(roles: Roles, columns: Sequence[Column]) -> Roles:
-    """The roles with the students told apart by the first of what may do so that every answer has: as the roles say, a
-    number of theirs, an e-mail address, a user's name, their names. What tells no more than half as many apart as
-    another does is left out."""
-    answers = _answer_cells(roles, columns) or [[True] * len(column.rows) for column in columns[:1]]
-    answered = [any(cells) for cells in zip(*answers, strict=True)]
-    by_name = {column.name: column for column in columns}
-    ways = [way for way in (roles.student, *roles.students, roles.names) if way]
-    known = {way: _known(way, by_name, answered) for way in ways}
-    most = max((len(set(words)) for words in known.values()), default=0)
-    telling = [way for way in ways if 2 * len(set(known[way])) > most]
-    return replace(roles, student=max(telling, key=lambda way: sum(map(all, known[way])), default=()))
-
-
-def with_people(roles: Roles, columns: Sequence[Column]) -> Roles:
-    """A platform's roles with what else among its columns may tell students apart."""
-    others = {column.name: column for column in columns if column.name not in (*roles.student, *roles.names)}
-    numbers = _every(others, "number", lambda column: bool(column.cells))
-    return identified(replace(roles, students=_people(others, numbers).students), columns)
-
-
-def _answer_cells(roles: Roles, columns: Sequence[Column]) -> list[list[bool]]:
-    """Of each column of answers, whether each row has one."""
-    names = _names(roles.answer)
-    pattern = matching(names[0]) if len(names) == 1 and "{" in names[0] else None
-    mine = (column for column in columns if column.name in names or (pattern and pattern.fullmatch(column.name)))
-    return [[bool(cell.strip()) and cell.strip() not in roles.blank for cell in column.rows] for column in mine]
-
-
-def _known(way: Sequence[str], by_name: Mapping[str, Column], answered: Sequence[bool]) -> list[tuple[str, ...]]:
-    """What a way to tell students apart says of each row with an answer."""
-    rows = zip(*(by_name[name].rows for name in way), strict=True)
-    return [tuple(cell.strip() for cell in row) for row, has_answer in zip(rows, answered, strict=True) if has_answer]
-
-
 def _of_rows(columns: Sequence[Column]) -> Roles:
     """The roles of a file of a row an answer or, where several columns of texts are named by questions, of a row a
     student."""
-    free = {column.name: column for column in columns}
-    total = _take(free, "total", lambda column: column.numeric)
-    numbers = _every(free, "number", lambda column: bool(column.cells))
-    reference = _take(free, "reference", lambda column: column.length >= 1 and not column.numeric)
-    points = _take(free, "points", lambda column: column.numeric and place_of_points(column.name) is None)
-    scores = _every(free, "score", lambda column: column.numeric and not column.same)
-    wording = _take(free, "wording", lambda column: bool(column.cells) and not column.numeric)
-    answer: Pattern | None = _alike(free, "answer") or _take(free, "answer", _may_answer)
+
+    def is_score(column: Column) -> bool:
+        # What all of several rows have is of the class and not of an answer.
+        return column.numeric and not len(column.rows) == len(column.cells) > 1 == len(set(column.cells))
+
+    free = _Free(columns)
+    total = free.first("total", lambda column: column.numeric)
+    numbers = free.every("number")
+    reference = free.first("reference", lambda column: column.length >= 1 and not column.numeric)
+    points = free.first("points", lambda column: column.numeric and place_of_points(column.name) is None)
+    scores: tuple[Pattern, ...] = free.every("score", is_score)
+    wording = free.first("wording", lambda column: bool(column.cells) and not column.numeric)
+    answer: Pattern | None = _alike(free, "answer") or free.first("answer", lambda column: column.may_answer)
     answer = answer or _alike(free, "question") or _named_by_questions(free)
-    wording = wording or _take(free, "question", _is_wording)
-    item = _take(free, "question", lambda column: bool(column.cells))
-    answer = answer or _longest(free)
+    wording = wording or free.first("question", _is_wording)
+    item = free.first("question")
+    if not answer:
+        texts = [column for column in free.values() if column.length >= _TEXT and not column.numeric]
+        longest = [column.name for column in sorted(texts, key=lambda column: -column.length)[:1]]
+        answer = next(iter(free.take(longest)), None)
+    if not isinstance(answer, str):  # marks are to the right of each answer, or nowhere
+        header = [column.name for column in columns]
+        right = [next(iter(header[header.index(name) + 1 :]), None) for name in _names(answer)]
+        scores = ({"right_of": "answer"},) if right and all(name in scores for name in right) else ()
     return replace(
         _people(free, numbers),
         answer=answer,
@@ -168,21 +190,25 @@ def _of_rows(columns: Sequence[Column]) -> Roles:
         total=total,
         item=item,
         reference=reference,
-        scores=scores if isinstance(answer, str) else _right_of(answer, columns, scores),
+        scores=scores,
         points=points,
         html=_marked_up([column for column in columns if column.name in _names(answer)]),
     )
 
 
-def _people(free: dict[str, Column], numbers: Sequence[str]) -> Roles:
+def _people(free: _Free, numbers: Sequence[str]) -> Roles:
     """The roles of what is left: who wrote an answer, and ids. numbers: columns of the students' numbers."""
-    mails = _every(free, "mail", lambda column: bool(column.cells))
-    names = in_spoken_order(_every(free, "name", lambda column: not column.numeric and bool(column.cells)))
-    student = _take(free, "student", lambda column: bool(column.cells))
-    response = _take(free, "response", lambda column: column.distinct == 1)
-    groups = _every(free, "group", lambda column: 0 < column.distinct <= 0.5)
-    ways = tuple((name,) for name in (*numbers, *mails, *([student] if student else [])))
-    return Roles(response=response, students=ways, names=names, groups=groups)
+    mails = free.every("mail")
+    names = free.every("name", lambda column: not column.numeric and bool(column.cells))
+    student = free.first("student")
+    response = free.first("response", lambda column: column.distinct == 1)
+    groups = free.every("group", lambda column: 0 < column.distinct <= 0.5)
+    return Roles(
+        response=response,
+        students=tuple((name,) for name in (*numbers, *mails, student) if name),
+        names=tuple(sorted(names, key=lambda name: is_named(name, "last_name"))),
+        groups=groups,
+    )
 
 
 def _names(pattern: Pattern | None) -> tuple[str, ...]:
@@ -197,103 +223,35 @@ def _marked_up(columns: Sequence[Column]) -> bool:
     return bool(marks) and fmean(marks) >= _MARKED_UP
 
 
-def _alike(free: dict[str, Column], role: str) -> tuple[str, ...] | None:
-    """The free columns of a role that hold answers and whose names differ by a number and by what they say of points:
-    two at least."""
-    named = (column for column in free.values() if is_named(column.name, role) and _may_answer(column))
-    answers = [column for column in named if column.distinct > 0.5 or role == "answer"]
-    templates = [_template(without_points(column.name)) for column in answers]
-    alike = [column.name for column, template in zip(answers, templates, strict=True) if template == templates[0]]
-    if len(alike) < 2 or templates[0] is None:
-        return None
-    for name in alike:
-        del free[name]
-    return tuple(alike)
+def _alike(free: _Free, role: str) -> tuple[str, ...] | None:
+    """The free columns of a role that hold answers and whose names differ by a number and by their points: two at
+    least."""
+    named = [column for column in free.values() if is_named(column.name, role) and column.may_answer]
+    answers = [column.name for column in named if column.distinct > 0.5 or role == "answer"]
+    templates = [_template(without_points(name)) for name in answers]
+    alike = [name for name, template in zip(answers, templates, strict=True) if template == templates[0]]
+    return free.take(alike) if len(alike) > 1 and templates[0] is not None else None
 
 
-def _named_by_questions(free: dict[str, Column]) -> tuple[str, ...] | None:
+def _named_by_questions(free: _Free) -> tuple[str, ...] | None:
     """The free columns of texts that are named by the question that they answer, as forms write them: two at least. A
-    name of four words that neither asks nor says points is a question where long texts stand below it."""
-    texts = [column for column in free.values() if column.cells and not column.numeric]
-    questions = tuple(column.name for column in texts if _asks(column.name) or _long_below_a_sentence(column))
-    if len(questions) < 2:
-        return None
-    for name in questions:
-        del free[name]
-    return questions
-
-
-def _right_of(
-    answers: Pattern | None, columns: Sequence[Column], scores: tuple[str, ...]
-) -> tuple[dict[Literal["right_of"], str], ...]:
-    """Where the marks of answers in columns of their own are: to the right of each, or nowhere."""
-    header = [column.name for column in columns]
-    places = [header.index(name) + 1 for name in _names(answers)]
-    beside = bool(places) and all(header[place : place + 1] and header[place] in scores for place in places)
-    return ({"right_of": "answer"},) if beside else ()
-
-
-def _asks(name: str) -> bool:
-    """Whether a column's name is a question."""
-    has_words = " " in name.strip() or not name.isascii()
-    return has_words and (without_points(name).endswith(("?", "？")) or place_of_points(name) is not None)
-
-
-def _long_below_a_sentence(column: Column) -> bool:
-    return column.length >= _TEXT and len(column.name.split()) >= 4
-
-
-def is_label(text: str) -> bool:
-    """Whether a text names a question without asking it: 'Frage 3a', '2.', 'Q7'."""
-    return bool(_LABEL.fullmatch(without_points(text)))
+    name of four words that neither asks nor gives points is a question where long texts stand below it."""
+    questions = []
+    for column in free.values():
+        name = column.name
+        has_words = " " in name.strip() or not name.isascii()
+        asks = has_words and (without_points(name).endswith(("?", "？")) or place_of_points(name) is not None)
+        if column.cells and not column.numeric and (asks or (column.length >= _TEXT and len(name.split()) >= 4)):
+            questions.append(name)
+    return free.take(questions) if len(questions) > 1 else None
 
 
 def _is_wording(column: Column) -> bool:
     """Whether the cells are questions rather than their ids: most have several words, and are long or end with a
     sign."""
-    cells = [cell.strip() for cell in column.cells if not is_label(cell)]
-    texts = [cell for cell in cells if " " in cell or not cell.isascii()]
+    texts = [cell.strip() for cell in column.cells if not is_label(cell.strip())]
     asking = [cell for cell in texts if len(cell) > _TEXT or cell.endswith(_ENDS)]
-    return 2 * len(asking) > len(column.cells)
-
-
-def _may_answer(column: Column) -> bool:
-    return bool(column.cells) and not column.numeric and not is_named(column.name, "response")
-
-
-def _take(free: dict[str, Column], role: str, fits: Callable[[Column], bool]) -> str | None:
-    """The first free column of a role, which is free no longer."""
-    name = next((column.name for column in free.values() if is_named(column.name, role) and fits(column)), None)
-    if name is not None:
-        del free[name]
-    return name
-
-
-def _every(free: dict[str, Column], role: str, fits: Callable[[Column], bool]) -> tuple[str, ...]:
-    """All free columns of a role, which are free no longer."""
-    names = tuple(column.name for column in free.values() if is_named(column.name, role) and fits(column))
-    for name in names:
-        del free[name]
-    return names
-
-
-def _longest(free: dict[str, Column]) -> str | None:
-    """The free column of the longest texts."""
-    texts = [column for column in free.values() if column.length >= _TEXT and not column.numeric]
-    if not texts:
-        return None
-    longest = max(texts, key=lambda column: column.length)
-    del free[longest.name]
-    return longest.name
-
-
-def _numbered(columns: Sequence[Column]) -> dict[str, list[Column]]:
-    """Pattern → the columns whose names differ by a number alone, where there are several."""
-    templates: dict[str, list[Column]] = {}
-    for column in columns:
-        if template := _template(column.name):
-            templates.setdefault(template, []).append(column)
-    return {template: group for template, group in templates.items() if len(group) > 1}
+    return 2 * sum(" " in cell or not cell.isascii() for cell in asking) > len(column.cells)
 
 
 def _wide_answers(numbered: Mapping[str, list[Column]]) -> str | None:
@@ -302,12 +260,12 @@ def _wide_answers(numbered: Mapping[str, list[Column]]) -> str | None:
     plain: list[str] = []
     questions: list[str] = []
     for template, group in numbered.items():
-        first = group[0]
-        if any(column.numeric for column in group) or is_named(first.name, "reference"):
+        name = group[0].name
+        if any(column.numeric for column in group) or is_named(name, "reference"):
             continue
-        if is_named(first.name, "answer"):
+        if is_named(name, "answer"):
             return template
-        if is_named(first.name, "question"):
+        if is_named(name, "question"):
             questions += [template] if fmean(column.distinct for column in group) > 0.5 else []
         elif fmean(column.length for column in group) >= _TEXT:
             plain.append(template)
@@ -315,17 +273,15 @@ def _wide_answers(numbered: Mapping[str, list[Column]]) -> str | None:
 
 
 def _template(name: str) -> str | None:
-    """The name with {n} in place of its last number, and {points} in place of what it says of the most points; None
-    without a number."""
+    """The name with {n} in place of its last number, and {points} in place of its most points; None without a
+    number."""
     place = place_of_points(name)
-    numbers = [match for match in re.finditer(r"\d+", name) if place is None or not _overlap(match.span(), place)]
+    numbers = [match.span() for match in re.finditer(r"\d+", name)]
+    if place:
+        numbers = [(start, end) for start, end in numbers if end <= place[0] or place[1] <= start]
     if not numbers or "{" in name:
         return None
-    parts = sorted([(numbers[-1].span(), "{n}"), *([(place, "{points}")] if place else [])], reverse=True)
-    for (start, end), placeholder in parts:
+    parts = [(numbers[-1], "{n}"), *([(place, "{points}")] if place else [])]
+    for (start, end), placeholder in sorted(parts, reverse=True):
         name = f"{name[:start]}{placeholder}{name[end:]}"
     return name.strip()
-
-
-def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one[0] < other[1] and other[0] < one[1]

@@ -1,9 +1,14 @@
-"""What the columns of a file are for, and the learning platforms whose exports are known by their columns."""
+"""What columns are for, as far as their names show it: roles, the learning platforms whose exports are known by their
+columns, names in several languages (`is_named`), and the most points of a question (`points_in`)."""
 
 from __future__ import annotations
 
+import math
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from rubricflow.tasks.core.contracts.schema import Frozen
@@ -36,13 +41,13 @@ class Roles:
     total: str | None = None
     """A student's points of all questions together."""
     student: tuple[str, ...] = ()
-    """What tells the students apart, together."""
+    """The columns that tell the students apart, together."""
     students: tuple[tuple[str, ...], ...] = ()
-    """What else may tell them apart: numbers, addresses, users' names; the better ones first."""
+    """Others that may tell them apart: numbers, addresses, users' names; the better ones first."""
     names: tuple[str, ...] = ()
-    """The student's name, in the order in which it is said."""
+    """The student's name, in spoken order."""
     attempt: str | None = None
-    """What tells a student's attempts apart."""
+    """The column that tells a student's attempts apart."""
     namesakes: bool = True
     """Whether a name that answers a question twice, where nothing else tells students apart, is two students' and not
     one's two attempts."""
@@ -84,9 +89,34 @@ def platforms() -> dict[str, Platform]:
 def recognised(header: Sequence[str]) -> Roles | None:
     """The roles of a learning platform's export; None where the columns are of none that is known."""
     for platform in platforms().values():
-        columns = {role: _present(names, header) for role, names in platform.columns.items()}
-        if all(columns[role] for role in platform.recognised_by):
-            return _roles(platform, {role: column for role, column in columns.items() if column}, header)
+        found = {role: _present(names, header) for role, names in platform.columns.items()}
+        columns = {role: column for role, column in found.items() if column}
+        if not all(role in columns for role in platform.recognised_by):
+            continue
+        names = tuple(columns[role] for role in ("first_name", "last_name", "full_name") if role in columns)
+        scores: tuple[Pattern, ...] = (columns["score"],) if "score" in columns else ()
+        points: Pattern | None = columns.get("points")
+        if platform.score_right_of_answer:
+            scores = ({"right_of": "answer"},)
+        totals = _matches(columns["total"], header) if "total" in columns else []
+        if totals and len(_matches(columns["answer"], header)) == 1:
+            scores, points = tuple(totals), columns["total"]
+        return Roles(
+            answer=columns["answer"],
+            question=columns.get("question"),
+            reference=columns.get("reference"),
+            scores=scores,
+            points=points,
+            total=next(iter(totals), None),
+            response=columns.get("response"),
+            student=(columns["student"],) if "student" in columns else names,
+            names=names,
+            attempt=columns.get("attempt"),
+            groups=(columns["group"],) if "group" in columns else (),
+            html=platform.html,
+            blank=platform.blank,
+            title=platform.title,
+        )
     return None
 
 
@@ -94,41 +124,122 @@ def _present(names: Sequence[str], header: Sequence[str]) -> str | None:
     """The first of the names or patterns that the file has; a name as the file writes it."""
     folded = {column.strip().casefold(): column for column in header}
     for name in names:
-        if "{" in name and any(matching(name).fullmatch(column) for column in header):
+        if "{" in name and _matches(name, header):
             return name
         if name.casefold() in folded:
             return folded[name.casefold()]
     return None
 
 
-def _roles(platform: Platform, columns: Mapping[str, str], header: Sequence[str]) -> Roles:
-    """What a platform's columns are for."""
-    names = [columns[role] for role in ("first_name", "last_name", "full_name") if role in columns]
-    student = (columns["student"],) if "student" in columns else tuple(names)
-    scores: list[Pattern] = [columns["score"]] if "score" in columns else []
-    points: Pattern | None = columns.get("points")
-    if platform.score_right_of_answer:
-        scores = [{"right_of": "answer"}]
-    totals = _matches(columns["total"], header) if "total" in columns else []
-    if totals and len(_matches(columns["answer"], header)) == 1:
-        scores, points = [*totals], columns["total"]
-    return Roles(
-        answer=columns["answer"],
-        question=columns.get("question"),
-        reference=columns.get("reference"),
-        scores=tuple(scores),
-        points=points,
-        total=next(iter(totals), None),
-        response=columns.get("response"),
-        student=student,
-        names=tuple(names),
-        attempt=columns.get("attempt"),
-        groups=tuple(columns[role] for role in ("group",) if role in columns),
-        html=platform.html,
-        blank=platform.blank,
-        title=platform.title,
-    )
-
-
 def _matches(pattern: str, header: Sequence[str]) -> list[str]:
-    return [column for column in header if matching(pattern).fullmatch(column)]
+    rule = matching(pattern)
+    return [column for column in header if rule.fullmatch(column)]
+
+
+_WHOLE = frozenset({"name", "last_name", "response", "group", "total"})
+"""Roles whose names stand within those of many other columns."""
+_LETTERS = str.maketrans({"ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "æ": "ae", "ı": "i"})
+"""Letters that Unicode does not part into a plain one and an accent."""
+
+
+def is_named(name: str, role: str) -> bool:
+    """Whether a column is named for a role: its words hold one of the names or, of short ones, are it.
+
+    The words are those in lower case without accents, signs, digits: studentAnswer_1 is student answer.
+    """
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", name)
+    words = " ".join(re.findall(r"[^\W\d_]+", _without_accents(apart).casefold()))
+    return bool(_pattern(role).fullmatch(words))
+
+
+@cache
+def _pattern(role: str) -> re.Pattern[str]:
+    """What the words of a column's name are where it is named for a role."""
+    written: Mapping[str, Sequence[str]] = read_yaml(Path(__file__).with_name("names.yaml"))
+    names = _without_accents("|".join(written[role])).casefold()
+    return re.compile(rf"(?:{names})" if role in _WHOLE else rf"(?:.* )?(?:{names})(?: .*)?")
+
+
+def _without_accents(text: str) -> str:
+    letters = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    return letters.translate(_LETTERS)
+
+
+_NUMBER = r"(?P<points>[0-9]{1,4}(?:[.,][0-9]{1,2})?)"
+_UNIT = (
+    r"(?:p|pt|pts|pkte?|punkte?n?|punktzahl|points?|marks?|ptos?|puntos?|punti|punto|pontos?|punten|poäng|poeng|point|"
+    r"pistettä|piste|pkt|punkty|punktów|pkt|be|vp|балл(?:а|ов|ы)?|б|分|点|점)\.?"
+)
+_MOST = (
+    r"(?:max(?:imal|imum|imale?|\.)?\s*(?:punkte?|punktzahl|points?|marks?)?|"
+    r"von|out of|of|sur|de|su|av|van|z|из|/|満点)"
+)
+_FORMS = tuple(
+    re.compile(form, re.IGNORECASE)
+    for form in (  # the last three are for headers alone: a question may end with 'compute 1 / 2'
+        rf"[(\[（]\s*{_MOST}[\s.:]*{_NUMBER}\s*(?:{_UNIT})?\s*[)\]）]",
+        rf"[(\[（]\s*{_NUMBER}\s*{_UNIT}\s*[)\]）]",
+        rf"[(\[（]?\s*(?<!\w)(?:{_UNIT}|{_MOST})\s*[:=：]\s*{_NUMBER}\s*(?:{_UNIT})?\s*[)\]）]?\s*$",
+        rf"(?:^|[,;:?.!)–—-]\s|[0-9][.:)]?\s)\s*{_NUMBER}\s*{_UNIT}\s*$",
+        rf"(?<!\w)max(?:imal|imum|\.)?\s*{_NUMBER}\s*(?:{_UNIT})?\s*$",
+        rf"(?<![0-9])/\s*{_NUMBER}\s*(?:{_UNIT})?\s*$",
+        r"(?<![0-9]{3})/(?P<points>[0-9]{1,4}[.,][0-9]{1,2})\s*$",
+    )
+)
+"""(max. 4 P.), (6 pts), Punkte: 3, / 4,00, "Question 1, 4 P.", max. 5: a number between a question's own number and
+'Punkte' is none of points, as in 'Aufgabe 1 Punkte'."""
+
+
+def place_of_points(text: str, forms: Sequence[re.Pattern[str]] = _FORMS) -> tuple[int, int] | None:
+    """Where a text gives the most points: (start, end) of the number; None where it gives none."""
+    for form in forms:
+        if (match := form.search(text)) and _number(match["points"]) > 0:
+            return match.span("points")
+    return None
+
+
+def points_in(text: str, is_header: bool = True) -> float | None:
+    """The most points that a header, or else a wording, gives; None where it gives none."""
+    place = place_of_points(text, _FORMS if is_header else _FORMS[:-3])
+    return None if place is None else _number(text[slice(*place)])
+
+
+def without_points(text: str) -> str:
+    """A header without its points."""
+    for form in _FORMS:
+        if match := form.search(text):
+            start = match.start() + (match[0][:1] in "?.!)" or match[0][:1].isdigit())
+            return (text[:start] + text[match.end() :]).rstrip(" ,;:–—-")
+    return text
+
+
+def _number(digits: str) -> float:
+    return float(digits.replace(",", "."))
+
+
+def numbers_said(words: str, count: int) -> list[float] | None:
+    """The points that a person gives for `count` questions: one number for all, or one for each, parted by semicolons,
+    blanks or commas; None where that is something else. Of one question '4,5' is four and a half."""
+    for separator in (r"\s*;\s*|\s+", r"\s*;\s*|\s*,\s+|\s+", r"\s*[;,]\s*|\s+"):
+        parts = [part for part in re.split(separator, words.strip()) if part]
+        numbers = [_number(part) for part in parts if re.fullmatch(r"[0-9]{1,4}(?:[.,][0-9]{1,4})?", part)]
+        if len(numbers) == len(parts) and len(numbers) in (1, count) and all(number > 0 for number in numbers):
+            if len(numbers) == 1 and "," in words and count == 2:
+                continue
+            return numbers * (count if len(numbers) == 1 else 1)
+    return None
+
+
+def disagreeing_sums(
+    marks: Mapping[int, Sequence[float]], totals: Mapping[int, float], scale: float | None
+) -> list[tuple[int, float, float]]:
+    """(row, the sum of its marks, its total) of the rows where these differ.
+
+    marks, totals: by row; scale: the total's most points over the sum of the questions', where both are known: a
+    platform may scale its totals, and all rows that agree then do.
+    """
+    sums = {row: math.fsum(numbers) for row, numbers in marks.items() if row in totals}
+    wrong = [(row, value, totals[row]) for row, value in sums.items() if abs(value - totals[row]) > 0.0051]
+    if wrong and scale and all(abs(value * scale - totals[row]) <= 0.0051 for row, value in sums.items()):
+        return []
+    return wrong

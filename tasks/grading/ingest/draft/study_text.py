@@ -1,13 +1,19 @@
-"""A study file that says at each key what it is for and what to change."""
+"""The files that `init` writes: a study whose comments explain each key and what to change, and rubrics for people to
+complete, of the model answers or a frame to fill in."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import yaml
+
+from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import ROW, Split
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.ingest.draft.drafted import UNWRITTEN, DraftedItem
 
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z_](?:[\w./@ -]*[\w./@-])?")
 _ABOUT: Mapping[str, str] = {
@@ -46,6 +52,33 @@ _SPLIT = """\
 split: {cross: true}"""
 MANY = 2 * Split.model_fields["calibration"].default
 """Marks from which on half of them are as many as a study holds out for testing where it says nothing."""
+_RUBRICS = """\
+# What answers are graded by: read this file and make it yours before you grade.
+rubrics:
+  file: {file}"""
+_JUDGE = """\
+# Who judges. `embedded` is a small model that runs on this computer and needs no network; the README
+# says how to ask a language model instead, which reads far better.
+judge:
+  protocol: rulers
+  backend: embedded"""
+_RELEASE = """\
+# Which scores may go out without a person: at most `risk` of them (0.05 is one in twenty) further than
+# `tolerance` steps from a person's mark. All others go to people. Nothing is promised that one and the
+# same score for every answer would keep.
+release:
+  tolerance: {tolerance}
+  risk: 0.05
+  by: set # `item` promises it for every question by its own marks, and needs more of them"""
+_HEAD = """\
+# What answers are graded by: one rubric for each question. Each criterion is one thing that an answer should say; a
+# judge looks for it and has to quote the answer's own words for it. `weight` is how much it counts beside the others,
+# `levels` go from "not there" to "all there". Copy a criterion to add one, and give it an id of its own. What costs
+# marks is a criterion with kind: misconception, weight: -1 and levels: [absent, present].
+# `points` is what a full answer is worth, in steps of `step`: change it here and nowhere else.
+"""
+_FRAME = f"{UNWRITTEN} in a few sentences what a full answer says, and what it loses marks for."
+_WHOLE = f"{UNWRITTEN} one thing that a full answer says"
 
 
 class StudyParts(NamedTuple):
@@ -73,82 +106,45 @@ class StudyParts(NamedTuple):
 
 def study_text(parts: StudyParts) -> str:
     """The study file (YAML), with comments."""
-    split = [_SPLIT] if parts.marked < MANY else []
-    sections = (_head(parts), _data(parts), _rubrics(parts), split, _judge(parts.echo), _release(parts.fewest_levels))
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
-
-
-def _head(parts: StudyParts) -> list[str]:
-    return [
-        *_comment(f"A study for rubricflow, drafted by `rubricflow init` from {parts.about}. Lines after a # explain."),
+    lines = _comment(
+        f"A study for rubricflow, drafted by `rubricflow init` from {parts.about}. Lines after a # explain."
+    )
+    lines += [
         "# Look at it with `rubricflow validate`, then grade with `rubricflow grade`; files are sought beside it.",
         f"name: {_inline(parts.name)}",
+        "",
+        "data:",
+        "  sources:",
+        *(_source(parts.questions) if parts.questions else ()),
+        *_source(parts.source),
     ]
-
-
-def _data(parts: StudyParts) -> list[str]:
-    lines = ["data:", "  sources:"]
-    if parts.questions:
-        lines += _source(parts.questions)
-    lines += _source(parts.source)
     if "scores" not in parts.source:
         lines += _comment(_NO_SCORES_OF_ESSAYS, 4) if parts.essays else _comment(_NO_SCORES, 6)
-    return lines
-
-
-def _rubrics(parts: StudyParts) -> list[str]:
-    return [
-        "# What answers are graded by: read this file and make it yours before you grade.",
-        "rubrics:",
-        f"  file: {_inline(parts.rubrics)}",
-    ]
-
-
-def _judge(echo: bool) -> list[str]:
-    lines = [
-        "# Who judges. `embedded` is a small model that runs on this computer and needs no network; the README",
-        "# says how to ask a language model instead, which reads far better.",
-        "judge:",
-        "  protocol: rulers",
-        "  backend: embedded",
-    ]
-    if echo:
-        lines.append("  echo: allowed # the rubric is a model answer, whose words good answers share")
-    return lines
-
-
-def _release(fewest_levels: int) -> list[str]:
-    """A tolerance of one step, or of none on a scale that has a level within one step of all others."""
-    tolerance = 0 if fewest_levels <= 3 else 1
-    why = " # one score for all would be within one step of every mark on the shortest scale" if not tolerance else ""
-    return [
-        "# Which scores may go out without a person: at most `risk` of them (0.05 is one in twenty) further than",
-        "# `tolerance` steps from a person's mark. All others go to people. Nothing is promised that one and the",
-        "# same score for every answer would keep.",
-        "release:",
-        f"  tolerance: {tolerance}{why}",
-        "  risk: 0.05",
-        "  by: set # `item` promises it for every question by its own marks, and needs more of them",
-    ]
+    rubrics = _RUBRICS.format(file=_inline(parts.rubrics))
+    split = [_SPLIT] if parts.marked < MANY else []
+    echo = "\n  echo: allowed # the rubric is a model answer, whose words good answers share" if parts.echo else ""
+    # A tolerance of one step, or of none on a scale that has a level within one step of all others.
+    why = " # one score for all would be within one step of every mark on the shortest scale"
+    tolerance = f"0{why}" if parts.fewest_levels <= 3 else "1"
+    sections = ("\n".join(lines), rubrics, *split, f"{_JUDGE}{echo}", _RELEASE.format(tolerance=tolerance))
+    return "\n\n".join(sections) + "\n"
 
 
 def _source(source: Mapping[str, Any]) -> list[str]:
+    """The lines of a source: a mapping and a list of raters a line an entry, so that each can be taken out."""
     lines = [f"    - file: {_inline(source['file'])}"]
-    for key in _ABOUT:
+    for key, about in _ABOUT.items():
         if value := source.get(key):
             by_row = key == "labels" and any(ROW in columns for columns in value.values())
-            lines += _comment(_ROW_IDS if by_row else _ABOUT[key], 6)
-            lines += _entry(key, value)
+            lines += _comment(_ROW_IDS if by_row else about, 6)
+            if isinstance(value, Mapping):
+                entries = [f"        {_inline(name)}: {_inline(element)}" for name, element in value.items()]
+                lines += [f"      {key}:", *entries]
+            elif key == "scores":
+                lines += [f"      {key}:", *(f"        - {_inline(rater)}" for rater in value)]
+            else:
+                lines.append(f"      {key}: {_inline(value)}")
     return lines
-
-
-def _entry(key: str, value: Any) -> list[str]:
-    """A key of a source: a mapping a line an entry, so that each can be taken out."""
-    if isinstance(value, Mapping):
-        return [f"      {key}:", *(f"        {_inline(name)}: {_inline(element)}" for name, element in value.items())]
-    if key == "scores":
-        return [f"      {key}:", *(f"        - {_inline(rater)}" for rater in value)]
-    return [f"      {key}: {_inline(value)}"]
 
 
 def _comment(words: str, indent: int = 0) -> list[str]:
@@ -168,3 +164,40 @@ def _inline(value: Any) -> str:
     if _NEEDS_NO_QUOTES.fullmatch(text) and text.casefold() not in ("true", "false", "null"):
         return text
     return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
+class _Quoting(yaml.SafeDumper):
+    """Puts quotes around a text that begins like a number: YAML 1.1 and 1.2 do not agree on which of them is one."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "'" if text[:1] in "0123456789+-.~" else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Quoting.add_representer(str, _text)
+
+
+def rubric_text(items: Sequence[tuple[DraftedItem, Scale]]) -> str:
+    """A rubric file (YAML) with a rubric for each question: the sentences of its model answer as criteria or, where
+    there is none, the question itself as the only one, with a mark where a person has to write."""
+    rubrics = []
+    for item, scale in items:
+        answer, most = item.reference or "", scale.max
+        points = [answer[unit.start : unit.end] for unit in units(answer) if unit.kind == "sentence"]
+        points = points or [f"Answers the question: {item.question}" if item.question else _WHOLE]
+        levels = ["absent", "in part", "present"]
+        rubric = {
+            "rubric_id": item.item_id,
+            "title": (item.question or "")[:200],
+            "points": int(most) if most.is_integer() else most,
+            **({} if scale.step == 1 else {"step": scale.step}),
+            "text": item.reference or _FRAME,
+            "criteria": [
+                {"id": f"P{place}", "kind": "gold_point", "text": text, "weight": 1}
+                | {"evidence": "local_quote", "levels": list(levels)}
+                for place, text in enumerate(points, 1)
+            ],
+        }
+        rubrics.append(rubric)
+    return _HEAD + yaml.dump({"rubrics": rubrics}, Dumper=_Quoting, sort_keys=False, allow_unicode=True, width=110)

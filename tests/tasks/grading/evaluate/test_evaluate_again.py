@@ -14,9 +14,9 @@ from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.stats.scores import ScoreTables, narrow, score_frame
-from rubricflow.tasks.grading.evaluate.gates import gates
+from rubricflow.tasks.grading.evaluate.figures import gates
 from rubricflow.tasks.grading.evaluate.marks import again
-from rubricflow.tasks.grading.evaluate.slices import ScoreSlice
+from rubricflow.tasks.grading.evaluate.slices import ScoreSlice, Setting
 
 SCALE = (0.0, 4.0, 1.0)
 
@@ -44,7 +44,9 @@ def test_a_response_is_the_same_again_where_all_its_scored_samples_agree() -> No
 
 def verdict_of(same: np.ndarray) -> dict[str, object]:
     rows = pd.DataFrame({"again": same, "cluster": np.arange(len(same))})
-    metrics = conform(Metrics, list(again(ScoreSlice("all", "all", rows, SCALE, "response"), "m", 200, 0))).to_pandas()
+    metrics = conform(
+        Metrics, list(again(ScoreSlice("all", "all", rows, SCALE, "response"), Setting({}, "m", draws=200)))
+    ).to_pandas()
     (found,) = [g for g in gates(metrics, [], {"i": SCALE}, Release(), 0) if g["gate"] == "same_answer_again"]
     return found
 

@@ -11,6 +11,7 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
 from rubricflow.tasks.core.stats.bootstrap import interval
 from rubricflow.tasks.grading.evaluate.agree import agree, pairs
+from rubricflow.tasks.grading.evaluate.slices import Setting
 
 SCALES = {"a": (0.0, 4.0, 1.0), "b": (0.0, 4.0, 1.0)}
 
@@ -42,7 +43,7 @@ def frame(n: int = 80, seed: int = 0) -> pd.DataFrame:
 
 
 def metrics(scores: pd.DataFrame, draws: int = 100, scales: dict | None = None) -> pd.DataFrame:
-    found = agree(scores, ["school"], scales or SCALES, pairs(["one", "two"], "m"), draws, 0)
+    found = agree(scores, ["school"], pairs(["one", "two"], "m"), Setting(scales or SCALES, draws=draws))
     return conform(Metrics, found).to_pandas()
 
 

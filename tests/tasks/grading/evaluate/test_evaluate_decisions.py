@@ -14,6 +14,7 @@ from rubricflow.tasks.core.stats.bootstrap import interval, resample_counts
 from rubricflow.tasks.core.stats.probability import bins_of, ece, top
 from rubricflow.tasks.core.stats.scores import people_marks
 from rubricflow.tasks.grading.evaluate.decisions import decided, decision_figures, ece_interval
+from rubricflow.tasks.grading.evaluate.slices import Setting
 
 KINDS = {("a", "P1"): "gold_point", ("a", "M1"): "misconception"}
 
@@ -81,7 +82,7 @@ def test_each_decision_meets_each_mark_of_it_and_nothing_else() -> None:
 def test_without_a_common_decision_there_is_no_figure() -> None:
     marks = pa.Table.from_pylist([mark("r1", "P1", "anna", 1)])
     rows = decided([batch([("r2", "P1", [0.5, 0.5])])], marks, RESPONSES)
-    assert list(decision_figures(rows, KINDS, "judge", "author", 10, 0)) == []
+    assert list(decision_figures(rows, KINDS, "author", Setting({}, "judge", draws=10))) == []
 
 
 def test_without_any_mark_or_judgment_there_is_no_figure() -> None:
@@ -110,7 +111,7 @@ def made(rng: np.random.Generator, n: int, over: float) -> pd.DataFrame:
 
 def test_the_rows_hold_the_known_error_by_slice_and_the_reliability_table() -> None:
     rows = made(np.random.default_rng(1), 8_000, 0.2)
-    records = list(decision_figures(rows, KINDS, "judge", "author", 200, 0))
+    records = list(decision_figures(rows, KINDS, "author", Setting({}, "judge", draws=200)))
     table = conform(Metrics, records).to_pandas().set_index(["metric", "slice", "value_of"])
     gap = table.loc[("decision_ece", "all", "all")]
     assert gap["low"] < gap["value"] < gap["high"]
@@ -130,7 +131,11 @@ def test_the_rows_hold_the_known_error_by_slice_and_the_reliability_table() -> N
 def test_a_slice_of_few_decisions_has_no_figure() -> None:
     rows = made(np.random.default_rng(2), 100, 0.0)
     rows["criterion_id"] = ["M1"] * 29 + ["P1"] * 71
-    kinds = {r["value_of"] for r in decision_figures(rows, KINDS, "judge", "author", 0, 0) if r["slice"] == "kind"}
+    kinds = {
+        r["value_of"]
+        for r in decision_figures(rows, KINDS, "author", Setting({}, "judge", draws=0))
+        if r["slice"] == "kind"
+    }
     assert kinds == {"gold_point"}
 
 

@@ -11,7 +11,7 @@ import pytest
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Verdicts
-from rubricflow.tasks.grading.evaluate.gates import gates
+from rubricflow.tasks.grading.evaluate.figures import gates
 
 SCALE = (0.0, 4.0, 1.0)
 PLAN = Release(risk=0.07, coverage=0.8)

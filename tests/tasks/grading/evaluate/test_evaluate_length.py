@@ -15,10 +15,9 @@ from rubricflow.tasks.core.stats.agreement import qwk
 from rubricflow.tasks.core.stats.metrics import OVER_LENGTH
 from rubricflow.tasks.core.stats.scores import ScoreFrame
 from rubricflow.tasks.core.stats.verdict import verdict
+from rubricflow.tasks.grading.evaluate.baselines import FEWEST, against_length, predicted
 from rubricflow.tasks.grading.evaluate.figures import figures
-from rubricflow.tasks.grading.evaluate.item_figures import FEWEST
-from rubricflow.tasks.grading.evaluate.length import against_length, predicted
-from rubricflow.tasks.grading.evaluate.slices import slices
+from rubricflow.tasks.grading.evaluate.slices import Setting, slices
 
 TOP = 4.0
 EACH = 150
@@ -85,7 +84,7 @@ def test_no_function_of_length_passes(seed: int, by_length: float, kind: str) ->
     own = np.digitize(way, np.quantile(way, [0.1, 0.4, 0.7, 0.9])).astype(float)
     scales = dict.fromkeys("ab", (0.0, TOP, 1.0))
     whole = next(slices(scores.assign(calibrated=own), scales))
-    rows = [row for row in against_length(whole, scales, "m", 200, 0) if row["metric"] == "over_length_qwk"]
+    rows = [row for row in against_length(whole, Setting(scales, "m", draws=200)) if row["metric"] == "over_length_qwk"]
     assert len(rows) == 2
     assert "pass" not in {verdict(row["value"], row["low"], row["high"], OVER_LENGTH) for row in rows}
 
@@ -129,7 +128,7 @@ def test_too_few_responses_say_nothing() -> None:
     rng = np.random.default_rng(6)
     scores = frame(item("a", rng, n=FEWEST - 1))
     whole = next(slices(scores, {"a": (0.0, TOP, 1.0)}))
-    assert list(against_length(whole, {"a": (0.0, TOP, 1.0)}, "m", 50, 0)) == []
+    assert list(against_length(whole, Setting({"a": (0.0, TOP, 1.0)}, "m", draws=50))) == []
 
 
 @pytest.mark.parametrize("column", ["target", "signal:length", "calibrated"])

@@ -6,12 +6,12 @@ import pytest
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.stats.agreement import qwk
+from rubricflow.tasks.grading.evaluate.baselines import OTHER, against_others, scores_of_other_run
 from rubricflow.tasks.grading.evaluate.compare import compare, compare_over_items
-from rubricflow.tasks.grading.evaluate.other_runs import against_others, other_column, placed
-from rubricflow.tasks.grading.evaluate.slices import ScoreSlice
+from rubricflow.tasks.grading.evaluate.slices import ScoreSlice, Setting
 
 SCALES = {"p": (0.0, 4.0, 1.0), "q": (0.0, 4.0, 1.0)}
-BASE = other_column("base")
+BASE = OTHER + "base"
 
 
 def scores(seed, n=80, noise=0.6, other_noise=1.5):
@@ -26,7 +26,9 @@ def scores(seed, n=80, noise=0.6, other_noise=1.5):
 
 def figures(frame, draws=300, scale=SCALES["p"]):
     part = ScoreSlice("all", "all", frame, scale, "author")
-    return {(row["metric"], row["value_of"]): row for row in against_others(part, SCALES, "m", draws, 7)}
+    return {
+        (row["metric"], row["value_of"]): row for row in against_others(part, Setting(SCALES, "m", draws=draws, seed=7))
+    }
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -71,8 +73,8 @@ def test_nothing_stands_beside_it_without_another_run():
 
 def test_scores_are_placed_by_response_and_on_the_items_own_scale():
     frame = scores(2).head(3)
-    assert placed(frame, {"r2": 4.0, "r0": 0.0, "x": 99.0}, SCALES, "base").tolist()[::2] == [0.0, 4.0]
-    assert placed(frame, {"r1": None}, SCALES, "base").isna().all()
+    assert scores_of_other_run(frame, {"r2": 4.0, "r0": 0.0, "x": 99.0}, SCALES, "base").tolist()[::2] == [0.0, 4.0]
+    assert scores_of_other_run(frame, {"r1": None}, SCALES, "base").isna().all()
     for off in (-0.5, 4.5):
         with pytest.raises(InputError, match="'base' scores some of the items on another scale"):
-            placed(frame, {"r1": off}, SCALES, "base")
+            scores_of_other_run(frame, {"r1": off}, SCALES, "base")

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from rubricflow.tasks.core.stats.agreement import qwk
-from rubricflow.tasks.grading.evaluate.slices import ScoreSlice
-from rubricflow.tasks.grading.evaluate.standing import against_text
+from rubricflow.tasks.grading.evaluate.baselines import against_text
+from rubricflow.tasks.grading.evaluate.slices import ScoreSlice, Setting
 
 SCALES = {"p": (0.0, 4.0, 1.0), "q": (0.0, 4.0, 1.0)}
 
@@ -26,7 +26,7 @@ def scores(seed, noise, text_noise, n=150):
 
 def figures(frame, draws=200):
     part = ScoreSlice("all", "all", frame, SCALES["p"], "response")
-    return {(row["metric"], row["value_of"]): row for row in against_text(part, SCALES, "m", draws, 0)}
+    return {(row["metric"], row["value_of"]): row for row in against_text(part, Setting(SCALES, "m", draws=draws))}
 
 
 def test_the_gain_is_the_paired_difference_of_both_agreements():

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-from rubricflow.tasks.grading.evaluate.slices import ScoreSlice
-from rubricflow.tasks.grading.evaluate.standing import standing
+from rubricflow.tasks.grading.evaluate.baselines import rank_raters
+from rubricflow.tasks.grading.evaluate.slices import ScoreSlice, Setting
 
 SCALE = (0.0, 4.0, 1.0)
 RATERS = {("calibrated", "m"): "calibrated", ("raw", "m"): "raw", ("calibrated", "text_only"): "text_only"}
@@ -33,7 +33,7 @@ def study(seed: int, items: int, each: int, lost: float) -> pd.DataFrame:
 def figures(frame: pd.DataFrame, draws: int = 0) -> dict[tuple[str, str, str], dict]:
     whole = ScoreSlice("all", "all", frame, SCALE, "response")
     scales = dict.fromkeys(frame["item_id"], SCALE)
-    rows = standing(whole, scales, ["a", "b"], "m", draws, 0)
+    rows = rank_raters(whole, Setting(scales, "m", ["a", "b"], draws=draws))
     return {(row["metric"], row["stage"], row["rater_b"]): row for row in rows}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.grading.evaluate.tables import read_marks
+from rubricflow.tasks.grading.evaluate.raters import read_marks
 
 TRAITS = st.dictionaries(st.sampled_from(["form", "content"]), st.integers(0, 3).map(float))
 SCORES = st.none() | st.integers(0, 6).map(float)

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.stats.scores import ScoreFrame
 from rubricflow.tasks.core.stats.verdict import verdict
 from rubricflow.tasks.grading.evaluate.figures import figures
 from rubricflow.tasks.grading.evaluate.marks import variety
-from rubricflow.tasks.grading.evaluate.slices import slices
+from rubricflow.tasks.grading.evaluate.slices import Setting, slices
 
 SCALE = (0.0, 4.0, 1.0)
 
@@ -36,7 +36,7 @@ def frame(**items: tuple[np.ndarray, np.ndarray]) -> pd.DataFrame:
 def outcomes(**items: tuple[np.ndarray, np.ndarray]) -> dict[str, str]:
     """Item → outcome of the gate."""
     parts = slices(frame(**items), dict.fromkeys(items, SCALE))
-    rows = [row for part in parts for row in variety(part, "m")]
+    rows = [row for part in parts for row in variety(part, Setting({}, "m"))]
     return {row["value_of"]: verdict(row["value"], row["low"], row["high"], 2) for row in rows}
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.grading.ingest.draft.points import disagreeing_sums, numbers_said, points_in, without_points
+from rubricflow.tasks.grading.ingest.draft.roles import disagreeing_sums, numbers_said, points_in, without_points
 
 UNITS = ["pts", "P.", "Punkte", "points", "Pkt.", "puntos", "punti", "pontos", "punten", "poäng", "pistettä", "marks"]
 

@@ -17,7 +17,7 @@ from rubricflow.tasks.grading.report.summary import GATES, gate_rows, summary
 from rubricflow.tasks.grading.report.view import view
 from rubricflow.tasks.methods.report.bottleneck.view import page as grader_page
 from rubricflow.tasks.methods.report.edit.view import page as policy_page
-from rubricflow.tasks.methods.report.experiment.page import page
+from rubricflow.tasks.methods.report.experiment import page
 from rubricflow.tasks.people.report.view import page as annotation_page
 from rubricflow.tasks.rewards.report.reward.view import page as reward_page
 

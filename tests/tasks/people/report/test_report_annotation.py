@@ -20,8 +20,7 @@ from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.people.report import people
-from rubricflow.tasks.people.report.figures import HEADER, AgreementFigures, agreement_title, sentence, summary_rows
-from rubricflow.tasks.people.report.view import page
+from rubricflow.tasks.people.report.view import HEADER, AgreementFigures, agreement_title, page, sentence, summary_rows
 
 EVIL = '</td></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'
 

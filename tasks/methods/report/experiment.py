@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
@@ -36,26 +36,19 @@ def page(name: str, contrast: str, tables: Sequence[Table], runs: Mapping[str, s
 
 def _section(table: Table) -> Section:
     # The table with names and notes that hide nothing: they are an experiment file's own words.
-    rows = tuple(tuple(map(_visible_cell, row)) for row in table.rows)
+    rows = tuple(tuple(cell if isinstance(cell, Cell) else say.visible(cell) for cell in row) for row in table.rows)
     header, notes = (tuple(map(say.visible, texts)) for texts in (table.header, table.notes))
     shown = table._replace(title=say.visible(table.title), header=header, rows=rows, notes=notes)
-    return Section(table.id, "", shown.title, drawings=tuple(_drawings(table)), tables=(shown,))
-
-
-def _visible_cell(cell: Cell | str) -> Cell | str:
-    return cell if isinstance(cell, Cell) else say.visible(cell)
-
-
-def _drawings(table: Table) -> Iterator[Drawing]:
+    drawings = []
     for figure in table.figures:
         title = say.visible(figure.title)
         if isinstance(figure, LevelShares):
-            shares = figure._replace(
-                title=title, arms={say.visible(arm): shares_of_arm for arm, shares_of_arm in figure.arms.items()}
-            )
-            yield Drawing(title, share_chart(shares), legend(shares))
+            arms = {say.visible(arm): shares for arm, shares in figure.arms.items()}
+            shares = figure._replace(title=title, arms=arms)
+            drawings.append(Drawing(title, share_chart(shares), legend(shares)))
         elif figure.bars:
             bars = tuple(bar._replace(label=say.visible(bar.label)) for bar in figure.bars)
-            yield Drawing(title, bar_chart(figure._replace(title=title, bars=bars)))
+            drawings.append(Drawing(title, bar_chart(figure._replace(title=title, bars=bars))))
         else:
-            yield Drawing(title, Markup('<p class="missing">Nothing to draw.</p>'))
+            drawings.append(Drawing(title, Markup('<p class="missing">Nothing to draw.</p>')))
+    return Section(table.id, "", shown.title, drawings=tuple(drawings), tables=(shown,))

@@ -1,1 +1,0 @@
-"""The page of an experiment, and its tables in a terminal."""
