@@ -22,7 +22,7 @@ from rubricflow.tasks.core.contracts.protocols import (
     RubricMemory,
     Signal,
 )
-from rubricflow.tasks.core.contracts.schema import Frozen
+from rubricflow.tasks.core.contracts.schema import Frozen, Natural, Positive
 
 EvidenceType = Literal["local_quote", "span_level", "global_diagnostic", "weakly_groundable", "none"]
 CriterionKind = Literal["gold_point", "misconception", "checklist", "concept", "criterion"]
@@ -86,7 +86,7 @@ class Count(Frozen):
 
     points: tuple[float, ...]
     """Points for none, one, two … of them; more than are listed earn the last, which is the criterion's weight."""
-    least: int | None = Field(default=None, ge=1)
+    least: Positive | None = None
     """The level from which a sub-point is met; null for its highest."""
     needs: tuple[str, ...] = ()
     """Sub-points without which nothing is earned, whatever else is met."""
@@ -154,9 +154,9 @@ class Protocol(Frozen):
     """A criterion without a usable verdict: no score; no score but bounds; or level 0 (the papers' reading)."""
     signals: tuple[Signal, ...]
     """What calibration may use."""
-    min_tokens: int = Field(default=1, ge=0)
+    min_tokens: Natural = 1
     """A response with fewer alphanumeric tokens is settled without a model call."""
-    criteria_per_call: int = Field(default=1, ge=1)
+    criteria_per_call: Positive = 1
     """Criteria in one call, where a call is for a few of them."""
     repair: Repair | None = None
     """How often a reply may be mended; null for never."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from rubricflow.tasks.core.contracts.schema import Frozen
+from rubricflow.tasks.core.contracts.schema import Frozen, Natural, Positive, Share
 
 FinalScore = Literal["weighted_points", "trait_mean", "trait_sum", "judged"]
 Signal = Literal[
@@ -148,9 +148,9 @@ ProtocolName = Annotated[str, AfterValidator(_registered)]
 class Repair(Frozen):
     """Calls that may mend one reply, by what is wrong with it (GradeAgentOps, section 2.4)."""
 
-    contract: int = Field(default=2, ge=0)
+    contract: Natural = 2
     """Calls to mend what breaks the contract: no artifact, a missing or malformed field, a value off its range."""
-    semantic: int = Field(default=2, ge=0)
+    semantic: Natural = 2
     """Calls to mend evidence that does not hold."""
 
 
@@ -170,9 +170,9 @@ class RelevanceRule(Frozen):
 class RubricMemory(Frozen):
     """Which cards of the rubric are pointed out beside a response (GradeAgentOps, section 2.5)."""
 
-    points: int = Field(default=3, ge=0)
+    points: Natural = 3
     """Most gold points shown."""
-    misconceptions: int = Field(default=2, ge=0)
+    misconceptions: Natural = 2
     """Most misconceptions shown."""
 
 
@@ -191,17 +191,17 @@ class ConsistencyMemory(Frozen):
     """Which earlier gradings of the same item are shown as anchors (GradeAgentOps, section 2.5): only what the model
     made, never a human score."""
 
-    exemplars: int = Field(default=3, ge=1)
+    exemplars: Positive = 3
     """Most exemplars shown."""
-    min_tokens: int = Field(default=8, ge=0)
+    min_tokens: Natural = 8
     """A response with fewer tokens is not kept."""
-    excerpt: int = Field(default=600, ge=1)
+    excerpt: Positive = 600
     """Characters of a response that are kept."""
-    capacity: int = Field(default=50, ge=1)
+    capacity: Positive = 50
     """Exemplars kept per item; the oldest goes first."""
-    similarity: float = Field(default=0.15, ge=0, le=1)
+    similarity: Share = 0.15
     """Smallest IDF-weighted Jaccard similarity that is shown."""
-    round_size: int = Field(default=1, ge=1)
+    round_size: Positive = 1
     """Responses of an item judged before the store is looked at again; 1 is the published, strictly sequential one."""
     order_seed: int | None = None
     """Responses are judged in the order of their ids, or in one shuffled by this seed."""

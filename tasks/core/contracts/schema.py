@@ -33,6 +33,12 @@ class Row(Frozen):
     table: ClassVar[str]
     key: ClassVar[tuple[str, ...]]
 
+    def __init_subclass__(cls, table: str = "", key: tuple[str, ...] = (), **config: Any) -> None:
+        """table: its name; key: the columns that name a row."""
+        super().__init_subclass__(**config)
+        if table:
+            cls.table, cls.key = table, key
+
 
 @dataclass(frozen=True)
 class References:
@@ -68,7 +74,14 @@ class Usually:
 VOLATILE = VolatileMark()
 _MARKS = (References, VolatileMark, Usually, Mapping, annotated_types.Ge, annotated_types.Le)
 """A mapping marks a column of closed words: each word with what it says to people."""
+Natural = Annotated[int, annotated_types.Ge(0)]
+Positive = Annotated[int, annotated_types.Ge(1)]
+NonNegative = Annotated[float, annotated_types.Ge(0)]
+AboveZero = Annotated[float, annotated_types.Gt(0)]
 Share = Annotated[float, annotated_types.Ge(0.0), annotated_types.Le(1.0)]
+ResponseId = Annotated[str, References("responses", "response_id")]
+ItemId = Annotated[str, References("items", "item_id")]
+RubricId = Annotated[str, References("rubrics", "rubric_id")]
 
 
 @dataclass(frozen=True)

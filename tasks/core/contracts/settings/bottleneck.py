@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rubricflow.tasks.core.contracts.backends import BACKENDS, missing_setting, serves
-from rubricflow.tasks.core.contracts.schema import Frozen
+from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, NonNegative, Positive
 from rubricflow.tasks.core.contracts.settings.engine import Adapter, Engine, Sampling
 
 Method = Literal[
@@ -61,41 +61,41 @@ ABLATIONS: tuple[Method, ...] = (
 class Training(Frozen):
     """What Table 7 fixes and Table 8 searches; the defaults are the paper's, or lie among its optima."""
 
-    learning_rate: float = Field(default=2e-5, gt=0)
+    learning_rate: AboveZero = 2e-5
     """Stage I, of the text encoder, where it is tuned."""
-    head_learning_rate: float = Field(default=5e-3, gt=0)
+    head_learning_rate: AboveZero = 5e-3
     """Stage I, of queries and classifiers on a frozen encoder, whose states do not move, or on one with an adapter."""
-    adapter_learning_rate: float = Field(default=2e-4, gt=0)
+    adapter_learning_rate: AboveZero = 2e-4
     """Stage I, of an adapter on the text encoder."""
-    head_learning_rate_2: float = Field(default=0.05, gt=0)
+    head_learning_rate_2: AboveZero = 0.05
     """Stage II."""
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: AboveZero = 1.0
     """τ, of the attention over tokens (Eq. 9)."""
-    concept_weight: float = Field(default=1.0, ge=0)
+    concept_weight: NonNegative = 1.0
     """λ_c (Eq. 27)."""
-    ranking_weight: float = Field(default=0.4, ge=0)
+    ranking_weight: NonNegative = 0.4
     """λ_r (Eq. 27)."""
-    task_weight: float = Field(default=1.0, ge=0)
+    task_weight: NonNegative = 1.0
     """λ_t (Eq. 28)."""
-    denoising_weight: float = Field(default=0.1, ge=0)
+    denoising_weight: NonNegative = 0.1
     """λ_d (Eq. 28)."""
-    sparsity_weight: float = Field(default=0.005, ge=0)
+    sparsity_weight: NonNegative = 0.005
     """λ_s (Eq. 28)."""
-    epsilon: float = Field(default=1e-4, gt=0)
+    epsilon: AboveZero = 1e-4
     """ε, which keeps the precision positive definite (Eq. 21)."""
     batch_size: int = Field(default=8, ge=2)
     """Responses per step; the pairs that are ranked lie within it."""
-    epochs: int = Field(default=50, ge=1)
+    epochs: Positive = 50
     """At most, of each stage."""
-    patience: int = Field(default=3, ge=1)
+    patience: Positive = 3
     """Epochs with neither a higher validation macro-F1 nor a lower validation loss before a stage ends."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the steps in which the learning rate rises."""
-    weight_decay: float = Field(default=0.01, ge=0)
+    weight_decay: NonNegative = 0.01
     """AdamW's."""
-    width: int | None = Field(default=None, ge=1)
+    width: Positive | None = None
     """d: token states are projected to this width; null for the encoder's own. For sweeps."""
-    concepts: int | None = Field(default=None, ge=1)
+    concepts: Positive | None = None
     """K: only the first so many concepts; null for all. For sweeps."""
 
 
@@ -133,7 +133,7 @@ class Bottleneck(Frozen):
     backbone: str = "minilm"
     """minilm, the encoder that comes with the package, or name or folder of any Hugging Face encoder,
     encoder-decoder or decoder."""
-    layer: int | None = Field(default=None, ge=1)
+    layer: Positive | None = None
     """Whose states are read, counted from 1; null for the last. The last layers of a decoder are about the next word,
     those in the middle about the text; what lies above is not computed."""
     encoder: Learning = "frozen"

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from rubricflow.tasks.core.contracts.schema import Frozen, Share
+from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, NonNegative, Positive, Share
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
 
 Arm = Literal[
@@ -61,59 +61,59 @@ GRID: tuple[Arm, ...] = ("base", "grpo", "edit_rl_on_base", "edit_sft", "grpo_on
 class FineTuning(Frozen):
     """Supervised fine-tuning (appendix B)."""
 
-    epochs: int = Field(default=2, ge=1)
+    epochs: Positive = 2
     """Passes over the pool."""
-    learning_rate: float = Field(default=2e-4, gt=0)
+    learning_rate: AboveZero = 2e-4
     """Peak; cosine schedule."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the steps in which the rate rises."""
-    batch_size: int = Field(default=32, ge=1)
+    batch_size: Positive = 32
     """Rollouts per step; 8 for a small set."""
 
 
 class Reinforcement(Frozen):
     """Group-relative RL. The paper gives the rate, schedule and batch of `FineTuning`; the rest is ours."""
 
-    steps: int = Field(default=200, ge=1)
+    steps: Positive = 200
     """Policy updates."""
-    learning_rate: float = Field(default=2e-4, gt=0)
+    learning_rate: AboveZero = 2e-4
     """Peak; cosine schedule."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the steps in which the rate rises."""
     group: int = Field(default=8, ge=2)
     """Rollouts of one response that are compared."""
-    responses: int = Field(default=4, ge=1)
+    responses: Positive = 4
     """Responses per update; with `group` the batch is their product."""
-    divergence: float = Field(default=0.02, ge=0)
+    divergence: NonNegative = 0.02
     """Weight of the KL divergence from the policy that the arm began with."""
-    tolerance: float = Field(default=0.5, ge=0)
+    tolerance: NonNegative = 0.5
     """β_drift (Eq. 6), in marks."""
-    shaping: float = Field(default=0.5, ge=0)
+    shaping: NonNegative = 0.5
     """γ_Φ (Eq. 7)."""
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: AboveZero = 1.0
     """Of the rollouts."""
-    save_every: int = Field(default=20, ge=1)
+    save_every: Positive = 20
     """Updates between checkpoints; a killed run goes on from the last one."""
-    look_every: int = Field(default=50, ge=1)
+    look_every: Positive = 50
     """Updates between looks at the test split, for the learning curve; nothing is chosen by it."""
 
 
 class Revising(Frozen):
     """How Edit-SFT finds and mends steps (section 2.2)."""
 
-    rollouts: int = Field(default=4, ge=1)
+    rollouts: Positive = 4
     """Rollouts of the base policy for each training response."""
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: AboveZero = 1.0
     """Of rollouts, revisions and continuations."""
-    candidates: int = Field(default=3, ge=1)
+    candidates: Positive = 3
     """k: steps taken of a rollout, the most negative change of belief first."""
-    near_tie: float = Field(default=0.01, ge=0)
+    near_tie: NonNegative = 0.01
     """A change of belief above −near_tie (in marks) counts as a tie, and is left out."""
     weak_below: Share = 0.25
     """Quantile of all steps under which a grounding value counts as weak."""
-    sub_steps: int = Field(default=3, ge=1)
+    sub_steps: Positive = 3
     """Most sub-steps of a revision."""
-    continuations: int = Field(default=4, ge=1)
+    continuations: Positive = 4
     """N: continuations sampled of a revision; one that reaches the gold mark keeps it."""
     natural: Share = 0.5
     """Most of the pool that naturally correct rollouts make up."""

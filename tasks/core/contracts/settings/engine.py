@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from rubricflow.tasks.core.contracts.schema import Frozen
+from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, Natural, NonNegative, Positive
 
 # A low-rank adapter (LoRA) on a language model.
 
@@ -15,9 +15,9 @@ from rubricflow.tasks.core.contracts.schema import Frozen
 class Adapter(Frozen):
     """Its shape; the defaults are those of Edit's appendix B."""
 
-    rank: int = Field(default=64, ge=1)
+    rank: Positive = 64
     """r."""
-    alpha: int = Field(default=128, ge=1)
+    alpha: Positive = 128
     """α."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Of the adapter's input."""
@@ -32,15 +32,15 @@ ROOM = 1024
 class Sampling(Frozen):
     """How a model draws its reply."""
 
-    temperature: float = Field(default=0.0, ge=0.0)
+    temperature: NonNegative = 0.0
     """0 is greedy."""
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     """Mass of the nucleus."""
-    top_k: int | None = Field(default=None, ge=1)
+    top_k: Positive | None = None
     """Candidates per token; null for all."""
     seed: int = 42
     """Another seed is another request: repeated samples differ in it."""
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: Positive | None = None
     """Longest reply; null for 1,024, or more where a judge is asked for more than that holds."""
 
     @property
@@ -60,17 +60,17 @@ class Engine(Frozen):
     key: str = "RUBRICFLOW_API_KEY"
     """openai: the environment variable that holds the key, or `block:NAME` for a Prefect secret block. Without that
     variable no key is sent."""
-    concurrency: int = Field(default=64, ge=1)
+    concurrency: Positive = 64
     """openai: requests in flight, over all replicas."""
-    requests_per_minute: int | None = Field(default=None, ge=1)
+    requests_per_minute: Positive | None = None
     """openai: most requests begun within a minute."""
-    tokens_per_minute: int | None = Field(default=None, ge=1)
+    tokens_per_minute: Positive | None = None
     """openai: most tokens (of prompts and longest replies) asked for within a minute."""
-    timeout_s: float = Field(default=120.0, gt=0)
+    timeout_s: AboveZero = 120.0
     """openai: seconds after which a request without an answer is given up."""
-    retries: int = Field(default=5, ge=0)
+    retries: Natural = 5
     """openai: further tries of a request that met a full or broken server, with growing pauses."""
-    patience_s: float = Field(default=300.0, ge=0)
+    patience_s: NonNegative = 300.0
     """openai: seconds for which a server that cannot be reached, or is not ready (503), is waited for: it may be
     loading its model."""
     structured: bool = True
@@ -128,7 +128,7 @@ class Placement(Frozen):
     address: str | None = None
     """Of a cluster that runs already: tcp://head:8786 (dask), head:6379 (ray). Without one, a cluster is started on
     this machine and ends with the command."""
-    workers: int | None = Field(default=None, ge=1)
+    workers: Positive | None = None
     """Shards, or packs of rubrics, that are worked at once; where not given, as many as this machine has processors or
     the cluster has room for."""
 

@@ -9,13 +9,12 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from annotated_types import Ge
 from pydantic import Field
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.schema import Frozen
+from rubricflow.tasks.core.contracts.schema import Frozen, Positive
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.settings.written import parse, read_yaml
 
@@ -47,7 +46,7 @@ class GradeAgentOps(Frozen):
     """Comparisons of Table 6: [better, base]."""
     memory: tuple[ArmPair, ...] = ()
     """Comparisons of Table 9: [with memory, without]."""
-    cases: int = Field(default=2, ge=1)
+    cases: Positive = 2
     """Responses shown for each pattern of Table 11."""
 
 
@@ -75,7 +74,7 @@ class CalibrationSize(Frozen):
 
     arms: tuple[str, ...] = Field(min_length=1)
     """Arms whose scores are calibrated anew; nothing is asked again."""
-    sizes: tuple[Annotated[int, Ge(1)], ...] = (50, 100, 150, 200)
+    sizes: tuple[Positive, ...] = (50, 100, 150, 200)
     """Numbers of labelled responses."""
 
 
@@ -163,7 +162,7 @@ class Experiment(Frozen):
     """The human score that all arms are compared with, in place of the study's `evaluation.target`."""
     tables: ExperimentTables
     """The tables to make."""
-    draws: int = Field(default=10_000, ge=1)
+    draws: Positive = 10_000
     """Bootstrap draws of the tables."""
     seed: int = 0
     """Seed of the bootstrap."""

@@ -22,7 +22,7 @@ from rubricflow.tasks.core.contracts.protocols import (
     WorkedExamples,
     protocols_where,
 )
-from rubricflow.tasks.core.contracts.schema import Frozen, Share
+from rubricflow.tasks.core.contracts.schema import Frozen, Natural, NonNegative, Positive, Share
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
 
 
@@ -89,13 +89,13 @@ class Truth(Frozen):
     """Whose marks and scores it knows: a human rater of the study."""
     severity: float = 0.0
     """Shift of its opinion, in shares of the scale; negative is stricter."""
-    noise: float = Field(default=0.1, ge=0)
+    noise: NonNegative = 0.1
     """Standard deviation of its opinion, in shares of the scale."""
-    anchoring: float = Field(default=0.5, ge=0, le=1)
+    anchoring: Share = 0.5
     """How far it moves towards the exemplars it is shown."""
-    invented: float = Field(default=0.05, ge=0, le=1)
+    invented: Share = 0.05
     """Share of its quotes that stand nowhere in the response."""
-    broken: float = Field(default=0.01, ge=0, le=1)
+    broken: Share = 0.01
     """Share of its replies that break the contract."""
     seed: int = 0
     """Another seed is another rater."""
@@ -120,7 +120,7 @@ class Judge(Frozen):
     """With trained: the file that `rubricflow train` wrote, relative to the study file."""
     sampling: Sampling = Sampling()
     """How replies are drawn."""
-    samples: int = Field(default=1, ge=1)
+    samples: Positive = 1
     """How often everything is asked: repetition s with the seed + s. Calibration uses the mean of the repetitions."""
     model: str | None = None
     """With replay and no foreign table: whose replies of the reply store to use, or whose of `replies`, where that
@@ -137,13 +137,13 @@ class Judge(Frozen):
     """What a failed quote does."""
     unscored: Literal["null", "bounds", "zero"] = "null"
     """What an unscored criterion does to the score."""
-    min_tokens: int | None = Field(default=None, ge=0)
+    min_tokens: Natural | None = None
     """In place of the protocol's own gate for short responses."""
     evidence: Literal["typed", "off"] = "typed"
     """off: no criterion demands evidence (rulers without phase II)."""
     evidence_match: Literal["lexical", "semantic"] = "lexical"
     """See `Protocol.evidence_match`."""
-    shared_quotes: int | None = Field(default=None, ge=1)
+    shared_quotes: Positive | None = None
     """See `Protocol.shared_quotes`."""
     relevance: RelevanceRule | None = None
     """See `Protocol.relevance`; needs the sentence encoder."""
@@ -161,7 +161,7 @@ class Judge(Frozen):
     """See `WorkedExamples`; null for none."""
     context_tokens: int | None = Field(default=None, ge=256)
     """See `Protocol.context_tokens`."""
-    criteria_per_call: int = Field(default=1, ge=1)
+    criteria_per_call: Positive = 1
     """Under a protocol that asks for a few criteria at a time: how many; GEAR's reward judge takes at most 4."""
     keep: str | None = None
     """An earlier run by the same judge: its decisions on criteria, questions and responses that have not changed since
@@ -248,7 +248,7 @@ class Doubt(Frozen):
     audit: Share = 0.05
     """Share of the responses without any doubt that are asked about all the same: only they tell how often annotators
     err together."""
-    most: int | None = Field(default=None, ge=1)
+    most: Positive | None = None
     """Most cases in the queue; null for all that are doubtful."""
     seed: int = 0
     """Seed of the audit's draw."""

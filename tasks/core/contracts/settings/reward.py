@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rubricflow.tasks.core.contracts.backends import missing_setting, serves
-from rubricflow.tasks.core.contracts.schema import Frozen, Share
+from rubricflow.tasks.core.contracts.schema import Frozen, Natural, Positive, Share
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
 
 # Where a study's rubric graphs come from.
@@ -33,7 +33,7 @@ class Graphs(Frozen):
     """How replies are drawn."""
     profile: Literal["general", "health", "writing", "law"] = "general"
     """What the annotator is told to look for (appendix A.6)."""
-    pairs_per_call: int = Field(default=8, ge=1)
+    pairs_per_call: Positive = 8
     """Candidate pairs in one call; a call that fails is halved until what fails stands alone."""
     votes: str | None = None
     """Table of human votes on roles and edges (CSV, TSV, JSONL or Parquet), which win over the annotator."""
@@ -111,7 +111,7 @@ class Reward(Frozen):
     """Table with rubric_id, parent, child and retention, in place of the relation's factor: what `learn` wrote."""
     learn: Learn | None = None
     """Whether edge-specific factors are fitted."""
-    draws: int = Field(default=1000, ge=0)
+    draws: Natural = 1000
     """Bootstrap draws of the diagnostics."""
     seed: int = 42
     """Seed of the bootstrap and of the random graph."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, Field, FiniteFloat, NonNegativeInt, model_validator
 
 from rubricflow.tasks.core.contracts.bundle import CriterionKind, EvidenceType, Scale
-from rubricflow.tasks.core.contracts.schema import Frozen, Share
+from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, Natural, NonNegative, Share
 from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
 from rubricflow.tasks.core.contracts.settings.edit import Edit
 from rubricflow.tasks.core.contracts.settings.engine import Placement
@@ -206,7 +206,7 @@ class Derived(Frozen):
     scale: Scale | None = None
     """The score scale of these items; where not given, each item's own: 0 to the marks that its criteria or weighted
     elements add up to."""
-    step: float = Field(default=1.0, gt=0)
+    step: AboveZero = 1.0
     """Distance between neighbouring scores where each item has a scale of its own: 0.5 where half marks are given."""
     kind: CriterionKind = "gold_point"
     """Kind of the criteria made."""
@@ -230,7 +230,7 @@ class Induce(Frozen):
     """About how many checklist items it shall make."""
     seed: int = 42
     """Another seed is another induction."""
-    temperature: float = Field(default=0.7, ge=0.0)
+    temperature: NonNegative = 0.7
     """Above 0, so that another seed can bring another reply."""
 
 
@@ -263,7 +263,7 @@ class Split(Frozen):
     """What is kept whole, so that nothing of it is on both sides."""
     per: Literal["item", "set"] = "item"
     """Whether `calibration` counts labelled responses of each item or of the whole set."""
-    calibration: int = Field(default=200, ge=0)
+    calibration: Natural = 200
     """Labelled responses to calibrate on; never more than half of the labelled ones."""
     shares: tuple[Share, Share, Share] | None = None
     """In place of `calibration`: shares of the whole set, labelled or not, for train, calibration and test, such as
@@ -309,7 +309,7 @@ class Calibration(Frozen):
     it."""
     minimum: int = Field(default=50, ge=2)
     """Labels an item needs for a mapping of its own; otherwise items are pooled."""
-    alpha: float = Field(default=2.5, gt=0)
+    alpha: AboveZero = 2.5
     """Strength of the ridge of `rulers`."""
 
     @model_validator(mode="after")
@@ -331,7 +331,7 @@ class Calibration(Frozen):
 class Release(Frozen):
     """Which scores go out without a person looking first."""
 
-    tolerance: float = Field(default=1.0, ge=0)
+    tolerance: NonNegative = 1.0
     """Steps of the scale that a released score may differ from the human score."""
     risk: float = Field(default=0.05, gt=0, lt=1)
     """Share of released scores that may differ by more."""
@@ -351,7 +351,7 @@ class Evaluation(Frozen):
     average rater would have given, by a model of who is how severe."""
     random_assignment: bool = False
     """Responses were given to persons by chance, so that severities also compare where two share no response."""
-    draws: int = Field(default=2000, ge=0)
+    draws: Natural = 2000
     """Bootstrap draws."""
     seed: int = 0
     """Seed of the bootstrap."""

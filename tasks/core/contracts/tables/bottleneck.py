@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from annotated_types import Ge
-
-from rubricflow.tasks.core.contracts.schema import VOLATILE, Frozen, References, Row, Share
+from rubricflow.tasks.core.contracts.schema import VOLATILE, Frozen, Natural, ResponseId, Row, Share
 from rubricflow.tasks.core.contracts.tables.data import SPLITS, Split
 
 Order = Literal["confidence", "uncertainty", "expected_change", "random"]
@@ -28,11 +26,8 @@ GradeMetric = Literal["task_accuracy", "task_macro_f1", "task_qwk"]
 GRADE_METRICS: Mapping[str, str] = {"task_accuracy": "accuracy", "task_qwk": "QWK", "task_macro_f1": "macro-F1"}
 
 
-class Models(Row):
+class Models(Row, table="models", key=("method", "seed", "setting")):
     """A trained grader."""
-
-    table: ClassVar[str] = "models"
-    key: ClassVar[tuple[str, ...]] = ("method", "seed", "setting")
 
     method: str
     """As `Method` names it."""
@@ -47,11 +42,11 @@ class Models(Row):
         {"frozen": "it stays as it was", "tuned": "it was trained, too", "lora": "an adapter on it was trained"},
     ]
     """What became of the encoder."""
-    parameters: Annotated[int, Ge(0)]
+    parameters: Natural
     """Numbers trained."""
-    epochs_1: Annotated[int, Ge(0)]
+    epochs_1: Natural
     """Epochs of Stage I, or of the only one."""
-    epochs_2: Annotated[int, Ge(0)]
+    epochs_2: Natural
     """Epochs of Stage II."""
     validation: float | None
     """Macro-F1 of the grade on the calibration split, by which the epoch was chosen."""
@@ -68,11 +63,8 @@ class Models(Row):
     """Seconds that training took."""
 
 
-class Trials(Row):
+class Trials(Row, table="trials", key=("method", "seed", "setting", "split", "metric", "criterion_id")):
     """One number of one grader on one split."""
-
-    table: ClassVar[str] = "trials"
-    key: ClassVar[tuple[str, ...]] = ("method", "seed", "setting", "split", "metric", "criterion_id")
 
     method: str
     """As `Method` names it; 'human' for one person against another; a rater's id for what was judged or recorded."""
@@ -90,17 +82,14 @@ class Trials(Row):
     """The concept; 'all' for the mean over concepts, '' for the grade."""
     value: float | None
     """The number; null where it is undefined."""
-    n: Annotated[int, Ge(0)]
+    n: Natural
     """Responses that it rests on."""
     note: str | None
     """Why the value is null, or what to know about it."""
 
 
-class Interventions(Row):
+class Interventions(Row, table="interventions", key=("method", "seed", "kind", "order", "asked", "metric")):
     """The grade after so many concepts of each response were set."""
-
-    table: ClassVar[str] = "interventions"
-    key: ClassVar[tuple[str, ...]] = ("method", "seed", "kind", "order", "asked", "metric")
 
     method: str
     """The grader."""
@@ -111,7 +100,7 @@ class Interventions(Row):
     grade down most, given those set before; any level."""
     order: Annotated[Order, ORDERS]
     """Which are set first."""
-    asked: Annotated[int, Ge(0)]
+    asked: Natural
     """Concepts set in each response; 0 for none."""
     metric: Annotated[GradeMetric, GRADE_METRICS]
     """What is measured on the test split."""
@@ -123,15 +112,12 @@ class Interventions(Row):
     """Lower end of the change's 95% interval, paired over responses."""
     high: float | None
     """Upper end."""
-    n: Annotated[int, Ge(0)]
+    n: Natural
     """Responses."""
 
 
-class ConceptLinks(Row):
+class ConceptLinks(Row, table="concept_links", key=("method", "seed", "a", "b")):
     """Two concepts: how their labels go together, and how the grader's latent concepts do given all others."""
-
-    table: ClassVar[str] = "concept_links"
-    key: ClassVar[tuple[str, ...]] = ("method", "seed", "a", "b")
 
     method: str
     """The grader."""
@@ -145,7 +131,7 @@ class ConceptLinks(Row):
     """Pearson correlation of the labels on the train split; null where one of them does not vary."""
     partial_correlation: float
     """−Ω_ab/√(Ω_aa·Ω_bb) of the learned precision."""
-    n: Annotated[int, Ge(0)]
+    n: Natural
     """Responses with both labels."""
 
 
@@ -160,14 +146,11 @@ class Attended(Frozen):
     """Attention, as a share of all that the concept pays to the whole input."""
 
 
-class Traces(Row):
+class Traces(Row, table="traces", key=("response_id", "criterion_id")):
     """How one concept of one response enters its grade, by the exported grader. The contributions of a response's rows,
     that of the bias among them, sum to `logit`."""
 
-    table: ClassVar[str] = "traces"
-    key: ClassVar[tuple[str, ...]] = ("response_id", "criterion_id")
-
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The response, of the test split."""
     criterion_id: str
     """The concept; 'bias' for what is added whatever the response says."""

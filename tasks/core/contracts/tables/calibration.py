@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from annotated_types import Ge
-
-from rubricflow.tasks.core.contracts.schema import References, Row, Share, Usually
+from rubricflow.tasks.core.contracts.schema import (
+    ItemId,
+    Natural,
+    NonNegative,
+    ResponseId,
+    Row,
+    Share,
+    Usually,
+)
 from rubricflow.tasks.core.contracts.tables.data import SPLITS, Split
 from rubricflow.tasks.core.contracts.tables.judging import UNSCORED_REASONS, UnscoredReason
 
@@ -51,11 +57,8 @@ Refusal = Literal["asks_nothing", "question_means", "no_promise"]
 """Why nothing of an item may be released: words of `ROUTE_REASONS`."""
 
 
-class Calibrations(Row):
+class Calibrations(Row, table="calibrations", key=("calibration_id",)):
     """A fitted mapping to the human scale."""
-
-    table: ClassVar[str] = "calibrations"
-    key: ClassVar[tuple[str, ...]] = ("calibration_id",)
 
     calibration_id: str
     """SHA-256 of the fitted content."""
@@ -69,7 +72,7 @@ class Calibrations(Row):
     """Names of the features, in order."""
     left_out: list[str]
     """Signals that the bundle names but the judge did not give, or that cannot be pooled."""
-    n: Annotated[int, Ge(0)]
+    n: Natural
     """Number of labelled responses fitted on."""
     target: str
     """The human score fitted to."""
@@ -77,20 +80,17 @@ class Calibrations(Row):
     """Everything needed to apply it, as JSON."""
 
 
-class Candidates(Row):
+class Candidates(Row, table="candidates", key=("scope", "method")):
     """One calibration method tried inside folds: every figure is of scores that the method predicted for labelled
     responses it had not seen."""
-
-    table: ClassVar[str] = "candidates"
-    key: ClassVar[tuple[str, ...]] = ("scope", "method")
 
     scope: str
     """The item it was tried for, or 'pooled'."""
     method: Annotated[CalibrationMethod, CALIBRATION_METHODS]
     """The method."""
-    n: Annotated[int, Ge(0)]
+    n: Natural
     """Labelled responses."""
-    folds: Annotated[int, Ge(0)]
+    folds: Natural
     """Folds, cut between authors where they are known; 0 where there were too few labels to try."""
     qwk: float | None
     """Quadratic weighted kappa of the rounded scores with the target, of all labels together."""
@@ -104,7 +104,7 @@ class Candidates(Row):
     """Standard error of that difference, over authors."""
     sd_ratio: float | None
     """Standard deviation of the unrounded scores over that of the target: below 1 where the spread shrinks."""
-    distinct: Annotated[int, Ge(0)]
+    distinct: Natural
     """Distinct rounded scores that survive."""
     chosen: bool
     """Whether it was chosen."""
@@ -112,29 +112,26 @@ class Candidates(Row):
     """Why it could not be tried or was refused; null otherwise."""
 
 
-class ReleaseRules(Row):
+class ReleaseRules(Row, table="release_rules", key=("scope",)):
     """What may be released without review: the largest estimated risk that keeps the promise on labelled responses."""
-
-    table: ClassVar[str] = "release_rules"
-    key: ClassVar[tuple[str, ...]] = ("scope",)
 
     scope: str
     """The item it holds for, or 'all' but those that have a row of their own."""
-    tolerance: Annotated[float, Ge(0)]
+    tolerance: NonNegative
     """Steps of the scale that a released score may differ from the human score."""
     target: Share
     """Share of released scores that may differ by more."""
     confidence: Share
     """Confidence with which that is promised."""
-    n: Annotated[int, Ge(0)]
+    n: Natural
     """Labelled responses with a cross-fitted risk."""
     threshold: float | None
     """Largest estimated risk that is released; null where nothing may be."""
-    released: Annotated[int, Ge(0)]
+    released: Natural
     """Labelled responses at or below it."""
-    wrong: Annotated[int, Ge(0)]
+    wrong: Natural
     """Those of them that differ by more than the tolerance."""
-    worth: Annotated[float, Ge(0)]
+    worth: NonNegative
     """Independent responses that the released are worth: fewer than they are where an author's answers are alike."""
     upper: Share | None
     """Upper confidence bound of the share of such scores among the released."""
@@ -164,15 +161,12 @@ class ReleaseRules(Row):
     """Largest estimated risk that would be released then."""
 
 
-class Predictions(Row):
+class Predictions(Row, table="predictions", key=("response_id", "rater_id")):
     """One calibrated score."""
 
-    table: ClassVar[str] = "predictions"
-    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id")
-
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The response."""
-    item_id: Annotated[str, References("items", "item_id")]
+    item_id: ItemId
     """Its item."""
     rater_id: str
     """The rater whose grading was calibrated."""

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from annotated_types import Ge
-
-from rubricflow.tasks.core.contracts.schema import Row
+from rubricflow.tasks.core.contracts.schema import Natural, Row
 
 
-class Checks(Row):
+class Checks(Row, table="checks", key=("stage", "table_name", "rule", "column")):
     """The result of one expectation at one checkpoint."""
-
-    table: ClassVar[str] = "checks"
-    key: ClassVar[tuple[str, ...]] = ("stage", "table_name", "rule", "column")
 
     stage: str
     """The stage whose output was checked."""
@@ -32,9 +27,9 @@ class Checks(Row):
         {"passed": "every row keeps it", "failed": "some break it", "error": "the check could not run"},
     ]
     """What was found."""
-    rows: Annotated[int, Ge(0)]
+    rows: Natural
     """Rows looked at."""
-    unexpected: Annotated[int, Ge(0)]
+    unexpected: Natural
     """Rows that break the rule."""
     first: list[str]
     """Keys of the first of them."""
@@ -42,11 +37,8 @@ class Checks(Row):
     """The rule's parameters, or the exception."""
 
 
-class Quarantine(Row):
+class Quarantine(Row, table="quarantine", key=("stage", "table_name", "row_key", "rule", "column")):
     """A row that a checkpoint refused."""
-
-    table: ClassVar[str] = "quarantine"
-    key: ClassVar[tuple[str, ...]] = ("stage", "table_name", "row_key", "rule", "column")
 
     stage: str
     """The stage whose output was checked."""

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from annotated_types import Ge
-
-from rubricflow.tasks.core.contracts.schema import Frozen, References, Row, Usually
+from rubricflow.tasks.core.contracts.schema import (
+    Frozen,
+    ItemId,
+    Natural,
+    Positive,
+    ResponseId,
+    Row,
+    Usually,
+)
 
 Split = Literal["train", "calibration", "test", "crossed", "chosen"]
 SPLITS: Mapping[str, str] = {
@@ -55,11 +61,8 @@ class Listed(Frozen):
     """The criterion that it is a sub-point of."""
 
 
-class Items(Row):
+class Items(Row, table="items", key=("item_id",)):
     """A question or prompt."""
-
-    table: ClassVar[str] = "items"
-    key: ClassVar[tuple[str, ...]] = ("item_id",)
 
     item_id: str
     """Stable id of the item."""
@@ -104,29 +107,23 @@ INPUT_WARNINGS: Mapping[str, str] = {
 }
 
 
-class InputWarnings(Row):
+class InputWarnings(Row, table="input_warnings", key=("kind",)):
     """Something about the responses that a person should look at; it stops nothing."""
-
-    table: ClassVar[str] = "input_warnings"
-    key: ClassVar[tuple[str, ...]] = ("kind",)
 
     kind: Annotated[InputWarning, INPUT_WARNINGS]
     """What it is."""
-    responses: Annotated[int, Ge(1)]
+    responses: Positive
     """How many responses it is about."""
     examples: list[str]
     """The first of them, by their ids; two that belong together as 'x1 and x7'."""
 
 
-class Responses(Row):
+class Responses(Row, table="responses", key=("response_id",)):
     """One text to score."""
-
-    table: ClassVar[str] = "responses"
-    key: ClassVar[tuple[str, ...]] = ("response_id",)
 
     response_id: str
     """Stable id of the response."""
-    item_id: Annotated[str, References("items", "item_id")]
+    item_id: ItemId
     """The item it answers."""
     author_id: Annotated[str | None, Usually(0.9, "mostly_not_null")]
     """Who wrote it; the cluster of the bootstrap where known."""
@@ -143,19 +140,16 @@ class Responses(Row):
     judge is asked and a person has to look at what was handed in."""
 
 
-class Units(Row):
+class Units(Row, table="units", key=("response_id", "unit_id")):
     """A sentence or paragraph of a response."""
 
-    table: ClassVar[str] = "units"
-    key: ClassVar[tuple[str, ...]] = ("response_id", "unit_id")
-
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The response."""
     unit_id: str
     """s1, s2, … for sentences; p1, p2, … for paragraphs."""
     kind: Annotated[Literal["sentence", "paragraph"], {"sentence": "a sentence", "paragraph": "a paragraph"}]
     """What it is."""
-    start: Annotated[int, Ge(0)]
+    start: Natural
     """First character (code point) in the response's text."""
-    end: Annotated[int, Ge(0)]
+    end: Natural
     """One past the last character."""

@@ -6,11 +6,20 @@ A step's number counts from 1, and boundary k lies behind step k, boundary 0 bef
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-from rubricflow.tasks.core.contracts.schema import VOLATILE, References, Row, Share
+from rubricflow.tasks.core.contracts.schema import (
+    VOLATILE,
+    ItemId,
+    Natural,
+    NonNegative,
+    Positive,
+    ResponseId,
+    Row,
+    Share,
+)
 from rubricflow.tasks.core.contracts.settings.edit import ARMS, Arm
 
 Fate = Literal["helped", "near_tie", "not_top_k", "grounded", "chosen"]
@@ -51,70 +60,64 @@ ORIGINS: Mapping[str, str] = {
 }
 
 
-class Rollouts(Row):
+class Rollouts(Row, table="rollouts", key=("arm", "seed", "response_id", "sample")):
     """One piece of grading by a policy. On the train split: sampled from the base policy, of every seed, for the pools.
     On the test split: one greedy rollout of every arm."""
-
-    table: ClassVar[str] = "rollouts"
-    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample")
 
     arm: Annotated[Arm, ARMS]
     """Whose it is."""
     seed: int
     """The arm's seed; the greedy ones of base are the same for all seeds and stand under the first."""
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The response graded."""
-    item_id: Annotated[str, References("items", "item_id")]
+    item_id: ItemId
     """Its item."""
-    sample: Annotated[int, Ge(0)]
+    sample: Natural
     """Number of the rollout, from 0."""
     part: Annotated[Part, PARTS]
     """Where the response stands."""
     text: str
     """What the policy wrote."""
-    steps: Annotated[int, Ge(0)]
+    steps: Natural
     """T, the steps that it is cut into."""
-    mark: Annotated[int, Ge(0)] | None
+    mark: Natural | None
     """m, the mark stated, by itself or where it was asked for; null with a reason."""
     unmarked: Annotated[Unmarked | None, UNMARKED]
     """Why it states no mark by itself."""
-    gold: Annotated[int, Ge(0)] | None
+    gold: Natural | None
     """m*, the target score; null where a test response has none."""
-    top: Annotated[int, Ge(1)]
+    top: Positive
     """M_q, the highest mark."""
     seconds: Annotated[float, Ge(0), VOLATILE]
     """Wall time: its share of the batch that it was written in."""
 
 
-class Steps(Row):
+class Steps(Row, table="steps", key=("arm", "seed", "response_id", "sample", "step")):
     """A step boundary of a rollout of the train split as the base policy sees it, and the step before it (section 2.1).
 
     Under arm base: all sampled rollouts. Under an arm with a pool of its own: the repaired rollouts in that pool,
     probed in the same way; of these the belief alone is known.
     """
 
-    table: ClassVar[str] = "steps"
-    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample", "step")
-
     arm: Annotated[Arm, ARMS]
     """base, or the arm whose pool the repaired rollout is in."""
     seed: int
     """The seed of the rollouts."""
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The response."""
-    sample: Annotated[int, Ge(0)]
+    sample: Natural
     """The rollout; of a repaired one, the rollout that it was made from."""
-    step: Annotated[int, Ge(0)]
+    step: Natural
     """k, 0…T; 0 is the boundary before any step, which has no step of its own."""
-    start: Annotated[int, Ge(0)] | None
+    start: Natural | None
     """First character of the step in the rollout's text; null for boundary 0."""
-    end: Annotated[int, Ge(0)] | None
+    end: Natural | None
     """One past its last."""
     belief: list[float]
     """p̂_k, the probability of each mark 0…M_q at the boundary (Eq. 1)."""
-    expected: Annotated[float, Ge(0)]
+    expected: NonNegative
     """m̂_k, the mean of the belief."""
-    error: Annotated[float, Ge(0)]
+    error: NonNegative
     """ε_k, the expected distance from the gold mark, in marks."""
     change: float | None
     """Δε_k = ε_{k−1} − ε_k (Eq. 2): positive where the step helped; null for boundary 0."""
@@ -130,11 +133,8 @@ class Steps(Row):
     """What selection by these signals did with it; null for boundary 0 and in rollouts that state the gold mark."""
 
 
-class Separations(Row):
+class Separations(Row, table="separations", key=("seed", "signal", "unit")):
     """How one grounding value tells steps that judge the answer from steps that put others together (appendix D)."""
-
-    table: ClassVar[str] = "separations"
-    key: ClassVar[tuple[str, ...]] = ("seed", "signal", "unit")
 
     seed: int
     """The seed of the rollouts."""
@@ -147,31 +147,28 @@ class Separations(Row):
     steps are put together), −1…1; null where a kind has no steps."""
     p: Share | None
     """One-sided Mann-Whitney U."""
-    grounding: Annotated[int, Ge(0)]
+    grounding: Natural
     """Steps or means of the kind that judges the answer."""
-    synthesis: Annotated[int, Ge(0)]
+    synthesis: Natural
     """Steps or means of the other kind."""
 
 
-class Revisions(Row):
+class Revisions(Row, table="revisions", key=("arm", "seed", "response_id", "sample", "rank")):
     """One attempt to mend a wrong rollout: a chosen step replaced, and what came of it (section 2.2)."""
-
-    table: ClassVar[str] = "revisions"
-    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample", "rank")
 
     arm: Annotated[Arm, ARMS]
     """The arm whose pool it is for."""
     seed: int
     """The seed of the rollouts."""
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The response."""
-    sample: Annotated[int, Ge(0)]
+    sample: Natural
     """The rollout mended."""
-    rank: Annotated[int, Ge(0)]
+    rank: Natural
     """Place of the step among the rollout's candidates, the best first from 0."""
-    step: Annotated[int, Ge(1)] | None
+    step: Positive | None
     """k, the step replaced; null where the policy was to name one and named none."""
-    steps: Annotated[int, Ge(0)]
+    steps: Natural
     """T of the rollout, so that step/steps is the relative position."""
     checklist: str | None
     """The rubric checklist that the policy wrote with the gold mark at hand; null where the arm has none."""
@@ -192,19 +189,16 @@ class Revisions(Row):
     """The rollout as mended, with its mark; null where it was not kept."""
 
 
-class Demonstrations(Row):
+class Demonstrations(Row, table="demonstrations", key=("arm", "seed", "response_id", "sample")):
     """One text that an arm is fine-tuned on; the prompt is the grading prompt of the response."""
-
-    table: ClassVar[str] = "demonstrations"
-    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "response_id", "sample")
 
     arm: Annotated[Arm, ARMS]
     """The arm of supervised fine-tuning."""
     seed: int
     """Its seed."""
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The response."""
-    sample: Annotated[int, Ge(0)]
+    sample: Natural
     """The rollout that it is or was made from."""
     origin: Annotated[Origin, ORIGINS]
     """What it is."""
@@ -214,11 +208,8 @@ class Demonstrations(Row):
     """Whether the policy also learns to stop after it."""
 
 
-class Policies(Row):
+class Policies(Row, table="policies", key=("arm", "seed")):
     """A trained arm."""
-
-    table: ClassVar[str] = "policies"
-    key: ClassVar[tuple[str, ...]] = ("arm", "seed")
 
     arm: Annotated[Arm, ARMS]
     """The arm."""
@@ -231,11 +222,11 @@ class Policies(Row):
     was trained."""
     digest: str | None
     """SHA-256 of its weights."""
-    parameters: Annotated[int, Ge(0)]
+    parameters: Natural
     """Numbers trained; 0 where nothing was."""
-    updates: Annotated[int, Ge(0)]
+    updates: Natural
     """Optimiser steps."""
-    demonstrations: Annotated[int, Ge(0)]
+    demonstrations: Natural
     """Texts in its pool; 0 where it learns by reward."""
     note: str | None
     """Why it was not trained, or what to know about it."""
@@ -243,11 +234,8 @@ class Policies(Row):
     """Wall time of training, over all sessions of it."""
 
 
-class Learning(Row):
+class Learning(Row, table="learning", key=("arm", "seed", "part", "metric", "step")):
     """One point of a learning curve."""
-
-    table: ClassVar[str] = "learning"
-    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "part", "metric", "step")
 
     arm: Annotated[Arm, ARMS]
     """The arm."""
@@ -258,17 +246,14 @@ class Learning(Row):
     metric: str
     """reward, outcome, shaping, kl, entropy, unmarked, length, loss and others, as tasks/methods/edit/rl.py and
     sft.py name them; on the test split qwk and others, as in `arm_metrics`."""
-    step: Annotated[int, Ge(0)]
+    step: Natural
     """Updates made until then."""
     value: float | None
     """The number; null where it is undefined."""
 
 
-class ArmMetrics(Row):
+class ArmMetrics(Row, table="arm_metrics", key=("arm", "seed", "part", "metric")):
     """One number of one arm."""
-
-    table: ClassVar[str] = "arm_metrics"
-    key: ClassVar[tuple[str, ...]] = ("arm", "seed", "part", "metric")
 
     arm: Annotated[Arm, ARMS]
     """The arm."""
@@ -285,17 +270,14 @@ class ArmMetrics(Row):
     """Lower end of the 95% interval."""
     high: float | None
     """Upper end."""
-    n: Annotated[int, Ge(0)]
+    n: Natural
     """Responses that it rests on."""
     note: str | None
     """Why the value is null, or what to know about it."""
 
 
-class ArmDifferences(Row):
+class ArmDifferences(Row, table="arm_differences", key=("arm", "against", "seed", "part", "metric")):
     """Two arms of one seed on the same responses; base is the same for all seeds."""
-
-    table: ClassVar[str] = "arm_differences"
-    key: ClassVar[tuple[str, ...]] = ("arm", "against", "seed", "part", "metric")
 
     arm: Annotated[Arm, ARMS]
     """The arm."""
@@ -315,7 +297,7 @@ class ArmDifferences(Row):
     """Upper end."""
     p: Share | None
     """Two-sided bootstrap p-value of no difference."""
-    n: Annotated[int, Ge(0)]
+    n: Natural
     """Responses that both graded."""
     note: str | None
     """Why the value is null, or what to know about it."""

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from annotated_types import Ge
-
-from rubricflow.tasks.core.contracts.schema import Row
+from rubricflow.tasks.core.contracts.schema import Natural, Row
 
 # The table of an experiment's numbers.
 
 
-class Numbers(Row):
+class Numbers(Row, table="numbers", key=("table_id", "row", "column")):
     """One number of an experiment's tables."""
-
-    table: ClassVar[str] = "numbers"
-    key: ClassVar[tuple[str, ...]] = ("table_id", "row", "column")
 
     table_id: str
     """The table: gao_5, rulers_2 and others, by paper and number there."""
     title: str
     """Its title; it says so where a rater is simulated."""
-    row: Annotated[int, Ge(0)]
+    row: Natural
     """Number of the row, from 0."""
     label: str
     """What the row is about: its first cells."""
@@ -59,11 +54,8 @@ RATER_FLAGS: Mapping[str, str] = {
 }
 
 
-class Metrics(Row):
+class Metrics(Row, table="metrics", key=("metric", "rater_a", "rater_b", "stage", "slice", "value_of")):
     """One number of the evaluation."""
-
-    table: ClassVar[str] = "metrics"
-    key: ClassVar[tuple[str, ...]] = ("metric", "rater_a", "rater_b", "stage", "slice", "value_of")
 
     metric: str
     """qwk, exact, within_1, mae, … as `tasks.core.stats.metrics` names them."""
@@ -84,27 +76,24 @@ class Metrics(Row):
     """Lower end of the 95% interval."""
     high: float | None
     """Upper end."""
-    n: Annotated[int, Ge(0)]
+    n: Natural
     """Responses compared."""
-    unscored: Annotated[int, Ge(0)]
+    unscored: Natural
     """Responses of the slice left out because one of the two has no score."""
     resampled: str
     """What the bootstrap resamples: 'author' or 'response'; 'none: exact binomial' for a share of errors, 'none:
     counted' for a count; '' without an interval."""
-    clusters: Annotated[int, Ge(0)] | None
+    clusters: Natural | None
     """How many of them; null where nothing was resampled. With fewer than 20 the interval may be too narrow."""
-    undefined_draws: Annotated[int, Ge(0)]
+    undefined_draws: Natural
     """Bootstrap draws in which the metric was undefined."""
     note: str | None
     """Why the value is null, or what to know about it."""
 
 
-class Verdicts(Row):
+class Verdicts(Row, table="verdicts", key=("gate", "slice", "value_of")):
     """One gate: a flag for a person, decided only where the whole interval lies on one side of it; that a score is more
     than length has to be shown, and is missed wherever the estimate is."""
-
-    table: ClassVar[str] = "verdicts"
-    key: ClassVar[tuple[str, ...]] = ("gate", "slice", "value_of")
 
     gate: str
     """What is asked: human_qwk, machine_qwk, degradation_qwk and others, as `tasks.core.stats.metrics` names them."""
@@ -120,9 +109,9 @@ class Verdicts(Row):
     """Lower end of the 95% interval."""
     high: float | None
     """Upper end."""
-    clusters: Annotated[int, Ge(0)] | None
+    clusters: Natural | None
     """How many the bootstrap resamples, as in `metrics`."""
-    n: Annotated[int, Ge(0)]
+    n: Natural
     """Responses it rests on."""
     least: float | None
     """The number must not be below this; null without such a bound."""
@@ -130,7 +119,7 @@ class Verdicts(Row):
     """The number must not be above this; null without such a bound."""
     outcome: Annotated[Outcome, OUTCOMES]
     """unknown: the data do not allow the number or its interval."""
-    labels_needed: Annotated[int, Ge(0)] | None
+    labels_needed: Natural | None
     """About how many further labelled responses would decide it, if the estimate stays; null where decided or not to be
     told."""
     source: str
@@ -139,11 +128,8 @@ class Verdicts(Row):
     """What to do where it is missed."""
 
 
-class RaterEffects(Row):
+class RaterEffects(Row, table="rater_effects", key=("rater_id", "trait", "slice", "value_of")):
     """What sets a person's scores apart from the other persons', by a many-facet model of all human scores."""
-
-    table: ClassVar[str] = "rater_effects"
-    key: ClassVar[tuple[str, ...]] = ("rater_id", "trait", "slice", "value_of")
 
     rater_id: str
     """The person."""
@@ -186,9 +172,9 @@ class RaterEffects(Row):
     """Lower end of its 95% interval."""
     halo_high: float | None
     """Upper end."""
-    ratings: Annotated[int, Ge(0)]
+    ratings: Natural
     """Responses that the rater marked."""
-    shared: Annotated[int, Ge(0)]
+    shared: Natural
     """Of those, marked by another person too; fit and shifts rest on them."""
     flags: Annotated[list[str], RATER_FLAGS]
     """What training ought to look at, decided only where the whole interval lies beyond the limit."""

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from annotated_types import Ge
-
-from rubricflow.tasks.core.contracts.schema import VOLATILE, Frozen, References, Row, Share, Usually
+from rubricflow.tasks.core.contracts.schema import (
+    VOLATILE,
+    Frozen,
+    ItemId,
+    Natural,
+    ResponseId,
+    Row,
+    Share,
+    Usually,
+)
 from rubricflow.tasks.core.contracts.tables.data import MADE_FROM, UNREAD, Unread
 
 RaterKind = Literal["human", "llm", "encoder", "replayed", "simulated", "trained", "adjudication"]
@@ -108,13 +115,10 @@ class Evidence(Frozen):
     """What became of it."""
 
 
-class Judgments(Row):
+class Judgments(Row, table="judgments", key=("response_id", "criterion_id", "rater_id", "sample")):
     """One rater's decision on one criterion of one response."""
 
-    table: ClassVar[str] = "judgments"
-    key: ClassVar[tuple[str, ...]] = ("response_id", "criterion_id", "rater_id", "sample")
-
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The response."""
     criterion_id: str
     """The criterion."""
@@ -122,13 +126,13 @@ class Judgments(Row):
     """The rater and, for a machine, its configuration."""
     rater_kind: Annotated[RaterKind, RATER_KINDS]
     """What the rater is."""
-    sample: Annotated[int, Ge(0)]
+    sample: Natural
     """Number of the repetition, from 0."""
     bundle_id: str | None
     """The bundle judged under; null for people who marked outside this pipeline."""
-    decision: Annotated[Annotated[int, Ge(0)] | None, Usually(0.95, "mostly_not_null")]
+    decision: Annotated[Natural | None, Usually(0.95, "mostly_not_null")]
     """The level after verification; null with a reason."""
-    stated: Annotated[int, Ge(0)] | None
+    stated: Natural | None
     """The level that the rater stated."""
     unscored_reason: Annotated[UnscoredReason | None, UNSCORED_REASONS]
     """Why there is no decision."""
@@ -142,21 +146,18 @@ class Judgments(Row):
     """What a failed quote did."""
 
 
-class Gradings(Row):
+class Gradings(Row, table="gradings", key=("response_id", "rater_id", "sample")):
     """One rater's grading of one response. Human scores are gradings too."""
 
-    table: ClassVar[str] = "gradings"
-    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id", "sample")
-
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The response."""
-    item_id: Annotated[str, References("items", "item_id")]
+    item_id: ItemId
     """Its item."""
     rater_id: str
     """The rater and, for a machine, its configuration."""
     rater_kind: Annotated[RaterKind, RATER_KINDS]
     """What the rater is."""
-    sample: Annotated[int, Ge(0)]
+    sample: Natural
     """Number of the repetition, from 0."""
     bundle_id: str | None
     """The bundle graded under."""
@@ -178,21 +179,18 @@ class Gradings(Row):
     """Why there is no score."""
 
 
-class Attempts(Row):
+class Attempts(Row, table="attempts", key=("response_id", "rater_id", "sample", "part", "attempt")):
     """One model call."""
 
-    table: ClassVar[str] = "attempts"
-    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id", "sample", "part", "attempt")
-
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The response it was about."""
     rater_id: str
     """The rater that asked."""
-    sample: Annotated[int, Ge(0)]
+    sample: Natural
     """Number of the repetition."""
     part: str
     """What was asked for: the criterion in a pointwise protocol, 'all' otherwise."""
-    attempt: Annotated[int, Ge(0)]
+    attempt: Natural
     """0 for the first call, then one more for each repair."""
     role: Annotated[CallRole, CALL_ROLES]
     """What the call was for."""
@@ -222,11 +220,11 @@ class Attempts(Row):
     prose."""
     characters: dict[str, int]
     """Characters of the prompt by part: bundle, memory (with worked examples), response, repair."""
-    prompt_tokens: Annotated[int, Ge(0)] | None
+    prompt_tokens: Natural | None
     """Tokens of the request, as the backend counts them."""
-    completion_tokens: Annotated[int, Ge(0)] | None
+    completion_tokens: Natural | None
     """Tokens of the reply."""
-    cached_tokens: Annotated[Annotated[int, Ge(0)] | None, VOLATILE]
+    cached_tokens: Annotated[Natural | None, VOLATILE]
     """Tokens of the request that the engine's prefix cache held, where it says so."""
     stored: Annotated[bool, VOLATILE]
     """Whether the reply came from the reply store."""
@@ -234,15 +232,12 @@ class Attempts(Row):
     """Seconds the call took."""
 
 
-class ShardInputs(Row):
+class ShardInputs(Row, table="shard_inputs", key=("response_id",)):
     """One response as a shard of judging takes it, where workers of a cluster judge: each reads its own shard alone."""
 
-    table: ClassVar[str] = "shard_inputs"
-    key: ClassVar[tuple[str, ...]] = ("response_id",)
-
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The response."""
-    item_id: Annotated[str, References("items", "item_id")]
+    item_id: ItemId
     """What it answers."""
     text: str
     """Its text, as it came."""

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from annotated_types import Ge
-
-from rubricflow.tasks.core.contracts.schema import Frozen, References, Row, Share
+from rubricflow.tasks.core.contracts.schema import (
+    Frozen,
+    ItemId,
+    Natural,
+    NonNegative,
+    Positive,
+    ResponseId,
+    Row,
+    RubricId,
+    Share,
+)
 
 Doubtful = Literal[
     "annotators_disagree", "ungrounded", "unscored", "low_probability", "against_human", "routed_to_review", "audit"
@@ -85,11 +93,8 @@ CONSTRUCTION_RULES: Mapping[str, str] = {
 }
 
 
-class Votes(Row):
+class Votes(Row, table="votes", key=("subject_kind", "subject", "rater_id", "voted_at")):
     """One person's vote on a case. Rows are only ever added; what was taken back is not in this table."""
-
-    table: ClassVar[str] = "votes"
-    key: ClassVar[tuple[str, ...]] = ("subject_kind", "subject", "rater_id", "voted_at")
 
     subject_kind: Annotated[SubjectKind, SUBJECT_KINDS]
     """What is voted on."""
@@ -110,19 +115,16 @@ class Votes(Row):
     """Whether the voter saw neither machine nor other votes; null where that is not known."""
 
 
-class Queue(Row):
+class Queue(Row, table="queue", key=("subject_kind", "response_id")):
     """A case that waits for people: one response."""
-
-    table: ClassVar[str] = "queue"
-    key: ClassVar[tuple[str, ...]] = ("subject_kind", "response_id")
 
     subject_kind: Annotated[Literal["label", "score"], SUBJECT_KINDS]
     """What is asked."""
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The response."""
-    rank: Annotated[int, Ge(1)]
+    rank: Positive
     """1 is asked first."""
-    priority: Annotated[float, Ge(0)]
+    priority: NonNegative
     """How much an answer is expected to tell, see tasks/people/review/queue.py."""
     criteria: list[str]
     """The concepts in doubt, most doubtful first; all of them are voted on."""
@@ -132,17 +134,14 @@ class Queue(Row):
     """The weightiest in words."""
 
 
-class NextLabels(Row):
+class NextLabels(Row, table="next_labels", key=("response_id",)):
     """A response that people should score next."""
 
-    table: ClassVar[str] = "next_labels"
-    key: ClassVar[tuple[str, ...]] = ("response_id",)
-
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The response."""
-    item_id: Annotated[str, References("items", "item_id")]
+    item_id: ItemId
     """Its item."""
-    rank: Annotated[int, Ge(1)]
+    rank: Positive
     """1 is asked first."""
     sampled: Annotated[Literal["chosen", "drawn"], SAMPLED]
     """How it came to be asked about: only what was drawn stands for other responses."""
@@ -167,17 +166,14 @@ class HistoryStep(Frozen):
     """Why, where it was said."""
 
 
-class Labels(Row):
+class Labels(Row, table="labels", key=("response_id", "criterion_id")):
     """The final label of one concept of one response, and how it came about."""
 
-    table: ClassVar[str] = "labels"
-    key: ClassVar[tuple[str, ...]] = ("response_id", "criterion_id")
-
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The response."""
     criterion_id: str
     """The concept."""
-    level: Annotated[int, Ge(0)] | None
+    level: Natural | None
     """The level; null where it is open or cannot be judged."""
     settled_by: Annotated[Settled, SETTLED]
     """What settled it."""
@@ -200,14 +196,11 @@ class ScoreStep(Frozen):
     """Why, where it was said."""
 
 
-class SettledScores(Row):
+class SettledScores(Row, table="settled_scores", key=("response_id",)):
     """What people have said of one answer's score, and what that comes to. Written anew whenever it is asked for; the
     view `final_scores` says what follows for the score that goes out."""
 
-    table: ClassVar[str] = "settled_scores"
-    key: ClassVar[tuple[str, ...]] = ("response_id",)
-
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The answer."""
     score: float | None
     """What people settled on, on the rubric's scale; null where it is open, cannot be judged, or nothing but a note is
@@ -226,13 +219,10 @@ class SettledScores(Row):
     study's marks only calibrate."""
 
 
-class Notes(Row):
+class Notes(Row, table="notes", key=("response_id", "rater_id")):
     """What a person says to a student in the data."""
 
-    table: ClassVar[str] = "notes"
-    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id")
-
-    response_id: Annotated[str, References("responses", "response_id")]
+    response_id: ResponseId
     """The answer that it is about."""
     rater_id: str
     """Who says it."""
@@ -240,11 +230,8 @@ class Notes(Row):
     """The words."""
 
 
-class Agreements(Row):
+class Agreements(Row, table="agreements", key=("phase", "raters", "criterion_id", "metric")):
     """How far two or more raters of concepts agree."""
-
-    table: ClassVar[str] = "agreements"
-    key: ClassVar[tuple[str, ...]] = ("phase", "raters", "criterion_id", "metric")
 
     phase: Annotated[Phase, PHASES]
     """Before people were asked, or after."""
@@ -261,21 +248,18 @@ class Agreements(Row):
     """Lower end of the 95% interval over responses."""
     high: float | None
     """Upper end."""
-    n: Annotated[int, Ge(0)]
+    n: Natural
     """Labels compared."""
     note: str | None
     """Why the value is null."""
 
 
-class Constructions(Row):
+class Constructions(Row, table="constructions", key=("phase", "rubric_id", "rule", "subject")):
     """How an inventory of concepts keeps one construction criterion (REC-CBM, appendix C.3)."""
-
-    table: ClassVar[str] = "constructions"
-    key: ClassVar[tuple[str, ...]] = ("phase", "rubric_id", "rule", "subject")
 
     phase: Annotated[Phase, PHASES]
     """By the labels that both annotators give, or by the final ones."""
-    rubric_id: Annotated[str, References("rubrics", "rubric_id")]
+    rubric_id: RubricId
     """The inventory."""
     rule: Annotated[ConstructionRule, CONSTRUCTION_RULES]
     """The concepts cover what decides the grade; each tells something that no other one tells; every level has an

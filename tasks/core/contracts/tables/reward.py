@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
-
-from annotated_types import Ge
+from typing import Annotated, Literal
 
 from rubricflow.tasks.core.contracts.graph import RELATIONS, Relation
-from rubricflow.tasks.core.contracts.schema import References, Row, Share, Usually
+from rubricflow.tasks.core.contracts.schema import Natural, NonNegative, References, Row, Share, Usually
 from rubricflow.tasks.core.contracts.settings.reward import AGGREGATIONS, Aggregation
 
 Inference = Literal["none", "topological", "exact"]
@@ -26,11 +24,8 @@ PER = {
 }
 
 
-class Rewards(Row):
+class Rewards(Row, table="rewards", key=("response_id", "rater_id", "sample", "aggregation")):
     """The reward of one rater's judgments of one response, by one aggregation."""
-
-    table: ClassVar[str] = "rewards"
-    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id", "sample", "aggregation")
 
     response_id: str
     """The response, or the rollout."""
@@ -42,7 +37,7 @@ class Rewards(Row):
     """The graph it is rewarded by."""
     rater_id: str
     """Whose judgments are rewarded."""
-    sample: Annotated[int, Ge(0)]
+    sample: Natural
     """Number of the repetition."""
     aggregation: Annotated[Aggregation, AGGREGATIONS]
     """How they are put together."""
@@ -52,28 +47,25 @@ class Rewards(Row):
     """Lower bound over all that the unscored criteria could be, where the bundle says bounds."""
     high: float | None
     """Upper bound."""
-    reward_variance: Annotated[float | None, Ge(0)]
+    reward_variance: NonNegative | None
     """How far the reward would vary if the judge's own doubts were settled one way or the other, as a variance; of flat
     and gear. Null where the judge gives no probabilities, a criterion is unscored, or the graph is too wide for it."""
     marginals: dict[str, float]
     """Criterion → its share after the dependencies, in [0, 1]; unscored ones and what depends on them are absent."""
     inference: Annotated[Inference, INFERENCES]
     """How the marginals were found."""
-    eta: Annotated[float, Ge(0)]
+    eta: NonNegative
     """Suppression strength."""
     retention: dict[str, float]
     """Relation → retention factor before η; empty for an aggregation without."""
-    unscored: Annotated[int, Ge(0)]
+    unscored: Natural
     """Criteria without a usable verdict."""
     decided_by: Annotated[Literal["probability", "decision", "both"], DECIDED_BY]
     """What the local scores are."""
 
 
-class EdgeCases(Row):
+class EdgeCases(Row, table="edge_cases", key=("response_id", "rater_id", "sample", "aggregation", "parent", "child")):
     """A dependency of one response whose child is supported on its own (GEAR, section 4.3)."""
-
-    table: ClassVar[str] = "edge_cases"
-    key: ClassVar[tuple[str, ...]] = ("response_id", "rater_id", "sample", "aggregation", "parent", "child")
 
     response_id: str
     """The response."""
@@ -83,7 +75,7 @@ class EdgeCases(Row):
     """Its rubric."""
     rater_id: str
     """Whose judgments."""
-    sample: Annotated[int, Ge(0)]
+    sample: Natural
     """Number of the repetition."""
     aggregation: Annotated[Aggregation, AGGREGATIONS]
     """How they are put together."""
@@ -106,11 +98,8 @@ class EdgeCases(Row):
     """Satisfied: effective share over its own (Eq. 16); null otherwise."""
 
 
-class Retentions(Row):
+class Retentions(Row, table="retentions", key=("rubric_id", "parent", "child")):
     """An edge's retention factor, learned from human scores."""
-
-    table: ClassVar[str] = "retentions"
-    key: ClassVar[tuple[str, ...]] = ("rubric_id", "parent", "child")
 
     rubric_id: Annotated[str, References("graphs", "rubric_id")]
     """The rubric."""
@@ -124,17 +113,14 @@ class Retentions(Row):
     """The learned factor."""
     by_relation: Share
     """The relation's factor, that it takes the place of."""
-    n: Annotated[int, Ge(0)]
+    n: Natural
     """Labelled responses fitted on."""
     target: str
     """The human score fitted to."""
 
 
-class Diagnostics(Row):
+class Diagnostics(Row, table="diagnostics", key=("metric", "aggregation", "per", "slice")):
     """One number about rewards."""
-
-    table: ClassVar[str] = "diagnostics"
-    key: ClassVar[tuple[str, ...]] = ("metric", "aggregation", "per", "slice")
 
     metric: str
     """leakage, preservation, reward_mean, reward_sd, marginal_mae, reward_mae, reward_correlation, and others."""
@@ -150,24 +136,21 @@ class Diagnostics(Row):
     """Lower end of the 95% interval, from resampling items."""
     high: float | None
     """Upper end."""
-    clusters: Annotated[int, Ge(0)] | None
+    clusters: Natural | None
     """How many items, of figures of what was learned how many authors, it resamples; null without an interval."""
-    n: Annotated[int, Ge(0)]
+    n: Natural
     """Cases it is the mean of."""
-    unscored: Annotated[int, Ge(0)]
+    unscored: Natural
     """Responses left out because they have no reward; of leakage and preservation those of which a dependency is passed
     over, since something that it hangs on is unscored."""
     note: str | None
     """Why the value is null, or what to know about it."""
 
 
-class HeldOutQuality(Row):
+class HeldOutQuality(Row, table="held_out_quality", key=("step", "item_id")):
     """What one held-out item was worth at one evaluation of the policy that is trained."""
 
-    table: ClassVar[str] = "held_out_quality"
-    key: ClassVar[tuple[str, ...]] = ("step", "item_id")
-
-    step: Annotated[int, Ge(0)]
+    step: Natural
     """The step of the training that the evaluation came after."""
     item_id: str
     """The held-out item, as whoever evaluates calls it."""
@@ -175,11 +158,8 @@ class HeldOutQuality(Row):
     """Higher is better; in whatever unit the training's own measure has."""
 
 
-class TrainedCriteria(Row):
+class TrainedCriteria(Row, table="trained_criteria", key=("item_id", "criterion_id")):
     """A criterion that rollouts of a training are rewarded by."""
-
-    table: ClassVar[str] = "trained_criteria"
-    key: ClassVar[tuple[str, ...]] = ("item_id", "criterion_id")
 
     item_id: str
     """The item."""

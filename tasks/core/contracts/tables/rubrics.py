@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
-
-from annotated_types import Ge
+from typing import Annotated, Literal
 
 from rubricflow.tasks.core.contracts.graph import RELATIONS, ROLES, Relation, Role
-from rubricflow.tasks.core.contracts.schema import References, Row, Share
+from rubricflow.tasks.core.contracts.schema import Natural, References, Row, RubricId, Share
 from rubricflow.tasks.core.contracts.settings.engine import Call
 
 Origin = Literal["authored", "reference_answer", "key_elements", "criteria", "induced"]
@@ -21,11 +19,8 @@ ORIGINS: Mapping[str, str] = {
 }
 
 
-class Rubrics(Row):
+class Rubrics(Row, table="rubrics", key=("rubric_id",)):
     """An authored rubric."""
-
-    table: ClassVar[str] = "rubrics"
-    key: ClassVar[tuple[str, ...]] = ("rubric_id",)
 
     rubric_id: str
     """The name that items point to."""
@@ -41,13 +36,10 @@ class Rubrics(Row):
     """The model calls that made or reworded it, in order; empty where a person or code alone did."""
 
 
-class Bundles(Row):
+class Bundles(Row, table="bundles", key=("rubric_id",)):
     """A locked rubric."""
 
-    table: ClassVar[str] = "bundles"
-    key: ClassVar[tuple[str, ...]] = ("rubric_id",)
-
-    rubric_id: Annotated[str, References("rubrics", "rubric_id")]
+    rubric_id: RubricId
     """The rubric it locks."""
     bundle_id: str
     """SHA-256 of the content."""
@@ -75,13 +67,10 @@ DROPPED: Mapping[str, str] = {
 """Why a proposed edge is not in the graph."""
 
 
-class RubricGraphs(Row):
+class RubricGraphs(Row, table="graphs", key=("rubric_id",)):
     """How the graph of one rubric was made."""
 
-    table: ClassVar[str] = "graphs"
-    key: ClassVar[tuple[str, ...]] = ("rubric_id",)
-
-    rubric_id: Annotated[str, References("rubrics", "rubric_id")]
+    rubric_id: RubricId
     """The rubric."""
     graph_id: str
     """SHA-256 of the graph's content: nodes with their roles, edges with their relations."""
@@ -96,31 +85,28 @@ class RubricGraphs(Row):
     """Who annotated: 'authored', the model asked, or the heuristic's name."""
     profile: str
     """What the annotator was told to look for."""
-    criteria: Annotated[int, Ge(0)]
+    criteria: Natural
     """Criteria that are no sub-points."""
-    candidates: Annotated[int, Ge(0)]
+    candidates: Natural
     """Ordered pairs that the roles allow."""
-    proposed: Annotated[int, Ge(0)]
+    proposed: Natural
     """Edges proposed, by annotator, author or vote."""
-    kept: Annotated[int, Ge(0)]
+    kept: Natural
     """Edges that stayed."""
-    invalid: Annotated[int, Ge(0)]
+    invalid: Natural
     """Proposals that break a rule: unknown criterion, itself, roles, given twice."""
-    failed: Annotated[int, Ge(0)]
+    failed: Natural
     """Candidate pairs for which the annotator gave nothing usable."""
-    roles_missing: Annotated[int, Ge(0)]
+    roles_missing: Natural
     """Criteria whose role the annotator did not give: they got penalty or core by their weight."""
-    depth: Annotated[int, Ge(0)]
+    depth: Natural
     """Edges on the longest path."""
     calls: list[Call]
     """The model calls that made it, in order; empty where none was needed."""
 
 
-class GraphNodes(Row):
+class GraphNodes(Row, table="graph_nodes", key=("rubric_id", "criterion_id")):
     """A criterion in a rubric's graph."""
-
-    table: ClassVar[str] = "graph_nodes"
-    key: ClassVar[tuple[str, ...]] = ("rubric_id", "criterion_id")
 
     rubric_id: Annotated[str, References("graphs", "rubric_id")]
     """The rubric."""
@@ -128,7 +114,7 @@ class GraphNodes(Row):
     """Its graph."""
     criterion_id: str
     """The criterion."""
-    position: Annotated[int, Ge(0)]
+    position: Natural
     """Its place in the rubric, from 0."""
     text: str
     """What it looks for."""
@@ -140,17 +126,14 @@ class GraphNodes(Row):
     """Who says so."""
 
 
-class GraphEdges(Row):
+class GraphEdges(Row, table="graph_edges", key=("rubric_id", "proposal")):
     """An edge that was proposed, kept or not."""
-
-    table: ClassVar[str] = "graph_edges"
-    key: ClassVar[tuple[str, ...]] = ("rubric_id", "proposal")
 
     rubric_id: Annotated[str, References("graphs", "rubric_id")]
     """The rubric."""
     graph_id: str
     """Its graph."""
-    proposal: Annotated[int, Ge(0)]
+    proposal: Natural
     """Number of the proposal in the rubric, in candidate order."""
     parent: str
     """The licensing criterion."""

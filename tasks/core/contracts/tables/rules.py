@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from annotated_types import Ge
-
-from rubricflow.tasks.core.contracts.schema import Row, Share
+from rubricflow.tasks.core.contracts.schema import Natural, NonNegative, Positive, Row, Share
 
 Family = Literal["points", "levels"]
 FAMILIES: Mapping[Family, str] = {"levels": "level-of-response schemes", "points": "points schemes"}
@@ -27,11 +25,8 @@ TOTALS: Mapping[Totals, str] = {"stated": "graders that state their mark", "summ
 """What code sums follows an edit of the points' values, whatever the grader read."""
 
 
-class RuleTests(Row):
+class RuleTests(Row, table="rule_tests", key=("rater_id", "edit", "response_id")):
     """A response marked under its mark scheme and under one edit of it."""
-
-    table: ClassVar[str] = "rule_tests"
-    key: ClassVar[tuple[str, ...]] = ("rater_id", "edit", "response_id")
 
     rater_id: str
     """Who marked."""
@@ -45,27 +40,24 @@ class RuleTests(Row):
     """Its item."""
     bundle_id: str
     """The edited scheme, as a bundle."""
-    gold: Annotated[int, Ge(0)]
+    gold: Natural
     """The human mark."""
-    gold_edited: Annotated[int, Ge(0)]
+    gold_edited: Natural
     """The mark that it becomes under the edited scheme."""
     predicted: float | None
     """The grader's mark; null where it gave none."""
     predicted_edited: float | None
     """Its mark under the edited scheme; null where it gave none."""
-    top: Annotated[int, Ge(1)]
+    top: Positive
     """Highest mark."""
-    top_edited: Annotated[int, Ge(1)]
+    top_edited: Positive
     """Highest mark under the edited scheme."""
     totals: Annotated[Totals, TOTALS]
     """Who makes the mark."""
 
 
-class RuleFaithfulness(Row):
+class RuleFaithfulness(Row, table="rule_faithfulness", key=("rater_id", "edit")):
     """How far one grader follows one edit: sums over its rows of `rule_tests`."""
-
-    table: ClassVar[str] = "rule_faithfulness"
-    key: ClassVar[tuple[str, ...]] = ("rater_id", "edit")
 
     rater_id: str
     """Who marked."""
@@ -75,9 +67,9 @@ class RuleFaithfulness(Row):
     """The kind of scheme."""
     totals: Annotated[Totals, TOTALS]
     """Who makes the mark."""
-    n: Annotated[int, Ge(0)]
+    n: Natural
     """Responses with a mark under both schemes."""
-    unscored: Annotated[int, Ge(0)]
+    unscored: Natural
     """Responses left out because one of the two marks is missing."""
     gold_change: float | None
     """Mean |change of the human mark|."""
@@ -87,7 +79,7 @@ class RuleFaithfulness(Row):
     """Lower end of its 95% interval, from resampling responses."""
     floor_high: float | None
     """Upper end."""
-    rsr: Annotated[float | None, Ge(0)]
+    rsr: NonNegative | None
     """Rule-sensitivity ratio: mean |change of the grader's mark| over mean |change of the human mark|; 1 follows the
     edit, less does too little. A severe grader's marks have less to change: one whose total code sums has, under an
     edit of points, its mean mark over the mean human one. Null with a note."""
@@ -97,13 +89,13 @@ class RuleFaithfulness(Row):
     """Upper end."""
     rsr_note: str | None
     """Why there is none."""
-    in_rubric: Annotated[float | None, Ge(0)]
+    in_rubric: NonNegative | None
     """The same over the responses whose mark under the edited scheme is not 0."""
     in_rubric_low: float | None
     """Lower end."""
     in_rubric_high: float | None
     """Upper end."""
-    in_rubric_n: Annotated[int, Ge(0)]
+    in_rubric_n: Natural
     """How many these are."""
     in_rubric_note: str | None
     """Why there is none."""
