@@ -139,7 +139,8 @@ RIGHT = 90.0
 
 
 def spans(title: str, phase: Phase, concepts: Mapping[str, Cell], within: Iterable[float]) -> Markup:
-    """One row for each concept, at least one, whose value is known. within: values that the axis holds, so that charts can be compared."""
+    """One row for each concept, at least one, whose value is known. within: values that the axis holds, so that charts
+    can be compared."""
     on = axis(within, most=4, left=LABELS, right=RIGHT)
     numbers = {concept: say.number(cell.value or 0.0) for concept, cell in concepts.items()}
     height, marks = rows(on, list(numbers.items()))
