@@ -15,7 +15,7 @@ from markupsafe import Markup
 from rubricflow.tasks.core.contracts.tables.people import DOUBTS, SETTLED, Phase
 from rubricflow.tasks.core.display import draw, say
 from rubricflow.tasks.core.display.axis import axis
-from rubricflow.tasks.core.display.bars import LABELS, middle, rows
+from rubricflow.tasks.core.display.charts import LABELS, middle, rows
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
 
 BY_PEOPLE = ("one_vote", "agreed_votes", "majority", "discussion")

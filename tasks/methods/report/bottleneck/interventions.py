@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.tables.bottleneck import GRADE_METRICS, INTERVENTIONS, ORDERS
 from rubricflow.tasks.core.display import draw, say
-from rubricflow.tasks.core.display.bars import HEAD
-from rubricflow.tasks.core.display.lines import ChartLine, ChartPoint
+from rubricflow.tasks.core.display.charts import HEAD, ChartLine, ChartPoint
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
 from rubricflow.tasks.methods.report.bottleneck.figures import grader_name
 

@@ -23,8 +23,7 @@ from markupsafe import Markup
 from scipy.special import softmax
 
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.marked import marked
-from rubricflow.tasks.core.display.page import filled
+from rubricflow.tasks.core.display.page import filled, marked
 from rubricflow.tasks.core.text.highlight import Highlight, excerpt
 
 Row = Mapping[str, Any]

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
 from rubricflow.tasks.core.contracts.tables.bottleneck import GRADE_METRICS
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.bars import bar_chart
-from rubricflow.tasks.core.display.lines import ChartLine, ChartPoint, line_chart
+from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, bar_chart, line_chart
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
