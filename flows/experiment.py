@@ -39,8 +39,7 @@ from rubricflow.tasks.grading.calibrate.predict import predict
 from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater
 from rubricflow.tasks.grading.evaluate.experiment.arm import BootstrapPlan as Bootstrap
 from rubricflow.tasks.grading.evaluate.experiment.arm import ExperimentArm
-from rubricflow.tasks.grading.evaluate.experiment.contrast import main_contrast
-from rubricflow.tasks.grading.evaluate.experiment.tables import tables
+from rubricflow.tasks.grading.evaluate.experiment.tables import main_contrast, tables
 from rubricflow.tasks.grading.report.task import refuse_unscored
 from rubricflow.tasks.methods.report.experiment import page
 

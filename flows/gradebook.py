@@ -17,12 +17,17 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.store.files import hand_out
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.grading.gradebook.book import Gradebook
-from rubricflow.tasks.grading.gradebook.credit import explains, parted
-from rubricflow.tasks.grading.gradebook.files import as_csv, as_workbook
+from rubricflow.tasks.grading.gradebook.book import Gradebook, explains, parted
 from rubricflow.tasks.grading.gradebook.folder import INDEX, PAGES, write_feedback
 from rubricflow.tasks.grading.gradebook.platforms import Platform, platform_sheet
-from rubricflow.tasks.grading.gradebook.sheets import about_sheet, answer_sheet, student_sheet, totals
+from rubricflow.tasks.grading.gradebook.sheets import (
+    about_sheet,
+    answer_sheet,
+    as_csv,
+    as_workbook,
+    student_sheet,
+    totals,
+)
 from rubricflow.tasks.grading.gradebook.tables import read_gradebook
 from rubricflow.tasks.grading.judge.regraded import score_follows
 from rubricflow.tasks.grading.judge.score import score

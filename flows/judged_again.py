@@ -26,9 +26,9 @@ from rubricflow.tasks.grading.judge.grade import asks_nobody
 from rubricflow.tasks.grading.judge.protocol import protocol_module
 from rubricflow.tasks.grading.judge.rater import repeated
 from rubricflow.tasks.grading.judge.rows import Case, EarlierDecision, Graded, Judged, Rater, judgments
+from rubricflow.tasks.rewards.reward.aggregate import averaged
 from rubricflow.tasks.rewards.reward.compiled import Batch
 from rubricflow.tasks.rewards.reward.local import Locals
-from rubricflow.tasks.rewards.reward.repeats import averaged
 
 Judging = Callable[[Sequence[Case], Rater], Graded]
 _logger = logging.getLogger(__name__)

@@ -42,11 +42,10 @@ from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.rater import repeated
 from rubricflow.tasks.grading.judge.rows import Case, Graded, Rater, judgments
-from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
+from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate, weights_of_doubts
 from rubricflow.tasks.rewards.reward.factors import Factors
 from rubricflow.tasks.rewards.reward.leakage import edge_cases
 from rubricflow.tasks.rewards.reward.local import Locals, local_scores
-from rubricflow.tasks.rewards.reward.repeats import weights_of_doubts
 from rubricflow.tasks.rewards.reward.rows import cases as case_rows
 from rubricflow.tasks.rewards.reward.rows import rewards as reward_rows
 

@@ -459,7 +459,7 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_judged(tmp_
 
 
 def test_a_graph_too_wide_is_refused_before_anything_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rubricflow.tasks.rewards.reward.elimination.MOST", 1)
+    monkeypatch.setattr("rubricflow.tasks.rewards.reward.compiled.MOST", 1)
     exact = topics.SETTINGS.model_copy(update={"inference": "exact"})
     with pytest.raises(Exception, match="exact inference would hold 2"):
         reward_by(lambda store: pytest.fail("opened"), "gear", settings=exact, graph=WIDE)

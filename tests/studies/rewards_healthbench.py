@@ -28,9 +28,9 @@ from rubricflow.tasks.rewards.graph.heuristic import MODEL, answer
 from rubricflow.tasks.rewards.graph.subject import GraphSubject
 from rubricflow.tasks.rewards.report.reward.graphs import statistics
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
+from rubricflow.tasks.rewards.reward.compare import random_graph, untyped
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch, compile_graph
 from rubricflow.tasks.rewards.reward.figures import Record, agreement, reward_figures
-from rubricflow.tasks.rewards.reward.gain import random_graph, untyped
 from rubricflow.tasks.rewards.reward.leakage import RELATIONS, diagnose, edge_cases
 from rubricflow.tasks.rewards.reward.local import Locals, local_scores
 

@@ -22,7 +22,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, 
 from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node, Relation
 from rubricflow.tasks.core.contracts.settings.reward import Retention
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch, compile_graph
-from rubricflow.tasks.rewards.reward.gain import METHODS, GainFigure, Method, gains, predict
+from rubricflow.tasks.rewards.reward.factors import METHODS, GainFigure, Method, gains, predict
 from rubricflow.tasks.rewards.reward.learn import Learned, folds_of, learn
 
 PAPER = Retention(weak_prerequisite=0.6, strong_prerequisite=0.2, activation=0.0)

@@ -18,9 +18,8 @@ from scipy.stats import spearmanr
 from rubricflow.tasks.core.stats.bootstrap import paired_bootstrap
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch
-from rubricflow.tasks.rewards.reward.exact import exact_marginals
+from rubricflow.tasks.rewards.reward.exact import exact_marginals, reward_variances
 from rubricflow.tasks.rewards.reward.learn import _fit, folds_of, learn, line, rewards_and_slopes
-from rubricflow.tasks.rewards.reward.rows import reward_variances
 
 REPEATS, DRAWS = 2, 1000
 WEAKEST_PULL = 1e-7

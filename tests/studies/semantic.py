@@ -18,8 +18,8 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from rubricflow.tasks.core.llm.encoder import minilm
-from rubricflow.tasks.core.text.edges import counts
 from rubricflow.tasks.core.text.quotes import find
+from rubricflow.tasks.core.text.tokens import counts
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.evidence import Matcher
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from markupsafe import Markup
 
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.section import Page
+from rubricflow.tasks.core.text.highlight import Label, Piece
 
 HERE = Path(__file__).parent
 
@@ -30,6 +32,25 @@ def body(template: Path, macro: str, value: object) -> Markup:
 def filled(template: Path, **names: object) -> Markup:
     """What a report's own template makes of these names; it knows `say`, too."""
     return Markup(_environment(template.parent).get_template(template.name).render(names))
+
+
+def marked(
+    pieces: Iterable[Piece[Label]], kind: Callable[[tuple[Label, ...]], str], end_label: Callable[[Label], object]
+) -> Markup:
+    """A highlighted text as HTML, escaped, what is highlighted in a <mark>: nothing of it is lost or changed but what
+    cannot be seen. kind: its CSS classes; end_label: what stands where a highlight ends."""
+    shown = list[Markup]()
+    for piece in pieces:
+        text = Markup("{}").format(say.visible(piece.text))
+        if piece.hidden:
+            text = Markup('<span class="gap">[{} not shown]</span>').format(say.plural(piece.hidden, "character"))
+        elif piece.labels:
+            labels = Markup("").join(
+                Markup("<b>{}</b>").format(label) for label in dict.fromkeys(map(end_label, piece.ends))
+            )
+            text = Markup('<mark class="{}">{}{}</mark>').format(kind(piece.labels), text, labels)
+        shown.append(text)
+    return Markup("").join(shown)
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError, refuse
-from rubricflow.tasks.core.text.numbers import number_of
+from rubricflow.tasks.core.text.tokens import number_of
 
 _NO_TEXT: dict[type, str] = {list: "a list", dict: "an object", bytes: "bytes"}
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")

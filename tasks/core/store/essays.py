@@ -25,8 +25,7 @@ from rubricflow.tasks.core.store.cells import EssayCell
 from rubricflow.tasks.core.store.document_reader import DocumentReader, DocumentText
 from rubricflow.tasks.core.store.reshape import id_of
 from rubricflow.tasks.core.store.sheets import ENDINGS
-from rubricflow.tasks.core.text.fold import folded
-from rubricflow.tasks.core.text.letters import bare_of
+from rubricflow.tasks.core.text.fold import bare_of, folded
 
 COLUMNS = ("student", "name", "text", "files", "folder")
 """Of a folder of essays as a table: the student's id, the name where a platform has it, the text of all files, the

@@ -13,11 +13,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from rubricflow.tasks.core.text.edges import counts, is_edge, is_seam
-from rubricflow.tasks.core.text.fold import Folded, fold, folded
+from rubricflow.tasks.core.text.fold import Folded, Letters, bare_of, fold, folded, letters, say_the_same
 from rubricflow.tasks.core.text.languages import is_without_negation, language_of
-from rubricflow.tasks.core.text.letters import Letters, bare_of, letters, say_the_same
-from rubricflow.tasks.core.text.tokens import tokens
+from rubricflow.tasks.core.text.tokens import counts, is_edge, is_seam, tokens
 
 _ELLIPSIS = re.compile(r"(?:(?<!\s)\s++)?(?:[\[(]\s*+)?(?:…|\.\s?\.\s?\.[.\s]*)(?:\s*[\])])?\s*")
 _EDGES = string.whitespace + "\u00a0\"'“”‘’«»`"

@@ -1,4 +1,4 @@
-"""Sentences and paragraphs of a text, with exact spans."""
+"""Sentences and paragraphs of a text, with exact spans; and whole sentences of a text that was cut short."""
 
 from __future__ import annotations
 
@@ -40,22 +40,15 @@ def units(text: str) -> list[Unit]:
     Paragraphs are separated by blank lines, or by line breaks in a text that has no blank line. A sentence ends at
     terminal punctuation before white space, and at every line break that divides no word; abbreviations, initials and
     the number that opens a line do not end one. Spans count code points; together the units of a kind cover every
-    character that is not white
-    space. An empty text has none.
+    character that is not white space. An empty text has none.
     """
-    paragraphs = _trimmed(text, _pieces(0, len(text), _breaks(text)))
+    lines = _lines(text, 0, len(text))
+    # A blank line holds two breaks: one after the other, or with white space between.
+    breaks = [match.span() for match in _BLANK_LINE.finditer(text)] if lines else []
+    paragraphs = _trimmed(text, _pieces(0, len(text), breaks or lines))
     sentences = chain.from_iterable(_sentences(text, start, end) for start, end in paragraphs)
     sentence_units = [Unit(f"s{number}", "sentence", *span) for number, span in enumerate(sentences, 1)]
     return sentence_units + [Unit(f"p{number}", "paragraph", *span) for number, span in enumerate(paragraphs, 1)]
-
-
-def _breaks(text: str) -> list[tuple[int, int]]:
-    """What separates the paragraphs."""
-    lines = _lines(text, 0, len(text))
-    if not lines:
-        return []
-    # A blank line holds two breaks: side by side, or with white space between.
-    return [match.span() for match in _BLANK_LINE.finditer(text)] or lines
 
 
 def _lines(text: str, start: int, end: int) -> list[tuple[int, int]]:
@@ -96,3 +89,27 @@ def _trimmed(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
         if piece.strip():
             trimmed.append((start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())))
     return trimmed
+
+
+# Prose that was cut short, made fit for people.
+
+MARK = "[…]"
+"""Stands where words were cut."""
+_ENDS = (".", "!", "?", "…", "。", "！", "？", ".)", '."', ".”", "!”", "?”")
+
+
+def whole_sentences(text: str, longest: int) -> str:
+    """A text without blanks around it or, where it was cut, its whole sentences and `MARK`; where not even one is
+    whole, its whole words.
+
+    longest: characters at which it is cut, or was by the contract that its writer was held to; a text that fills them
+    and ends a sentence there was not. What is returned is left as it is when it is put in again.
+    """
+    text = text.strip()
+    if len(text) < longest or (len(text) == longest and text.endswith(_ENDS)):
+        return text
+    head = text[: max(0, longest - len(MARK) - 2)]
+    sentences = [unit for unit in units(head) if unit.kind == "sentence"]
+    ends = [unit.end for unit in sentences if head[: unit.end].endswith(_ENDS)]
+    whole = head[: ends[-1]] if ends else head.rpartition(" ")[0] or head
+    return f"{whole.rstrip()} {MARK}"

@@ -13,7 +13,7 @@ from rubricflow.tasks.core.contracts.tables.calibration import ReleaseRules
 from rubricflow.tasks.core.contracts.tables.data import SPLITS
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.needs import wanted_words
+from rubricflow.tasks.core.display.reasons import wanted_words
 from rubricflow.tasks.core.stats.promise import PromiseNeeds, labels_for_promise, labels_for_width
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.calibrate.next_labels import HeldOut

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.bars import bar_chart
+from rubricflow.tasks.core.display.charts import bar_chart
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
 from rubricflow.tasks.core.stats.bootstrap import is_few

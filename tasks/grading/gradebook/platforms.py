@@ -12,8 +12,15 @@ from typing import Literal, NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.grading.gradebook.book import CriterionLevel, Gradebook, GradedAnswer, StudentGrades
-from rubricflow.tasks.grading.gradebook.credit import credit, explains, level_words
+from rubricflow.tasks.grading.gradebook.book import (
+    CriterionLevel,
+    Gradebook,
+    GradedAnswer,
+    StudentGrades,
+    credit,
+    explains,
+    level_words,
+)
 from rubricflow.tasks.grading.gradebook.sheets import GradeSheet, Value, number
 
 Platform = Literal["moodle", "canvas"]

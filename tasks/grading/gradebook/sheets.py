@@ -1,27 +1,38 @@
-"""The gradebook as sheets: a row an answer, or a row a student, and what there is to know about them."""
+"""The gradebook as sheets: a row an answer, or a row a student, and what there is to know about them; and sheets as CSV
+and Excel workbooks. No cell of them runs as a formula, and numbers are numbers.
+
+In a CSV file an apostrophe goes before what a spreadsheet would run. A workbook says of each cell what it is, so that
+texts stay as they are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
+
+from openpyxl import Workbook
+from openpyxl.cell.cell import Cell
+from openpyxl.styles import Alignment, Font
+from openpyxl.utils import get_column_letter
 
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
 from rubricflow.tasks.core.contracts.tables.judging import UNSCORED_REASONS
 from rubricflow.tasks.core.contracts.tables.people import SCORE_SETTLED
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.reasons import against_constant, marked_by, score_step
-from rubricflow.tasks.grading.gradebook.book import (
-    CriterionLevel,
-    DecidedBy,
-    Gradebook,
-    GradedAnswer,
-    GradedQuestion,
-    StudentGrades,
-)
+from rubricflow.tasks.core.text.formulas import guarded
+from rubricflow.tasks.grading.gradebook.book import DecidedBy, Gradebook, GradedAnswer
 
+LONGEST = 32_000
+"""Characters of a cell; Excel's holds 32,767."""
+NARROWEST, WIDEST = 8, 60
+"""Characters of a column."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 Value: TypeAlias = str | int | float | None
 UNCHECKED = "score_not_checked_by_a_person"
 """The column of scores that wait: its name says what they are."""
@@ -84,75 +95,62 @@ def answer_sheet(book: Gradebook, include_waiting: bool = False) -> GradeSheet:
 
 
 def _answer_cells(book: Gradebook, answer: GradedAnswer) -> dict[str, Value]:
-    by_machine = answer.decided_by == "machine"
+    question = book.questions[answer.item_id]
+    low, high = (answer.low, answer.high) if answer.decided_by == "machine" else (None, None)
+    reasons = {**ROUTE_REASONS, **UNSCORED_REASONS}
+    settled_by = SCORE_SETTLED.get(answer.settled_by or "")
+    if answer.settled_by == "marked":
+        settled_by = say.plain(marked_by(answer.marks))
+    criteria = []
+    for criterion, level, quotations in answer.levels:
+        reached = "not decided" if level is None else f"{level} of {criterion.top}"
+        quotes = ", ".join(f"“{quotation.text}”" for quotation in quotations)
+        criteria.append(f"{criterion.text.rstrip('. ')}: {reached}" + (f" ({quotes})" if quotes else ""))
     return {
         "student": answer.student,
         "student_name": answer.student_name,
-        "question": say.question(answer.item_id, book.questions[answer.item_id].text),
+        "question": say.question(answer.item_id, question.text),
         "answer_id": answer.response_id,
         "score": number(answer.final_score),
         UNCHECKED: number(answer.machine_score) if answer.waits else None,
-        "out_of": number(book.questions[answer.item_id].scale.max),
+        "out_of": number(question.scale.max),
         "state": MARKED if answer.stands_as_marked else STATES[answer.decided_by],
-        "low": number(answer.low) if by_machine else None,
-        "high": number(answer.high) if by_machine else None,
+        "low": number(low),
+        "high": number(high),
         "route": answer.route and ("released" if answer.route == "release" else "to a person"),
-        "route_reason": answer.route
-        and {**ROUTE_REASONS, **UNSCORED_REASONS}.get(answer.unscored_reason or answer.route_reason or ""),
-        "settled_by": _settled_by(answer),
+        "route_reason": answer.route and reasons.get(answer.unscored_reason or answer.route_reason or ""),
+        "settled_by": settled_by,
         "note": answer.note,
-        "criteria": "\n".join(map(_criterion, answer.levels)) or None,
+        "criteria": "\n".join(criteria) or None,
         # It begins with the machine's score, which nobody has checked while the answer waits.
         "history": None if answer.waits else "\n".join(map(score_step, answer.history)) or None,
     }
 
 
-def _settled_by(answer: GradedAnswer) -> str | None:
-    if answer.settled_by == "marked":
-        return say.plain(marked_by(answer.marks))
-    return SCORE_SETTLED.get(answer.settled_by or "")
-
-
-def _criterion(level: CriterionLevel) -> str:
-    reached = "not decided" if level.level is None else f"{level.level} of {level.criterion.top}"
-    quotes = ", ".join(f"“{quotation.text}”" for quotation in level.quotations)
-    return f"{level.criterion.text.rstrip('. ')}: {reached}" + (f" ({quotes})" if quotes else "")
-
-
 def student_sheet(book: Gradebook, include_waiting: bool = False) -> GradeSheet:
     """A row for every student, a column for every question. include_waiting: after each question a column of its own
     for scores that nobody has checked."""
-    columns = chain.from_iterable(_question_columns(question, include_waiting) for question in book.questions.values())
-    has_names = any(student.name for student in book.students)
-    first = ("student", "student_name") if has_names else ("student",)
-    last = tuple(name for name in STUDENT_COLUMNS if name not in ("student", "student_name"))
+    header = ["student", "student_name"] if any(student.name for student in book.students) else ["student"]
+    names = len(header)
+    for question in book.questions.values():
+        shown = say.question(question.item_id, question.text)
+        name = f"question {shown}" if shown in STUDENT_COLUMNS else shown
+        header += [name, f"{name} {UNCHECKED}"] if include_waiting else [name]
     rows = []
     for student in book.students:
-        names: tuple[Value, ...] = (
-            student.student if student.student is not None else student.display_name,
-            student.name,
-        )
-        scores = chain.from_iterable(_question_cells(student, item, include_waiting) for item in book.questions)
-        answered = {answer.item_id for answer in student.answers}
-        waiting = len(student.open_questions)
-        total = None if waiting else number(student.points)
-        totals = (total, number(student.points), number(book.highest), waiting, len(book.questions) - len(answered))
-        rows.append((*names[: len(first)], *scores, *totals))
-    return GradeSheet("Grades", (*first, *columns, *last), tuple(rows))
-
-
-def _question_columns(question: GradedQuestion, include_waiting: bool) -> list[str]:
-    shown = say.question(question.item_id, question.text)
-    name = f"question {shown}" if shown in STUDENT_COLUMNS else shown
-    return [name, f"{name} {UNCHECKED}"] if include_waiting else [name]
-
-
-def _question_cells(student: StudentGrades, item: str, include_waiting: bool) -> list[Value]:
-    cells = [number(student.scores.get(item))]
-    if include_waiting:
-        waiting = [answer for answer in student.answers if answer.item_id == item and answer.waits]
-        cells.append(number(waiting[0].machine_score) if len(waiting) == 1 else None)
-    return cells
+        row: list[Value] = [student.student if student.student is not None else student.display_name, student.name]
+        row = row[:names]
+        for item in book.questions:
+            row.append(number(student.scores.get(item)))
+            if include_waiting:
+                waiting = [
+                    answer.machine_score for answer in student.answers if answer.item_id == item and answer.waits
+                ]
+                row.append(number(waiting[0]) if len(waiting) == 1 else None)
+        points, unscored = number(student.points), len(student.open_questions)
+        unanswered = len(book.questions) - len({answer.item_id for answer in student.answers})
+        rows.append((*row, None if unscored else points, points, number(book.highest), unscored, unanswered))
+    return GradeSheet("Grades", (*header, *[*STUDENT_COLUMNS][2:]), tuple(rows))
 
 
 def about_sheet(book: Gradebook, wide: bool) -> GradeSheet:
@@ -165,7 +163,9 @@ def about_sheet(book: Gradebook, wide: bool) -> GradeSheet:
         ("written on", date.today().isoformat()),
         ("graded by", book.rater),
     ]
-    rows += [("promise", promise_words(rule, _released(book, rule["scope"]))) for rule in book.promises]
+    for rule in book.promises:
+        released = [a for a in book.answers if rule["scope"] in ("all", a.item_id) and a.route == "release"]
+        rows.append(("promise", promise_words(rule, len(released))))
     marked = sum(answer.stands_as_marked for answer in book.answers)
     counts = {MARKED: marked} if marked else {}
     counts |= {words: book.count(name) - marked * (name == "person") for name, words in STATES.items()}
@@ -175,12 +175,6 @@ def about_sheet(book: Gradebook, wide: bool) -> GradeSheet:
     if wide:
         rows.append(("other columns", "a question each: the score that goes out, empty where there is none"))
     return GradeSheet("About", ("what", "is"), tuple(rows))
-
-
-def _released(book: Gradebook, scope: str) -> int:
-    """How many scores the machine released of the questions that a promise is about."""
-    answers = [answer for answer in book.answers if scope in ("all", answer.item_id)]
-    return sum(answer.route == "release" for answer in answers)
 
 
 def promise_words(rule: Mapping[str, Any], released: int) -> str:
@@ -222,3 +216,57 @@ def totals(book: Gradebook) -> list[str]:
     if unjudged:
         lines.append(f"{say.plural(unjudged, 'answer')} cannot be judged, as people said")
     return lines
+
+
+# Sheets as files.
+
+
+def as_csv(sheet: GradeSheet, for_spreadsheets: bool = True) -> bytes:
+    """The sheet as CSV in UTF-8. for_spreadsheets: with a byte order mark, by which Excel knows the encoding."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow([guarded(_readable(name)) for name in sheet.header])
+    for row in sheet.rows:
+        writer.writerow([guarded(_readable(cell)) if isinstance(cell, str) else cell for cell in row])
+    content = text.getvalue().encode()
+    return _BYTE_ORDER_MARK + content if for_spreadsheets else content
+
+
+def as_workbook(sheets: Sequence[GradeSheet]) -> bytes:
+    """The sheets as an Excel workbook, each with a header that stays in view and columns as wide as their texts."""
+    workbook = Workbook()
+    workbook.remove(workbook.worksheets[0])
+    for sheet in sheets:
+        page = workbook.create_sheet(sheet.title)
+        for row, cells in enumerate((sheet.header, *sheet.rows), 1):
+            for column, value in enumerate(cells, 1):
+                _write(cast(Cell, page.cell(row, column)), value)
+        for column, cells in enumerate(zip(sheet.header, *sheet.rows, strict=True), 1):
+            lines = chain.from_iterable(str(cell).split("\n") for cell in cells if cell is not None)
+            width = min(WIDEST, max(NARROWEST, 2 + max(map(len, lines))))
+            page.cell(1, column).font = Font(bold=True)
+            page.column_dimensions[get_column_letter(column)].width = width
+        page.freeze_panes = "A2"
+    file = io.BytesIO()
+    workbook.save(file)
+    return file.getvalue()
+
+
+def _write(cell: Cell, value: Value) -> None:
+    """A text is marked as one, or Excel would run what begins with an equals sign."""
+    if not isinstance(value, str):
+        cell.value = value
+        return
+    if not value:
+        return
+    cell.value = _readable(value)
+    cell.data_type = "s"
+    cell.quotePrefix = True
+    cell.alignment = Alignment(wrap_text=True, vertical="top")
+
+
+def _readable(text: str) -> str:
+    """A text as a cell can hold it: line breaks of one kind, nothing that cannot be seen, not too long."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    shown = say.visible(lines).replace("\ufffe", "⟨U+FFFE⟩").replace("\uffff", "⟨U+FFFF⟩")
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}\n[… cut here]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,8 +20,6 @@ from rubricflow.tasks.grading.gradebook.book import CriterionLevel, Gradebook, G
 
 Row = Mapping[str, Any]
 Points = Callable[[Bundle, Mapping[str, int | None]], float | None]
-Judged = dict[str, dict[str, Row]]
-"""Response → criterion → its judgment."""
 
 
 def read_gradebook(run: Run, points: Points | None = None, language: str | None = None) -> Gradebook:
@@ -32,11 +31,15 @@ def read_gradebook(run: Run, points: Points | None = None, language: str | None 
     manifest = manifest_of(run)
     with catalogue(run) as tables:
         questions = _questions(tables)
-        judged = _judged(tables)
-        places = {
-            name: place for place, (name,) in enumerate(tables.sql("SELECT response_id FROM responses").fetchall())
-        }
-        answers = [_answer(row, questions[row["item_id"]].bundle, judged, points) for row in _rows(tables, _ANSWERS)]
+        judged: dict[str, dict[str, Row]] = defaultdict(dict)
+        for row in _rows(tables, _JUDGMENTS):
+            judged[row["response_id"]][row["criterion_id"]] = row
+        answers = []
+        for row in _rows(tables, _ANSWERS):
+            bundle = questions[row["item_id"]].bundle
+            answers.append(_answer(row, bundle, judged.get(row["response_id"], {}), points))
+        names = tables.sql("SELECT response_id FROM responses").fetchall()
+        places = {name: place for place, (name,) in enumerate(names)}
         promises = tuple(_rows(tables, "SELECT * FROM release_rules ORDER BY scope"))
         answers.sort(key=lambda answer: places[answer.response_id])
         if language is not None:
@@ -77,65 +80,40 @@ def _questions(tables: duckdb.DuckDBPyConnection) -> dict[str, GradedQuestion]:
     bundles = unlocked(_rows(tables, "SELECT * FROM bundles"))
     questions = {}
     for row in _rows(tables, "SELECT item_id, question, rubric_id FROM items"):
-        item = row["item_id"]
-        questions[item] = GradedQuestion(item, row["question"], bundles[row["rubric_id"]])
+        questions[row["item_id"]] = GradedQuestion(row["item_id"], row["question"], bundles[row["rubric_id"]])
     # A wide file's first student need not have been asked the first question.
     numbered = all(re.fullmatch("Q[0-9]+", item) for item in questions)
     return dict(sorted(questions.items(), key=lambda item: say.in_order(item[0]) if numbered else []))
 
 
-def _judged(tables: duckdb.DuckDBPyConnection) -> Judged:
-    judged: Judged = {}
-    for row in _rows(tables, _JUDGMENTS):
-        judged.setdefault(row["response_id"], {})[row["criterion_id"]] = row
-    return judged
-
-
-def _answer(row: Row, bundle: Bundle, judged: Judged, points: Points | None) -> GradedAnswer:
-    peoples = row["settled_levels"] or {}
-    judgments = judged.get(row["response_id"], {})
-    sections = {name.casefold(): group for name, group in row["groups"].items()}
-    levels = tuple(_levels(bundle, judgments, peoples, row["text"]))
-    criteria_score = row["judge_score"]
-    if peoples:
-        criteria_score = points and points(bundle, {level.criterion.id: level.level for level in levels})
-    return GradedAnswer(
-        response_id=row["response_id"],
-        item_id=row["item_id"],
-        student=row["author_id"],
-        student_name=(row["author_name"] or "").strip() or None,
-        section=sections.get("section"),
-        text=row["text"],
-        final_score=row["final_score"],
-        decided_by=row["decided_by"],
-        settled_by=row["settled_by"],
-        judge_score=row["judge_score"],
-        machine_score=row["machine_score"],
-        low=row["low"],
-        high=row["high"],
-        route=row["route"],
-        route_reason=row["route_reason"],
-        note=row["note"],
-        history=tuple(row["history"] or ()),
-        levels=levels,
-        levels_are_peoples=bool(peoples),
-        unscored_reason=row["unscored_reason"],
-        criteria_score=criteria_score,
-        marks=row["marks"] or {},
-    )
-
-
-def _levels(
-    bundle: Bundle, judgments: Mapping[str, Row], peoples: Mapping[str, int], text: str
-) -> Iterator[CriterionLevel]:
-    """The levels of all criteria that somebody decided. A quote shows no level that a person took away."""
+def _answer(row: Row, bundle: Bundle, judgments: Mapping[str, Row], points: Points | None) -> GradedAnswer:
+    """judgments: of the answer, by criterion. A quote shows no level that a person took away."""
+    peoples, text = row["settled_levels"] or {}, row["text"]
+    levels = []
     for criterion in bundle.criteria:
         judgment = judgments.get(criterion.id)
         if judgment is None and criterion.id not in peoples:
             continue
         level = peoples.get(criterion.id, judgment["decision"] if judgment else None)
         quotations = tuple(_quotations(judgment, text)) if judgment and level else ()
-        yield CriterionLevel(criterion, level, quotations)
+        levels.append(CriterionLevel(criterion, level, quotations))
+    criteria_score = row["judge_score"]
+    if peoples:
+        criteria_score = points and points(bundle, {level.criterion.id: level.level for level in levels})
+    as_they_are = ("response_id", "item_id", "final_score", "decided_by", "settled_by", "judge_score", "machine_score")
+    as_they_are += ("low", "high", "route", "route_reason", "note", "unscored_reason")
+    return GradedAnswer(
+        **{name: row[name] for name in as_they_are},
+        student=row["author_id"],
+        student_name=(row["author_name"] or "").strip() or None,
+        section={name.casefold(): group for name, group in row["groups"].items()}.get("section"),
+        text=text,
+        history=tuple(row["history"] or ()),
+        levels=tuple(levels),
+        levels_are_peoples=bool(peoples),
+        criteria_score=criteria_score,
+        marks=row["marks"] or {},
+    )
 
 
 def _quotations(judgment: Row, text: str) -> Iterator[Quotation]:
@@ -158,12 +136,9 @@ def _name_keys(
     query = "SELECT icu_sort_key(?, ?)"
     keys: dict[str | None, tuple[bool, str]] = {None: (True, "")}
     for name in names - {None}:
-        ((key,),) = tables.execute(query, [_last_name_first(str(name)), language]).fetchall()
+        first, _, last = str(name).strip().rpartition(" ")
+        # 'Ada Böhm' as 'Böhm, Ada'; a name with a comma as it stands.
+        sorted_by = str(name) if "," in str(name) or not first else f"{last}, {first}"
+        ((key,),) = tables.execute(query, [sorted_by, language]).fetchall()
         keys[name] = False, key
     return keys
-
-
-def _last_name_first(name: str) -> str:
-    """'Ada Böhm' as 'Böhm, Ada'; a name with a comma as it stands."""
-    first, _, last = name.strip().rpartition(" ")
-    return name if "," in name or not first else f"{last}, {first}"

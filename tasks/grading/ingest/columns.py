@@ -31,7 +31,7 @@ from rubricflow.tasks.core.store.cells import (
 )
 from rubricflow.tasks.core.store.sheets import WORKBOOK
 from rubricflow.tasks.core.store.source import Report
-from rubricflow.tasks.core.text.numbers import number_of
+from rubricflow.tasks.core.text.tokens import number_of
 
 T = TypeVar("T")
 _KEYS = ("id", "text", "weight", "levels", "parent")

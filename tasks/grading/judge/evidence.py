@@ -24,7 +24,6 @@ import numpy as np
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.encoder import Encoder, minilm, require_encoder
 from rubricflow.tasks.core.llm.request import IdentityKey
-from rubricflow.tasks.core.text.edges import counts, has_two_words, is_single_word
 from rubricflow.tasks.core.text.fold import Folded, fold, folded
 from rubricflow.tasks.core.text.languages import is_negated
 from rubricflow.tasks.core.text.quotes import (
@@ -38,7 +37,7 @@ from rubricflow.tasks.core.text.quotes import (
     spelled,
     unquoted,
 )
-from rubricflow.tasks.core.text.tokens import tokens
+from rubricflow.tasks.core.text.tokens import counts, has_two_words, is_single_word, tokens
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge.decision import Decision
 from rubricflow.tasks.grading.judge.doubted_quotes import SUPPORTING, Place, Wording, wording

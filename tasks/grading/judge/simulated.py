@@ -30,9 +30,8 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
 from rubricflow.tasks.core.contracts.settings.judge import Truth
 from rubricflow.tasks.core.llm.damage import WAYS, damaged
 from rubricflow.tasks.core.llm.request import IdentityKey, Reply, Request
-from rubricflow.tasks.core.text.edges import counts
 from rubricflow.tasks.core.text.quotes import shortened
-from rubricflow.tasks.core.text.tokens import tokens
+from rubricflow.tasks.core.text.tokens import counts, tokens
 from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_module
 from rubricflow.tasks.grading.judge.schema import MAX_QUOTE
 from rubricflow.tasks.grading.judge.score import added, counted, round_half_up, share_of_points, whole_shares

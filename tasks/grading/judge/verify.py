@@ -24,8 +24,8 @@ from itertools import chain
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
-from rubricflow.tasks.core.text.numbers import number_of
 from rubricflow.tasks.core.text.quotes import unquoted
+from rubricflow.tasks.core.text.tokens import number_of
 from rubricflow.tasks.grading.judge.decision import FAILED, Decision
 from rubricflow.tasks.grading.judge.doubted_quotes import NOTHING, settled
 from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, grounded

@@ -19,8 +19,7 @@ from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, STANDING, UN
 from rubricflow.tasks.core.contracts.tables.judging import QUOTES as FINDINGS
 from rubricflow.tasks.core.contracts.tables.people import SCORE_SETTLED
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.marked import marked
-from rubricflow.tasks.core.display.page import body
+from rubricflow.tasks.core.display.page import body, marked
 from rubricflow.tasks.core.display.reasons import Rules, by_scope, marked_by, why_waits
 from rubricflow.tasks.core.display.section import Section
 from rubricflow.tasks.core.text.highlight import Highlight, excerpt

@@ -13,9 +13,8 @@ from typing import Literal, NamedTuple
 from markupsafe import Markup
 
 from rubricflow.tasks.core.display import draw, say
-from rubricflow.tasks.core.display.axis import Axis, axis
+from rubricflow.tasks.core.display.axis import BASE, LEFT, RIGHT, TOP, Axis, Plot, axis, percent, square
 from rubricflow.tasks.core.display.page import body
-from rubricflow.tasks.core.display.plot import BASE, LEFT, RIGHT, TOP, Plot, percent, square
 from rubricflow.tasks.core.display.section import Content, Grid, Named
 from rubricflow.tasks.core.stats.verdict import Estimate
 

@@ -11,8 +11,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.needs import too_small_words, wanted_words
-from rubricflow.tasks.core.display.reasons import against_constant
+from rubricflow.tasks.core.display.reasons import against_constant, too_small_words, wanted_words
 from rubricflow.tasks.core.display.section import (
     MOST,
     Columns,

@@ -19,9 +19,9 @@ from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Verdicts
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.needs import needs_of
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.printed import show_ending
+from rubricflow.tasks.core.display.reasons import needs_of
 from rubricflow.tasks.core.monitor.artifacts import announce, leave_table, leave_text
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.bootstrap import cautions

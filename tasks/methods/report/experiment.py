@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.bars import bar_chart, legend, share_chart
+from rubricflow.tasks.core.display.charts import bar_chart, legend, share_chart
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Page, Section
 from rubricflow.tasks.core.display.table import Cell, LevelShares, Table

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from rubricflow.tasks.core.contracts.tables.people import DOUBTS, SETTLED, Phase
 from rubricflow.tasks.core.display import draw, say
 from rubricflow.tasks.core.display.axis import axis
-from rubricflow.tasks.core.display.bars import LABELS, middle, rows
+from rubricflow.tasks.core.display.charts import LABELS, middle, rows
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
 
 BY_PEOPLE = ("one_vote", "agreed_votes", "majority", "discussion")
@@ -139,7 +139,8 @@ RIGHT = 90.0
 
 
 def spans(title: str, phase: Phase, concepts: Mapping[str, Cell], within: Iterable[float]) -> Markup:
-    """One row for each concept, at least one, whose value is known. within: values that the axis holds, so that charts can be compared."""
+    """One row for each concept, at least one, whose value is known. within: values that the axis holds, so that charts
+    can be compared."""
     on = axis(within, most=4, left=LABELS, right=RIGHT)
     numbers = {concept: say.number(cell.value or 0.0) for concept, cell in concepts.items()}
     height, marks = rows(on, list(numbers.items()))

@@ -131,8 +131,8 @@ def _weakest(agreement: AgreementFigures) -> str:
     alphas.pop(agreement.concepts[ALL], None)
     if not alphas:
         return f"{AGREEMENT_METRICS[ALPHA].capitalize()} is undefined for every concept"
-    alpha, least = min((cell.value or 0.0, words) for words, cell in alphas.items())
-    return f"{pair_title(raters, phase)}, agree least on {least}: alpha {say.number(alpha)}"
+    least = min(alphas, key=lambda words: alphas[words].value or 0.0)
+    return f"{pair_title(raters, phase)}, agree least on {least}: alpha {say.number(alphas[least].value or 0.0)}"
 
 
 def _inventory(view: AnnotationView) -> Section:

@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.store.cells import UnreadableCell, quoted
 from rubricflow.tasks.core.store.sheets import open_sheet
 from rubricflow.tasks.core.text.formulas import guarded, unguarded
-from rubricflow.tasks.core.text.numbers import number_of
+from rubricflow.tasks.core.text.tokens import number_of
 from rubricflow.tasks.people.review.ledger import CANNOT_BE_JUDGED, DIGEST, Act, Subject, SubjectKind, digest
 
 COLUMNS = (

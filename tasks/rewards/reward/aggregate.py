@@ -7,16 +7,15 @@ criteria and edges; one core is used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Inference
+from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Inference, Reward
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, Shorts
 from rubricflow.tasks.rewards.reward.exact import exact_marginals
@@ -74,7 +73,11 @@ def aggregate(
             local, decided = (np.where(batch.scored, values, unknown) for values in (local, decided))
         marginal, reward = _swept(batch, stack, local, decided, aggregation, threshold)
         if aggregation == "gear" and inference == "exact":
-            _make_exact(marginal, batch, np.nan_to_num(local))
+            for rubric in np.unique(batch.rubric_index):
+                compiled = batch.compiled[rubric]
+                cells = batch.start[:-1][batch.rubric_index == rubric, None] + np.arange(len(compiled.criteria))
+                exact = exact_marginals(compiled, np.nan_to_num(local[cells]))
+                marginal[cells] = exact + 0.0 * marginal[cells]  # NaN stays NaN
             return marginal, worth(marginal, stack.weight)
         return marginal, reward
 
@@ -119,40 +122,26 @@ class _Stack(NamedTuple):
 def _stack(compiled: tuple[CompiledGraph, ...]) -> _Stack:
     """The same rubrics come again with every batch of a training run. They are known by identity; nobody changes their
     arrays."""
-
     parents = [rubric.parent for rubric in compiled]
-    children = [rubric.child for rubric in compiled]
-    retentions = [rubric.retention for rubric in compiled]
     weights = [rubric.weights for rubric in compiled]
-    masses = [rubric.mass for rubric in compiled]
+    none = np.empty(0, np.int32)
     return _Stack(
-        edge_start=_starts(parents),
-        parent=_places(parents),
-        child=_places(children),
-        retention=np.concatenate([np.empty(0), *retentions]),
-        weight_start=_starts(weights),
+        edge_start=np.cumsum([0, *map(len, parents)]).astype(np.uint32),
+        parent=np.concatenate([none, *parents]).astype(np.uint32),
+        child=np.concatenate([none, *(rubric.child for rubric in compiled)]).astype(np.uint32),
+        retention=np.concatenate([np.empty(0), *(rubric.retention for rubric in compiled)]),
+        weight_start=np.cumsum([0, *map(len, weights)]).astype(np.uint32),
         weight=np.concatenate([np.empty(0), *weights]),
-        mass=np.array(masses),
+        mass=np.array([rubric.mass for rubric in compiled]),
     )
-
-
-def _starts(arrays: Sequence[Shorts] | Sequence[Floats]) -> Unsigned:
-    """Where each array begins when they lie one after the other, and the end of the last."""
-    return np.cumsum([0, *map(len, arrays)]).astype(np.uint32)
-
-
-def _places(arrays: Sequence[Shorts]) -> Unsigned:
-    return np.concatenate([np.empty(0, np.int32), *arrays]).astype(np.uint32)
 
 
 def _swept(
     batch: Batch, stack: _Stack, local: Floats, decided: Floats, aggregation: Aggregation, threshold: float
 ) -> tuple[Floats, Floats]:
     """Marginals and rewards, without exact inference."""
-    marginal, reward = np.empty_like(local), np.empty(len(batch.rubric_index))
-    _sweep(
-        batch.rubric_index, batch.start, stack, local, decided, RULES.index(aggregation), threshold, marginal, reward
-    )
+    marginal, reward, rule = np.empty_like(local), np.empty(len(batch.rubric_index)), RULES.index(aggregation)
+    _sweep(batch.rubric_index, batch.start, stack, local, decided, rule, threshold, marginal, reward)
     return marginal, reward
 
 
@@ -203,9 +192,47 @@ def _sweep(
         reward[r] = total / stack.mass[g]
 
 
-def _make_exact(marginal: Floats, batch: Batch, local: Floats) -> None:
-    """Put exact marginals in place of those of the topological update, but where there is none, rubric by rubric."""
-    for rubric in np.unique(batch.rubric_index):
-        compiled = batch.compiled[rubric]
-        cells = batch.start[:-1][batch.rubric_index == rubric, None] + np.arange(len(compiled.criteria))
-        marginal[cells] = exact_marginals(compiled, local[cells]) + 0.0 * marginal[cells]  # NaN stays NaN
+# Which criteria are worth another reply of the judge, and what two replies come to. The doubt about a criterion moves
+# the reward by what depends on it: with verdict 1 in place of 0 by a slope, and so by slope² · v, where v is the
+# variance of its local score. Another reply takes about half of that away, whatever the criterion, so the doubts that
+# weigh most are asked about first.
+
+PLAIN_DOUBT = 3 / 16
+"""Variance of a verdict that came without a probability: half a verdict of each kind is added to the one that was seen,
+so that its probability is 3/4 or 1/4."""
+
+
+def weights_of_doubts(batch: Batch, aggregation: Aggregation, settings: Reward) -> Floats:
+    """(Σk,) the part of the reward's variance that settling a criterion would take away; 0 in responses of which a
+    criterion is unscored."""
+    pay = partial(aggregate, aggregation=aggregation, threshold=settings.threshold, inference=settings.inference)
+    doubts = np.where(np.isnan(batch.variance), PLAIN_DOUBT, batch.variance)
+    weights = np.zeros(len(batch.local))
+    sizes = np.diff(batch.start)
+    for place in range(int(sizes.max(initial=0))):
+        rows = np.flatnonzero(sizes > place)
+        cells = batch.start[rows] + place
+        rewards = []
+        for verdict in (1.0, 0.0):
+            local, decided = batch.local.copy(), batch.decided.copy()
+            local[cells] = decided[cells] = verdict
+            rewards.append(pay(replace(batch, local=local, decided=decided)).reward[rows])
+        weights[cells] = np.nan_to_num((rewards[0] - rewards[1]) ** 2 * doubts[cells])
+    return weights
+
+
+def averaged(batch: Batch, again: Batch, rows: Ints) -> Batch:
+    """The batch with the mean of two judgings of some of its responses, where both have a score.
+
+    again: the second judging of the responses `rows`, in that order. The variance of a mean share is that of drawing
+    one of the two replies and then a level: that they differ adds to it.
+    """
+    cells = np.concatenate([np.arange(batch.start[row], batch.start[row + 1]) for row in rows])
+    both = batch.scored[cells] & again.scored
+    cells, second = cells[both], np.flatnonzero(both)
+    local, decided, variance = batch.local.copy(), batch.decided.copy(), batch.variance.copy()
+    squares = (variance[cells] + local[cells] ** 2 + again.variance[second] + again.local[second] ** 2) / 2
+    local[cells] = (local[cells] + again.local[second]) / 2
+    decided[cells] = (decided[cells] + again.decided[second]) / 2
+    variance[cells] = np.clip(squares - local[cells] ** 2, 0.0, local[cells] * (1.0 - local[cells]))
+    return replace(batch, local=local, decided=decided, variance=variance)

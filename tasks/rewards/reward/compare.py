@@ -1,7 +1,11 @@
-"""All figures of a study's rewards: every aggregation, what of the graph makes the difference, and who else scored."""
+"""All figures of a study's rewards: every aggregation, what of the graph makes the difference, and who else scored.
+
+What of a graph makes the difference? Its edges rewired at random, or its relations made one (GEAR, appendix H).
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
@@ -14,7 +18,7 @@ from scipy.stats import rankdata
 from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Inference, Reward
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
-from rubricflow.tasks.rewards.reward.compiled import CompiledGraph
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, topological
 from rubricflow.tasks.rewards.reward.figures import (
     Record,
     Resampling,
@@ -25,7 +29,6 @@ from rubricflow.tasks.rewards.reward.figures import (
     record,
     reward_figures,
 )
-from rubricflow.tasks.rewards.reward.gain import random_graph, shared_factor, untyped
 from rubricflow.tasks.rewards.reward.leakage import diagnose
 from rubricflow.tasks.rewards.reward.local import Locals
 
@@ -116,3 +119,47 @@ def _inference(judged: Locals, settings: Reward, unscored: Unscored) -> list[Rec
     exact = aggregate(on_small_graphs.batch, "gear", inference="exact", unscored=unscored)
     note = f"graphs of at most {SMALL} criteria"
     return [_noted(row, note) for row in agreement(on_small_graphs, near, exact, settings)]
+
+
+def random_graph(compiled: CompiledGraph, seed: int) -> CompiledGraph:
+    """The same rubric with as many edges between random criteria, acyclic, none twice.
+
+    Relations are kept with their retention factors, as often as they occur, and dealt out anew. Criteria are put into a
+    random order and pairs drawn without replacement that go forward in it. Roles are not respected: dependencies become
+    arbitrary. The draw depends on the seed and the rubric_id alone.
+    """
+    rng = np.random.default_rng([seed, *hashlib.sha256(compiled.rubric_id.encode()).digest()])
+    k, e = len(compiled.criteria), len(compiled.parent)
+    shuffled = rng.permutation(k)
+    earlier, later = np.triu_indices(k, 1)
+    drawn = rng.choice(len(earlier), e, replace=False)
+    pairs = zip(shuffled[earlier[drawn]].tolist(), shuffled[later[drawn]].tolist(), strict=True)
+    dealt = dict(zip(pairs, rng.permutation(e).tolist(), strict=True))
+    order, edges = topological(k, dealt)
+    sources = [dealt[pair] for pair in edges]
+    return replace(
+        compiled,
+        graph_id=f"random {seed} of {compiled.graph_id}",
+        order=order,
+        parent=np.array([parent for parent, _ in edges], dtype=np.int32),
+        child=np.array([child for _, child in edges], dtype=np.int32),
+        relation=tuple(compiled.relation[source] for source in sources),
+        retention=compiled.retention[sources],
+    )
+
+
+def shared_factor(compiled: Sequence[CompiledGraph]) -> float | None:
+    """The mean retention factor of all edges of these graphs; None where there is no edge."""
+    factors = np.concatenate([np.empty(0), *(graph.retention for graph in compiled)])
+    return float(factors.mean()) if len(factors) else None
+
+
+def untyped(compiled: Sequence[CompiledGraph]) -> list[CompiledGraph]:
+    """The same graphs with `shared_factor` for every edge. Relations stay as names, for the slices of diagnostics."""
+    factor = shared_factor(compiled)
+    if factor is None:
+        return list(compiled)
+    return [
+        replace(graph, graph_id=f"untyped of {graph.graph_id}", retention=np.full(len(graph.retention), factor))
+        for graph in compiled
+    ]

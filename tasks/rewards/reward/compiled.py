@@ -1,24 +1,51 @@
-"""A bundle and its graph as arrays, and a batch of responses over many of them."""
+"""A bundle and its graph as arrays, the order in which its edges act, and a batch of responses over many of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
+from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.composite import excluding, together
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.graph import Graph, Relation
 from rubricflow.tasks.core.contracts.settings.reward import Retention
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
-from rubricflow.tasks.rewards.reward.elimination import Elimination, eliminate
 
 Shorts = NDArray[np.int32]
+MOST = 18
+"""Criteria that may be held together in exact inference: 2^18 probabilities are 2 MiB."""
+
+
+class Elimination(NamedTuple):
+    """The order of a graph's e edges, with what happens at each. Where more than MOST criteria would be held, the order
+    ends there and `width` says how many it came to."""
+
+    edge: Ints
+    """(e,) places of the edges, in the order in which they act."""
+    ends: Ints
+    """(e, 2) places of parent and child."""
+    slots: Ints
+    """(e, 2) where parent and child are held, from 0 to width - 1."""
+    enters: Bools
+    """(e, 2) whether each is taken up by this edge."""
+    leaves: Bools
+    """(e, 2) whether each is summed out after it."""
+    settles: Bools
+    """(e,) whether it is the last edge into its child."""
+    width: int
+    """Most criteria held together."""
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the order is whole."""
+        return self.width <= MOST
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,60 +115,106 @@ def compile_graph(
     top_level = bundle.whole
     criteria = tuple(criterion.id for criterion in top_level)
     weights = np.array([criterion.weight for criterion in top_level], dtype=np.float64)
-    overrides = dict(learned or {})
-    _refuse_misfits(rubric_id, graph, criteria, weights, overrides)
+    nodes, factors = {node.criterion_id for node in graph.nodes}, dict(learned or {})
+    if nodes != set(criteria):
+        odd = sorted(nodes ^ set(criteria))
+        raise ContractError(f"rubric '{rubric_id}': its graph is of another rubric; they differ in {', '.join(odd)}")
+    if not 0 < sum(map(abs, weights.tolist())) < np.inf:
+        raise ContractError(f"rubric '{rubric_id}': its weights are all 0 or beyond all bounds: nothing to reward by")
+    pairs = {(edge.parent, edge.child) for edge in graph.edges}
+    for pair, factor in factors.items():
+        if pair not in pairs:
+            raise ContractError(f"rubric '{rubric_id}': a factor is given for {' → '.join(pair)}, which is no edge")
+        if not 0 <= factor <= 1:
+            raise ContractError(f"rubric '{rubric_id}': the factor of {' → '.join(pair)} is {factor}, not in [0, 1]")
     place = {name: position for position, name in enumerate(criteria)}
-    directed: nx.DiGraph[int] = nx.DiGraph()
-    directed.add_nodes_from(range(len(criteria)))
-    directed.add_edges_from((place[edge.parent], place[edge.child]) for edge in graph.edges)
-    order = np.array(list(nx.lexicographical_topological_sort(directed)), dtype=np.int32)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    edges = sorted(graph.edges, key=lambda edge: (rank[place[edge.child]], rank[place[edge.parent]]))
-    factors = retention.model_dump()
-    parents = [place[edge.parent] for edge in edges]
-    children = [place[edge.child] for edge in edges]
-    retentions = [overrides.get((edge.parent, edge.child), factors[edge.relation]) for edge in edges]
+    by_relation = retention.model_dump()
+    edges = {}
+    for edge in graph.edges:
+        factor = factors.get((edge.parent, edge.child), by_relation[edge.relation])
+        edges[place[edge.parent], place[edge.child]] = edge.relation, factor
+    order, ends = topological(len(criteria), edges)
+    reachable = None
+    if excluding(top_level):
+        reachable = together([criterion for criterion in top_level if criterion.weight > 0]) or together(top_level)
     return CompiledGraph(
         rubric_id=rubric_id,
         graph_id=graph.graph_id,
         criteria=criteria,
         weights=weights,
         order=order,
-        parent=np.array(parents, dtype=np.int32),
-        child=np.array(children, dtype=np.int32),
-        relation=tuple(edge.relation for edge in edges),
-        retention=np.array(retentions, dtype=float) ** eta,
-        reachable=_reachable(top_level),
+        parent=np.array([parent for parent, _ in ends], dtype=np.int32),
+        child=np.array([child for _, child in ends], dtype=np.int32),
+        relation=tuple(edges[pair][0] for pair in ends),
+        retention=np.array([edges[pair][1] for pair in ends], dtype=float) ** eta,
+        reachable=reachable,
     )
 
 
-def _refuse_misfits(
-    rubric_id: str,
-    graph: Graph,
-    criteria: Sequence[str],
-    weights: Floats,
-    learned: Mapping[tuple[str, str], float],
-) -> None:
-    """ContractError where graph, weights or learned factors are not such as a reward can be computed with."""
-    nodes = {node.criterion_id for node in graph.nodes}
-    if nodes != set(criteria):
-        odd = sorted(nodes ^ set(criteria))
-        raise ContractError(f"rubric '{rubric_id}': its graph is of another rubric; they differ in {', '.join(odd)}")
-    if not 0 < sum(map(abs, weights.tolist())) < np.inf:
-        raise ContractError(f"rubric '{rubric_id}': its weights are all 0 or beyond all bounds: nothing to reward by")
-    edges = {(edge.parent, edge.child) for edge in graph.edges}
-    for pair, factor in learned.items():
-        if pair not in edges:
-            raise ContractError(f"rubric '{rubric_id}': a factor is given for {' → '.join(pair)}, which is no edge")
-        if not 0 <= factor <= 1:
-            raise ContractError(f"rubric '{rubric_id}': the factor of {' → '.join(pair)} is {factor}, not in [0, 1]")
+def topological(criteria: int, edges: Iterable[tuple[int, int]]) -> tuple[Shorts, list[tuple[int, int]]]:
+    """Places of so many criteria in topological order, and the (parent, child) edges in that of their children, then of
+    their parents."""
+    directed: nx.DiGraph[int] = nx.DiGraph()
+    directed.add_nodes_from(range(criteria))
+    directed.add_edges_from(edges)
+    order = list(nx.lexicographical_topological_sort(directed))
+    rank = {place: position for position, place in enumerate(order)}
+    ends = sorted(directed.edges, key=lambda pair: (rank[pair[1]], rank[pair[0]]))
+    return np.array(order, dtype=np.int32), ends
 
 
-def _reachable(criteria: Sequence[Criterion]) -> float | None:
-    if not excluding(criteria):
-        return None
-    return together([criterion for criterion in criteria if criterion.weight > 0]) or together(criteria)
+def eliminate(parents: Shorts, children: Shorts, criteria: int) -> Elimination:
+    """The elimination of a graph of so many criteria. parents, children: (e,) places of each edge's ends.
+
+    An edge can act once all edges into its parent have. A criterion is taken up at its first edge, its marginal stands
+    when the last edge into it has acted, and it is summed out when the last from it has. What is held together costs 2
+    to the criteria held: few for a tree of any size, all but one where every pair is an edge.
+
+    Next is the edge that leaves the fewest criteria held; among equals the one that adds the fewest, then the one whose
+    child waits for the fewest others, then the one whose parent was taken up last, then the first. The order need not
+    be the best there is.
+    """
+    ends = list(zip(parents.tolist(), children.tolist(), strict=True))
+    out, into = (np.bincount(places, minlength=criteria).tolist() for places in (parents, children))
+    active: list[int] = []  # criteria that are held, in the order in which they were taken up
+    free: list[int] = []  # slots that were given back
+    slot_of: dict[int, int] = {}
+    waiting, width, steps = set(range(len(ends))), 0, []
+
+    def leaves(edge: int) -> tuple[bool, bool]:
+        """Whether parent and child are done with after it."""
+        parent, child = ends[edge]
+        return out[parent] == 1, into[child] == 1 and out[child] == 0
+
+    def cost(edge: int) -> tuple[int, ...]:
+        """The least is next."""
+        parent, child = ends[edge]
+        added = (parent not in slot_of) + (child not in slot_of)
+        taken_up = active.index(parent) if parent in slot_of else -1
+        return added - sum(leaves(edge)), added, into[child], -taken_up, edge
+
+    while waiting and width <= MOST:
+        edge = min((edge for edge in waiting if into[ends[edge][0]] == 0), key=cost)
+        parent, child = ends[edge]
+        leaving, settles = leaves(edge), into[child] == 1
+        enters = parent not in slot_of, child not in slot_of
+        for place in ends[edge]:
+            if place not in slot_of:
+                slot_of[place] = free.pop() if free else len(active)
+                active.append(place)
+        width = max(width, len(active))
+        steps.append((edge, ends[edge], (slot_of[parent], slot_of[child]), enters, leaving, settles))
+        out[parent] -= 1
+        into[child] -= 1
+        waiting.remove(edge)
+        for place, is_done in zip(ends[edge], leaving, strict=True):
+            if is_done:
+                active.remove(place)
+                free.append(slot_of.pop(place))
+    edges, pairs, slots, entering, left, settled = zip(*steps, strict=True) if steps else [()] * 6
+    of_pairs = (np.array(values, dtype=np.int64).reshape(-1, 2) for values in (pairs, slots))
+    of_ends = (np.array(values, dtype=bool).reshape(-1, 2) for values in (entering, left))
+    return Elimination(np.array(edges, dtype=np.int64), *of_pairs, *of_ends, np.array(settled, dtype=bool), width)
 
 
 @dataclass(frozen=True)
@@ -168,8 +241,8 @@ class Batch:
         """Some neighbouring responses, under the same rubrics, without a copy."""
         start = self.start[responses.start : responses.stop + 1]
         cells = slice(start[0], start[-1])
-        return Batch(
-            compiled=self.compiled,
+        return replace(
+            self,
             rubric_index=self.rubric_index[responses],
             local=self.local[cells],
             scored=self.scored[cells],
@@ -208,28 +281,15 @@ def batch(
         )
     local, decided = (np.where(scored, np.asarray(shares, dtype=np.float64), 0.0) for shares in (local, decided))
     for values in (local, decided):
-        _refuse_no_share(values, compiled, rubric_index, start)
+        usable = (values >= 0) & (values <= 1)  # false for NaN, too
+        if not usable.all():
+            place = int(usable.argmin())
+            response = int(np.searchsorted(start, place, side="right")) - 1
+            graph = compiled[rubric_index[response]]
+            name = graph.criteria[place - int(start[response])]
+            raise ContractError(
+                f"response {response} of the batch, rubric '{graph.rubric_id}', criterion '{name}': {values[place]} is "
+                "no local score in [0, 1]"
+            )
     doubts = np.full(len(local), np.nan) if variance is None else np.asarray(variance, dtype=np.float64)
-    return Batch(
-        compiled=tuple(compiled),
-        rubric_index=rubric_index,
-        local=local,
-        scored=scored,
-        decided=decided,
-        start=start,
-        variance=doubts,
-    )
-
-
-def _refuse_no_share(values: Floats, compiled: Sequence[CompiledGraph], rubric_index: Shorts, start: Ints) -> None:
-    usable = (values >= 0) & (values <= 1)  # false for NaN, too
-    if usable.all():
-        return
-    place = int(usable.argmin())
-    response = int(np.searchsorted(start, place, side="right")) - 1
-    graph = compiled[rubric_index[response]]
-    name = graph.criteria[place - int(start[response])]
-    raise ContractError(
-        f"response {response} of the batch, rubric '{graph.rubric_id}', criterion '{name}': {values[place]} is no "
-        "local score in [0, 1]"
-    )
+    return Batch(tuple(compiled), rubric_index, local, scored, decided, start, doubts)

@@ -1,27 +1,32 @@
-"""Edge-specific retention factors: read from a table, or learned from a study's own human scores."""
+"""Edge-specific retention factors: read from a table, or learned from a study's own human scores, and what the learned
+ones gain on responses that they were not fitted to."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
-from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.errors import ContractError, InputError
 from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.settings.reward import Learn
+from rubricflow.tasks.core.stats.agreement import pearson, qwk, rmse, spearman
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
+from rubricflow.tasks.core.stats.bootstrap import paired_bootstrap
 from rubricflow.tasks.core.store.cells import as_number, need, quoted, text_or_none
 from rubricflow.tasks.core.store.source import chunks
+from rubricflow.tasks.rewards.reward.compare import untyped
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, batch
-from rubricflow.tasks.rewards.reward.figures import Record
-from rubricflow.tasks.rewards.reward.gain import GainFigure, gains, predict
-from rubricflow.tasks.rewards.reward.learn import learn
+from rubricflow.tasks.rewards.reward.figures import Record, RewardFigure, record
+from rubricflow.tasks.rewards.reward.learn import Learned, complete, learn, line, rewards_and_slopes
 from rubricflow.tasks.rewards.reward.local import Locals
 
 Factors = dict[str, dict[tuple[str, str], float]]
@@ -34,7 +39,7 @@ def read_factors(path: Path, graphs: Mapping[str, Graph]) -> Factors:
     InputError names file, row, field and rule: a rubric or edge that there is not, one given twice, a factor outside
     [0, 1].
     """
-    edges = {name: _pairs(graph) for name, graph in graphs.items()}
+    edges = {name: {(edge.parent, edge.child) for edge in graph.edges} for name, graph in graphs.items()}
     factors: Factors = {}
     for frame in chunks(path):
         for name in ("rubric_id", "parent", "child", "retention"):
@@ -57,11 +62,6 @@ def read_factors(path: Path, graphs: Mapping[str, Graph]) -> Factors:
                 )
             of_rubric[parent, child] = value
     return factors
-
-
-def _pairs(graph: Graph) -> set[tuple[str, str]]:
-    """(parent, child) of every edge."""
-    return {(edge.parent, edge.child) for edge in graph.edges}
 
 
 class Lesson(NamedTuple):
@@ -106,66 +106,34 @@ def taught(
     predicted = predict(train, human.score[fitted_on], learned, test)
     gained = gains(human.score[held_out], predicted, human.cluster[held_out], human.scale, draws, plan.seed)
     labelled = int((~np.isnan(human.score[held_out])).sum())
-    figures = [_record(figure, labelled - figure.n) for figure in gained]
+    figures = []
+    for figure in gained:
+        metric = f"predicts people: {figure.statistic}"
+        if figure.over is not None:
+            metric = f"gain over {figure.over}: {figure.statistic}"
+        note = None if figure.value is not None else "is not defined"
+        shown = RewardFigure(figure.value, figure.low, figure.high, note, figure.clusters)
+        # Unscored are labelled test responses without a prediction
+        figures.append(record(metric, figure.method, shown, figure.n, labelled - figure.n))
     # How many rubrics could not be fitted, and why the first could not.
     without = [rubric for rubric in learned if not rubric.fitted]
-    value = float(len(without))
     note = f"{without[0].rubric_id}: {without[0].note}" if without else None
-    row = {"metric": "rubrics without learned factors", "aggregation": "learned", "per": "graph", "slice": "all"}
-    unfitted = [row | {"value": value, "low": None, "high": None, "n": len(learned), "unscored": 0, "note": note}]
+    unfitted = RewardFigure(float(len(without)), None, None, note)
+    figures.append(record("rubrics without learned factors", "learned", unfitted, len(learned), 0, per="graph"))
     rows = []
     for graph, of_rubric in zip(rubrics, learned, strict=True):
-        # A row for each edge that has a learned factor
-        edges = zip(graph.edges, graph.relation, graph.retention, strict=True)
-        rows_of_rubric = [
-            {
-                "rubric_id": of_rubric.rubric_id,
-                "parent": edge[0],
-                "child": edge[1],
-                "relation": relation,
-                "retention": of_rubric.factors[edge],
-                "by_relation": float(factor),
-                "n": of_rubric.n,
-                "target": plan.target,
-            }
-            for edge, relation, factor in edges
-            if edge in of_rubric.factors
-        ]
-        rows += rows_of_rubric
-    return Lesson(rows, figures + unfitted)
+        for edge, relation, factor in zip(graph.edges, graph.relation, graph.retention.tolist(), strict=True):
+            if edge in of_rubric.factors:
+                row = {"rubric_id": of_rubric.rubric_id, "parent": edge[0], "child": edge[1], "relation": relation}
+                row |= {"retention": of_rubric.factors[edge], "by_relation": factor}
+                rows.append(row | {"n": of_rubric.n, "target": plan.target})
+    return Lesson(rows, figures)
 
 
 def _part(responses: Batch, compiled: list[CompiledGraph], chosen: Bools) -> Batch:
     cells = np.repeat(chosen, np.diff(responses.start))
-    return batch(
-        compiled,
-        responses.rubric_index[chosen],
-        responses.local[cells],
-        responses.scored[cells],
-        responses.decided[cells],
-    )
-
-
-def _record(figure: GainFigure, left_out: int) -> Record:
-    """left_out: labelled test responses without a prediction."""
-    metric = (
-        f"predicts people: {figure.statistic}"
-        if figure.over is None
-        else f"gain over {figure.over}: {figure.statistic}"
-    )
-    return {
-        "metric": metric,
-        "aggregation": figure.method,
-        "per": "response",
-        "slice": "all",
-        "value": figure.value,
-        "low": figure.low,
-        "high": figure.high,
-        "clusters": figure.clusters,
-        "n": figure.n,
-        "unscored": left_out,
-        "note": None if figure.value is not None else "is not defined",
-    }
+    local, scored, decided = responses.local[cells], responses.scored[cells], responses.decided[cells]
+    return batch(compiled, responses.rubric_index[chosen], local, scored, decided)
 
 
 def human_scores(
@@ -178,3 +146,118 @@ def human_scores(
     place = pc.index_in(judged.response_id, value_set=people["response_id"].combine_chunks())
     score = np.asarray(people["score"].take(place), dtype=np.float64)
     return HumanScores(score, np.asarray(cluster), np.asarray(rows["split"]), scale)
+
+
+Method = Literal["flat", "typed", "untyped", "learned", "weights"]
+"""flat: no dependencies (Eq. 2); typed: the relations' factors; untyped: one factor for all edges; learned: the edges'
+own; weights: no dependencies, but a weight of its own sign refitted for each criterion, which is what learning
+dependencies has to beat."""
+METHODS: tuple[Method, ...] = ("flat", "typed", "untyped", "learned", "weights")
+PAIRS: tuple[tuple[Method, Method], ...] = (
+    ("flat", "typed"),
+    ("flat", "learned"),
+    ("typed", "learned"),
+    ("untyped", "learned"),
+    ("weights", "learned"),
+)
+"""Compared: what the second gains over the first."""
+STATISTICS = ("rmse", "pearson", "spearman", "qwk")
+
+
+@dataclass(frozen=True)
+class GainFigure:
+    """One statistic of a method, or of the difference between two, on held-out responses."""
+
+    statistic: str
+    """rmse (score units), pearson, spearman, or qwk of scores rounded to the scale's steps."""
+    method: Method
+    over: Method | None
+    """The method whose figure is taken away; None for the figure itself."""
+    value: float | None
+    """The figure; None where it is undefined. A difference in rmse below 0 is a gain."""
+    n: int
+    """Responses it is taken over."""
+    low: float | None = None
+    """Lower end of the 95% interval of a difference, whole clusters resampled; None for spearman and single figures."""
+    high: float | None = None
+    """Upper end."""
+    clusters: int | None = None
+    """How many were resampled; None without an interval."""
+
+
+def predict(train: Batch, scores: Floats, learned: list[Learned], test: Batch) -> dict[Method, Floats]:
+    """The human score of each response of `test`, (m,), by each method, everything fitted to `train` alone.
+
+    Both batches have the same rubrics, with the relations' factors; scores: (n,) as `learn` took them; learned: what it
+    gave. NaN where a criterion is unscored or nothing could be fitted for the rubric. ContractError for other rubrics.
+    """
+    if [graph.graph_id for graph in train.compiled] != [graph.graph_id for graph in test.compiled]:
+        raise ContractError("what is learned on one set of rubrics cannot be tried on another")
+    predicted: dict[Method, Floats] = {method: np.full(len(test.rubric_index), np.nan) for method in METHODS}
+    shared = untyped(train.compiled)
+    for rubric, (compiled, of_rubric) in enumerate(zip(train.compiled, learned, strict=True)):
+        if not of_rubric.fitted:
+            continue
+        rows, local = complete(train, rubric)
+        labelled = ~np.isnan(scores[rows])
+        y, local = scores[rows[labelled]], local[:, labelled]
+        places, unseen = complete(test, rubric)
+        of_methods: dict[Method, Floats] = {
+            "flat": np.ones_like(compiled.retention),
+            "typed": compiled.retention,
+            "untyped": shared[rubric].retention,
+            "learned": np.array([of_rubric.factors[edge] for edge in compiled.edges]),
+        }
+        for method, factors in of_methods.items():
+            intercept, slope = line(rewards_and_slopes(compiled, local, factors)[0], y)
+            predicted[method][places] = intercept + slope * rewards_and_slopes(compiled, unseen, factors)[0]
+        # Scores of unseen responses (m,) by the least-squares weights of the rubric's signs, fitted to local (k, n).
+        signed = local * np.sign(compiled.weights)[:, None]
+        middle, level = signed.mean(axis=1), y.mean()
+        weights, _ = nnls((signed - middle[:, None]).T, y - level)
+        predicted["weights"][places] = np.asarray(
+            level + weights @ (unseen * np.sign(compiled.weights)[:, None] - middle[:, None])
+        )
+    return predicted
+
+
+def gains(
+    scores: Floats,
+    predicted: dict[Method, Floats],
+    clusters: NDArray[Any],
+    scale: tuple[float, float, float],
+    draws: int = 2000,
+    seed: int = 0,
+) -> list[GainFigure]:
+    """Each method's figures, then the differences of PAIRS, over the responses that have a score and a prediction.
+
+    scores: (m,) human scores, NaN where there is none; clusters: (m,) ids of what is resampled together; scale: (low,
+    high, step) of the human score. Empty where no response can be compared.
+    """
+    compared = ~np.isnan(scores) & np.all([~np.isnan(values) for values in predicted.values()], axis=0)
+    if not compared.any():
+        return []
+    y, n = scores[compared], int(compared.sum())
+    values = {method: _statistics(y, predicted[method][compared], scale) for method in METHODS}
+    figures = []
+    for method, name in itertools.product(METHODS, STATISTICS):
+        figures.append(GainFigure(name, method, None, values[method][name], n))
+    for over, method in PAIRS:
+        first, second = predicted[over][compared], predicted[method][compared]
+        resampled = paired_bootstrap(y, first, second, clusters[compared], scale, draws=draws, seed=seed)
+        for name in STATISTICS:
+            ours, theirs = values[method][name], values[over][name]
+            figure = GainFigure(name, method, over, None if ours is None or theirs is None else ours - theirs, n)
+            if ends := resampled.get(name):
+                figure = replace(figure, low=ends.low, high=ends.high, clusters=ends.clusters)
+            figures.append(figure)
+    return figures
+
+
+def _statistics(scores: Floats, predicted: Floats, scale: tuple[float, float, float]) -> dict[str, float | None]:
+    return {
+        "rmse": rmse(scores, predicted).value,
+        "pearson": pearson(scores, predicted).value,
+        "spearman": spearman(scores, predicted).value,
+        "qwk": qwk(scores, predicted, *scale).value,
+    }

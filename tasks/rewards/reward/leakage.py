@@ -13,10 +13,11 @@ weights the mass is Σ |w|; the authors' program counts such cases and adds 0.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated
 from rubricflow.tasks.rewards.reward.compiled import Batch
-from rubricflow.tasks.rewards.reward.figures import Record, Resampling, Statistic, ratio, record
+from rubricflow.tasks.rewards.reward.figures import Record, Resampling, ratio, record
 from rubricflow.tasks.rewards.reward.local import Locals
 
 RELATIONS: tuple[Relation, ...] = (*PREREQUISITES, "activation")
@@ -90,24 +91,24 @@ def edge_cases(batch: Batch, effective: Floats, threshold: float) -> Cases:
     sizes = np.array(edge_counts, dtype=np.int64)[batch.rubric_index]
     response = np.repeat(np.arange(len(batch.rubric_index)), sizes)
     edge = np.arange(len(response)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    wire = np.cumsum([0, *edge_counts])[batch.rubric_index[response]] + edge
-    child = batch.start[response] + _chained([rubric.child for rubric in batch.compiled])[wire]
-    parent = batch.start[response] + _chained([rubric.parent for rubric in batch.compiled])[wire]
+    edge_place = np.cumsum([0, *edge_counts])[batch.rubric_index[response]] + edge
+    child = batch.start[response] + _chained([rubric.child for rubric in batch.compiled])[edge_place]
+    parent = batch.start[response] + _chained([rubric.parent for rubric in batch.compiled])[edge_place]
     is_known = _known(batch)[child] & ~np.isnan(effective[child])
     case = np.flatnonzero(is_known & (batch.local[child] >= threshold))
     weights = [np.abs(rubric.weights[rubric.child]) / rubric.mass for rubric in batch.compiled]
-    relations = [np.array(_relation_numbers(rubric.relation)) for rubric in batch.compiled]
+    relations = [np.array([RELATIONS.index(name) for name in rubric.relation]) for rubric in batch.compiled]
     left_out = len(np.unique(response[~is_known]))
-    response, edge, child, parent, wire = (places[case] for places in (response, edge, child, parent, wire))
+    response, edge, child, parent, edge_place = (places[case] for places in (response, edge, child, parent, edge_place))
     return Cases(
         response=response,
         edge=edge,
         child=child,
-        relation=_chained(relations)[wire].astype(np.int64),
+        relation=_chained(relations)[edge_place].astype(np.int64),
         violated=batch.local[parent] < threshold,
         local=batch.local[child],
         effective=effective[child],
-        weight=_chained(weights)[wire],
+        weight=_chained(weights)[edge_place],
         left_out=left_out,
     )
 
@@ -125,49 +126,33 @@ def diagnose(judged: Locals, aggregation: str, aggregated: Aggregated, settings:
     cases = edge_cases(judged.batch, aggregated.marginal, settings.threshold)
     plan = Resampling.plan(judged, settings)
     unlicensed, preserved = cases.child[cases.violated], cases.preserved
-    note = _by_construction(judged.batch, aggregation)
+    # What leakage owes to nothing but the definitions
+    note = GATED if aggregation in ("hard_local", "hard_propagated") else None
+    if np.isin(judged.batch.local[judged.batch.scored], (0.0, 1.0)).all():
+        note = BOOLEAN
     records = []
     for by, (name, relations) in product(("edge", "child"), SLICES.items()):
-        inside = np.isin(cases.relation, _relation_numbers(relations))
+        inside = np.isin(cases.relation, [RELATIONS.index(relation) for relation in relations])
         violated, satisfied = np.flatnonzero(inside & cases.violated), np.flatnonzero(inside & ~cases.violated)
         if by == "child":
             licensed = satisfied[~np.isin(cases.child[satisfied], unlicensed)]
             violated, satisfied = _once(cases, violated), _once(cases, licensed)
         leaked, by_flat = (cases.weight[violated] * share[violated] for share in (cases.effective, cases.local))
-        terms_of_leakage = [leaked, np.ones(len(violated))]
-        terms_of_preservation = [preserved[satisfied], np.ones(len(satisfied))]
-        metrics: list[tuple[str, Statistic, Ints, list[Floats], str | None]] = [
-            ("leakage", ratio, violated, terms_of_leakage, note),
-            ("preservation", ratio, satisfied, terms_of_preservation, None),
-        ]
-        if aggregation != "flat":
-            metrics.append(("leakage_reduction", _reduction, violated, [leaked, by_flat], note))
-        for metric, statistic, chosen, terms, remark in metrics:
+        for metric, statistic, chosen, terms, remark in (
+            ("leakage", ratio, violated, [leaked, np.ones(len(violated))], note),
+            ("preservation", ratio, satisfied, [preserved[satisfied], np.ones(len(satisfied))], None),
+            ("leakage_reduction", lambda totals: 1 - ratio(totals), violated, [leaked, by_flat], note),
+        ):
+            if aggregation == "flat" and metric == "leakage_reduction":
+                continue
             figure = plan.figure(statistic, cases.response[chosen], terms).noted(remark)
             records.append(record(metric, aggregation, figure, len(chosen), cases.left_out, per=by, slice=name))
     return records
 
 
-def _relation_numbers(relations: Sequence[Relation]) -> list[int]:
-    """The place of each in `RELATIONS`."""
-    return [RELATIONS.index(relation) for relation in relations]
-
-
-def _reduction(totals: Floats) -> Floats:
-    """1 − Σ leaked / Σ leaked by flat aggregation."""
-    return 1 - ratio(totals)
-
-
 def _once(cases: Cases, places: Ints) -> Ints:
     """Of these cases one for each child."""
     return places[np.unique(cases.child[places], return_index=True)[1]]
-
-
-def _by_construction(batch: Batch, aggregation: str) -> str | None:
-    """What leakage owes to nothing but the definitions."""
-    if np.isin(batch.local[batch.scored], (0.0, 1.0)).all():
-        return BOOLEAN
-    return GATED if aggregation in ("hard_local", "hard_propagated") else None
 
 
 def _known(batch: Batch) -> Bools:
@@ -184,3 +169,67 @@ def _known(batch: Batch) -> Bools:
 def _chained(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Arrays one after the other; no numbers where there are none."""
     return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+
+# What each response of a batch is worth flat and by its dependencies, from one judging.
+
+
+class CriterionShares(NamedTuple):
+    """How far a criterion counts, in [0, 1]; None where it is unscored, or hangs on what is."""
+
+    local: float | None
+    licensed: float | None
+
+
+class Appraisal(NamedTuple):
+    """One response."""
+
+    flat: float | None
+    gear: float | None
+    false_credit: float | None
+    """Credit that the flat sum pays and the dependencies do not, as a share of the rubric's mass: at least 0, and
+    penalties are no part of it. None where there is no reward."""
+    shares: dict[str, CriterionShares]
+    leaked: dict[Relation, float]
+    """What the flat sum pays for supported children of an unsupported parent (Eq. 15), by relation."""
+    supported: int
+    """Dependencies with a supported child."""
+    violated: int
+    """Of these, those with an unsupported parent."""
+
+
+def appraisals(batch: Batch, flat: Aggregated, gear: Aggregated, threshold: float) -> list[Appraisal]:
+    """Every response of a batch, in order. flat, gear: its rewards by these two aggregations."""
+    local = np.where(batch.scored, batch.local, np.nan)
+    # What the shares that dependencies do not license would earn of the mass, by criteria with positive weights
+    rubrics = [np.maximum(0.0, graph.weights) / graph.mass for graph in batch.compiled]
+    first = np.cumsum([0, *map(len, rubrics)])[batch.rubric_index]
+    places = np.arange(len(local)) + np.repeat(first - batch.start[:-1], np.diff(batch.start))
+    unlicensed = np.maximum(0.0, np.nan_to_num(local) - np.nan_to_num(gear.marginal))
+    earned = np.concatenate([[0.0], np.cumsum(np.concatenate(rubrics)[places] * unlicensed)])
+    false_credit = earned[batch.start[1:]] - earned[batch.start[:-1]]
+
+    cases = edge_cases(batch, flat.marginal, threshold)
+    leaked: defaultdict[int, dict[Relation, float]] = defaultdict(dict)
+    violated = np.flatnonzero(cases.violated)
+    columns = cases.response[violated], cases.relation[violated], cases.leaked[violated]
+    for response, relation, share in zip(*(column.tolist() for column in columns), strict=True):
+        name = RELATIONS[relation]
+        leaked[response][name] = leaked[response].get(name, 0.0) + share
+    n = len(batch.rubric_index)
+    counts = [np.bincount(responses, minlength=n).tolist() for responses in (cases.response, columns[0])]
+    rewards = _numbers(flat.reward), _numbers(gear.reward)
+    credit = _numbers(np.where(np.isnan(flat.reward + gear.reward), np.nan, false_credit))
+    of_criteria = list(map(CriterionShares, _numbers(local), _numbers(gear.marginal)))
+    worth = []
+    for response, rubric in enumerate(batch.rubric_index.tolist()):
+        own = of_criteria[int(batch.start[response]) : int(batch.start[response + 1])]
+        shares = dict(zip(batch.compiled[rubric].criteria, own, strict=True))
+        figures = rewards[0][response], rewards[1][response], credit[response]
+        worth.append(Appraisal(*figures, shares, leaked[response], counts[0][response], counts[1][response]))
+    return worth
+
+
+def _numbers(values: Floats) -> list[float | None]:
+    """NaN as None."""
+    return [None if value != value else value for value in values.tolist()]

@@ -1,27 +1,27 @@
 """Judgments as local scores: how far each criterion is met on its own, before any dependency (GEAR, section 3.3).
 
 One rule covers the paper's three kinds of verdict: a probability (of two levels the upper one's), a level on a scale,
-and partial credit by sub-points.
+and partial credit by sub-points, from which a criterion's share and its variance are put together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
-from rubricflow.tasks.core.contracts.composite import levels_counted
+from rubricflow.tasks.core.contracts.composite import Composition, composed, composition, levels_counted
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.core.stats.arrays import Bools, Ints
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes
+from rubricflow.tasks.core.stats.ordinal import ROUNDING
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, Shorts, batch
-from rubricflow.tasks.rewards.reward.shares import TopLevelCriteria, Worth, refuse, shares, starts, where
 
 ROWS = 200_000
 """Judgments that are taken as numbers at a time."""
@@ -58,14 +58,8 @@ class Locals:
 
     def part(self, responses: slice) -> Locals:
         """Some neighbouring responses, as `Batch.part` takes them."""
-        return Locals(
-            batch=self.batch.part(responses),
-            response_id=self.response_id[responses],
-            item_id=self.item_id[responses],
-            rater_id=self.rater_id[responses],
-            sample=self.sample[responses],
-            decided_by=self.decided_by[responses],
-        )
+        columns = [getattr(self, field.name)[responses] for field in fields(self)[1:]]
+        return Locals(self.batch.part(responses), *columns)
 
     def only(self, chosen: Bools) -> Locals:
         """Some of the responses and the rubrics that they are under. chosen: (n,)."""
@@ -80,14 +74,8 @@ class Locals:
             decided=everyone.decided[cells],
             variance=everyone.variance[cells],
         )
-        return Locals(
-            batch=chosen_batch,
-            response_id=self.response_id.take(places),
-            item_id=self.item_id.take(places),
-            rater_id=self.rater_id.take(places),
-            sample=self.sample.take(places),
-            decided_by=self.decided_by.take(places),
-        )
+        columns = [getattr(self, field.name).take(places) for field in fields(self)[1:]]
+        return Locals(chosen_batch, *columns)
 
 
 def local_scores(
@@ -112,45 +100,86 @@ def local_scores(
     decide; two judgments of one criterion by one rater and sample; a level that there is not; probabilities that are
     NaN, outside [0, 1], of another number than the levels, or do not sum to 1.
     """
-    coded = {name: _coded(judgments[name]) for name in ("response_id", "criterion_id", "rater_id", "sample")}
-    response, rater, sample = coded["response_id"], coded["rater_id"], coded["sample"]
-    of_response = _rubrics(response.values.to_pylist(), item_of, rubric_of, bundles, compiled)
-    gradings = _gradings(response, rater, sample)
-    rubric_index = of_response.rubric[gradings.response]
+    names = ("response_id", "criterion_id", "rater_id", "sample")
+    response, criterion, rater, sample = (_coded(judgments[name]) for name in names)
+    # The item of each response, the rubrics that occur, and which of them each response is under
+    items: list[str] = []
+    rubrics: list[int] = []
+    numbers: dict[str, int] = {}
+    for name in response.values.to_pylist():
+        item = item_of.get(name)
+        if item is None:
+            raise ContractError(f"response '{name}' has judgments and no item")
+        rubric = rubric_of.get(item)
+        if rubric is None or rubric not in bundles or rubric not in compiled:
+            missing = "rubric" if rubric is None else "graph" if rubric in bundles else "bundle"
+            raise ContractError(f"item '{item}' of response '{name}' has no {missing}")
+        items.append(item)
+        rubrics.append(numbers.setdefault(rubric, len(numbers)))
+    used = [(compiled[name], bundles[name], composition(bundles[name])) for name in numbers]
+    rubric_of_response = np.array(rubrics, dtype=np.int64)
 
-    used = [(compiled[name], bundles[name]) for name in of_response.rubrics]
-    points = _points([bundle for _, bundle in used], coded["criterion_id"].values)
-    point = _point_of(
-        judgments, points, of_response.rubric[response.places], coded["criterion_id"], of_response.rubrics
-    )
-    start = starts(points.sizes[rubric_index])
-    cell = start[gradings.place] + points.place[point]
-    refuse(judgments, np.bincount(cell, minlength=start[-1])[cell] > 1, "judged twice by one rater and sample")
+    # The judgments of one response by one rater in one repetition are one grading
+    pairs = response.places.astype(np.int64) * len(rater.values) + rater.places
+    grading = _coded(pa.array(pairs * len(sample.values) + sample.places))
+    pair, sample_place = np.divmod(np.asarray(grading.values), max(1, len(sample.values)))
+    response_place, rater_place = np.divmod(pair, max(1, len(rater.values)))
+    rubric_index = rubric_of_response[response_place]
+
+    # The decided criteria that some judgment names: rubric and name as one number, place in its bundle, highest level,
+    # and where the levels that its levels count as begin
+    number = {name: position for position, name in enumerate(criterion.values.to_pylist())}
+    points: list[tuple[int, int, int, int]] = []
+    counted: list[int] = []
+    for nth, (_, bundle, _parts) in enumerate(used):
+        worth = levels_counted(bundle)
+        for at, decided in enumerate(bundle.criteria):
+            if decided.id in number:
+                points.append((nth * len(number) + number[decided.id], at, decided.top, len(counted)))
+                counted += worth[decided.id]
+    keys, place, top, first_level = np.array(points, dtype=np.int64).reshape(-1, 4).T
+    rubric_of_row = rubric_of_response[response.places]
+    named = pa.array(rubric_of_row * len(number) + criterion.places)
+    found = pc.index_in(named, value_set=pa.array(keys))
+    if found.null_count:
+        row = int(np.argmax(np.asarray(found.is_null())))
+        rule = f"rubric '{list(numbers)[rubric_of_row[row]]}' decides no such criterion"
+        raise ContractError(f"{_where(judgments, row)}: {rule}")
+    point = np.asarray(found, dtype=np.int64)
+
+    sizes = np.array([len(bundle.criteria) for _, bundle, _ in used], dtype=np.int64)
+    start = _starts(sizes[rubric_index])
+    cell = start[grading.places] + place[point]
+    _refuse(judgments, np.bincount(cell, minlength=start[-1])[cell] > 1, "judged twice by one rater and sample")
     # Of all decided criteria, NaN where unscored.
     share, decision, doubt = (np.full(start[-1], np.nan) for _ in range(3))
     by_probability, by_decision = (np.zeros(len(rubric_index), dtype=bool) for _ in range(2))
+    levels = np.array(counted, dtype=np.int64)
     for first in range(0, len(judgments), ROWS):
         part = slice(first, first + ROWS)
-        worth = Worth(points.counted, points.levels[point[part]], points.top[point[part]])
-        judged = shares(judgments.slice(first, ROWS), worth, local)
-        for values, of_part in ((share, judged.share), (decision, judged.decided), (doubt, judged.variance)):
-            values[cell[part]] = np.where(judged.scored, of_part, np.nan)
-        by_probability[gradings.place[part][judged.likely]] = True
-        by_decision[gradings.place[part][judged.scored & ~judged.likely]] = True
+        of_part = point[part]
+        judged = _shares(judgments.slice(first, ROWS), levels, first_level[of_part], top[of_part], local)
+        for values, judged_values in ((share, judged.share), (decision, judged.decided), (doubt, judged.variance)):
+            values[cell[part]] = np.where(judged.scored, judged_values, np.nan)
+        by_probability[grading.places[part][judged.likely]] = True
+        by_decision[grading.places[part][judged.scored & ~judged.likely]] = True
 
-    rewarded = TopLevelCriteria(used, rubric_index, start)
-    scores, scored = rewarded.shares(share)
-    decided = rewarded.shares(decision)[0] if by_probability.any() else scores
-    variance = rewarded.variances(doubt, scores)
-    graphs = [graph for graph, _ in used]
-    responses = pa.array(gradings.response)
+    raw_shares, raw_variances = _put_together(used, rubric_index, start, [share, doubt], [_composed, _variances])
+    scored = ~np.isnan(raw_shares)
+    scores = np.where(scored, raw_shares, 0.0)
+    whole_decisions = scores
+    if by_probability.any():
+        whole_decisions = np.nan_to_num(_put_together(used, rubric_index, start, [decision], [_composed])[0])
+    variance = np.minimum(raw_variances, scores * (1.0 - scores))
+    graphs = [graph for graph, _, _ in used]
+    responses, kinds = pa.array(response_place), pa.array(["decision", "probability", "both"])
     return Locals(
-        batch=batch(graphs, rubric_index.astype(np.int32), scores, scored, decided, variance),
+        batch=batch(graphs, rubric_index.astype(np.int32), scores, scored, whole_decisions, variance),
         response_id=response.values.take(responses),
-        item_id=pa.array(of_response.items, pa.string()).take(responses),
-        rater_id=rater.values.take(pa.array(gradings.rater)),
-        sample=sample.values.take(pa.array(gradings.sample)),
-        decided_by=_decided_by(by_probability, by_decision),
+        item_id=pa.array(items, pa.string()).take(responses),
+        rater_id=rater.values.take(pa.array(rater_place)),
+        sample=sample.values.take(pa.array(sample_place)),
+        decided_by=kinds.take(pa.array(by_probability * (1 + by_decision))),
     )
 
 
@@ -168,106 +197,111 @@ def _coded(column: pa.ChunkedArray | pa.Array) -> _Coded:
     return _Coded(np.asarray(encoded.indices, dtype=np.int32), encoded.dictionary)
 
 
-class _Gradings(NamedTuple):
-    """The n gradings that the judgments make up: those of one response by one rater in one repetition are one."""
+class _Shares(NamedTuple):
+    """What each judgment decides, (rows,) each."""
 
-    place: Shorts
-    """(rows,) which of them each judgment belongs to; they stand in the order in which they first occur."""
-    response: Ints
-    """(n,) place of each one's response among the distinct ones."""
-    rater: Ints
-    """(n,) place of its rater."""
-    sample: Ints
-    """(n,) place of the repetition's number."""
-
-
-def _gradings(response: _Coded, rater: _Coded, sample: _Coded) -> _Gradings:
-    responses_and_raters = response.places.astype(np.int64) * len(rater.values) + rater.places
-    keys = _coded(pa.array(responses_and_raters * len(sample.values) + sample.places))
-    combined, sample_place = np.divmod(np.asarray(keys.values), max(1, len(sample.values)))
-    response_place, rater_place = np.divmod(combined, max(1, len(rater.values)))
-    return _Gradings(keys.places, response_place, rater_place, sample_place)
+    share: Floats
+    """In [0, 1]; 0 where unscored."""
+    decided: Floats
+    """The same without probabilities: the share of the level that was decided."""
+    scored: Bools
+    likely: Bools
+    """Whether the share is made of probabilities."""
+    variance: Floats
+    """Of the share, by its probabilities; 0 where the verifier decided, NaN where the judge states no doubts."""
 
 
-class _Rubrics(NamedTuple):
-    """The item of each response, the rubrics that occur, and which of them each response is under."""
-
-    items: list[str]
-    rubrics: list[str]
-    rubric: Ints
-
-
-def _rubrics(
-    responses: Iterable[str],
-    item_of: Mapping[str, str],
-    rubric_of: Mapping[str, str],
-    bundles: Mapping[str, Bundle],
-    compiled: Mapping[str, CompiledGraph],
-) -> _Rubrics:
-    items: list[str] = []
-    rubric_index: list[int] = []
-    numbers: dict[str, int] = {}
-    for response in responses:
-        item = item_of.get(response)
-        if item is None:
-            raise ContractError(f"response '{response}' has judgments and no item")
-        rubric = rubric_of.get(item)
-        if rubric is None or rubric not in bundles or rubric not in compiled:
-            missing = _missing(rubric, bundles)
-            raise ContractError(f"item '{item}' of response '{response}' has no {missing}")
-        items.append(item)
-        rubric_index.append(numbers.setdefault(rubric, len(numbers)))
-    return _Rubrics(items, list(numbers), np.array(rubric_index, dtype=np.int64))
-
-
-def _missing(rubric: str | None, bundles: Mapping[str, Bundle]) -> str:
-    if rubric is None:
-        return "rubric"
-    return "graph" if rubric in bundles else "bundle"
+def _shares(judgments: pa.Table, counted: Ints, start: Ints, top: Ints, local: str) -> _Shares:
+    """The share of each judgment. counted: the levels that the levels of all criteria count as; start, top: (rows,)
+    where those of each judgment's criterion begin, and its highest level."""
+    scored = np.asarray(judgments["decision"].is_valid())
+    level = np.asarray(judgments["decision"].fill_null(0), dtype=np.int64)
+    _refuse(judgments, (level < 0) | (level > top), "decided at a level that it does not have")
+    most = np.maximum(top, 1)
+    decided = counted[start + level] / most
+    share, variance = decided.copy(), np.full(len(judgments), np.nan)
+    likely = np.zeros(len(judgments), dtype=bool)
+    if local == "decision":
+        return _Shares(share, decided, scored, likely, variance)
+    stands = np.asarray(pc.is_in(judgments["action"], value_set=pa.array(["none", "counted"])))
+    likely = scored & stands & np.asarray(judgments["level_probabilities"].is_valid())
+    variance[scored & ~stands] = 0.0
+    # Σ level·p / M over the levels that count, and the variance of level / M
+    rows = np.flatnonzero(likely)
+    lists = judgments["level_probabilities"].take(pa.array(rows)).combine_chunks()
+    sizes = np.asarray(pc.list_value_length(lists), dtype=np.int64)
+    _refuse(judgments, sizes != top[rows] + 1, "another number of level probabilities than levels", rows)
+    p, begin = lists.flatten().to_numpy(zero_copy_only=False), _starts(sizes)[:-1]
+    if len(p):
+        inside = np.logical_and.reduceat((p >= 0) & (p <= 1), begin)  # false for NaN, too
+        _refuse(judgments, ~inside, "a level probability that is NaN or outside [0, 1]", rows)
+        sums_to_one = np.abs(np.add.reduceat(p, begin) - 1) <= ROUNDING
+        _refuse(judgments, ~sums_to_one, "level probabilities that do not sum to 1", rows)
+        worth = counted[np.arange(len(p)) - np.repeat(begin - start[rows], sizes)]
+        share[rows] = np.minimum(np.add.reduceat(p * worth, begin) / most[rows], 1.0)
+        squares = np.add.reduceat(p * worth**2, begin) / most[rows] ** 2
+        variance[rows] = np.clip(squares - share[rows] ** 2, 0.0, share[rows] * (1.0 - share[rows]))
+    return _Shares(share, decided, scored, likely, variance)
 
 
-class _Points(NamedTuple):
-    """The decided criteria of all rubrics that some judgment names."""
-
-    keys: pa.Array
-    """Rubric's number · number of names + number of the criterion's name."""
-    place: Ints
-    """Place in its bundle."""
-    top: Ints
-    """M, the highest level."""
-    counted: Ints
-    """The levels that their levels count as, one criterion after the other."""
-    levels: Ints
-    """Where those of each criterion begin."""
-    sizes: Ints
-    """(rubrics,) decided criteria of each."""
+def _starts(sizes: Ints) -> Ints:
+    """Where each of these many begins, and the end of the last."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
-def _points(bundles: Sequence[Bundle], names: pa.Array) -> _Points:
-    number = {name: position for position, name in enumerate(names.to_pylist())}
-    rows: list[tuple[int, int, int, int]] = []
-    counted: list[int] = []
-    for rubric, bundle in enumerate(bundles):
-        worth = levels_counted(bundle)
-        for nth, criterion in enumerate(bundle.criteria):
-            if criterion.id in number:
-                rows.append((rubric * len(number) + number[criterion.id], nth, criterion.top, len(counted)))
-                counted += worth[criterion.id]
-    keys, place, top, levels = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-    sizes = np.array([len(bundle.criteria) for bundle in bundles], dtype=np.int64)
-    return _Points(pa.array(keys), place, top, np.array(counted, dtype=np.int64), levels, sizes)
+def _refuse(judgments: pa.Table, bad: Bools, rule: str, rows: Ints | None = None) -> None:
+    """ContractError for the first bad one of the judgments, or of these rows of them."""
+    if bad.any():
+        first = int(np.argmax(bad))
+        raise ContractError(f"{_where(judgments, first if rows is None else int(rows[first]))}: {rule}")
 
 
-def _point_of(judgments: pa.Table, points: _Points, rubric: Ints, criterion: _Coded, rubrics: Sequence[str]) -> Ints:
-    """(rows,) which of the points each judgment is of."""
-    places = pc.index_in(pa.array(rubric * len(criterion.values) + criterion.places), value_set=points.keys)
-    if places.null_count:
-        row = int(np.argmax(np.asarray(places.is_null())))
-        raise ContractError(f"{where(judgments, row)}: rubric '{rubrics[rubric[row]]}' decides no such criterion")
-    return np.asarray(places, dtype=np.int64)
+def _where(judgments: pa.Table, row: int) -> str:
+    """Whose judgment of what it is, for an error."""
+    of: dict[str, Any] = judgments.slice(row, 1).to_pylist()[0]
+    return (
+        f"response '{of['response_id']}', criterion '{of['criterion_id']}' by rater '{of['rater_id']}', "
+        f"sample {of['sample']}"
+    )
 
 
-def _decided_by(by_probability: Bools, by_decision: Bools) -> pa.Array:
-    """(n,) what the local scores of each response come from."""
-    kinds = pa.array(["decision", "probability", "both"])
-    return kinds.take(pa.array(by_probability * (1 + by_decision)))
+Columns = Mapping[str, Floats]
+"""Criterion → a value for each response."""
+
+
+def _put_together(
+    used: Sequence[tuple[CompiledGraph, Bundle, Composition]],
+    rubric_index: Ints,
+    start: Ints,
+    decided: Sequence[Floats],
+    ways: Sequence[Callable[[Composition, Columns], Columns]],
+) -> list[Floats]:
+    """Values of the criteria that are no sub-points, flat as in `Batch`, by what each way makes of the columns of the
+    decided ones. start: (n + 1,) where each response's decided criteria begin."""
+    into = _starts(np.array([len(graph.criteria) for graph, _, _ in used], dtype=np.int64)[rubric_index])
+    values = [np.empty(into[-1]) for _ in ways]
+    by_rubric = np.argsort(rubric_index, kind="stable")
+    ends = np.searchsorted(rubric_index[by_rubric], np.arange(len(used)), side="right")
+    for (graph, bundle, parts), members in zip(used, np.split(by_rubric, ends[:-1]), strict=False):
+        cells = start[members][:, None] + np.arange(len(bundle.criteria))
+        for reached, column, way in zip(values, decided, ways, strict=True):
+            columns = {criterion.id: column[cells[:, place]] for place, criterion in enumerate(bundle.criteria)}
+            made = way(parts, columns)
+            for place, name in enumerate(graph.criteria):
+                reached[into[members] + place] = made[name]
+    return values
+
+
+def _composed(parts: Composition, columns: Columns) -> Columns:
+    return composed(parts, columns, lambda share: np.clip(share, 0.0, 1.0))
+
+
+def _variances(parts: Composition, columns: Columns) -> Columns:
+    """The variance of each criterion, as if sub-points were independent; NaN for all where some
+    cannot hold together, and for what is made by counting, since there the share is no sum."""
+    reached = dict(columns)
+    for composite, sub_points, _ in parts.composites:
+        terms = [(point.weight / composite.weight) ** 2 * reached[point.id] for point in sub_points]
+        reached[composite.id] = np.sum(terms, axis=0) + (np.nan if composite.count else 0.0)
+    unknown = np.nan if parts.exclusions or parts.alternatives else 0.0
+    return {name: values + unknown for name, values in reached.items()}

@@ -178,7 +178,7 @@ class _Address(NamedTuple):
 def _address(url: str, headers: Mapping[str, str]) -> _Address:
     parts = httpx.URL(url)
     about = {"Host": parts.netloc.decode(), "Accept": "application/json", "Accept-Encoding": "identity"}
-    head = about | {"Content-Type": "application/json"} | headers
+    head = {**about, "Content-Type": "application/json", **headers}
     is_safe = parts.scheme == "https"
     encoded = [(name.encode(), value.encode()) for name, value in head.items()]
     port = parts.port or (443 if is_safe else 80)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.settings.experiment import Orders, ordered
+from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, bar, count, number
 from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.grading.evaluate.experiment.arm import (
@@ -19,13 +19,6 @@ from rubricflow.tasks.grading.evaluate.experiment.arm import (
 )
 
 STATISTICS = {"mae": "MAE", "qwk": "QWK"}
-
-
-class OrderOfArm(NamedTuple):
-    """One arm judged in one order, and how well it agrees with people."""
-
-    arm: ExperimentArm
-    agreed: ArmAgreement
 
 
 SIGNALS = (
@@ -46,17 +39,20 @@ PATTERNS = {
 
 def cases(baseline: ExperimentArm, full: ExperimentArm, reference: str, most: int) -> Table:
     """The clearest responses of each pattern, largest change first, ties by id."""
-    responses = by_pattern(_beside(baseline, full))
+    responses = by_pattern(_of_both(baseline, full))
     rows = list[Cells]()
     for pattern, examples in responses.items():
-        rows += [_row(pattern, case) for case in examples.head(most).to_dict("records")]
-    errors = (f"|{baseline.name} − {reference}|", f"|{full.name} − {reference}|")
-    scores = (reference, baseline.name, full.name)
+        for case in examples.head(most).to_dict("records"):
+            scores = (number(float(case[name]), 1) for name in ("target", "base", "full"))
+            errors = (number(float(case[name]) * float(case["step"]), 1) for name in ("base_error", "full_error"))
+            ids = (str(case[name]) for name in ("response_id", "item_id", "type"))
+            rows.append((pattern, *ids, *scores, *errors, ", ".join(map(say.worded, case["lost"]))))
+    heads = (f"|{baseline.name} − {reference}|", f"|{full.name} − {reference}|", f"signals only in {baseline.name}")
     rules = (f"{pattern}: {rule} ({len(responses[pattern])} responses)" for pattern, rule in PATTERNS.items())
     return Table(
         "gao_11",
         f"Table 11: cases, {full.name} beside {baseline.name}",
-        ("pattern", "response", "item", "type", *scores, *errors, f"signals only in {baseline.name}"),
+        ("pattern", "response", "item", "type", reference, baseline.name, full.name, *heads),
         tuple(rows),
         tuple(rules),
     )
@@ -81,43 +77,24 @@ def by_pattern(both: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
-def _beside(baseline: ExperimentArm, full: ExperimentArm) -> pd.DataFrame:
-    """The responses that both score and the reference too."""
+def _of_both(baseline: ExperimentArm, full: ExperimentArm) -> pd.DataFrame:
+    """The responses that both score and the reference too, as `by_pattern` takes them."""
     columns = ["response_id", "item_id", "type", "target"]
     both = baseline.scores[[*columns, "raw"]].rename(columns={"raw": "base"})
     both = both.merge(full.scores[["response_id", "raw"]].rename(columns={"raw": "full"}), on="response_id").dropna()
     step = baseline.scale[2]
-    base_error = ((both["base"] - both["target"]).abs() / step).round(9)
-    full_error = ((both["full"] - both["target"]).abs() / step).round(9)
-    signals = list(zip(_signals(baseline, both), _signals(full, both), strict=True))
-    lost = [sorted(base - full) for base, full in signals]
-    new = [sorted(full - base) for base, full in signals]
-    return both.assign(
-        base_error=base_error,
-        full_error=full_error,
-        gain=(base_error - full_error).round(9),
-        lost=pd.Series(lost, both.index, dtype=object),
-        new=pd.Series(new, both.index, dtype=object),
-        step=step,
-    )
-
-
-def _signals(arm: ExperimentArm, responses: pd.DataFrame) -> list[set[str]]:
-    """The signals that each response carries in an arm, of those that an output is the cleaner without."""
-    by_response = arm.gradings.set_index("response_id")["signals"].to_dict()
-    signals = (by_response[response] for response in responses["response_id"])
-    return [{name for name in SIGNALS if counts.get(name, 0) > 0} for counts in signals]
+    errors = {f"{name}_error": ((both[name] - both["target"]).abs() / step).round(9) for name in ("base", "full")}
+    carried = []
+    for arm in (baseline, full):
+        signals = both["response_id"].map(arm.gradings.set_index("response_id")["signals"])
+        carried.append([{name for name in SIGNALS if counts.get(name, 0) > 0} for counts in signals])
+    lost, new = ([sorted(a - b) for a, b in zip(*pair, strict=True)] for pair in (carried, carried[::-1]))
+    both = both.assign(**errors, step=step, gain=(errors["base_error"] - errors["full_error"]).round(9))
+    return both.assign(lost=pd.Series(lost, both.index, dtype=object), new=pd.Series(new, both.index, dtype=object))
 
 
 def _sorted(rows: pd.DataFrame, column: str) -> pd.DataFrame:
     return rows.sort_values([column, "response_id"], ascending=[False, True])
-
-
-def _row(pattern: str, case: Mapping[Hashable, Any]) -> Cells:
-    scores = (number(float(case[name]), 1) for name in ("target", "base", "full"))
-    errors = (number(float(case[name]) * float(case["step"]), 1) for name in ("base_error", "full_error"))
-    lost = ", ".join(name.replace("_", " ") for name in case["lost"])
-    return (pattern, str(case["response_id"]), str(case["item_id"]), str(case["type"]), *scores, *errors, lost)
 
 
 # The order effect of consistency memory: what the published protocol leaves open. The same responses are judged in
@@ -127,26 +104,23 @@ def _row(pattern: str, case: Mapping[Hashable, Any]) -> Cells:
 def tables(arms: Mapping[str, ExperimentArm], setting: Orders, plan: BootstrapPlan) -> Iterator[Table]:
     """Each order's agreement on the responses that all score, the order by id first; then the spread over orders next
     to the interval, and how far single scores move."""
-    names = {name: [name, *(ordered(name, seed) for seed in setting.seeds)] for name in setting.arms}
-    every = [arms[name] for of_arm in names.values() for name in of_arm]
-    shared = {
-        arm.name: OrderOfArm(arm, agreement(rows, "target", "raw", arm.scale, plan))
-        for arm, rows in zip(every, on_same_answers([arm.scores for arm in every], "raw"), strict=True)
-    }
-    by_arm = {name: [shared[arms[one].name] for one in of_arm] for name, of_arm in names.items()}
-    yield _each(by_arm, plan)
-    yield _spread(by_arm)
-
-
-def _each(by_arm: Mapping[str, Sequence[OrderOfArm]], plan: BootstrapPlan) -> Table:
-    rows, bars = list[Cells](), list[Bar]()
-    for name, orders in by_arm.items():
-        for position, (arm, agreed) in enumerate(orders):
-            order = "by id" if position == 0 else arm.name.removeprefix(f"{name}, ")
-            figures = (number(agreed[key], ends="interval") for key in STATISTICS)
-            rows.append((name, order, count(agreed.n), *figures))
-            bars += bar(f"{name}, {order}", agreed["mae"])
-    return Table(
+    names = [
+        (name, order) for name in setting.arms for order in (name, *(ordered(name, seed) for seed in setting.seeds))
+    ]
+    frames = on_same_answers([arms[order].scores for _, order in names], "raw")
+    agreed: dict[str, dict[str, ArmAgreement]] = {name: {} for name in setting.arms}
+    for (name, order), frame in zip(names, frames, strict=True):
+        agreed[name][order] = agreement(frame, "target", "raw", arms[order].scale, plan)
+    rows, bars, spreads = list[Cells](), list[Bar](), list[Cells]()
+    for name, orders in agreed.items():
+        for order, found in orders.items():
+            words = "by id" if order == name else order.removeprefix(f"{name}, ")
+            rows.append((name, words, count(found.n), *(number(found[key], ends="interval") for key in STATISTICS)))
+            bars += bar(f"{name}, {words}", found["mae"])
+        movements = _movements(spread_of_scores([arms[order] for order in orders]))
+        for key, title in STATISTICS.items():
+            spreads.append((name, title, *_spread_over_orders([found[key] for found in orders.values()]), *movements))
+    yield Table(
         "gao_orders",
         "Order effect: agreement by order of the responses",
         ("configuration", "order", "n", *STATISTICS.values()),
@@ -154,23 +128,14 @@ def _each(by_arm: Mapping[str, Sequence[OrderOfArm]], plan: BootstrapPlan) -> Ta
         (f"raw scores of all responses; intervals from {plan.draws:,} draws of authors",),
         (Panel("MAE by order, with its interval over authors", tuple(bars)),),
     )
-
-
-def _spread(by_arm: Mapping[str, Sequence[OrderOfArm]]) -> Table:
-    rows = list[Cells]()
-    for name, orders in by_arm.items():
-        movements = _movements(spread_of_scores([order.arm for order in orders]))
-        for key, title in STATISTICS.items():
-            statistics = [order.agreed[key] for order in orders]
-            rows.append((name, title, *_spread_over_orders(statistics), *movements))
-    return Table(
+    yield Table(
         "gao_order_spread",
         "Order effect: spread over orders beside the sampling error",
         (
             *("configuration", "statistic", "orders", "range over orders", "SD over orders", "bootstrap SE"),
             *("SD over SE", "mean SD of a score", "largest SD", "scores that move", "largest range"),
         ),
-        tuple(rows),
+        tuple(spreads),
         (
             "SD over orders: sample SD, the order by id included; SE: over authors, in the order by id",
             "a score's SD and range, in points, over the orders that score the response",

@@ -12,7 +12,7 @@ from statistics import fmean
 from rubricflow.tasks.core.contracts.settings.study import Pattern
 from rubricflow.tasks.core.store.reshape import matching
 from rubricflow.tasks.core.text.markup import is_markup
-from rubricflow.tasks.core.text.numbers import number_of
+from rubricflow.tasks.core.text.tokens import number_of
 from rubricflow.tasks.grading.ingest.draft.roles import Roles, is_named, place_of_points, without_points
 
 _TEXT = 15

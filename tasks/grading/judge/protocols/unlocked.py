@@ -17,7 +17,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Trait
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
 from rubricflow.tasks.core.llm.request import IdentityKey, Message, Reply, Request
-from rubricflow.tasks.core.text.numbers import number_of
+from rubricflow.tasks.core.text.tokens import number_of
 from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.evidence import subject_of

@@ -1,1 +1,8 @@
-"""What trained graders look like: the report that compares them, and pictures of how they came by a grade."""
+"""The graders' report: tables of a run that trained graders in; a page, its traces and a summary out.
+
+- figures: graders side by side over seeds, by concept and by setting
+- interventions: what becomes of the grade when concepts are set, and how concepts hang together
+- traces: how single responses came by their grade, as HTML
+- view: the sections of the page
+- task: the stage entry point
+"""

@@ -1,19 +1,16 @@
-"""Trained graders as people read them: side by side over seeds, by concept, and the takeaway in a sentence.
-
-What the report of graders is made from.
-"""
+"""Trained graders as people read them: side by side over seeds, by concept and by setting, and the takeaway."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from rubricflow.tasks.core.contracts.settings.bottleneck import METHODS, Bottleneck
+from rubricflow.tasks.core.contracts.settings.bottleneck import METHODS, Training
 from rubricflow.tasks.core.contracts.tables.bottleneck import ORDERS
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
@@ -42,6 +39,8 @@ ECE = GraderColumn("task_ece", "", "ordinal ECE", higher=False)
 COLUMNS = (GraderColumn("concept_accuracy", "all", "concept accuracy"), CONCEPTS, ACCURACY, MACRO_F1, QWK, ECE)
 HEADER = ("grader", "seeds", *(column.words for column in COLUMNS), "n")
 """Columns of `summary_rows`."""
+SWEPT = (CONCEPTS, MACRO_F1, QWK)
+"""Columns of a sweep."""
 Seeds = Mapping[int, float]
 """Seed → figure."""
 
@@ -146,22 +145,17 @@ def sentence(graders: Graders) -> str:
     others = [name for name in graders.ranked(QWK) if name != main]
     if others:
         best = others[0]
-        words += f"; {grader_name(best)} {_short(graders.cell(best, QWK))}: {_verdict(graders, main, best)}"
+        gap = graders.gap(main, best, QWK)
+        verdict = "one seed shows no spread" if gap is None else "within the spread of seeds"
+        if gap is not None and gap.is_clear:
+            verdict = f"{'ahead' if gap.mean > 0 else 'behind'} by more than the spread of seeds"
+        words += f"; {grader_name(best)} {_short(graders.cell(best, QWK))}: {verdict}"
     ceiling = graders.cell(HUMAN, QWK)
     return words if ceiling.value is None else f"{words}; one person agrees with another {_short(ceiling)}"
 
 
 def _short(cell: Cell) -> str:
     return str(cell._replace(digits=2))
-
-
-def _verdict(graders: Graders, main: str, other: str) -> str:
-    gap = graders.gap(main, other, QWK)
-    if gap is None:
-        return "one seed shows no spread"
-    if not gap.is_clear:
-        return "within the spread of seeds"
-    return f"{'ahead' if gap.mean > 0 else 'behind'} by more than the spread of seeds"
 
 
 def summary_table(graders: Graders) -> Table:
@@ -179,22 +173,17 @@ def summary_table(graders: Graders) -> Table:
 
 def summary_rows(trials: pa.Table) -> list[tuple[str, ...]]:
     """Rows of text under `HEADER`, one per grader; '–' stands for a figure that is not known."""
-    return [tuple(map(_plain, row)) for row in summary_table(Graders(trials)).rows]
-
-
-def _plain(cell: Cell | str) -> str:
-    return say.plain(str(cell))
+    return [tuple(say.plain(str(cell)) for cell in row) for row in summary_table(Graders(trials)).rows]
 
 
 def notes(graders: Graders) -> Iterator[str]:
     """Why figures of the summary are missing."""
     shown = {(column.metric, column.criterion_id): column.words for column in COLUMNS}
-    missing: dict[tuple[str, str, str], int] = {}
+    missing = Counter[tuple[str, str, str]]()
     for row in graders.rows:
         words = shown.get((row["metric"], row["criterion_id"]))
         if words and row["value"] is None and not row["setting"]:
-            key = row["method"], words, say.visible(row["note"] or "not known why")
-            missing[key] = missing.get(key, 0) + 1
+            missing[row["method"], words, say.visible(row["note"] or "not known why")] += 1
     for (method, words, why), seeds in missing.items():
         yield f"{grader_name(method)}, {words}: undefined for {say.plural(seeds, 'seed')} ({why})"
 
@@ -238,33 +227,74 @@ def questions_table(graders: Graders) -> Table:
     main = main_grader(graders)
     rows: list[Cells] = []
     for order, words in ORDERS.items():
-        cells = [
-            graders.cell(main, GraderColumn(f"{SAVING}{metric}_{order}", "", "")) for metric in ("area", "questions")
-        ]
-        rows_of_order = (
-            row for row in graders.rows if row["method"] == main and row["metric"] == f"{SAVING}area_{order}"
-        )
-        note = next((row["note"] or "" for row in rows_of_order), "")
+        area, questions = f"{SAVING}area_{order}", f"{SAVING}questions_{order}"
+        cells = [graders.cell(main, GraderColumn(metric, "", "")) for metric in (area, questions)]
+        notes = (row["note"] for row in graders.rows if row["method"] == main and row["metric"] == area)
+        note = next(notes, None) or ""
         if any(cell.value is not None for cell in cells):
             rows.append((words, *cells, say.visible(note)))
     header = ("Order", "mean over budgets", "share of the questions for 90% of the gain", "first seed")
     return Table("asked", "Questions asked one at a time over the whole set, the weightiest first", header, tuple(rows))
 
 
-@dataclass(frozen=True)
-class BottleneckView:
-    """What the report is made from: Arrow tables with the columns of tasks/core/contracts/tables/bottleneck.py."""
+class Sweep(NamedTuple):
+    """One setting's values, rising, with the figures of `SWEPT`."""
 
-    study: str
-    run_id: str
-    settings: Bottleneck
-    names: Mapping[str, str]
-    """Criterion id → what people read, of every concept in the bundle's order."""
-    trials: pa.Table
-    models: pa.Table
-    interventions: pa.Table
-    links: pa.Table
-    """Table `concept_links`."""
-    traces: pa.Table
-    texts: Mapping[str, str]
-    """response_id → text, at least of the responses that `needs_texts` names."""
+    method: str
+    field: str
+    values: tuple[float, ...]
+    cells: tuple[tuple[Cell, ...], ...]
+    study_value: float | None
+    """The value of the study: among them if it is a number, None for none."""
+    study_cells: tuple[Cell, ...]
+
+    @property
+    def words(self) -> str:
+        """The setting, for people."""
+        return say.name(say.worded(self.field))
+
+
+def sweeps_of(graders: Graders, training: Training) -> list[Sweep]:
+    """The settings of the rows that name one, as 'field=value', each with the study's own value among the others."""
+    settings_by_field: dict[tuple[str, str], dict[float, str]] = {}
+    for row in graders.rows:
+        field, equals, value = row["setting"].partition("=")
+        if equals:
+            settings_by_field.setdefault((row["method"], field), {})[float(value)] = row["setting"]
+    sweeps_of_fields = []
+    for (method, field), settings in settings_by_field.items():
+        study_value = getattr(training, field, None)
+        by_value: Mapping[float, str] = settings if study_value is None else {float(study_value): ""} | settings
+        values = tuple(sorted(by_value))
+        cells = tuple(_cells(graders, method, by_value[value]) for value in values)
+        sweeps_of_fields.append(Sweep(method, field, values, cells, study_value, _cells(graders, method, "")))
+    return sweeps_of_fields
+
+
+def _cells(graders: Graders, method: str, setting: str) -> tuple[Cell, ...]:
+    return tuple(graders.cell(method, column, setting) for column in SWEPT)
+
+
+def sweep_table(sweep: Sweep) -> Table:
+    """The figures by value."""
+    rows: list[Cells] = []
+    for value, cells in zip(sweep.values, sweep.cells, strict=True):
+        remark = " (the study's)" if value == sweep.study_value else ""
+        rows.append((say.level(value) + remark, *cells))
+    if sweep.study_value is None:
+        rows.append(("none (the study's)", *sweep.study_cells))
+    title = f"{grader_name(sweep.method)} by {sweep.words}"
+    return Table(f"sweep-{sweep.field}", title, (sweep.words, *(column.words for column in SWEPT)), tuple(rows))
+
+
+def sweep_takeaway(sweep: Sweep) -> str:
+    """How far the task's macro-F1 moves between the best and the worst value."""
+    scores = [(cells[1].value, value) for value, cells in zip(sweep.values, sweep.cells, strict=True)]
+    defined = [(score, value) for score, value in scores if score is not None]
+    if not defined:
+        return f"{sweep.words}: not known"
+    (worst, worst_value), (best, best_value) = min(defined), max(defined)
+    return (
+        f"{sweep.words}: macro-F1 between {say.number(worst)} at {say.level(worst_value)} and {say.number(best)} at "
+        f"{say.level(best_value)}"
+    )

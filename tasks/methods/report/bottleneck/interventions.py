@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.tables.bottleneck import GRADE_METRICS, INTERVENTIONS, ORDERS
 from rubricflow.tasks.core.display import draw, say
-from rubricflow.tasks.core.display.bars import HEAD
-from rubricflow.tasks.core.display.lines import ChartLine, ChartPoint
+from rubricflow.tasks.core.display.charts import HEAD, ChartLine, ChartPoint
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
 from rubricflow.tasks.methods.report.bottleneck.figures import grader_name
 
@@ -93,30 +92,26 @@ def kind_lines(curves_by_key: Curves, method: str, metric: str, order: str = "co
 def order_lines(curves_by_key: Curves, method: str, metric: str) -> list[ChartLine]:
     """One line for each order of asking, of right answers."""
     keys = {FigureKey(method, metric, "oracle", order): words for order, words in ORDERS.items()}
-    return [_without_intervals(line) for line in _lines(curves_by_key, keys)]
-
-
-def _without_intervals(line: ChartLine) -> ChartLine:
-    return ChartLine(line.label, tuple(point._replace(low=None, high=None) for point in line.points))
+    return [
+        ChartLine(line.label, tuple(point._replace(low=None, high=None) for point in line.points))
+        for line in _lines(curves_by_key, keys)
+    ]
 
 
 def _lines(curves_by_key: Curves, keys: Mapping[FigureKey, str]) -> Iterator[ChartLine]:
     for key, words in keys.items():
         if key in curves_by_key:
-            first = curves_by_key[key][0]
-            unset = first.value - first.change
-            points = [_chart_point(point, unset, key.metric) for point in curves_by_key[key]]
+            curve = curves_by_key[key]
+            unset = curve[0].value - curve[0].change  # the figure before any concept is set
+            # The interval is of the change, and could leave the scale.
+            least = -1.0 if key.metric == "task_qwk" else 0.0
+            points = []
+            for point in curve:
+                low, high = (None, None) if not point.concepts_set else (point.low, point.high)
+                low = None if low is None else max(least, unset + low)
+                high = None if high is None else min(1.0, unset + high)
+                points.append(ChartPoint(point.concepts_set, point.value, low, high))
             yield ChartLine(words, tuple(points))
-
-
-def _chart_point(point: InterventionPoint, unset: float, metric: str) -> ChartPoint:
-    """unset: the figure before any concept is set. The interval is of the change, and could leave the scale."""
-    if not point.concepts_set:
-        return ChartPoint(point.concepts_set, point.value)
-    least = -1.0 if metric == "task_qwk" else 0.0
-    low = None if point.low is None else max(least, unset + point.low)
-    high = None if point.high is None else min(1.0, unset + point.high)
-    return ChartPoint(point.concepts_set, point.value, low, high)
 
 
 def kind_table(curves_by_key: Curves, metric: str) -> Table:
@@ -138,7 +133,11 @@ def order_table(curves_by_key: Curves, method: str, metric: str) -> Table:
     for order, words in ORDERS.items():
         points = curves_by_key.get(FigureKey(method, metric, "oracle", order), ())
         if points:
-            rows.append((words, Cell(_mean_gain(points)), Cell(_enough(points), digits=0), Cell(points[-1].change)))
+            # Fewest questions with `ENOUGH` of the gain that all answers bring; none where they bring none
+            gain = points[-1].change
+            enough = (float(point.concepts_set) for point in points if point.change >= ENOUGH * gain - 1e-9)
+            fewest = next(enough, None) if gain > 0 else None
+            rows.append((words, Cell(_mean_gain(points)), Cell(fewest, digits=0), Cell(gain)))
     header = ("Order", "mean gain over the questions", f"questions for {say.rate(ENOUGH)} of it", "gain at the end")
     return Table("orders", f"{GRADE_METRICS[metric]}: which concepts are asked about first", header, tuple(rows))
 
@@ -147,19 +146,8 @@ def _mean_gain(points: tuple[InterventionPoint, ...]) -> float | None:
     """Area under the change over the questions, as a share of their number."""
     concepts_set = np.array([point.concepts_set for point in points])
     change = np.array([point.change for point in points])
-    return (
-        float(np.trapezoid(change, concepts_set) / (concepts_set[-1] - concepts_set[0]))
-        if concepts_set[-1] > concepts_set[0]
-        else None
-    )
-
-
-def _enough(points: tuple[InterventionPoint, ...]) -> float | None:
-    """Fewest questions with `ENOUGH` of the gain that all answers bring; None where they bring none."""
-    goal = ENOUGH * points[-1].change - 1e-9
-    if points[-1].change <= 0:
-        return None
-    return next((float(point.concepts_set) for point in points if point.change >= goal), None)
+    span = concepts_set[-1] - concepts_set[0]
+    return float(np.trapezoid(change, concepts_set) / span) if span > 0 else None
 
 
 def kind_takeaway(curves_by_key: Curves, method: str, metric: str) -> str:
@@ -168,13 +156,10 @@ def kind_takeaway(curves_by_key: Curves, method: str, metric: str) -> str:
     for kind, words in (("oracle", "right levels"), ("wrong", "the most damaging ones")):
         points = curves_by_key.get(FigureKey(method, metric, kind, "confidence"))
         if points:
-            clauses.append(f"{words} {_change(points[-1])}")
+            last = points[-1]
+            sure = last.low is not None and last.high is not None and not last.low <= 0 <= last.high
+            clauses.append(f"{words} {say.signed(last.change)}{'' if sure else ' (not told from 0)'}")
     return f"{grader_name(method)}, {GRADE_METRICS[metric]} once all are set: {', '.join(clauses)}"
-
-
-def _change(point: InterventionPoint) -> str:
-    sure = point.low is not None and point.high is not None and not point.low <= 0 <= point.high
-    return f"{say.signed(point.change)}{'' if sure else ' (not told from 0)'}"
 
 
 def order_takeaway(curves_by_key: Curves, method: str, metric: str) -> str:

@@ -1,4 +1,4 @@
-"""The door of the graders' report."""
+"""The stage entry point of the graders' report."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from rubricflow.tasks.core.store.files import file_name
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.methods.report.bottleneck.figures import HEADER as GRADERS
-from rubricflow.tasks.methods.report.bottleneck.figures import BottleneckView
 from rubricflow.tasks.methods.report.bottleneck.figures import summary_rows as grader_rows
+from rubricflow.tasks.methods.report.bottleneck.view import BottleneckView, trace_pages
 from rubricflow.tasks.methods.report.bottleneck.view import needs_texts as traced_responses
 from rubricflow.tasks.methods.report.bottleneck.view import page as grader_page
-from rubricflow.tasks.methods.report.bottleneck.view import trace_pages
 
 
 @task(task_run_name="report")

@@ -1,36 +1,34 @@
-"""A run's graders as the content of their report: pure, tables in, sections and their takeaways out.
-
-What the graders rest on: their training, one by one, and the settings of all.
-"""
+"""A run's graders as the content of their report: pure, tables in, sections and their takeaways out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
 from rubricflow.tasks.core.contracts.tables.bottleneck import GRADE_METRICS
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.bars import bar_chart
-from rubricflow.tasks.core.display.lines import ChartLine, ChartPoint, line_chart
+from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, bar_chart, line_chart
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
-from rubricflow.tasks.methods.report.bottleneck import figures, interventions, sweeps, traces
+from rubricflow.tasks.methods.report.bottleneck import figures, interventions, traces
 from rubricflow.tasks.methods.report.bottleneck.figures import (
     CONCEPTS,
     ECE,
     HUMAN,
     QWK,
-    BottleneckView,
+    SWEPT,
     GraderColumn,
     Graders,
+    Sweep,
     grader_name,
 )
-from rubricflow.tasks.methods.report.bottleneck.trace_picture import picture, style
-from rubricflow.tasks.methods.report.bottleneck.traces import ResponseTrace, exported
+from rubricflow.tasks.methods.report.bottleneck.traces import ResponseTrace, exported, picture, style
 
 TRACED = "Traces: how did a response come by its grade?"
 READ = (
@@ -42,6 +40,25 @@ PANELS, FIGURES = 4, 2
 """Graders whose interventions are drawn, and figures by which orders of asking are compared."""
 
 
+@dataclass(frozen=True)
+class BottleneckView:
+    """What the report is made from: Arrow tables with the columns of tasks/core/contracts/tables/bottleneck.py."""
+
+    study: str
+    run_id: str
+    settings: Bottleneck
+    names: Mapping[str, str]
+    """Criterion id → what people read, of every concept in the bundle's order."""
+    trials: pa.Table
+    models: pa.Table
+    interventions: pa.Table
+    links: pa.Table
+    """Table `concept_links`."""
+    traces: pa.Table
+    texts: Mapping[str, str]
+    """response_id → text, at least of the responses that `needs_texts` names."""
+
+
 def needs_texts(traced: pa.Table, models: pa.Table) -> list[str]:
     """The responses whose text the page shows. traced, models: tables `traces` and `models`."""
     return list(traces.chosen(traced, models))
@@ -49,7 +66,13 @@ def needs_texts(traced: pa.Table, models: pa.Table) -> list[str]:
 
 def trace_pages(view: BottleneckView) -> dict[str, str]:
     """Response → its decision trace as a document of its own, of those that the page shows."""
-    return {trace.response_id: rendered(_alone(trace, why), style()) for trace, why in _chosen(view)}
+    pages = {}
+    for trace, why in _chosen(view):
+        name = say.name(trace.response_id)
+        section = Section("trace", TRACED, why.capitalize(), READ, pictures=(Drawing("", picture(trace)),))
+        page = Page(kind="Decision trace", study=name, title=name, sections=(section,))
+        pages[trace.response_id] = rendered(page, style())
+    return pages
 
 
 def page(view: BottleneckView) -> str:
@@ -60,6 +83,7 @@ def page(view: BottleneckView) -> str:
 def content(view: BottleneckView) -> Page:
     """What the page shows."""
     graders = Graders(view.trials, view.settings.methods)
+    others = figures.other_table(graders, of_leakage=False)
     sections = [
         _compared(view, graders),
         _interventions(view, graders),
@@ -68,8 +92,8 @@ def content(view: BottleneckView) -> Page:
         _traces(view),
         _sweeps(view, graders),
         _leakage(graders),
-        _others(graders),
-        section(view),
+        Section("others", "Other figures", "What no section above shows", tables=(others,)) if others.rows else None,
+        _training(view),
     ]
     tested = max(map(graders.responses, graders.everyone), default=0)
     trained, seeds = say.plural(len(graders.trained), "trained grader"), say.plural(len(view.settings.seeds), "seed")
@@ -96,10 +120,12 @@ def _keys(graders: Graders) -> Iterator[Key]:
 
 def _compared(view: BottleneckView, graders: Graders) -> Section:
     drawings = (_bars(graders, QWK, "Grade: QWK"), _bars(graders, CONCEPTS, "Concepts: macro-F1"))
+    best = {column.words: graders.best(column) for column in figures.COLUMNS}
+    ahead = "; ".join(f"{grader_name(name)} in {words}" for words, name in best.items() if name)
     return Section(
         "graders",
         "Graders compared: does the bottleneck cost or gain?",
-        _ahead(graders),
+        f"Clearly ahead: {ahead}" if ahead else "No grader is clearly ahead of the next in any figure",
         "± is one standard deviation over seeds, of people over pairs of persons, on the same responses: it does not "
         f"say how far figures would move with other responses. {figures.MARK}: ahead of the next by more than the "
         "standard deviation of their paired difference.",
@@ -109,25 +135,17 @@ def _compared(view: BottleneckView, graders: Graders) -> Section:
     )
 
 
-def _ahead(graders: Graders) -> str:
-    """Who is clearly ahead, and in which figures."""
-    best = {column.words: graders.best(column) for column in figures.COLUMNS}
-    ahead = [f"{grader_name(name)} in {words}" for words, name in best.items() if name]
-    return f"Clearly ahead: {'; '.join(ahead)}" if ahead else "No grader is clearly ahead of the next in any figure"
-
-
 def _bars(graders: Graders, column: GraderColumn, title: str) -> Drawing | None:
-    cells = {grader_name(name): graders.cell(name, column) for name in (*graders.trained, *graders.judges)}
-    bars = [_bar(name, cell, cell.value) for name, cell in cells.items() if cell.value is not None]
+    """Each grader's mean with its standard deviation."""
+    bars = []
+    for name in (*graders.trained, *graders.judges):
+        cell = graders.cell(name, column)
+        if (mean := cell.value) is not None:
+            low, high = (None if cell.se is None else mean + sign * cell.se for sign in (-1, 1))
+            bars.append(Bar(grader_name(name), mean, low, high, str(cell._replace(digits=2))))
     if not bars:
         return None
     return Drawing(title, bar_chart(Panel(title, tuple(bars), graders.cell(HUMAN, column).value)))
-
-
-def _bar(name: str, cell: Cell, mean: float) -> Bar:
-    """A grader's mean with its standard deviation."""
-    low, high = (None if cell.se is None else mean + sign * cell.se for sign in (-1, 1))
-    return Bar(name, mean, low, high, str(cell._replace(digits=2)))
 
 
 def _interventions(view: BottleneckView, graders: Graders) -> Section | None:
@@ -139,7 +157,8 @@ def _interventions(view: BottleneckView, graders: Graders) -> Section | None:
     drawn = dict([(method, lines) for method, lines in lines_of.items() if lines][:PANELS])
     if not drawn:
         return None
-    ends = _ends(chain.from_iterable(drawn.values()))
+    points = chain.from_iterable(line.points for lines in drawn.values() for line in lines)
+    ends = [end for point in points for end in point[1:] if end is not None]
     up = GRADE_METRICS[metric]
     drawings = []
     for method, lines in drawn.items():
@@ -156,14 +175,6 @@ def _interventions(view: BottleneckView, graders: Graders) -> Section | None:
     )
 
 
-def _ends(lines: Iterable[ChartLine]) -> list[float]:
-    """All values of the lines' points, and the ends of their intervals."""
-    ends: list[float] = []
-    for point in chain.from_iterable(line.points for line in lines):
-        ends += [end for end in point[1:] if end is not None]
-    return ends
-
-
 def _policies(view: BottleneckView, graders: Graders) -> Section | None:
     curves = interventions.curves(view.interventions)
     main = figures.main_grader(graders)
@@ -172,19 +183,18 @@ def _policies(view: BottleneckView, graders: Graders) -> Section | None:
     if not metrics:
         return None
     tables = [interventions.order_table(curves, main, name) for name in metrics]
+    drawings = []
+    for name in metrics:
+        title = f"{GRADE_METRICS[name]} after so many answers for each response"
+        drawings.append(Drawing(title, line_chart(title, drawn[name], "concepts asked about", GRADE_METRICS[name])))
     return Section(
         "policies",
         "Policies: which concept to ask an educator about first?",
         interventions.order_takeaway(curves, main, metrics[0]),
         f"{grader_name(main)}; every answer is people's label.",
-        drawings=tuple(_asked(GRADE_METRICS[name], drawn[name]) for name in metrics),
+        drawings=tuple(drawings),
         tables=(*tables, figures.questions_table(graders)),
     )
-
-
-def _asked(figure: str, drawn: list[ChartLine]) -> Drawing:
-    title = f"{figure} after so many answers for each response"
-    return Drawing(title, line_chart(title, drawn, "concepts asked about", figure))
 
 
 def _structure(view: BottleneckView, graders: Graders) -> Section | None:
@@ -209,52 +219,38 @@ def _chosen(view: BottleneckView) -> Iterator[tuple[ResponseTrace, str]]:
         yield traces.read(view.traces, name, view.texts[name], view.names, head), why
 
 
-def _alone(trace: ResponseTrace, why: str) -> Page:
-    name = say.name(trace.response_id)
-    section = Section("trace", TRACED, why.capitalize(), READ, pictures=(Drawing("", picture(trace)),))
-    return Page(kind="Decision trace", study=name, title=name, sections=(section,))
-
-
 def _traces(view: BottleneckView) -> Section | None:
     drawn = tuple(Drawing(why.capitalize(), picture(trace)) for trace, why in _chosen(view))
     if not drawn:
         return None
-    return Section(
-        "traces",
-        TRACED,
-        _right(view),
-        READ,
-        pictures=drawn,
-    )
-
-
-def _right(view: BottleneckView) -> str:
-    """How many of the traced grades are people's."""
+    # How many of the traced grades are people's
     columns = view.traces.select(["response_id", "score", "human"])
     right = [traces.is_right(row) for row in columns.group_by(columns.column_names).aggregate([]).to_pylist()]
     compared = [is_right for is_right in right if is_right is not None]
-    if not compared:
-        return f"{say.plural(len(right), 'grade')} without a human one beside them"
-    return f"{say.count(sum(compared))} of {say.plural(len(compared), 'traced grade')} are those that people gave"
+    takeaway = f"{say.plural(len(right), 'grade')} without a human one beside them"
+    if compared:
+        grades = say.plural(len(compared), "traced grade")
+        takeaway = f"{say.count(sum(compared))} of {grades} are those that people gave"
+    return Section("traces", TRACED, takeaway, READ, pictures=drawn)
 
 
 def _sweeps(view: BottleneckView, graders: Graders) -> Section | None:
-    study_sweeps = sweeps.sweeps(graders, view.settings.training)
+    study_sweeps = figures.sweeps_of(graders, view.settings.training)
     if not study_sweeps:
         return None
     return Section(
         "sweeps",
         "Settings: how much hangs on them?",
-        "; ".join(map(sweeps.takeaway, study_sweeps)),
+        "; ".join(map(figures.sweep_takeaway, study_sweeps)),
         "On the test split, to see how sensitive the method is, not to choose by.",
         drawings=tuple(chain.from_iterable(map(_swept, study_sweeps))),
-        tables=tuple(map(sweeps.table, study_sweeps)),
+        tables=tuple(map(figures.sweep_table, study_sweeps)),
     )
 
 
-def _swept(sweep: sweeps.Sweep) -> Iterator[Drawing]:
+def _swept(sweep: Sweep) -> Iterator[Drawing]:
     series = []
-    for index, column in enumerate(sweeps.COLUMNS):
+    for index, column in enumerate(SWEPT):
         points = []
         for place, cells in enumerate(sweep.cells):
             mean, spread = cells[index].value, cells[index].se
@@ -292,15 +288,8 @@ def _leakage(graders: Graders) -> Section | None:
     )
 
 
-def _others(graders: Graders) -> Section | None:
-    table = figures.other_table(graders, of_leakage=False)
-    if not table.rows:
-        return None
-    return Section("others", "Other figures", "What no section above shows", tables=(table,))
-
-
-def section(view: BottleneckView) -> Section:
-    """Who was trained how."""
+def _training(view: BottleneckView) -> Section:
+    """Who was trained how: the graders one by one, and the settings of all."""
     rows: list[Cells] = []
     for row in view.models.filter(pc.equal(view.models["setting"], "")).to_pylist():
         epochs = f"{row['epochs_1']} and {row['epochs_2']}" if row["epochs_2"] else f"{row['epochs_1']}"

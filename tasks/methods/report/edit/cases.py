@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.settings.edit import ARMS, TUNED, Arm
 from rubricflow.tasks.core.contracts.tables.edit import FATES
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.lines import ChartLine, ChartPoint, line_chart
+from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
 from rubricflow.tasks.core.display.section import Drawing
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
 from rubricflow.tasks.methods.report.edit.charts import Belief, Quantiles, beliefs, boxes, funnel

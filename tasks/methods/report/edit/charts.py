@@ -16,10 +16,8 @@ from markupsafe import Markup
 from rubricflow.tasks.core.contracts.settings.edit import ARMS, STARTS, Arm
 from rubricflow.tasks.core.contracts.tables.edit import TESTED
 from rubricflow.tasks.core.display import draw, say
-from rubricflow.tasks.core.display.axis import Axis, axis
-from rubricflow.tasks.core.display.bars import HEAD, LABELS, VALUES, middle, rows
-from rubricflow.tasks.core.display.lines import ChartLine, ChartPoint, line_chart
-from rubricflow.tasks.core.display.plot import LEFT, RIGHT, Plot
+from rubricflow.tasks.core.display.axis import LEFT, RIGHT, Axis, Plot, axis
+from rubricflow.tasks.core.display.charts import HEAD, LABELS, VALUES, ChartLine, ChartPoint, line_chart, middle, rows
 from rubricflow.tasks.core.display.section import Drawing
 from rubricflow.tasks.methods.report.edit.figures import EditView
 

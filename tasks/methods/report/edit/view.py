@@ -12,7 +12,7 @@ import pyarrow as pa
 from rubricflow.tasks.core.contracts.settings.edit import ARMS, GRID, Arm
 from rubricflow.tasks.core.contracts.tables.edit import TESTED
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.bars import bar_chart
+from rubricflow.tasks.core.display.charts import bar_chart
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count

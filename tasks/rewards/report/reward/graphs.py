@@ -14,8 +14,7 @@ from markupsafe import Markup
 from rubricflow.tasks.core.contracts.graph import RELATIONS
 from rubricflow.tasks.core.contracts.tables.rubrics import DROPPED
 from rubricflow.tasks.core.display import draw, say
-from rubricflow.tasks.core.display.axis import Axis, axis
-from rubricflow.tasks.core.display.plot import square
+from rubricflow.tasks.core.display.axis import Axis, axis, square
 from rubricflow.tasks.core.display.table import Cell, Table, count
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.rewards.report.reward.layout import Row

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.graph import RELATIONS
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.bars import bar_chart
+from rubricflow.tasks.core.display.charts import bar_chart
 from rubricflow.tasks.core.display.page import body, rendered
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.lines import ChartLine, ChartPoint, line_chart
+from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
 from rubricflow.tasks.core.display.section import Drawing, Section
 from rubricflow.tasks.core.display.table import Cell, Cells, Table
 from rubricflow.tasks.core.stats.reward_hacking import FEWEST_EVALUATIONS, THRESHOLD, Change, HackingAlarm

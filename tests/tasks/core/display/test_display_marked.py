@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.display.marked import marked
+from rubricflow.tasks.core.display.page import marked
 from rubricflow.tasks.core.display.say import visible
 from rubricflow.tasks.core.text.highlight import Highlight, excerpt, pieces
 

@@ -40,7 +40,7 @@ def weights(tmp_path):
 @pytest.mark.parametrize("name", [name for name, backend in BACKENDS.items() if backend.reads_prose])
 def test_what_reads_prose_has_a_module_of_its_name(name):
     module = import_module(f"rubricflow.tasks.core.llm.backends.{name}")
-    assert callable(module.opened)
+    assert callable(module.open_backend)
     assert callable(module.model_of)
 
 

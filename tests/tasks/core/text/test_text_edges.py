@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.text.edges import counts, figures, is_edge, is_seam, is_single_word
+from rubricflow.tasks.core.text.tokens import counts, figures, is_edge, is_seam, is_single_word
 
 NUMBERS = "−5 °c|-5|+3|50 kg|50kg|9.5 %|99.5%|$1,000|€ 5|2/3|12:30|10^3|10³|3-5|>20|1.5e5|2.75|0,5|18 m/s"
 NUMBERS += "|pH7.4|Rs1,500|v2.75|12 500 km|1 234 567|1 2/3|1.5e-5|10^-3|< 20|₹500|5 percent"

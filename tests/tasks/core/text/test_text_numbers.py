@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Reader
 from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.foreign import json_keys, read_score
 from rubricflow.tasks.core.store.cells import as_number
-from rubricflow.tasks.core.text.numbers import number_of
+from rubricflow.tasks.core.text.tokens import number_of
 
 FOREIGN = [
     "٣",

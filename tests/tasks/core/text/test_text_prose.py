@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.text.prose import MARK, whole_sentences
+from rubricflow.tasks.core.text.units import MARK, whole_sentences
 
 LONG = "It names light. It says nothing of water, which the key wants. What it says of soil is wr"
 

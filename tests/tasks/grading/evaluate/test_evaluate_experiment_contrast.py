@@ -10,7 +10,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from rubricflow.tasks.core.contracts.settings.experiment import Experiment
 from rubricflow.tasks.grading.evaluate.experiment.arm import BootstrapPlan, ExperimentArm
-from rubricflow.tasks.grading.evaluate.experiment.contrast import main_contrast
+from rubricflow.tasks.grading.evaluate.experiment.tables import main_contrast
 from tests.tasks.grading.evaluate.test_evaluate_experiment_tables import make
 
 PLAN = BootstrapPlan(400, 3)

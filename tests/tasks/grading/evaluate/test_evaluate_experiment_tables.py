@@ -335,7 +335,7 @@ def test_decisions_are_the_runs_own_figures() -> None:
         ("qwk", 0.9, 0.8, 1.0, 40, 40),
     ]
     metrics = pd.DataFrame(rows, columns=["metric", "value", "low", "high", "n", "clusters"])
-    table = tables.table([make("A", 1.0, metrics=metrics), make("B", 1.0)])
+    table = tables.decisions([make("A", 1.0, metrics=metrics), make("B", 1.0)])
     assert [cell(table, row, "decisions").value for row in (0, 1)] == [300, 0]
     assert str(cell(table, 0, "ECE")) == "0.100 [0.050, 0.200]†"
     assert "(here 12 at the least)" in table.remarks[-1]

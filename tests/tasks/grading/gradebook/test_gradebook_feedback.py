@@ -19,8 +19,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.people import SettledScores
 from rubricflow.tasks.core.store.recorded import feedback_pages
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.grading.gradebook.book import CriterionLevel, Gradebook, StudentGrades
-from rubricflow.tasks.grading.gradebook.credit import credit
+from rubricflow.tasks.grading.gradebook.book import CriterionLevel, Gradebook, StudentGrades, credit
 from rubricflow.tasks.grading.gradebook.folder import (
     INDEX,
     MARKER,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.contracts.tables.calibration import ReleaseRules
-from rubricflow.tasks.core.display.needs import needs_of
 from rubricflow.tasks.core.display.page import rendered
+from rubricflow.tasks.core.display.reasons import needs_of
 from rubricflow.tasks.core.display.say import plain
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
 from rubricflow.tasks.grading.calibrate.release import Vouching, _promise

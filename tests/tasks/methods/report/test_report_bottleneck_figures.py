@@ -33,7 +33,6 @@ from rubricflow.tasks.methods.report.bottleneck.interventions import (
     order_table,
     order_takeaway,
 )
-from rubricflow.tasks.methods.report.bottleneck.sweeps import sweeps, table, takeaway
 
 
 def graders(rows: list[dict[str, Any]]) -> Graders:
@@ -148,22 +147,25 @@ def test_figures_without_a_table_of_their_own_are_listed_once() -> None:
 
 
 def test_a_sweep_has_the_studys_own_value_among_the_others() -> None:
-    (found,) = sweeps(graders(trial_rows()), Training())
+    (found,) = sweeps_of(graders(trial_rows()), Training())
     assert found.values == (0.0, 0.2, 0.4, 0.8)
-    assert [str(row[2]) for row in table(found).rows] == [
+    assert [str(row[2]) for row in sweep_table(found).rows] == [
         "0.560 ± 0.010",
         "0.640 ± 0.010",
         "0.720 ± 0.020",
         "0.620 ± 0.010",
     ]
-    assert table(found).rows[2][0] == "0.4 (the study's)"
-    assert takeaway(found) == "\u2068ranking weight\u2069: macro-F1 between 0.56 at 0 and 0.72 at 0.4"
+    assert sweep_table(found).rows[2][0] == "0.4 (the study's)"
+    assert sweep_takeaway(found) == "\u2068ranking weight\u2069: macro-F1 between 0.56 at 0 and 0.72 at 0.4"
 
 
 def test_a_setting_without_a_number_of_its_own_is_below_the_others() -> None:
     rows = [trial("rec_cbm", "task_qwk", value, setting=of) for of, value in (("", 0.6), ("width=32", 0.5))]
-    (found,) = sweeps(graders(rows), Training())
-    assert [(row[0], str(row[3])) for row in table(found).rows] == [("32", "0.500"), ("none (the study's)", "0.600")]
+    (found,) = sweeps_of(graders(rows), Training())
+    assert [(row[0], str(row[3])) for row in sweep_table(found).rows] == [
+        ("32", "0.500"),
+        ("none (the study's)", "0.600"),
+    ]
 
 
 def test_curves_are_means_over_seeds() -> None:

@@ -30,16 +30,15 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.bottleneck import Models, Traces
 from rubricflow.tasks.methods.bottleneck.model import Head
 from rubricflow.tasks.methods.report.bottleneck import traces
-from rubricflow.tasks.methods.report.bottleneck.trace_picture import (
+from rubricflow.tasks.methods.report.bottleneck.traces import (
     REACH,
     AttendedSpan,
+    ResponseTrace,
     attended_spans,
-    grades,
     picture,
     shaded,
     waterfall,
 )
-from rubricflow.tasks.methods.report.bottleneck.traces import ResponseTrace
 from rubricflow.tasks.methods.report.bottleneck.view import page, trace_pages
 
 EVIL = '</p></mark></table><script>alert(1)</script><img src=x onerror="1"> & ]]> \x00\ud800\u202e\ufffe {{ 7*7 }}'
@@ -208,14 +207,14 @@ def test_an_uncorrected_grader_without_a_head_has_a_picture() -> None:
     assert shown.of("n").count("–") == len(NAMES)
     assert "no human grade" in shown.words
     assert "most" in shown.classes  # of the levels
-    assert list(grades(one)) == []
+    assert list(grade_columns(one)) == []
 
 
 @pytest.mark.parametrize("count", [2, 16, 61])
 def test_of_many_grades_only_those_that_matter_are_labelled(count: int) -> None:
     likely = {float(score): 1 / count for score in range(count)}
     one = ResponseTrace("r", TEXT, {}, (), 1.0, 0.0, 1 / count, 1.0, 5.0, 1.0, likely)
-    columns = list(grades(one))
+    columns = list(grade_columns(one))
     assert [column.share for column in columns] == list(likely.values())
     named = [column.name for column in columns if column.name]
     assert named == ([str(score) for score in range(count)] if count <= 16 else ["0", "1", "5"])

@@ -15,7 +15,7 @@ from builders.seen import Seen
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.people import Agreements, Labels, Queue, Votes
-from rubricflow.tasks.core.display.bars import LABELS
+from rubricflow.tasks.core.display.charts import LABELS
 from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reward_scene import random_locals
 
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
-from rubricflow.tasks.rewards.reward.appraisal import appraisals
+from rubricflow.tasks.rewards.reward.leakage import appraisals
 
 THRESHOLD = 0.5
 

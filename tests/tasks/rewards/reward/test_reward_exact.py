@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rubric_graphs import edges_among, rubric, shares
 
-from rubricflow.tasks.rewards.reward.elimination import MOST
+from rubricflow.tasks.rewards.reward.compiled import MOST
 from rubricflow.tasks.rewards.reward.exact import TooWide, exact_marginals
 
 

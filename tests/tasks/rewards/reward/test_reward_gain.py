@@ -8,7 +8,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch
-from rubricflow.tasks.rewards.reward.gain import METHODS, PAIRS, gains, predict
+from rubricflow.tasks.rewards.reward.factors import METHODS, PAIRS, gains, predict
 from rubricflow.tasks.rewards.reward.learn import learn
 
 SCALE = (0.0, 6.0, 1.0)

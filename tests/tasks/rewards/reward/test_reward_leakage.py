@@ -13,8 +13,8 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.reward import Diagnostics
 from rubricflow.tasks.core.stats.bootstrap import draw_totals, interval
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
+from rubricflow.tasks.rewards.reward.compare import random_graph
 from rubricflow.tasks.rewards.reward.compiled import batch
-from rubricflow.tasks.rewards.reward.gain import random_graph
 from rubricflow.tasks.rewards.reward.leakage import BOOLEAN, GATED, RELATIONS, SLICES, diagnose, edge_cases
 
 # c0 is weakly needed for c1, and makes the penalty c2 applicable.

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from reward_scene import study
 from rubric_graphs import edges_among, rubric, shares, weights_of
 
-from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.aggregate import PLAIN_DOUBT, aggregate, averaged, weights_of_doubts
 from rubricflow.tasks.rewards.reward.compiled import batch
-from rubricflow.tasks.rewards.reward.repeats import PLAIN_DOUBT, averaged, weights_of_doubts
-from rubricflow.tasks.rewards.reward.rows import reward_variances
+from rubricflow.tasks.rewards.reward.exact import reward_variances
 
 TREE = [(0, 1, 0.2), (0, 2, 0.6), (1, 3, 0.2), (0, 4, 0.0)]
 WEIGHTS = [3.0, 2.0, 5.0, 4.0, -2.0]

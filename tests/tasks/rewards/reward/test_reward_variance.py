@@ -12,8 +12,7 @@ from rubric_graphs import edges_among, rubric, shares, weights_of
 
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
 from rubricflow.tasks.rewards.reward.compiled import batch
-from rubricflow.tasks.rewards.reward.exact import exact_marginals
-from rubricflow.tasks.rewards.reward.rows import WIDEST, reward_variances
+from rubricflow.tasks.rewards.reward.exact import WIDEST, exact_marginals, reward_variances
 
 DIAMOND = [(0, 1, 0.2), (0, 2, 0.6), (1, 3, 0.2), (2, 3, 0.0), (0, 4, 0.0)]
 WEIGHTS = [3.0, 2.0, 5.0, 4.0, -2.0]

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, Trait
-from rubricflow.tasks.core.text.numbers import number_of
-from rubricflow.tasks.core.text.prose import whole_sentences
+from rubricflow.tasks.core.text.tokens import number_of
+from rubricflow.tasks.core.text.units import whole_sentences
 from rubricflow.tasks.grading.judge.numbered import Numbered, numbered
 from rubricflow.tasks.grading.judge.schema import MAX_PROSE
 from rubricflow.tasks.grading.judge.score import round_half_up
