@@ -1,1 +1,14 @@
-"""When, and what with what: one flow per file, named like its stage, and the command line."""
+"""The commands: study files, options and environment in; runs in a warehouse, pages, sheets and printed lines out.
+
+`cli` lists the commands by name and imports one when it is used. A command is one file: its options, the flow or
+function that does it, and what it prints; a Prefect flow's parameters are its options. What they share, in reading
+order:
+
+`command_line` (options, printed rows), `ending` (errors, signals), `plan` (a study as a run), `stage` (a task, its
+checkpoint, its line of the log), `finished_runs` (a run taken up again), `checks` (what is checked before a judge is
+paid). `grade` shows a whole flow.
+
+Rewards for trainers: `trainers` (TRL, verl), `rollouts` (a batch judged, rewarded, recorded), `batch`, `prepared` and
+`built_graphs` (items with rubric and graph), `inline_rubrics` (rubrics that come with rollouts), `judged_again`,
+`failures`, `recorder`, and `reward_service` for the server.
+"""

@@ -46,7 +46,7 @@ class _Kept(NamedTuple):
 def built_graphs(study: Study, path: Path, warehouse: Warehouse) -> StudyGraphs:
     """Items and bundles as the study has them now, with the graphs that some run built of the same.
 
-    Nobody is asked anything: what a model made of rubrics is read from the reply store. InputError for bad input;
+    No model is asked: what one made of rubrics is read from the reply store. InputError for bad input;
     StoreError where a graph is not there: it names what differs from those that are, and the command that builds it.
     """
     stored = list(_kept(warehouse))

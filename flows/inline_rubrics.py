@@ -18,7 +18,6 @@ from rubricflow.flows.prepared import PreparedItem, prepared_items
 from rubricflow.flows.rollouts import StudyGraphs
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.reward import Graphs, Reward
 from rubricflow.tasks.core.llm.reply_store import open_replies
@@ -51,16 +50,18 @@ class InlineRubrics:
         self.keep: Callable[[Mapping[str, PreparedItem]], None] = lambda items: None
         """Is told of what was prepared, before anybody gets it."""
 
-    def drawn(self, items: Sequence[ListedItem]) -> StudyGraphs:
-        """Their rows, bundles and graphs. InputError for a rubric that cannot be locked, BackendError where the
-        sentence encoder is not installed."""
-        rows = [_row(item) for item in items]
+    def study_graphs(self, items: Sequence[ListedItem]) -> StudyGraphs:
+        """Their rows, each with a rubric of its own, bundles and graphs. InputError for a rubric that cannot be locked,
+        BackendError where the sentence encoder is not installed."""
+        rows: list[dict[str, Any]] = [
+            {"item_id": item.item_id, "rubric_id": item.item_id, "question": item.question, "context": item.context}
+            for item in items
+        ]
         bundles = {item.item_id: self._bundle(item) for item in items}
-        return StudyGraphs(rows, bundles, self._graphs(rows, bundles))
-
-    def prepared(self, items: Sequence[ListedItem]) -> dict[str, PreparedItem]:
-        """Item → what its rollouts are judged and rewarded by; errors as of `drawn`."""
-        return prepared_items(*self.drawn(items), self._settings, self._criteria_per_call)
+        with open_replies(self._replies) as replies:
+            annotator = Annotator(rules_of_thumb(), replies, Graphs())
+            built = build(subjects(rows, bundles), {}, [], annotator)
+        return StudyGraphs(rows, bundles, {graph.draft.subject.rubric_id: graph.graph for graph in built})
 
     def asked(self, item: ListedItem, until: float) -> Future[PreparedItem]:
         """An item to come; InputError where its rubric cannot be locked.
@@ -99,8 +100,8 @@ class InlineRubrics:
                         self._wanted.put((width, number, item))
                     else:
                         together.append(item)
-            futures = {item.item_id: self._still_wanted(item) for item in together}
-            items = [item for item in together if futures[item.item_id]]
+            futures = {item.item_id: future for item in together if (future := self._still_wanted(item))}
+            items = [item for item in together if item.item_id in futures]
             try:
                 self._hand_out(items, futures)
             except Exception:  # of one of them: the others shall not have it
@@ -108,12 +109,11 @@ class InlineRubrics:
                     try:
                         self._hand_out([item], futures)
                     except Exception as error:
-                        future = futures[item.item_id]
-                        if future and not future.done():
-                            future.set_exception(error)
+                        if not futures[item.item_id].done():
+                            futures[item.item_id].set_exception(error)
 
     def _still_wanted(self, item: ListedItem) -> Future[PreparedItem] | None:
-        """What waits for an item; None where that is nobody."""
+        """The future of an item; None where nobody waits for it any more."""
         with self._lock:
             future = self._ready.get(item.item_id)
             if future and self._until.pop(item.item_id, inf) < monotonic():
@@ -122,52 +122,39 @@ class InlineRubrics:
                 return None
         return future
 
-    def _hand_out(self, items: Sequence[ListedItem], futures: Mapping[str, Future[PreparedItem] | None]) -> None:
-        prepared = self.prepared(items) if items else {}
-        if prepared:
-            self.keep(prepared)
+    def _hand_out(self, items: Sequence[ListedItem], futures: Mapping[str, Future[PreparedItem]]) -> None:
+        """Prepares items and gives them to their futures; errors as of `study_graphs`."""
+        if not items:
+            return
+        prepared = prepared_items(*self.study_graphs(items), self._settings, self._criteria_per_call)
+        self.keep(prepared)
         for key, item in prepared.items():
-            future = futures[key]
-            if future and not future.done():
-                future.set_result(item)
+            if not futures[key].done():
+                futures[key].set_result(item)
 
     def _bundle(self, item: ListedItem) -> Bundle:
-        rubric = _rubric(item)
+        """The item's rubric, locked. What earns needs a verified quote, unless the list says otherwise. What costs
+        does not: a fault may be that something is missing, and a policy shall gain nothing by a quote that cannot be
+        found."""
+        criteria = tuple(
+            Criterion(
+                id=f"C{number}",
+                trait="content",
+                text=criterion.text,
+                kind="criterion",
+                weight=criterion.weight,
+                evidence=criterion.evidence or ("local_quote" if criterion.weight > 0 else "weakly_groundable"),
+            )
+            for number, criterion in enumerate(item.criteria, 1)
+        )
+        rubric = Rubric(
+            rubric_id=item.item_id,
+            title=item.question[:200],
+            text="",
+            scale=Scale(min=0, max=1, step=_STEP),
+            traits=(Trait(id="content", name="Content", min=0, max=1, step=_STEP),),
+            criteria=criteria,
+        )
         if problem := broken(rubric):
             raise InputError(f"the rubric of item '{item.item_id}' {problem}", field="rubric")
         return lock(rubric, self._judge.as_protocol(), evidence=self._judge.evidence)
-
-    def _graphs(self, rows: Sequence[Mapping[str, Any]], bundles: Mapping[str, Bundle]) -> dict[str, Graph]:
-        with open_replies(self._replies) as replies:
-            annotator = Annotator(rules_of_thumb(), replies, Graphs())
-            built = build(subjects(rows, bundles), {}, [], annotator)
-        return {graph.draft.subject.rubric_id: graph.graph for graph in built}
-
-
-def _row(item: ListedItem) -> dict[str, Any]:
-    """The item as a row of the table `items`; it has a rubric of its own."""
-    return {"item_id": item.item_id, "rubric_id": item.item_id, "question": item.question, "context": item.context}
-
-
-def _rubric(item: ListedItem) -> Rubric:
-    """What is paid for needs a verified quote, unless the list says otherwise. What costs does not: a fault may be that
-    something is missing, and a policy shall gain nothing by a quote that cannot be found."""
-    criteria = tuple(
-        Criterion(
-            id=f"C{number}",
-            trait="content",
-            text=criterion.text,
-            kind="criterion",
-            weight=criterion.weight,
-            evidence=criterion.evidence or ("local_quote" if criterion.weight > 0 else "weakly_groundable"),
-        )
-        for number, criterion in enumerate(item.criteria, 1)
-    )
-    return Rubric(
-        rubric_id=item.item_id,
-        title=item.question[:200],
-        text="",
-        scale=Scale(min=0, max=1, step=_STEP),
-        traits=(Trait(id="content", name="Content", min=0, max=1, step=_STEP),),
-        criteria=criteria,
-    )

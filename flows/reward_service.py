@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -17,13 +17,11 @@ from rubricflow.flows.judged_again import Agreement, agreements
 from rubricflow.flows.prepared import PreparedItem
 from rubricflow.flows.recorder import read_record, record_criteria, record_quality
 from rubricflow.flows.rollouts import RolloutReward, VariedReward
-from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError, UserError
 from rubricflow.tasks.core.llm.calls import InFlight
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.grading.judge.decision import Decision
 from rubricflow.tasks.grading.judge.rows import Judged
-from rubricflow.tasks.rewards.reward.leakage import Appraisal, CriterionShares, appraisals
+from rubricflow.tasks.rewards.reward.leakage import Appraisal, appraisals
 from rubricflow.tasks.rewards.serve.answered import (
     DecisionAnswer,
     Qualities,
@@ -59,9 +57,10 @@ class RewardService:
         questions = [PromptRow(item_id=key, prompt=item.row["question"]) for key, item in reward.items.items()]
         self._prompts = list(prompts) if prompts is not None else questions
         self._in_flight = InFlight()
-        if reward.record is not None:
-            record_criteria(reward.record, reward.items)
-            inline.keep = self._record_inline
+        record = reward.record
+        if record is not None:
+            record_criteria(record, reward.items)
+            inline.keep = lambda items: record_criteria(record, items, shard=f"brought-{min(items)}")
 
     @property
     def aggregation(self) -> str:
@@ -97,10 +96,18 @@ class RewardService:
         posed: list[PosedRollout | InlineRollout | Unfinished] = []
         for row, rollout in enumerate(rollouts, 1):
             if rollout.item_id is not None:
-                posed.append(PosedRollout(self._item(rollout.item_id, row), rollout.completion, step))
+                known = self._reward.items.get(rollout.item_id)
+                if known is None:
+                    hint = meant(rollout.item_id, self._reward.items)
+                    raise InputError(f"there is no item '{rollout.item_id}'", row=row, field="item_id", hint=hint)
+                posed.append(PosedRollout(known, rollout.completion, step))
                 continue
+            assert rollout.question is not None  # `SentRollout` asks for both
+            assert rollout.rubric is not None
+            key = item_digest(rollout.question, rollout.context, rollout.rubric)
+            listed = ListedItem(key, rollout.question, rollout.context, rollout.rubric, rollout.question)
             try:
-                item = self._inline.asked(_listed(rollout), until)
+                item = self._inline.asked(listed, until)
             except (InputError, ContractError) as error:
                 raise InputError(str(error), row=row, field="rubric") from error
             waiting = InlineRollout(item, rollout.completion, step)
@@ -111,15 +118,10 @@ class RewardService:
         self, posed: Sequence[PosedRollout | InlineRollout], until: float, is_last: bool
     ) -> list[RolloutAnswer | Unfinished]:
         """The answers of those that are judged, in order."""
-        answers: list[RolloutAnswer | Unfinished | None] = []
-        ready: list[PosedRollout] = []
-        for rollout in posed:
-            known = rollout.posed() if isinstance(rollout, InlineRollout) else rollout
-            answers.append(None if isinstance(known, PosedRollout) else known)
-            if isinstance(known, PosedRollout):
-                ready.append(known)
+        known = [rollout.posed() if isinstance(rollout, InlineRollout) else rollout for rollout in posed]
+        ready = [rollout for rollout in known if isinstance(rollout, PosedRollout)]
         judged = iter(self._judged(ready, until, is_last) if ready else ())
-        return [answer or next(judged) for answer in answers]
+        return [next(judged) if isinstance(rollout, PosedRollout) else rollout for rollout in known]
 
     def _judged(
         self, posed: Sequence[PosedRollout], until: float, is_last: bool
@@ -143,31 +145,13 @@ class RewardService:
             paid[called.case.response_id] += made(called)
         twice = agreements(batch.graded.judged, batch.repeats.judged if batch.repeats else ())
         rewards = map(VariedReward, batch.rewards, batch.variances)
-        return [
-            _answer(
-                judged,
-                posed_rollout.item,
-                appraisal,
-                reward,
-                trouble,
-                [*posed_rollout.paid, *paid[judged.case.response_id]],
-                twice.get(judged.case.response_id),
-            )
-            for judged, posed_rollout, appraisal, reward, trouble in zip(
-                batch.graded.judged, posed, worth, rewards, batch.missing, strict=True
-            )
-        ]
-
-    def _record_inline(self, items: Mapping[str, PreparedItem]) -> None:
-        assert self._reward.record is not None  # or nothing is recorded
-        record_criteria(self._reward.record, items, shard=f"brought-{min(items)}")
-
-    def _item(self, item_id: str | None, row: int) -> PreparedItem:
-        item = self._reward.items.get(item_id or "")
-        if item is None:
-            hint = meant(item_id, self._reward.items)
-            raise InputError(f"there is no item '{item_id}'", row=row, field="item_id", hint=hint)
-        return item
+        rows = zip(batch.graded.judged, posed, worth, rewards, batch.missing, strict=True)
+        answers = []
+        for judged, rollout, appraisal, reward, trouble in rows:
+            name = judged.case.response_id
+            replies = [*rollout.paid, *paid[name]]
+            answers.append(_answer(judged, rollout.item, appraisal, reward, trouble, replies, twice.get(name)))
+        return answers
 
 
 class InlineRollout(NamedTuple):
@@ -190,13 +174,6 @@ class InlineRollout(NamedTuple):
             return unscored_answer("", "rubric", "the server failed at its graph; its log says why")
 
 
-def _listed(rollout: SentRollout) -> ListedItem:
-    assert rollout.question is not None  # `SentRollout` asks for both
-    assert rollout.rubric is not None
-    key = item_digest(rollout.question, rollout.context, rollout.rubric)
-    return ListedItem(key, rollout.question, rollout.context, rollout.rubric, rollout.question)
-
-
 def _answer(
     judged: Judged,
     item: PreparedItem,
@@ -207,10 +184,26 @@ def _answer(
     agreement: Agreement | None,
 ) -> RolloutAnswer:
     criteria = {criterion.id: criterion for criterion in item.bundle.criteria}
-    decisions = [
-        _decision(decision, criteria[decision.criterion_id], judged.probabilities.get(decision.criterion_id))
+    decisions: list[DecisionAnswer] = [
+        {
+            "criterion_id": decision.criterion_id,
+            "text": criteria[decision.criterion_id].text,
+            "weight": criteria[decision.criterion_id].weight,
+            "level": decision.level,
+            "top": criteria[decision.criterion_id].top,
+            "probabilities": judged.probabilities.get(decision.criterion_id),
+            "verified": decision.verified,
+            "unscored": decision.reason,
+            "evidence": [
+                QuoteAnswer(quote=row["quote"], start=row["start"], end=row["end"], status=row["status"])
+                for row in decision.evidence
+            ],
+        }
         for decision in judged.decisions
     ]
+    shares: dict[str, ShareAnswer] = {
+        name: {"own": share.local, "licensed": share.licensed} for name, share in appraisal.shares.items()
+    }
     has_reward = rewarded.reward is not None
     return {
         "item_id": judged.case.item_id,
@@ -225,29 +218,8 @@ def _answer(
         "agreement": {"same": agreement.same, "compared": agreement.compared} if agreement else None,
         "unscored": {"reason": trouble.reason, "said": trouble.said[:_MOST_SAID]} if trouble else None,
         "decisions": decisions,
-        "shares": {name: _share(share) for name, share in appraisal.shares.items()},
+        "shares": shares,
         "calls": len(replies),
         "prompt_tokens": sum(reply.prompt_tokens or 0 for reply in replies),
         "completion_tokens": sum(reply.completion_tokens or 0 for reply in replies),
-    }
-
-
-def _share(shares: CriterionShares) -> ShareAnswer:
-    return {"own": shares.local, "licensed": shares.licensed}
-
-
-def _decision(decision: Decision, criterion: Criterion, probabilities: list[float] | None) -> DecisionAnswer:
-    return {
-        "criterion_id": criterion.id,
-        "text": criterion.text,
-        "weight": criterion.weight,
-        "level": decision.level,
-        "top": criterion.top,
-        "probabilities": probabilities,
-        "verified": decision.verified,
-        "unscored": decision.reason,
-        "evidence": [
-            QuoteAnswer(quote=row["quote"], start=row["start"], end=row["end"], status=row["status"])
-            for row in decision.evidence
-        ],
     }

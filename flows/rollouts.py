@@ -173,7 +173,7 @@ class RolloutReward:
         on_failure: what happens where the judge is down or out of time, or too much is unscored; see `Watch`.
         deadline: seconds for one batch; what is not answered then is given up, and has no reward.
         most_unscored: share of the last rollouts without a reward, in (0, 1], that is still borne.
-        judged_twice: share of the rollouts, in [0, 1], that are judged a second time beside the first, to see how far
+        judged_twice: share of the rollouts, in [0, 1], that are judged a second time at the same time, to see how far
             the judge agrees with itself; no reward depends on it.
         further_calls: further calls for a rollout in the mean, from 0 on. A batch's go to the calls whose criteria
             leave its rewards most in doubt; what they are worth is the mean of both replies. Pays only where the judge

@@ -148,7 +148,7 @@ def service_of(
         print(f"graphs of {len(items):,} rubrics by their wording; retention factors of the paper: 0.6, 0.2, 0")
         prompts = [PromptRow(item_id=item.item_id, prompt=item.prompt) for item in items]
         asking = partial(study_rater, choice, source.parent)
-        reward = RubricReward(*inline.drawn(items), settings, asking, aggregation, **options)
+        reward = RubricReward(*inline.study_graphs(items), settings, asking, aggregation, **options)
     else:
         if judge is not None or url is not None:
             rule = "a study names its judge itself; --judge and --url are for rubric lists"

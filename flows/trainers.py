@@ -83,14 +83,14 @@ class RubricReward(RolloutReward):
         """
         from rubricflow.flows.plan import plan  # with it come the libraries of calibration, which no worker needs
 
-        path, house = Path(study), Warehouse.open(warehouse)
+        path, opened = Path(study), Warehouse.open(warehouse)
         settings = _for_training(path)
         run = plan(path, warehouse).run
         if run.done("graph", "all"):
-            return cls._of(settings, path, house, _of_run(run), aggregation, **more)
+            return cls._of(settings, path, opened, _of_run(run), aggregation, **more)
         from rubricflow.flows.built_graphs import built_graphs  # and with this those that read the data
 
-        return cls._of(settings, path, house, built_graphs(settings, path, house), aggregation, **more)
+        return cls._of(settings, path, opened, built_graphs(settings, path, opened), aggregation, **more)
 
     @classmethod
     def of_run(
@@ -106,19 +106,19 @@ class RubricReward(RolloutReward):
         InputError for a study without `reward`, data that is for evaluation only, a judge that cannot judge rollouts,
         and a run of another study; StoreError where the run has no graphs.
         """
-        path, house = Path(study), Warehouse.open(warehouse)
+        path, opened = Path(study), Warehouse.open(warehouse)
         settings = _for_training(path)
         if not run_id.startswith(f"{settings.name}-"):
             raise InputError(f"run '{run_id}' is not one of study '{settings.name}'", file=path)
-        return cls._of(settings, path, house, _of_run(house.run(run_id)), aggregation, **more)
+        return cls._of(settings, path, opened, _of_run(opened.run(run_id)), aggregation, **more)
 
     @classmethod
     def _of(
         cls,
         settings: Study,
         path: Path,
-        house: Warehouse,
-        drawn: StudyGraphs,
+        warehouse: Warehouse,
+        graphs: StudyGraphs,
         aggregation: Aggregation,
         **more: Unpack[Options],
     ) -> RubricReward:
@@ -127,15 +127,13 @@ class RubricReward(RolloutReward):
         if more.get("further_calls"):
             refuse_same_replies(settings.judge, path)
         learned = settings.reward.edge_retention
-        options: Options = {"replies": house.replies, **more}
+        options: Options = {"replies": warehouse.replies, **more}
         return cls(
-            drawn.items,
-            drawn.bundles,
-            drawn.graphs,
+            *graphs,
             settings.reward,
             partial(study_rater, settings.judge, path.parent),
             aggregation,
-            factors=read_factors(path.parent / learned, drawn.graphs) if learned else None,
+            factors=read_factors(path.parent / learned, graphs.graphs) if learned else None,
             **options,
         )
 
@@ -279,15 +277,29 @@ def text_of(completion: Any) -> str:
 
 
 def _for_training(path: Path) -> Study:
-    """The study; InputError where nothing can be trained by it."""
+    """The study; InputError or BackendError where nothing can be trained by it."""
     settings = load_study(path)
     if evaluation_only(settings.data):
         rule = f"the examples of '{settings.data.layout}' are for evaluation; nothing may be trained on them"
         raise InputError(rule, file=path, field="data.layout")
     if settings.reward is None:
         raise InputError("there is no section 'reward', which names the retention factors", file=path)
-    _refuse_idle(settings.judge, path)
-    _refuse_unready(settings.judge, path.parent)
+    judge, base = settings.judge, path.parent
+    # A judge that knows nothing of texts that nobody has seen, or would say it several times, is refused.
+    if "rollouts" not in BACKENDS[judge.backend].serves or judge.foreign:
+        rule = "this judge knows only the responses of its data, no rollouts"
+        raise InputError(rule, file=path, field="judge.backend", hint=f"use {backends_serving('rollouts')}")
+    if judge.examples:
+        rule = "a rollout is judged without worked examples; leave 'examples' out"
+        raise InputError(rule, file=path, field="judge.examples")
+    if judge.samples > 1:
+        raise InputError("a rollout is judged once; leave 'samples' out", file=path, field="judge.samples")
+    # So is one that could not be opened, as far as that takes neither a server nor a model.
+    if BACKENDS[judge.backend].needs == "engine":
+        with open_replies(":memory:") as store:
+            study_rater(judge, base, store)
+    if judge.grader is not None and not (base / judge.grader).is_file():
+        raise InputError("there is no such file", file=base / judge.grader, field="judge.grader")
     return settings
 
 
@@ -298,29 +310,6 @@ def _of_run(run: Run) -> StudyGraphs:
     rows = run.read(run.ref(RubricGraphs, "graph"), ["rubric_id", "content"]).to_pylist()
     graphs = {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in rows}
     return StudyGraphs(items, bundles, graphs)
-
-
-def _refuse_idle(judge: Judge, path: Path) -> None:
-    """InputError for a judge that has nothing to say about texts that nobody has seen, or would say it several
-    times."""
-    if "rollouts" not in BACKENDS[judge.backend].serves or judge.foreign:
-        rule = "this judge knows only the responses of its data, no rollouts"
-        raise InputError(rule, file=path, field="judge.backend", hint=f"use {backends_serving('rollouts')}")
-    if judge.examples:
-        rule = "a rollout is judged without worked examples; leave 'examples' out"
-        raise InputError(rule, file=path, field="judge.examples")
-    if judge.samples > 1:
-        raise InputError("a rollout is judged once; leave 'samples' out", file=path, field="judge.samples")
-
-
-def _refuse_unready(judge: Judge, base: Path) -> None:
-    """InputError or BackendError for a judge that could not be opened, as far as that takes neither a server nor a
-    model."""
-    if BACKENDS[judge.backend].needs == "engine":
-        with open_replies(":memory:") as store:
-            study_rater(judge, base, store)
-    if judge.grader is not None and not (base / judge.grader).is_file():
-        raise InputError("there is no such file", file=base / judge.grader, field="judge.grader")
 
 
 def study_rater(judge: Judge, base: Path, store: Replies) -> Rater:

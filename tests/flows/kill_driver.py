@@ -304,6 +304,9 @@ class Trial:
         import great_expectations  # noqa: F401  (so that no child has to)
         from tiny_study import make_study
 
+        import rubricflow.flows.cli
+        import rubricflow.flows.grade  # noqa: F401
+
         self.folder = folder
         self.study = make_study(folder / "study")
         start = time.monotonic()

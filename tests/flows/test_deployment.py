@@ -65,7 +65,8 @@ class Guided(NamedTuple):
 def guided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guided]:
     """Types the guide's block of commands in the checkout, in terminals of its own where the guide says so.
 
-    Another port, a home of Prefect's and a warehouse of the test's own are all that differs from the guide.
+    Another port, a home of Prefect's, a warehouse of the test's own and shorter waits are all that differs from the
+    guide.
     """
     folder = tmp_path_factory.mktemp("guided")
     with socket.socket() as free:
@@ -75,6 +76,7 @@ def guided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guided]:
         name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "RUBRICFLOW_"))
     }
     environment |= {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_SERVER_API_PORT": port}
+    environment |= {"PREFECT_WORKER_QUERY_SECONDS": "2", "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "3"}
     api = httpx.Client(base_url=f"http://127.0.0.1:{port}/api/", timeout=30)
     terminals: list[subprocess.Popen[bytes]] = []
 
@@ -120,7 +122,7 @@ def test_the_run_that_the_guide_starts_completes_on_the_worker(guided: Guided) -
 def test_a_run_by_schedule_completes_on_the_worker(guided: Guided) -> None:
     deployment = guided.api.get("deployments/name/grade/smoke").raise_for_status().json()
     schedule = {
-        "schedule": {"interval": 30},
+        "schedule": {"interval": 10},
         "parameters": deployment["parameters"] | {"warehouse": str(guided.warehouse)},
     }
     guided.api.post(f"deployments/{deployment['id']}/schedules", json=[schedule]).raise_for_status()

@@ -1,1 +1,8 @@
-"""The nouns: one frozen model per table, the bundle, and the study file. Imports nothing else of the project."""
+"""The nouns of the pipeline, as frozen models that the rest is written in. Imports nothing else of the project.
+
+`schema` (what a table's model is: Arrow types, rules, documentation), `tables/` (one model a table; `catalogue` lists
+them), `settings/` (what a study or an experiment file may say; `written` reads YAML and locates what is wrong),
+`bundle` (a locked rubric with its protocol), `protocols`, `composite` (criteria made of sub-points, and such as cannot
+hold together), `graph` (which criterion licenses which), `backends` (who can answer, what each needs, optional extras,
+trained graders), `errors` (what a user can mend).
+"""

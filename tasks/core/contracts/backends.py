@@ -187,7 +187,7 @@ def require(needed: Iterable[tuple[str, str]]) -> None:
 
 @dataclass(frozen=True)
 class Answered:
-    """A response with what a grader may read beside it: x = (q, r, a) (REC-CBM, Eq. 1)."""
+    """A response with what a grader may read with it: x = (q, r, a) (REC-CBM, Eq. 1)."""
 
     question: str
     response: str

@@ -140,7 +140,7 @@ class Protocol(Frozen):
     name: ProtocolName
     """One of `PROTOCOLS`."""
     final_score: FinalScore
-    """Raw score: weighted share of levels on the scale (where the judge scores traits, too, these stand beside it);
+    """Raw score: weighted share of levels on the scale (the judge's traits, if any, are reported with it);
     mean of the traits' shares on the scale (of the judged traits alone, where there are any); sum of the traits'
     scores; or the number that the judge states."""
     failed_quote: Literal["demote", "count", "drop"] = "demote"
@@ -161,9 +161,9 @@ class Protocol(Frozen):
     repair: Repair | None = None
     """How often a reply may be mended; null for never."""
     rubric_memory: RubricMemory | None = None
-    """Cards of the rubric pointed out beside a response; null for none."""
+    """Cards of the rubric pointed out with a response; null for none."""
     consistency_memory: ConsistencyMemory | None = None
-    """Earlier gradings of the item shown beside a response; null for none."""
+    """Earlier gradings of the item shown with a response; null for none."""
     context_tokens: int | None = Field(default=None, ge=256)
     """Tokens that a prompt with its reply may take: beyond it memory is left out, exemplars first; never the contract
     or the response. Null for no such bound."""

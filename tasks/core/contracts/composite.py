@@ -96,7 +96,7 @@ def alternatives(criteria: tuple[Criterion, ...], counted: bool = False) -> tupl
 
 def together(criteria: Sequence[Criterion], counted: bool = False) -> float:
     """The most that criteria side by side, all of which earn or all of which cost, can move at once: the sum of the
-    sizes of their weights or, counted, their number, without those that cannot hold beside the others."""
+    sizes of their weights or, counted, their number, without those that cannot hold with the others."""
     if not any(criterion.excludes for criterion in criteria):
         return float(sum(1.0 if counted else abs(criterion.weight) for criterion in criteria))
     groups = alternatives(tuple(criteria), counted)

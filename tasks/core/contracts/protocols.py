@@ -168,7 +168,7 @@ class RelevanceRule(Frozen):
 
 
 class RubricMemory(Frozen):
-    """Which cards of the rubric are pointed out beside a response (GradeAgentOps, section 2.5)."""
+    """Which cards of the rubric are pointed out with a response (GradeAgentOps, section 2.5)."""
 
     points: Natural = 3
     """Most gold points shown."""

@@ -281,7 +281,7 @@ def _broken(row: type[Row], column: str, rule: str, key: list[Any] | None = None
 
 
 class TableRef(Frozen):
-    """A reference to one writer's part of a table; what doors pass to each other instead of rows."""
+    """A reference to one writer's part of a table; what stages pass to each other instead of rows."""
 
     table: str
     """Name of the table."""

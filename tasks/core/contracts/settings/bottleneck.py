@@ -44,7 +44,7 @@ METHODS: Mapping[str, str] = {
 """rec_cbm: the full method; no_…: without the rubric-aware encoder (race), the ordinal pairwise calibration (opcc), the
 latent error correction (lcec); plm: a grade head on the encoder, no concepts; vanilla_cbm: concepts from one shared
 representation, trained jointly with the grade; c3m: the same with augmented labels and concept-level mixup; ct_cbm:
-concepts found in the text beside the given ones; cb_llm: concepts scored by similarity, a sparse linear head."""
+concepts found in the text with the given ones; cb_llm: concepts scored by similarity, a sparse linear head."""
 Learning = Literal["frozen", "tuned", "lora"]
 """What of a text encoder is trained: nothing, all of it, or an adapter on it."""
 ABLATIONS: tuple[Method, ...] = (
@@ -168,7 +168,7 @@ class Bottleneck(Frozen):
     prompted: Prompting | None = None
     """A prompted language model in the comparison; null for none."""
     grader: str | None = None
-    """Where the exported grader goes, beside the study file; `<warehouse>/graders/<study>.safetensors` where not
+    """Where the exported grader goes, next to the study file; `<warehouse>/graders/<study>.safetensors` where not
     given."""
 
     @model_validator(mode="after")

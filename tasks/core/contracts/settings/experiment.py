@@ -37,7 +37,7 @@ class GradeAgentOps(Frozen):
     """Tables 4 to 11 of GradeAgentOps: raw scores of all responses, none calibrated."""
 
     second: str | None = None
-    """The rater beside the reference (E1), for the agreement of people."""
+    """The rater next to the reference (E1), for the agreement of people."""
     baseline: str
     """The arm that the full one is set against (B0)."""
     full: str
@@ -63,7 +63,7 @@ class Rulers(Frozen):
     """Table 2, Table 8 and Figure 2 of Rulers: calibrated scores of the held-out responses, methods by backbones."""
 
     methods: tuple[str, ...] = Field(min_length=1)
-    """Arms, each a method; the last one is what the experiment is about, the others stand beside it."""
+    """Arms, each a method; the last one is what the experiment is about, the others are baselines."""
     backbones: dict[str, Overrides] = {}
     """Judges that every method is run with: label → overrides. Without any, the arms are taken as they are."""
 
@@ -84,7 +84,7 @@ class Perturbation(Frozen):
     arms: tuple[str, ...] = Field(min_length=1)
     """Arms that are run with each presentation."""
     variants: tuple[Variant, ...] = ("criteria_reversed", "levels_reversed", "paraphrased")
-    """Presentations beside the standard one."""
+    """Presentations, with the standard one."""
 
 
 class Ablation(Frozen):
@@ -207,7 +207,7 @@ def load_experiment(path: Path) -> Planned:
 
 
 def _can_be_varied(tables: ExperimentTables, studies: Mapping[str, Study], path: Path) -> None:
-    """InputError where a table varies what an arm does not have: the arm beside it would be another one."""
+    """InputError where a table varies what an arm does not have: the two arms would differ in more."""
     for arm in tables.orders.arms if tables.orders else ():
         if studies[arm].judge.consistency_memory is None:
             rule = f"arm '{arm}' has no consistency memory, so no order can matter"

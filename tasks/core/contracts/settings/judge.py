@@ -174,7 +174,7 @@ class Judge(Frozen):
             able = protocols_where(lambda protocol: protocol.reads_foreign)
             raise ValueError(f"a foreign table of replies needs backend: replay and protocol: {able}")
         if self.replies and (self.backend != "replay" or self.foreign):
-            raise ValueError("a file of recorded replies needs backend: replay, and no foreign table beside it")
+            raise ValueError("a file of recorded replies needs backend: replay, and no foreign table")
         if len({self.backend == "trained", registered.is_trained, self.grader is not None}) > 1:
             able = protocols_where(lambda protocol: protocol.is_trained)
             raise ValueError(f"a trained grader needs backend: trained, protocol: {able} and the grader's file")
@@ -183,7 +183,7 @@ class Judge(Frozen):
         ].needs != "model":  # a foreign table has its own name
             raise ValueError(problem)
         if self.samples > 1 and self.keep:
-            raise ValueError("'samples' asks everything anew, so that 'keep' has no place beside it")
+            raise ValueError("'samples' asks everything anew, so that 'keep' has no place with it")
         if self.samples > 1 and BACKENDS[self.backend].needs == "engine" and self.sampling.temperature == 0:
             raise ValueError("with temperature 0 every sample is the same reply; set judge.sampling.temperature")
         if self.level != "stated" and not (self.engine and self.engine.logprobs):
@@ -205,7 +205,7 @@ class Judge(Frozen):
         if self.consistency_memory:
             return "with examples, consistency_memory would show a response what others got who were shown its label"
         if self.keep:
-            return "decisions that 'keep' lets stand were taken beside other examples, or none"
+            return "decisions that 'keep' lets stand were taken with other examples, or none"
         return None
 
     def as_protocol(self) -> Protocol:

@@ -78,7 +78,7 @@ class Reshaping(Frozen):
 
 
 def _needs_another(name: str, neighbour: str, wide: dict[str, Pattern]) -> None:
-    """ValueError where a column is to stand beside one that `wide` does not name by its own name."""
+    """ValueError where a column is to stand next to one that `wide` does not name by its own name."""
     if not isinstance(wide.get(neighbour), str | tuple):
         raise ValueError(f"wide: '{name}' stands right of '{neighbour}', which has no name of its own there")
 
@@ -112,7 +112,7 @@ class ScoreColumns(Frozen):
     rater: str
     """Rater id."""
     kind: Literal["human", "adjudication", "replayed"] = "human"
-    """A person; a score resolved from those of persons, which is no second opinion beside them; or what a machine
+    """A person; a score resolved from those of persons, which is no second opinion; or what a machine
     recorded, on a scale of its own."""
     score: str | None = None
     """Column of the score; empty cells are no grading. A rater may have marked traits only."""
@@ -121,7 +121,7 @@ class ScoreColumns(Frozen):
     traits: dict[str, str] = {}
     """Trait → column."""
     notes: str | None = None
-    """Column of what the rater says to the student, who reads it beside the score."""
+    """Column of what the rater says to the student, who reads it with the score."""
     words: Words[FiniteFloat | None] = {}
     """What these columns may say in place of a number, and the number that it stands for: {correct: 2, incorrect: 0},
     {A: 5, B: 4}; null for none, as in {absent: null}. Case and blanks around a word do not count."""
@@ -149,7 +149,7 @@ class Source(Reshaping):
     groups: dict[str, str] = {}
     """Group variable → column."""
     scores: tuple[ScoreColumns, ...] = ()
-    """Human raters' gradings beside the responses."""
+    """Human raters' gradings, in the file of the responses."""
     scored: Column | None = None
     """In a file of scores without the responses: the column of the response's id."""
     split: Column | None = None
@@ -176,7 +176,7 @@ class Source(Reshaping):
         if odd:
             raise ValueError(f"the const {odd[0]} is no text; quote it as it is meant")
         if self.words and not self.marks:
-            raise ValueError("'words' beside the columns are for 'marks'; those of scores stand with their rater")
+            raise ValueError("'words' next to the columns are for 'marks'; those of scores stand with their rater")
         return self
 
 
@@ -188,7 +188,7 @@ class Data(Frozen):
     folder: str = "."
     """The folder that the sources' files are in."""
     sources: tuple[Source, ...] = ()
-    """The files; beside a layout further ones, such as responses to its items."""
+    """The files; with a layout further ones, such as responses to its items."""
 
     @model_validator(mode="after")
     def _at_least_one(self) -> Data:
@@ -357,7 +357,7 @@ class Evaluation(Frozen):
     """Seed of the bootstrap."""
     beside: tuple[str, ...] = ()
     """Study files, relative to this one, that score the same responses: baselines. They are graded first, and their
-    agreement stands beside this one's."""
+    agreement stands next to this one's."""
 
 
 class Study(Frozen):
