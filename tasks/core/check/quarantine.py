@@ -12,7 +12,7 @@ import numpy as np
 
 from rubricflow.tasks.core.check.finding import Finding, broken, shown
 from rubricflow.tasks.core.check.typed import READ, Footer
-from rubricflow.tasks.core.store.part import opened
+from rubricflow.tasks.core.store.part import open_parquet
 
 LONGEST_KEY = 1_000
 """Characters of a row's key that are kept."""
@@ -57,7 +57,7 @@ def _rows_at(files: Sequence[Footer], places: Sequence[int], key: Sequence[str])
     start = 0
     for file in files:
         if np.searchsorted(sorted_places, start) < np.searchsorted(sorted_places, start + file.rows):
-            with opened(file.path) as parquet:
+            with open_parquet(file.path) as parquet:
                 batch_start = start
                 for batch in parquet.iter_batches(READ):
                     here = sorted_places[

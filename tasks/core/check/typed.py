@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rubricflow.tasks.core.check.finding import KEYS, REFUSED, Finding, key_text
 from rubricflow.tasks.core.contracts.schema import Expectation, Row, expectations, schema
-from rubricflow.tasks.core.store.part import opened
+from rubricflow.tasks.core.store.part import open_parquet
 
 READ = 8_192
 """Rows read at a time: before they are reduced they may hold long texts."""
@@ -33,7 +33,7 @@ def footers(files: Sequence[Path]) -> list[Footer]:
     """The schema and the number of rows of each file."""
     read = []
     for path in files:
-        with opened(path) as file:
+        with open_parquet(path) as file:
             read.append(Footer(path, file.schema_arrow, file.metadata.num_rows))
     return read
 
@@ -44,7 +44,7 @@ def batches(files: Sequence[Footer], columns: list[str]) -> Iterator[pa.RecordBa
     Arrow's scanner would read on while a batch is checked, and hold a large part of the table.
     """
     for file in files:
-        with opened(file.path) as parquet:
+        with open_parquet(file.path) as parquet:
             yield from parquet.iter_batches(READ, columns=columns)
 
 
@@ -80,7 +80,7 @@ def _type(file: Footer, column: str) -> pa.DataType | None:
 def _keys(row: type[Row], file: Footer) -> tuple[str, ...]:
     if not set(row.key) <= set(file.schema.names):
         return ()
-    with opened(file.path) as parquet:
+    with open_parquet(file.path) as parquet:
         batch = next(parquet.iter_batches(KEYS, columns=list(row.key)), None)
     rows = batch.to_pylist() if batch is not None else []
     return tuple(key_text([record[name] for name in row.key]) for record in rows)
