@@ -44,8 +44,8 @@ from rubricflow.tasks.grading.judge.teaching import People, teaching_of
 from rubricflow.tasks.grading.lock.bundles import asks
 from rubricflow.tasks.grading.lock.meaning import unexplained
 from rubricflow.tasks.grading.lock.task import fit, lock
+from rubricflow.tasks.rewards.graph.project import read_votes
 from rubricflow.tasks.rewards.graph.subject import authored, subjects
-from rubricflow.tasks.rewards.graph.votes import read_votes
 
 Finding = tuple[str, str, str]
 """(kind, what, message) with kind 'ok', 'warning' or 'wrong'."""

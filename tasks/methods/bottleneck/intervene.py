@@ -20,8 +20,7 @@ from scipy.stats import entropy
 
 from rubricflow.tasks.core.contracts.tables.bottleneck import GradeMetric, Intervention, Order
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
-from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
-from rubricflow.tasks.core.stats.pair_sums import statistics_of_totals
+from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums, statistics_of_totals
 from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData, shares_of
 from rubricflow.tasks.methods.bottleneck.measures import MEASURES
 from rubricflow.tasks.methods.bottleneck.model import Head
