@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import pyarrow.dataset as ds
 import typer
+from rubricflow.tasks.grading.judge.score import regraded, score_follows
 
 from rubricflow.flows.annotate import annotating
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder, arguments
@@ -30,7 +31,6 @@ from rubricflow.tasks.grading.calibrate.predict import apply_later
 from rubricflow.tasks.grading.calibrate.predictions import Texts
 from rubricflow.tasks.grading.calibrate.rows import Item, one_per_response
 from rubricflow.tasks.grading.calibrate.texts import Blocks
-from rubricflow.tasks.grading.judge.regraded import regraded, score_follows
 from rubricflow.tasks.people.review.app import Access, create_app
 from rubricflow.tasks.people.review.board import Board, FollowingScore, predicted_score
 from rubricflow.tasks.people.review.ledger import ledger_file

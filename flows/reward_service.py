@@ -21,8 +21,7 @@ from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError, UserError
 from rubricflow.tasks.core.llm.calls import InFlight
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.grading.judge.decision import Decision
-from rubricflow.tasks.grading.judge.rows import Judged
+from rubricflow.tasks.grading.judge.rows import Decision, Judged
 from rubricflow.tasks.rewards.reward.leakage import Appraisal, CriterionShares, appraisals
 from rubricflow.tasks.rewards.serve.answered import (
     DecisionAnswer,
