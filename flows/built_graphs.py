@@ -28,8 +28,8 @@ from rubricflow.tasks.grading.lock.rubric import rubrics_of
 from rubricflow.tasks.rewards.graph.annotator import settings_of
 from rubricflow.tasks.rewards.graph.build import Sources, sources_of
 from rubricflow.tasks.rewards.graph.heuristic import MODEL
+from rubricflow.tasks.rewards.graph.project import read_votes
 from rubricflow.tasks.rewards.graph.subject import authored, subjects
-from rubricflow.tasks.rewards.graph.votes import read_votes
 
 CODE = "code"
 """What a graph is made by besides all that its row names: a run's code."""

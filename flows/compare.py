@@ -17,8 +17,7 @@ from rubricflow.tasks.core.contracts.tables.data import Split
 from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.core.stats.scores import score_frame
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.grading.compared.page import AgreementGap
-from rubricflow.tasks.grading.compared.task import write_compared
+from rubricflow.tasks.grading.compared.task import AgreementGap, write_compared
 from rubricflow.tasks.grading.evaluate.compare import (
     agreements,
     alike,

@@ -29,8 +29,7 @@ from rubricflow.tasks.grading.gradebook.sheets import (
     totals,
 )
 from rubricflow.tasks.grading.gradebook.tables import read_gradebook
-from rubricflow.tasks.grading.judge.regraded import score_follows
-from rubricflow.tasks.grading.judge.score import score
+from rubricflow.tasks.grading.judge.score import score, score_follows
 from rubricflow.tasks.grading.report.task import write_page
 
 FORMATS = (".csv", ".xlsx")

@@ -23,8 +23,17 @@ from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.ordered import read_marked
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.text.formulas import guarded
-from rubricflow.tasks.grading.calibrate.next_labels import held_out, next_labels, read_items, read_predictions
-from rubricflow.tasks.grading.calibrate.support import agreement, labels, promise, read_agreement, read_promises
+from rubricflow.tasks.grading.calibrate.next_labels import (
+    agreement,
+    held_out,
+    labels,
+    next_labels,
+    promise,
+    read_agreement,
+    read_items,
+    read_predictions,
+    read_promises,
+)
 
 SHEET = ("rank", "item_id", "response_id", "split", "question", "response", "score")
 """The columns of the file that people write scores into."""

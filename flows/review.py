@@ -27,11 +27,10 @@ from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.core.web.server import serve
 from rubricflow.tasks.grading.calibrate.calibration import POOLED, read_calibration
 from rubricflow.tasks.grading.calibrate.predict import apply_later
-from rubricflow.tasks.grading.calibrate.rows import Item
-from rubricflow.tasks.grading.calibrate.run_texts import Texts
-from rubricflow.tasks.grading.calibrate.samples import one_per_response
+from rubricflow.tasks.grading.calibrate.predictions import Texts
+from rubricflow.tasks.grading.calibrate.rows import Item, one_per_response
 from rubricflow.tasks.grading.calibrate.texts import Blocks
-from rubricflow.tasks.grading.judge.regraded import regraded, score_follows
+from rubricflow.tasks.grading.judge.score import regraded, score_follows
 from rubricflow.tasks.people.review.app import Access, create_app
 from rubricflow.tasks.people.review.board import Board, FollowingScore, predicted_score
 from rubricflow.tasks.people.review.ledger import ledger_file

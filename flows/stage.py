@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Concatenate, ParamSpec, TypeVar
 
 from rubricflow.flows.plan import Plan
-from rubricflow.tasks.core.check.tally import tally
+from rubricflow.tasks.core.check.checkpoint import tally
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import TableRef

@@ -36,16 +36,14 @@ from rubricflow.tasks.grading.ingest.sources import read_as
 from rubricflow.tasks.grading.ingest.task import ingest, warning_sentences
 from rubricflow.tasks.grading.judge.costs import Servers, costs, workload
 from rubricflow.tasks.grading.judge.grade import asks_nobody, first_requests
-from rubricflow.tasks.grading.judge.levels import widest
 from rubricflow.tasks.grading.judge.prove import prove_bundle
-from rubricflow.tasks.grading.judge.rater import rater
+from rubricflow.tasks.grading.judge.rater import rater, widest
 from rubricflow.tasks.grading.judge.rows import Case, Rater, cases_of
 from rubricflow.tasks.grading.judge.teaching import People, teaching_of
-from rubricflow.tasks.grading.lock.bundles import asks
-from rubricflow.tasks.grading.lock.meaning import unexplained
+from rubricflow.tasks.grading.lock.bundles import asks, unexplained
 from rubricflow.tasks.grading.lock.task import fit, lock
+from rubricflow.tasks.rewards.graph.project import read_votes
 from rubricflow.tasks.rewards.graph.subject import authored, subjects
-from rubricflow.tasks.rewards.graph.votes import read_votes
 
 Finding = tuple[str, str, str]
 """(kind, what, message) with kind 'ok', 'warning' or 'wrong'."""

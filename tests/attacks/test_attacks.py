@@ -20,7 +20,7 @@ from rubricflow.tasks.grading.judge.evidence import HOLDS
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
 from rubricflow.tasks.grading.judge.protocol import protocol_module
 from rubricflow.tasks.grading.judge.rows import Rater
-from rubricflow.tasks.grading.lock.shape import shaped
+from rubricflow.tasks.grading.lock.bundles import shaped
 
 PROTOCOLS = ("rulers", "pointwise", "gradeagentops")
 DEMANDING = ("local_quote", "span_level", "global_diagnostic")

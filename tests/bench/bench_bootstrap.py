@@ -9,8 +9,14 @@ from sklearn.metrics import cohen_kappa_score, mean_absolute_error
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from rubricflow.tasks.core.stats.bootstrap import _counts, bootstrap, cluster_sums, resample_counts
-from rubricflow.tasks.core.stats.pair_sums import pair_terms, statistics_of_totals
+from rubricflow.tasks.core.stats.bootstrap import (
+    _counts,
+    bootstrap,
+    cluster_sums,
+    pair_terms,
+    resample_counts,
+    statistics_of_totals,
+)
 
 SCALE = (1.0, 6.0, 1.0)
 LABELS = np.arange(1, 7)

@@ -44,7 +44,7 @@ def graded(cases, backend, sampling, batch_size=None):
     from rubricflow.tasks.core.contracts.tables.judging import Attempts
     from rubricflow.tasks.core.llm.reply_store import ReplyStore
     from rubricflow.tasks.grading.judge.grade import grade_batch
-    from rubricflow.tasks.grading.judge.levels import Levelled
+    from rubricflow.tasks.grading.judge.rater import Levelled
     from rubricflow.tasks.grading.judge.rows import Rater
 
     timed = Timed(backend, batch_size)

@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.bundle import Criterion, EvidenceType, Trai
 from rubricflow.tasks.core.llm.schema import compact, plain
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge import schema as contract
-from rubricflow.tasks.grading.judge.unit_names import PLAIN
+from rubricflow.tasks.grading.judge.schema import PLAIN
 
 Takes = Callable[[Mapping[str, Any], str], bool]
 UNITS = units("Its words. And more.")

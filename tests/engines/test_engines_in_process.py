@@ -23,7 +23,7 @@ from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Request
 from rubricflow.tasks.grading.judge.grade import check, first_requests, grade_batch
-from rubricflow.tasks.grading.judge.levels import Levelled
+from rubricflow.tasks.grading.judge.rater import Levelled
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.rewards.graph.annotator import Annotator
 from rubricflow.tasks.rewards.graph.build import build

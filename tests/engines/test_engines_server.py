@@ -29,7 +29,7 @@ from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Request
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.judge.grade import check, first_requests
-from rubricflow.tasks.grading.judge.levels import Levelled
+from rubricflow.tasks.grading.judge.rater import Levelled
 from rubricflow.tasks.grading.judge.rows import Rater
 
 GREEDY = Sampling(temperature=0.0, seed=5, max_tokens=8000)

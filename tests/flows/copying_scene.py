@@ -18,7 +18,8 @@ from rubricflow.tasks.grading.calibrate.fit import fit_items
 from rubricflow.tasks.grading.calibrate.predict import predict
 from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items
 from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, text_blocks
-from rubricflow.tasks.grading.judge.examples import GradedItem, WorkedExample
+from rubricflow.tasks.grading.judge.rows import WorkedExample
+from rubricflow.tasks.grading.judge.teaching import GradedItem
 
 LEVELS, LABELS, NEW = 4, 60, 300
 GRADING_SCHEMA = pa.schema([schema(Gradings).field(name) for name in GRADING])

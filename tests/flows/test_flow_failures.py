@@ -34,7 +34,7 @@ from rubricflow.tasks.core.llm.backends.scripted import Offline, Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.judge.levels import Levelled
+from rubricflow.tasks.grading.judge.rater import Levelled
 from rubricflow.tasks.grading.judge.rows import Rater
 
 Play = Callable[[int, Mapping[str, Any]], Any]

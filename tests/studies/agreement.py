@@ -27,16 +27,13 @@ from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.llm.encoder import minilm
-from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, pair_sums
-from rubricflow.tasks.core.stats.pair_sums import statistics_of_totals
+from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, pair_sums, statistics_of_totals
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.grading.calibrate.alignment import knots
+from rubricflow.tasks.grading.calibrate.alignment import Refusal, knots
 from rubricflow.tasks.grading.calibrate.choose import decide
-from rubricflow.tasks.grading.calibrate.curve import Refusal
-from rubricflow.tasks.grading.calibrate.labels import LabelledRows, collect
 from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, fit_method
-from rubricflow.tasks.grading.calibrate.rows import GRADING, Item, graded_items
+from rubricflow.tasks.grading.calibrate.rows import GRADING, Item, LabelledRows, collect, graded_items
 from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, text_blocks
 
 DRAWS = 400

@@ -29,15 +29,12 @@ from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.stats.conformal import aurc, oracle_aurc, random_aurc
 from rubricflow.tasks.core.stats.promise import Promise, fewest_without_error, promise
 from rubricflow.tasks.grading.calibrate.choose import decide
-from rubricflow.tasks.grading.calibrate.errors import Placed, error_risk
 from rubricflow.tasks.grading.calibrate.features import LONE
-from rubricflow.tasks.grading.calibrate.folds import CrossFitted, cross_fit
-from rubricflow.tasks.grading.calibrate.labels import LabelledRows
-from rubricflow.tasks.grading.calibrate.methods import apply_to_labels
+from rubricflow.tasks.grading.calibrate.methods import CrossFitted, apply_to_labels, cross_fit, folds
 from rubricflow.tasks.grading.calibrate.outcome import outcome
 from rubricflow.tasks.grading.calibrate.release import Scope, Vouching, seen_levels, vouching
-from rubricflow.tasks.grading.calibrate.split import folds
-from rubricflow.tasks.grading.calibrate.spread import Spread, risks, sigmas
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows
+from rubricflow.tasks.grading.calibrate.spread import Placed, Spread, error_risk, risks, sigmas
 from rubricflow.tasks.grading.evaluate.released import binomial
 
 STUDIES = 250

@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.stats.arrays import Floats
-from rubricflow.tasks.grading.calibrate.labels import LabelledRows
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 
 SCALE = Scale(min=0, max=5)
 TOP = SCALE.levels - 1

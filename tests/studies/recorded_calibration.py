@@ -14,12 +14,11 @@ from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import Calibration
 from rubricflow.tasks.core.contracts.tables.calibration import CalibrationMethod
 from rubricflow.tasks.core.stats.agreement import qwk
-from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, pair_sums
-from rubricflow.tasks.core.stats.pair_sums import statistics_of_totals
+from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, pair_sums, statistics_of_totals
+from rubricflow.tasks.grading.calibrate.alignment import Refusal
 from rubricflow.tasks.grading.calibrate.choose import decide
-from rubricflow.tasks.grading.calibrate.curve import Refusal
-from rubricflow.tasks.grading.calibrate.labels import LabelledRows
 from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, fit_method
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 
 Table = Callable[[str, list[dict[str, object]]], None]
 RESOLVED = {1: (2, 12), 2: (1, 6), 3: (0, 3), 4: (0, 3), 6: (0, 4), 7: (0, 24)}

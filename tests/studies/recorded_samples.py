@@ -11,8 +11,7 @@ from recorded_sets import Recorded, need
 from sklearn.metrics import roc_auc_score
 
 from rubricflow.tasks.core.stats.agreement import level_count, qwk, to_levels
-from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, pair_sums
-from rubricflow.tasks.core.stats.pair_sums import statistics_of_totals
+from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, pair_sums, statistics_of_totals
 from rubricflow.tasks.core.stats.probability import brier, ece, ece_by_chance, log_loss, ranked, reliability, top
 from rubricflow.tasks.grading.evaluate.decisions import ece_interval
 

@@ -1,24 +1,27 @@
-"""Rules that no single batch can show: a key's uniqueness, and references to other tables.
+"""Rules that no batch of rows can show: a column's type, a key's uniqueness, and references to other tables.
 
-DuckDB over the Parquet files: file names go in as parameters, column names as quoted identifiers, values not at all.
+Types are those of the Parquet files: Great Expectations would look at the frame it is given, which is cast already.
+Keys and references are asked in DuckDB: file names go in as parameters, column names as quoted identifiers, values not
+at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
-from itertools import accumulate
+from dataclasses import dataclass
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from rubricflow.tasks.core.check.finding import KEYS, REFUSED, Finding, key_text
-from rubricflow.tasks.core.check.typed import Footer
-from rubricflow.tasks.core.contracts.schema import Expectation, Row, expectations
+from rubricflow.tasks.core.contracts.schema import Expectation, Row, expectations, schema
 from rubricflow.tasks.core.store.catalogue import pattern
 from rubricflow.tasks.core.store.files import aside
+from rubricflow.tasks.core.store.part import open_parquet
 
 MEMORY = "256MB"
 """What DuckDB may hold; beyond it spills to disk."""
@@ -36,7 +39,12 @@ def check_across(row: type[Row], files: Sequence[Footer], parts: Parts, digest: 
     """
     findings, rows = list[Finding](), sum(file.rows for file in files)
     with aside(house, "check") as spill:
-        ask = partial(_ask, spill)
+
+        def ask(query: str, named: Mapping[str, Files]) -> list[tuple[Any, ...]]:
+            with closing(duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})) as connection:
+                patterns = {parameter: list(map(pattern, paths)) for parameter, paths in named.items()}
+                return connection.execute(query, patterns).fetchall()
+
         for rule in expectations(row):
             if rule.rule in ("unique", "references"):
                 find = _duplicates if rule.rule == "unique" else _dangling
@@ -105,12 +113,6 @@ def _places(rows: Sequence[tuple[Any, ...]], own_files: Sequence[Footer]) -> tup
     return tuple(starts[file] + line for file, line in rows)
 
 
-def _ask(spill: Path, query: str, files: Mapping[str, Files]) -> list[tuple[Any, ...]]:
-    with closing(duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})) as connection:
-        names = {parameter: list(map(pattern, paths)) for parameter, paths in files.items()}
-        return connection.execute(query, names).fetchall()
-
-
 def _read(parameter: str, places: bool = False) -> str:
     more = ", filename = true, file_row_number = true" if places else ""
     return f"read_parquet(${parameter}, hive_partitioning = false{more})"
@@ -122,3 +124,67 @@ def _names(columns: Sequence[str]) -> str:
 
 def _name(column: str) -> str:
     return '"' + column.replace('"', '""') + '"'
+
+
+READ = 8_192
+"""Rows read at a time: before they are reduced they may hold long texts."""
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What a Parquet file says of itself."""
+
+    path: Path
+    schema: pa.Schema
+    rows: int
+
+
+def footers(files: Sequence[Path]) -> list[Footer]:
+    """The schema and the number of rows of each file."""
+    read = []
+    for path in files:
+        with open_parquet(path) as file:
+            read.append(Footer(path, file.schema_arrow, file.metadata.num_rows))
+    return read
+
+
+def batches(files: Sequence[Footer], columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of all files, one file after the other.
+
+    Arrow's scanner would read on while a batch is checked, and hold a large part of the table.
+    """
+    for file in files:
+        with open_parquet(file.path) as parquet:
+            yield from parquet.iter_batches(READ, columns=columns)
+
+
+def check_types(row: type[Row], files: Sequence[Footer]) -> list[Finding]:
+    """Every column's type in every file."""
+    rows, findings = sum(file.rows for file in files), list[Finding]()
+    starts = list(accumulate((file.rows for file in files), initial=0))
+    for rule in expectations(row):
+        if rule.rule != "type":
+            continue
+        column = rule.columns[0]
+        expected = schema(row).field(column)
+        wrong = [
+            (start, file)
+            for start, file in zip(starts, files, strict=False)
+            if column not in file.schema.names or file.schema.field(column).type != expected.type
+        ]
+        if not wrong:
+            findings.append(Finding(row, rule, rows))
+            continue
+        first = wrong[0][1]
+        kind = first.schema.field(column).type if column in first.schema.names else "no such column"
+        keys: tuple[str, ...] = ()
+        if set(row.key) <= set(first.schema.names):
+            with open_parquet(first.path) as parquet:
+                batch = next(parquet.iter_batches(KEYS, columns=list(row.key)), None)
+            keys = tuple(key_text([record[name] for name in row.key]) for record in batch.to_pylist()) if batch else ()
+        # a file without rows is as wrong as any, and only a count above 0 is a failure
+        unexpected = max(1, sum(file.rows for _, file in wrong))
+        places = tuple(islice(chain.from_iterable(range(at, at + file.rows) for at, file in wrong), REFUSED))
+        instead = f"{kind} in {first.path.name}"
+        findings.append(Finding(row, rule, max(rows, 1), unexpected, keys, places, actual=instead))
+    return findings

@@ -1,21 +1,27 @@
-"""A table held against its contract: its findings, stored, and found again where its content is the same."""
+"""A table held against its contract: its findings, stored, and found again where its content is the same; the rows
+that it refused, for `quarantine`; and the numbers of a stage's checkpoint.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
-from rubricflow.tasks.core.check.across import check_across
-from rubricflow.tasks.core.check.finding import Finding, broken
-from rubricflow.tasks.core.check.quarantine import refused
-from rubricflow.tasks.core.check.results import keep
+import numpy as np
+
+from rubricflow.tasks.core.check.across import READ, Footer, batches, check_across, check_types, footers
+from rubricflow.tasks.core.check.docs import keep
+from rubricflow.tasks.core.check.finding import Finding, broken, shown
 from rubricflow.tasks.core.check.suite import check_values, columns
-from rubricflow.tasks.core.check.typed import Footer, batches, check_types, footers
-from rubricflow.tasks.core.contracts.schema import Expectation, Row, TableRef, expectations
+from rubricflow.tasks.core.contracts.schema import Row, TableRef, expectations
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.contracts.tables.checks import Checks, Quarantine
+from rubricflow.tasks.core.store.part import open_parquet
 from rubricflow.tasks.core.store.warehouse import Run
 
 
@@ -44,26 +50,22 @@ def check(run: Run, ref: TableRef) -> tuple[list[Finding], list[Footer]]:
         wrong = any(finding.outcome != "passed" for finding in types)
         values = [] if wrong else check_values(row, batches(files, columns(row)))
     except (OSError, ValueError) as error:  # a file that is no Parquet, or is cut off; Arrow's errors are ValueErrors
-        return _not_run(row, expectations(row), f"{type(error).__name__}: {error}"), files
+        cause = f"{type(error).__name__}: {error}"
+        return [Finding(row, rule, 0, error=cause) for rule in expectations(row)], files
     if wrong:
-        other_rules = [rule for rule in expectations(row) if rule.rule != "type"]
-        return types + _not_run(row, other_rules, "not run: a column of the table has another type"), files
+        cause = "not run: a column of the table has another type"
+        others = [Finding(row, rule, 0, error=cause) for rule in expectations(row) if rule.rule != "type"]
+        return types + others, files
+
+    def every_file_of(table: str) -> list[Path]:
+        if run.warehouse.mirrored:
+            return list(chain.from_iterable(run.files(table, stage) for stage in run.stages(BY_NAME[table])))
+        return sorted((run.folder / table).glob("*/*.parquet"))
+
+    findings = types + values + check_across(row, files, every_file_of, ref.digest, run.warehouse.root)
     rows = sum(file.rows for file in files)
-    across = check_across(row, files, lambda table: _parts(run, table), ref.digest, run.warehouse.root)
-    findings = types + values + across
     lost = None if rows == ref.rows else f"the files hold {rows:,} rows, their done-marks say {ref.rows:,}"
     return [replace(finding, error=finding.error or lost) for finding in findings], files
-
-
-def _not_run(row: type[Row], rules: Iterable[Expectation], error: str) -> list[Finding]:
-    return [Finding(row, rule, 0, error=error) for rule in rules]
-
-
-def _parts(run: Run, table: str) -> list[Path]:
-    """Every stage's files of a table."""
-    if run.warehouse.mirrored:
-        return list(chain.from_iterable(run.files(table, stage) for stage in run.stages(BY_NAME[table])))
-    return sorted((run.folder / table).glob("*/*.parquet"))
 
 
 def _settled(run: Run, ref: TableRef) -> list[Finding] | None:
@@ -82,3 +84,77 @@ def _settled(run: Run, ref: TableRef) -> list[Finding] | None:
             return None
         findings.append(finding)
     return None if stored else findings
+
+
+LONGEST_KEY = 1_000
+"""Characters of a row's key that are kept."""
+LONGEST_CONTENT = 10_000
+"""Characters of a row's JSON that are kept."""
+
+
+def refused(findings: Iterable[Finding], stage: str, files: Sequence[Footer]) -> list[dict[str, object]]:
+    """The rows of a table that break a rule which stops the run, REFUSED at most for each rule; a key that comes again
+    is numbered."""
+    findings_with_rows = [finding for finding in broken(findings) if finding.places]
+    key = findings_with_rows[0].row.key if findings_with_rows else ()
+    places = set(chain.from_iterable(finding.places for finding in findings_with_rows))
+    rows_by_place = _rows_at(files, sorted(places), key)
+    records: list[dict[str, object]] = []
+    for finding in findings_with_rows:
+        times: Counter[str] = Counter()
+        for row_key, content in (rows_by_place[place] for place in finding.places):
+            times[row_key] += 1
+            records.append(
+                {
+                    "stage": stage,
+                    "table_name": finding.row.table,
+                    "row_key": row_key + (f" ({times[row_key]})" if times[row_key] > 1 else ""),
+                    "rule": finding.expectation.rule,
+                    "column": ", ".join(finding.expectation.columns),
+                    "reason": finding.demand,
+                    "content": content,
+                }
+            )
+    return records
+
+
+def _rows_at(files: Sequence[Footer], places: Sequence[int], key: Sequence[str]) -> dict[int, tuple[str, str]]:
+    """Place, counted over all files → the key and the content of the row there."""
+    sorted_places = np.asarray(places, dtype=np.int64)
+    rows: dict[int, tuple[str, str]] = {}
+    start = 0
+    for file in files:
+        first, end = np.searchsorted(sorted_places, [start, start + file.rows])
+        if first < end:
+            with open_parquet(file.path) as parquet:
+                batch_start = start
+                for batch in parquet.iter_batches(READ):
+                    here = np.searchsorted(sorted_places, [batch_start, batch_start + batch.num_rows])
+                    for place in sorted_places[slice(*here)].tolist():
+                        [row] = batch.slice(place - batch_start, 1).to_pylist(maps_as_pydicts="lossy")
+                        row_key = shown(" / ".join(str(row.get(name)) for name in key), LONGEST_KEY)
+                        content = json.dumps(row, ensure_ascii=False, default=str)[:LONGEST_CONTENT]
+                        rows[place] = row_key, content
+                    batch_start += batch.num_rows
+        start += file.rows
+    return rows
+
+
+class Tally(NamedTuple):
+    """Rows that were refused, and expectations that warn."""
+
+    quarantined: int
+    warnings: int
+
+    def __str__(self) -> str:
+        return f"{self.quarantined:,} quarantined, {self.warnings:,} warning{'' if self.warnings == 1 else 's'}"
+
+
+def tally(run: Run, stage: str) -> Tally:
+    """The numbers of a stage's checkpoint; zeros where it was not checked yet."""
+    checkpoint = f"check-{stage}"
+    if not run.shards(checkpoint):
+        return Tally(0, 0)
+    quarantined = sum(part.rows for part in run.parts(Quarantine, checkpoint).values())
+    checks = run.read(run.ref(Checks, checkpoint), ["severity", "outcome"]).to_pylist()
+    return Tally(quarantined, sum(row["severity"] == "warning" and row["outcome"] != "passed" for row in checks))

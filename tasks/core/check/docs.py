@@ -1,7 +1,8 @@
-"""Data Docs: Great Expectations' static pages of a run's validation results, so that they can be read offline.
+"""Validation results in Great Expectations' own form, kept as JSON, and its static pages (Data Docs) of them.
 
-They are built from the kept results, so nothing is validated again, and once: as long as those stay the same, so do the
-pages.
+The rules of a suite are as Great Expectations gave them, added up over batches. The others stand under its nearest name
+for them, with `checked_by` in `meta`: types were read by Arrow, keys and references asked in DuckDB. The pages are made
+from the kept results, so nothing is validated again; as long as those stay the same, so do the pages.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import html
 import json
 import shutil
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rubricflow.tasks.core.check.finding import CheckError
-from rubricflow.tasks.core.check.results import folder
-from rubricflow.tasks.core.check.suite import quiet_context
+from rubricflow.tasks.core.check.finding import CheckError, Finding, broken
+from rubricflow.tasks.core.check.suite import SUITE, configuration, quiet_context
 from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.schema import Expectation
 from rubricflow.tasks.core.store.warehouse import Run
 
 if TYPE_CHECKING:
@@ -31,28 +34,21 @@ MARK = "results.sha256"
 def build(run: Run) -> Path:
     """The first page of the run's Data Docs, built unless they show these results; CheckError where they cannot be."""
     site = (run.folder / "data_docs").resolve()  # Great Expectations takes absolute paths only
+    mark, unfinished = site / MARK, site.with_name(".data_docs.tmp")
     with run.alone():  # two runs of a study would build in one folder
         try:
-            results = run.warehouse.fetch_folder(folder(run))
-            if _build([file.read_bytes() for file in results], site):
+            contents = [file.read_bytes() for file in run.warehouse.fetch_folder(folder(run))]
+            digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).hexdigest()
+            if not mark.is_file() or mark.read_text() != digest:
+                for old in (unfinished, site):
+                    shutil.rmtree(old, ignore_errors=True)
+                _render([json.loads(content) for content in contents], unfinished)
+                (unfinished / MARK).write_text(digest)
+                unfinished.replace(site)
                 run.warehouse.share(run.folder / site.name)
         except OSError as error:
             raise StoreError(f"cannot write {site}: {error.strerror or error}; mend that and start again") from error
     return site / "index.html"
-
-
-def _build(contents: Sequence[bytes], site: Path) -> bool:
-    """Whether the pages had to be built."""
-    digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).hexdigest()
-    if (site / MARK).is_file() and (site / MARK).read_text() == digest:
-        return False
-    unfinished = site.with_name(".data_docs.tmp")
-    for old in (unfinished, site):
-        shutil.rmtree(old, ignore_errors=True)
-    _render([json.loads(content) for content in contents], unfinished)
-    (unfinished / MARK).write_text(digest)
-    unfinished.replace(site)
-    return True
 
 
 def _render(results: Sequence[dict[str, Any]], site: Path) -> None:
@@ -104,3 +100,82 @@ def _loaded(result: dict[str, Any]) -> ExpectationSuiteValidationResult:
             config["description"] = html.escape(config["description"]).replace("$", "&#36;")
     loaded: ExpectationSuiteValidationResult = ExpectationSuiteValidationResultSchema().load(result)
     return loaded
+
+
+def folder(run: Run) -> Path:
+    """Where a run keeps its validation results, one file for each stage and table."""
+    return run.folder / "_validations"
+
+
+def keep(run: Run, stage: str, findings: Sequence[Finding]) -> None:
+    """Write the validation result of one table."""
+    content = json.dumps(validation(findings, stage, run.run_id), ensure_ascii=False, indent=1)
+    run.warehouse.write(folder(run) / f"{stage}-{findings[0].row.table}.json", content.encode())
+
+
+def validation(findings: Sequence[Finding], stage: str, run_id: str) -> dict[str, Any]:
+    """The findings of one table as a validation result; success: nothing stops the run."""
+    table, passed = findings[0].row.table, sum(finding.outcome == "passed" for finding in findings)
+    return {
+        "success": not broken(findings),
+        "suite_name": f"{stage}.{table}",
+        "suite_parameters": {},
+        "statistics": {
+            "evaluated_expectations": len(findings),
+            "successful_expectations": passed,
+            "unsuccessful_expectations": len(findings) - passed,
+            "success_percent": 100 * passed / len(findings),
+        },
+        "results": [_result(finding) for finding in findings],
+        "meta": {
+            "great_expectations_version": version("great_expectations"),
+            "run_id": {"run_name": run_id, "run_time": datetime.now(UTC).isoformat(timespec="seconds")},
+            "batch_spec": {"data_asset_name": table},
+        },
+        "id": None,
+    }
+
+
+def _result(finding: Finding) -> dict[str, Any]:
+    rule, passed = finding.expectation, finding.outcome == "passed"
+    error = finding.detail if finding.outcome == "error" else None
+    counted = {
+        "element_count": finding.rows,
+        "unexpected_count": finding.unexpected,
+        "unexpected_percent": 100 * finding.unexpected / finding.rows if finding.rows else 0.0,
+    }
+    description = None
+    if rule.rule == "references" or not passed:  # what Great Expectations cannot say of itself
+        warning = "Warning only: " if rule.severity == "warning" else ""
+        description = f"{warning}{', '.join(rule.columns)} {finding.demand}{finding.first_keys}"
+    return {
+        "success": passed,
+        "expectation_config": _named(rule) | {"description": description},
+        "result": counted if error is None else {},
+        "exception_info": {
+            "raised_exception": error is not None,
+            "exception_message": error,
+            "exception_traceback": "not kept" if error is not None else None,
+        },
+        "meta": {},
+    }
+
+
+def _named(rule: Expectation) -> dict[str, Any]:
+    if rule.rule in SUITE:
+        return configuration(rule)
+    named: tuple[str, dict[str, Any], str]
+    match rule.rule:
+        case "type":
+            named = "expect_column_values_to_be_of_type", {"column": rule.columns[0], "type_": rule.value}, "Arrow"
+        case "unique" if len(rule.columns) == 1:
+            named = "expect_column_values_to_be_unique", {"column": rule.columns[0]}, "DuckDB"
+        case "unique":
+            named = "expect_compound_columns_to_be_unique", {"column_list": list(rule.columns)}, "DuckDB"
+        case _:
+            table, target = rule.value
+            query = f"SELECT * FROM {{batch}} WHERE {rule.columns[0]} NOT IN (SELECT {target} FROM {table})"
+            named = "unexpected_rows_expectation", {"unexpected_rows_query": query}, "DuckDB"
+    kind, arguments, by = named
+    meta = {"rule": rule.rule, "checked_by": by}
+    return {"type": kind, "kwargs": arguments, "meta": meta, "severity": rule.severity}

@@ -66,6 +66,11 @@ class Finding:
         """What the rule demands, and what was there instead where the rule can say so."""
         return parameters(self.expectation) + (f"; found {self.actual}" if self.actual else "")
 
+    @property
+    def first_keys(self) -> str:
+        """The keys of the first unexpected rows, in words; '' where there are none."""
+        return f"; first {' / '.join(self.row.key)}: {'; '.join(self.first)}" if self.first else ""
+
     def record(self, stage: str) -> dict[str, object]:
         """The row of `checks`."""
         return {
@@ -117,12 +122,11 @@ def _share(expectation: Expectation) -> str:
 
 def shown(text: str, longest: int = LONGEST) -> str:
     """Text that is safe to print: control, format and separator characters escaped, cut to a length."""
-    safe = "".join(map(_escaped, text[: longest + 1]))
+    safe = "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text[: longest + 1]
+    )
     return safe if len(safe) <= longest else safe[: longest - 1] + "…"
-
-
-def _escaped(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
 
 
 def key_text(key: Sequence[object], value: object = None) -> str:
@@ -131,51 +135,37 @@ def key_text(key: Sequence[object], value: object = None) -> str:
     return shown(text if value is None else f"{text} → {shown(str(value))}")
 
 
-def broken(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that stop a run: rules of every value that failed or could not run."""
-    return [
-        finding for finding in findings if finding.expectation.severity == "critical" and finding.outcome != "passed"
-    ]
+def broken(findings: Iterable[Finding], severity: str = "critical") -> list[Finding]:
+    """The findings that stop a run: rules of every value that failed or could not run; or those that warn."""
+    return [one for one in findings if one.expectation.severity == severity and one.outcome != "passed"]
 
 
 def warnings(findings: Iterable[Finding], stage: str) -> list[str]:
     """A line for each rule of most values that failed or could not run."""
-    soft = [
-        finding for finding in findings if finding.expectation.severity == "warning" and finding.outcome != "passed"
-    ]
-    return [f"check: {stage}: warning: {_line(finding)}" for finding in soft]
-
-
-def _line(finding: Finding) -> str:
-    place = f"{finding.row.table}.{', '.join(finding.expectation.columns)}"
-    if finding.outcome == "error":
-        return f"{place}: '{finding.expectation.rule}' could not run: {finding.detail}"
-    return f"{place} {finding.demand}; {finding.unexpected:,} of {finding.rows:,} are not so"
+    lines = []
+    for finding in broken(findings, "warning"):
+        place = f"check: {stage}: warning: {finding.row.table}.{', '.join(finding.expectation.columns)}"
+        if finding.outcome == "error":
+            lines.append(f"{place}: '{finding.expectation.rule}' could not run: {finding.detail}")
+        else:
+            lines.append(f"{place} {finding.demand}; {finding.unexpected:,} of {finding.rows:,} are not so")
+    return lines
 
 
 def stop(findings: Iterable[Finding], stage: str, more: Sequence[str] = ()) -> UserError:
     """What ends the run: a ContractError that names every rule that failed; where none did, a CheckError that names
     those that could not run. `more`: lines that tell where to look."""
-    stopping = broken(findings)
-    failed = [finding for finding in stopping if finding.outcome == "failed"]
-    errors = [finding for finding in stopping if finding.outcome == "error"]
+    failed, errors = list[str](), list[str]()
+    for finding in broken(findings):
+        columns = ", ".join(finding.expectation.columns)
+        place = f"table '{finding.row.table}', column '{columns}', rule '{finding.expectation.rule}'"
+        if finding.outcome == "error":
+            errors.append(f"{place}: {finding.detail}")
+        else:
+            broken_by = f"{finding.unexpected:,} of {finding.rows:,} rows break this"
+            failed.append(f"{place}: {finding.demand}; {broken_by}{finding.first_keys}")
     if not failed:
-        return CheckError("\n".join([f"stage '{stage}': checks could not run:", *map(_error, errors), *more]))
-    lines = [f"stage '{stage}' breaks its contract:", *map(_failed, failed)]
+        return CheckError("\n".join([f"stage '{stage}': checks could not run:", *errors, *more]))
     if errors:
-        lines.append(f"{len(errors)} further checks could not run")
-    return ContractError("\n".join([*lines, *more]))
-
-
-def _place(finding: Finding) -> str:
-    columns = ", ".join(finding.expectation.columns)
-    return f"table '{finding.row.table}', column '{columns}', rule '{finding.expectation.rule}'"
-
-
-def _failed(finding: Finding) -> str:
-    keys = f"; first {' / '.join(finding.row.key)}: {'; '.join(finding.first)}" if finding.first else ""
-    return f"{_place(finding)}: {finding.demand}; {finding.unexpected:,} of {finding.rows:,} rows break this{keys}"
-
-
-def _error(finding: Finding) -> str:
-    return f"{_place(finding)}: {finding.detail}"
+        failed.append(f"{len(errors)} further checks could not run")
+    return ContractError("\n".join([f"stage '{stage}' breaks its contract:", *failed, *more]))

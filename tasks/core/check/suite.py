@@ -97,7 +97,14 @@ def check_values(row: type[Row], batches: Iterable[pa.RecordBatch]) -> list[Find
             for tally in tallies.values():
                 tally.error = tally.error or f"{type(error).__name__}: {error}"
             continue
-        _add(tallies, results, keys, start)
+        missing = dict(tallies)
+        for result in results:
+            if config := result.expectation_config:
+                key = config.meta["rule"], config.kwargs["column"]
+                missing.pop(key, None)
+                tallies[key].add(result, keys, start)
+        for tally in missing.values():
+            tally.error = tally.error or "Great Expectations returned no result"
     return [tally.finding(row, rows) for tally in tallies.values()]
 
 
@@ -150,20 +157,6 @@ def exception(info: Mapping[str, Any] | None) -> str | None:
     return next((text for part in info.values() if (text := exception(part)) is not None), None)
 
 
-def _add(
-    tallies: Mapping[RuleKey, RuleTally], results: Iterable[ExpectationValidationResult], keys: pa.Table, start: int
-) -> None:
-    missing = dict(tallies)
-    for result in results:
-        config = result.expectation_config
-        if config is not None:
-            key = (config.meta["rule"], config.kwargs["column"])
-            missing.pop(key, None)
-            tallies[key].add(result, keys, start)
-    for tally in missing.values():
-        tally.error = tally.error or "Great Expectations returned no result"
-
-
 def _validator(row: type[Row]) -> Validate:
     """A function that holds a frame against the table's suite, in a context of its own that is kept nowhere."""
     context = quiet_context()
@@ -184,59 +177,46 @@ def quiet_context() -> EphemeralDataContext:
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
-    _silence("great_expectations")
+    logger = logging.getLogger("great_expectations")
+    logger.propagate = False  # its log would only repeat the results on the terminal
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
     return context
 
 
-def _silence(name: str) -> None:
-    """What it has to say comes back in the results; its log would only repeat it on the terminal."""
-    logger = logging.getLogger(name)
-    logger.propagate = False
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
-
-
 def _frames(row: type[Row], batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Reduced rows and their keys, small batches gathered up to BATCH rows."""
-    parts: list[tuple[pa.RecordBatch, pa.RecordBatch]] = []
-    rows = 0
+    reduced, keys, rows = list[pa.RecordBatch](), list[pa.RecordBatch](), 0
     for batch in batches:
         for start in range(0, batch.num_rows, BATCH):
             part = batch.slice(start, BATCH)
-            if parts and rows + part.num_rows > BATCH:
-                yield _joined(parts)
-                parts, rows = [], 0
-            parts.append((_reduced(row, part), part.select(list(row.key))))
+            if keys and rows + part.num_rows > BATCH:
+                yield pa.Table.from_batches(reduced), pa.Table.from_batches(keys)
+                reduced, keys, rows = [], [], 0
+            reduced.append(_reduced(row, part))
+            keys.append(part.select(list(row.key)))
             rows += part.num_rows
-    if parts:
-        yield _joined(parts)
-
-
-def _joined(parts: list[tuple[pa.RecordBatch, pa.RecordBatch]]) -> tuple[pa.Table, pa.Table]:
-    reduced, keys = zip(*parts, strict=True)
-    return pa.Table.from_batches(reduced), pa.Table.from_batches(keys)
+    if keys:
+        yield pa.Table.from_batches(reduced), pa.Table.from_batches(keys)
 
 
 def _reduced(row: type[Row], batch: pa.RecordBatch) -> pa.RecordBatch:
     """Each column with a rule, as little of it as its rules need."""
-    by_column: dict[str, list[Expectation]] = {}
+    of_column: dict[str, dict[str, Any]] = {}
     for rule in rules(row):
-        by_column.setdefault(rule.columns[0], []).append(rule)
-    return pa.RecordBatch.from_pydict(
-        {name: _values(batch[name], column_rules) for name, column_rules in by_column.items()}
-    )
-
-
-def _values(column: pa.Array, column_rules: list[Expectation]) -> pa.Array:
-    if all(rule.rule in ("not_null", "mostly_not_null", "mostly_null") for rule in column_rules):
-        return pc.if_else(pc.is_valid(column), pa.scalar(1, pa.int8()), pa.scalar(None, pa.int8()))
-    if any(rule.rule == "mostly_filled" for rule in column_rules):
-        return pc.utf8_slice_codeunits(pc.utf8_ltrim_whitespace(column), 0, 1)
-    bounds = next((rule.value for rule in column_rules if rule.rule == "between"), None)
-    if bounds is not None and pa.types.is_floating(column.type):
-        # pandas takes NaN for null, which no bounds apply to; the infinity beyond a bound is what it is to a range
-        beyond = float("-inf") if bounds[0] is not None else float("inf")
-        return pc.if_else(pc.is_nan(column), pa.scalar(beyond, column.type), column)
-    return column
+        of_column.setdefault(rule.columns[0], {})[rule.rule] = rule.value
+    values = {}
+    for name, named in of_column.items():
+        column = batch[name]
+        if named.keys() <= {"not_null", "mostly_not_null", "mostly_null"}:
+            column = pc.if_else(pc.is_valid(column), pa.scalar(1, pa.int8()), pa.scalar(None, pa.int8()))
+        elif "mostly_filled" in named:
+            column = pc.utf8_slice_codeunits(pc.utf8_ltrim_whitespace(column), 0, 1)
+        elif "between" in named and pa.types.is_floating(column.type):
+            # pandas takes NaN for null, which no bounds apply to; the infinity beyond a bound is what it is to a range
+            beyond = float("-inf") if named["between"][0] is not None else float("inf")
+            column = pc.if_else(pc.is_nan(column), pa.scalar(beyond, column.type), column)
+        values[name] = column
+    return pa.RecordBatch.from_pydict(values)

@@ -1,4 +1,4 @@
-"""The one interface behind which every answerer stands."""
+"""The interface of everything that answers requests, and wrappers that share it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class ReplyStream:
 
 
 class BackendWrapper:
-    """What stands around a backend: it is that backend in all but how it answers."""
+    """Wraps a backend; overrides `answer` only."""
 
     def __init__(self, backend: Backend) -> None:
         self.name, self.model, self.batch_size = backend.name, backend.model, backend.batch_size
@@ -136,18 +136,19 @@ class Steady(BackendWrapper):
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does, and then an error for all that it left open."""
         answers = iter(()) if self._outage else self._backend.answer(requests)
-        return ReplyStream.on(self._to_the_end(requests, answers), answers)
-
-    def _to_the_end(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
         missing = set(range(len(requests)))
-        try:
-            for index, reply in answers:
-                missing.discard(index)
-                yield index, reply
-        except StoppedError as error:
-            if not error.passing:
-                raise
-            self._outage = error
-        if self._outage:
-            for index in sorted(missing):
-                yield index, Reply(error=f"outage: {self._outage.reason}")
+
+        def complete() -> Arriving:
+            try:
+                for index, reply in answers:
+                    missing.discard(index)
+                    yield index, reply
+            except StoppedError as error:
+                if not error.passing:
+                    raise
+                self._outage = error
+            if self._outage:
+                for index in sorted(missing):
+                    yield index, Reply(error=f"outage: {self._outage.reason}")
+
+        return ReplyStream.on(complete(), answers)

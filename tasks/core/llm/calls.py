@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
-from functools import partial
 from operator import length_hint
 from typing import NamedTuple
 
@@ -97,7 +96,7 @@ class Calls:
 
 
 class Watched(BackendWrapper):
-    """A backend that tells of every reply as it passes."""
+    """A backend that calls a function with every reply as it passes."""
 
     def __init__(self, backend: Backend, tell: Callable[[Request, Reply], None]) -> None:
         super().__init__(backend)
@@ -106,16 +105,17 @@ class Watched(BackendWrapper):
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does."""
         answers = self._backend.answer(requests)
-        return ReplyStream.on(self._passing(requests, answers), answers)
 
-    def _passing(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
-        for index, reply in answers:
-            self._tell(requests[index], reply)
-            yield index, reply
+        def passing() -> Arriving:
+            for index, reply in answers:
+                self._tell(requests[index], reply)
+                yield index, reply
+
+        return ReplyStream.on(passing(), answers)
 
 
 class LoggingBackend(BackendWrapper):
-    """A backend that says a line now and then on how the calls put to it come along, for who has no more to tell."""
+    """A backend that logs call progress for callers without a progress line of their own."""
 
     def __init__(
         self, backend: Backend, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
@@ -254,8 +254,12 @@ class _Patient(BackendWrapper):
         if new:
             calls = [(index, requests[index], replies[index]) for index in new]
             threading.Thread(target=_carry, args=(self._backend, calls, out), name="calls", daemon=True).start()
+
+        def note(index: int) -> Callable[[Future[Reply]], None]:
+            return lambda _: out.put([index])
+
         for index in set(range(len(requests))).difference(new):
-            replies[index].add_done_callback(partial(_tell, out, index))
+            replies[index].add_done_callback(note(index))
         open_, until = set(range(len(requests))), time.monotonic() + self._patience_s
         while open_:
             if not arrived:
@@ -275,10 +279,6 @@ class _Patient(BackendWrapper):
                 break
         for index in sorted(open_):
             yield index, overdue() if self._is_last else Reply(error=PENDING)
-
-
-def _tell(out: queue.SimpleQueue[list[int]], index: int, reply: Future[Reply]) -> None:
-    out.put([index])
 
 
 def _carry(

@@ -227,10 +227,17 @@ def _is_part(part: Any, whole: Any) -> bool:
 @lru_cache(maxsize=256)
 def _layers(text: str) -> tuple[str, ...]:
     """A text as it is, and with one layer of escapes after the other taken off."""
+
+    def unescaped(match: re.Match[str]) -> str:
+        """What an escape of JSON, of a program or of a URL stands for."""
+        if code := match[1] or match[2] or match[3]:
+            return chr(int(code, 16))
+        return " " if match[4] in "nrtbf" else match[4]
+
     layers: dict[str, None] = {}
     while text not in layers and len(layers) < _MOST_LAYERS:
         layers[text] = None
-        text = _ESCAPE.sub(_unescaped, html.unescape(text))
+        text = _ESCAPE.sub(unescaped, html.unescape(text))
     return tuple(layers)
 
 
@@ -239,14 +246,6 @@ def _readings(layers: tuple[str, ...]) -> str:
     """The words of each layer, with comments and without, a line each."""
     texts = chain.from_iterable((text, _BLOCK_COMMENT.sub(" ", text), _COMMENT.sub(" ", text)) for text in layers)
     return "\n".join(dict.fromkeys(f" {_words(text)} " for text in dict.fromkeys(texts)))
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    """What an escape of JSON, of a program or of a URL stands for."""
-    code = match[1] or match[2] or match[3]
-    if code:
-        return chr(int(code, 16))
-    return " " if match[4] in "nrtbf" else match[4]
 
 
 def _stands(name: str, value: object, shown: str) -> bool:
@@ -298,7 +297,12 @@ def _strict(text: str) -> object:
         value = _DECODER.decode(text)
     except (ValueError, RecursionError):
         return None
-    return None if text.count("{") + text.count("[") > DEPTH and _is_too_deep(value) else value
+    if text.count("{") + text.count("[") > DEPTH:
+        level = [value]
+        for _ in range(DEPTH):
+            level = inside(level)
+        return None if level else value
+    return value
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -317,15 +321,6 @@ def _finite(digits: str) -> float:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refuse, parse_float=_finite)
-
-
-def _is_too_deep(value: object) -> bool:
-    level = [value]
-    for _ in range(DEPTH + 1):
-        if not level:
-            return False
-        level = inside(level)
-    return True
 
 
 def inside(level: Iterable[object]) -> list[Any]:
@@ -369,12 +364,8 @@ def _is_torn(text: str, end: int) -> bool:
     return "}" in between and _MEMBER.search(between, 0, between.rfind("}")) is not None
 
 
-def _is_fenced(text: str, start: int) -> bool:
-    return _FENCE.search(text, max(0, start - 40), start) is not None
-
-
 def _how(text: str, start: int, end: int, notes: list[str]) -> str | None:
-    if _is_fenced(text, start):
+    if _FENCE.search(text, max(0, start - 40), start):
         return "+".join(["fenced", *notes])
     alone = not text[:start].strip() and not text[end:].strip()
     return "+".join(notes if alone else ["embedded", *notes]) or None

@@ -7,9 +7,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-import pandas as pd
 import regex
 
 from rubricflow.tasks.core.contracts.bundle import Scale
@@ -38,47 +37,38 @@ def foreign_rows(foreign: Foreign, base: Path) -> list[dict[str, Any]]:
     without a value is None, and so is a reply of which a column has none. InputError for a missing column or id, a
     response with two replies, a recorded score that is no finite number, or a selection that leaves nothing.
     """
-    path = base / foreign.file
+    path, ids, replies = base / foreign.file, _names(foreign.response_id), _names(foreign.reply)
     frame = read(path)
-    for name in (*_names(foreign.response_id), *_names(foreign.reply), *_names(foreign.recorded)):
+    used = dict.fromkeys((*ids, *replies, *_names(foreign.recorded)))
+    for name in used:
         need(frame, name, path)
     frame = select(frame, foreign.where, path)
-    ids, replies = _records(frame, foreign.response_id), _records(frame, foreign.reply)
-    scores = frame[foreign.recorded].tolist() if foreign.recorded else [None] * len(frame)
-    numbers = [number + 1 for number in frame.index.tolist()]
-    for number, key in zip(numbers, ids, strict=True):
-        for name, cell in key.items():
-            if text_or_none(cell) is None:
+    rows: dict[str, dict[str, Any]] = {}
+    for number, cells in zip((frame.index + 1).tolist(), frame[[*used]].to_dict("records"), strict=True):
+        for name in ids:
+            if text_or_none(cells[name]) is None:
                 raise InputError("is empty", file=path, row=number, field=name)
-    rows: list[dict[str, Any]] = []
-    for number, key, reply, score in zip(numbers, ids, replies, scores, strict=True):
-        response_id = ":".join(map(as_text, key.values()))
-        recorded = as_number(score, path, number, foreign.recorded)
-        rows.append({"response_id": response_id, "reply": _reply(reply), "recorded": recorded})
+        response_id = ":".join(as_text(cells[name]) for name in ids)
+        if response_id in rows:
+            problem = f"response '{response_id}' has several replies; select one with 'where'"
+            raise InputError(problem, file=path, field=", ".join(ids))
+        reply = {name: cells[name] for name in replies}
+        text = None
+        if not any(map(missing, reply.values())):
+            text = (
+                as_text(cells[replies[0]])
+                if len(reply) == 1
+                else json.dumps(reply, ensure_ascii=False, default=as_text)
+            )
+        recorded = as_number(cells[foreign.recorded], path, number, foreign.recorded) if foreign.recorded else None
+        rows[response_id] = {"response_id": response_id, "reply": text, "recorded": recorded}
     if not rows:
         raise InputError("no reply is left; look at 'where'", file=path)
-    names: set[str] = set()
-    for row in rows:
-        if row["response_id"] in names:
-            problem = f"response '{row['response_id']}' has several replies; select one with 'where'"
-            raise InputError(problem, file=path, field=", ".join(_names(foreign.response_id)))
-        names.add(row["response_id"])
-    return rows
-
-
-def _records(frame: pd.DataFrame, columns: str | tuple[str, ...]) -> list[dict[str, Any]]:
-    return cast(list[dict[str, Any]], frame[list(_names(columns))].to_dict("records"))
+    return list(rows.values())
 
 
 def _names(columns: str | tuple[str, ...] | None) -> tuple[str, ...]:
     return (columns,) if isinstance(columns, str) else columns or ()
-
-
-def _reply(cells: dict[str, Any]) -> str | None:
-    """One cell as text, several as a JSON object; None where one is missing."""
-    if any(missing(cell) for cell in cells.values()):
-        return None
-    return as_text(*cells.values()) if len(cells) == 1 else json.dumps(cells, ensure_ascii=False, default=as_text)
 
 
 def foreign_score(foreign: Foreign, item_id: str, response_id: str, reply: str, response: str = "") -> float | None:
@@ -126,10 +116,11 @@ def read_score(text: str, reader: Reader, response: str = "") -> float | None:
     response: what was judged; see `tasks.core.llm.extract.find`."""
     if reader.pattern is None:
         return json_keys(text, reader.json_keys, response)
-    text = said(text)
     values = {name.casefold(): value for name, value in reader.values.items()}
-    scores = (pattern(text, expression, reader.take, values) for expression in (reader.pattern, *reader.otherwise))
-    return next((score for score in scores if score is not None), None)
+    for expression in (reader.pattern, *reader.otherwise):
+        if (score := pattern(said(text), expression, reader.take, values)) is not None:
+            return score
+    return None
 
 
 def json_keys(text: str, keys: Sequence[str | Sequence[str]], response: str = "") -> float | None:
@@ -158,8 +149,7 @@ def json_keys(text: str, keys: Sequence[str | Sequence[str]], response: str = ""
     places = _places(artifact or {}, alternatives)
     if places is None:
         return None
-    names = [of_key[place] for of_key, place in zip(alternatives, places, strict=True)]
-    return _sum([_number(_under(artifact, name)) for name in names])
+    return _sum([_number(_under(artifact, names[place])) for names, place in zip(alternatives, places, strict=True)])
 
 
 def _places(artifact: object, alternatives: Iterable[Sequence[str]]) -> tuple[int, ...] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
@@ -86,7 +87,12 @@ def this_machine() -> Machine:
     can_tell = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if can_tell else os.cpu_count() or 1
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    return Machine(cores, load, _free(), os.environ, any(Path(device).exists() for device in _GPU))
+    free = None  # that Linux could give without swapping
+    with suppress(OSError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                free = 1024 * int(line.split()[1])
+    return Machine(cores, load, free, os.environ, any(Path(device).exists() for device in _GPU))
 
 
 def cpu_warnings(choice: Choice, base: Path, machine: Machine) -> list[str]:
@@ -102,9 +108,11 @@ def cpu_warnings(choice: Choice, base: Path, machine: Machine) -> list[str]:
         case "vllm":
             return [*_threads(machine), *_cache(engine, base / engine.model, machine)]
         case "openai" if any(urlsplit(url).hostname in _LOCAL for url in engine.urls):
-            return list(_impatient(engine))
-        case _:
-            return []
+            if engine.timeout_s < _PATIENCE_S and engine.concurrency > _AT_ONCE:
+                calls = f"{engine.concurrency} calls at once, each given up after {engine.timeout_s:g} s and begun anew"
+                advice = "set engine.concurrency to 8 and engine.timeout_s to 1800"
+                return [f"a server on this machine, which has no GPU, is asked {calls}: {advice}"]
+    return []
 
 
 def _threads(machine: Machine) -> Iterator[str]:
@@ -120,9 +128,12 @@ def _threads(machine: Machine) -> Iterator[str]:
 def _cache(engine: Engine, weights: Path, machine: Machine) -> Iterator[str]:
     """Key-value cache against the longest prompt, and all that is wanted against the memory. Both are told only where
     the weights lie in a folder: what a name of the hub stands for is not known before it is loaded."""
-    config = _config(weights)
-    space = _number(machine.environ.get(CACHE, DEFAULT_CACHE))
-    if config is None or space is None:
+    try:
+        config = json.loads((weights / "config.json").read_text(encoding="utf-8"))
+        space = float(machine.environ.get(CACHE, DEFAULT_CACHE))
+    except (OSError, ValueError):
+        return
+    if not isinstance(config, dict):
         return
     stored_type = config.get("torch_dtype", config.get("dtype"))
     stored_bytes = _BYTES.get(str(stored_type), 2)
@@ -143,23 +154,6 @@ def _cache(engine: Engine, weights: Path, machine: Machine) -> Iterator[str]:
         )
 
 
-def _impatient(engine: Engine) -> Iterator[str]:
-    if engine.timeout_s < _PATIENCE_S and engine.concurrency > _AT_ONCE:
-        yield (
-            f"a server on this machine, which has no GPU, is asked {engine.concurrency} calls at once, each given up "
-            f"after {engine.timeout_s:g} s and begun anew: set engine.concurrency to 8 and engine.timeout_s to 1800"
-        )
-
-
-def _config(weights: Path) -> dict[str, Any] | None:
-    """A model's own description of itself; None where there is none to be read."""
-    try:
-        config = json.loads((weights / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return config if isinstance(config, dict) else None
-
-
 def _per_token(config: Mapping[str, Any], wide: int) -> int:
     """Bytes of key-value cache for a token: keys and values of every layer; 0 where the description does not say."""
     heads = int(config.get("num_attention_heads") or 0)
@@ -168,19 +162,3 @@ def _per_token(config: Mapping[str, Any], wide: int) -> int:
     size = config.get("head_dim") or int(config.get("hidden_size") or 0) // heads
     layers, cached_heads = int(config.get("num_hidden_layers") or 0), int(config.get("num_key_value_heads") or heads)
     return 2 * layers * cached_heads * size * wide
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _free() -> int | None:
-    """Bytes that Linux could give without swapping."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), None)

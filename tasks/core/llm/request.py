@@ -6,10 +6,10 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from functools import lru_cache, wraps
+from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 
@@ -20,6 +20,7 @@ _COMPACT = json.JSONEncoder(separators=(",", ":"))
 _COMPACT_UNICODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,21 @@ class IdentityKey(Generic[T]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, IdentityKey) and self.value is other.value
+
+
+def cached_by_identity(function: Callable[P, T]) -> Callable[P, T]:
+    """Keeps the latest 1,024 results of a pure function of positional arguments: texts and numbers are the same where
+    they are equal, other arguments where they are identical, see `IdentityKey`."""
+
+    @lru_cache(maxsize=1024)
+    def results(*keys: Any) -> T:
+        return function(*(key.value if isinstance(key, IdentityKey) else key for key in keys))  # type: ignore[call-arg]
+
+    @wraps(function)
+    def cached(*arguments: P.args, **_: P.kwargs) -> T:
+        return results(*(a if a is None or isinstance(a, str | int) else IdentityKey(a) for a in arguments))
+
+    return cached
 
 
 @lru_cache(maxsize=256)

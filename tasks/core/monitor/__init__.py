@@ -1,1 +1,12 @@
-"""What people see of a run while it works and afterwards in Prefect: its stages, its log, its artifacts and events."""
+"""Prefect: flows and tasks, what a run leaves in its UI, and the workers of a cluster.
+
+In: functions of the stages. Out: the same functions as tasks and flows, plain calls where no server watches; artifacts;
+pieces of a stage done by workers of Dask or Ray. In reading order:
+
+runs          flows and tasks, and their log
+artifacts     texts, tables, progress and events in Prefect's UI
+credentials   environment variables and secret blocks
+shared_stage  a stage whose pieces workers do: judging, calibration, graphs
+engines       the cluster's task runner, its server, and its workers piece by piece
+orphans       a script that ends the server with the command
+"""

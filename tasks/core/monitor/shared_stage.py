@@ -29,8 +29,7 @@ from rubricflow.tasks.core.llm.terms import (
     terms_of,
     tokens_drawn,
 )
-from rubricflow.tasks.core.monitor.crew import Crew
-from rubricflow.tasks.core.monitor.engines import on_engine
+from rubricflow.tasks.core.monitor.engines import Crew, on_engine
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.manifest import code_digest
 from rubricflow.tasks.core.store.objects import requests_sent

@@ -1,22 +1,23 @@
 """Cluster bootstrap of the agreement statistics: whole authors (or items) are resampled, not single rows.
 
-A draw takes as many clusters as there are, with replacement (Field and Welsh 2007). What a draw needs are sums over
-its pairs, so sums per cluster are taken once and every draw is a row of cluster counts times that table.
-Spearman's correlation is left out: ranks belong to the whole sample and are not sums over pairs.
+A draw takes as many clusters as there are, with replacement (Field and Welsh 2007). Each pair becomes a row of terms,
+summed per cluster once: a draw is then a row of cluster counts times that table, and the statistics follow from the
+totals. Spearman's correlation is left out: ranks belong to the whole sample and are not sums over pairs.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm, t
 
-from rubricflow.tasks.core.stats.agreement import checked_pair
-from rubricflow.tasks.core.stats.arrays import Floats, Ints
-from rubricflow.tasks.core.stats.pair_sums import Scale, pair_terms, statistics_of_totals
+from rubricflow.tasks.core.stats.agreement import Stat, checked_pair, level_count, to_levels
+from rubricflow.tasks.core.stats.arrays import Floats, Ints, ratio
 
 CHUNK_BYTES = 4 * 2**20
 # Picks, their flat addresses, integer counts and float counts: four eight-byte numbers a cell.
@@ -254,3 +255,145 @@ def difference(estimate: float, drawn: Floats, clusters: int, level: float = 0.9
     share = min(0.5, tail / (len(drawn) - undefined + 1))
     p = 2 * t.cdf(norm.ppf(share) * np.sqrt((clusters - 1) / clusters), clusters - 1)
     return Difference(point, low, high, float(p), undefined, clusters)
+
+
+def within_items(
+    human: npt.ArrayLike,
+    machine: npt.ArrayLike,
+    items: npt.ArrayLike,
+    clusters: npt.ArrayLike,
+    draws: int = 2000,
+    seed: int = 0,
+) -> tuple[Stat, Interval | None]:
+    """Correlation of two scores' deviations from their means in each item, -1 .. 1, and its 95% interval.
+
+    human, machine: (n,) finite, as shares of each item's scale; items: (n,) ids; clusters: (n,) what is resampled.
+    Scores that know an item's mean and nothing more of a response have 0 or, where they were cross-fitted, less.
+    Undefined where either is the same for all responses of every item; no interval then, nor without draws.
+    """
+    human, machine = checked_pair(human, machine)
+    codes = np.unique(np.asarray(items), return_inverse=True)[1]
+    size = np.bincount(codes)
+    apart = [scores - (np.bincount(codes, weights=scores) / size)[codes] for scores in (human, machine)]
+    terms = np.stack([apart[0] * apart[1], apart[0] ** 2, apart[1] ** 2], axis=1)
+    value = float(_correlation(terms.sum(axis=0, keepdims=True))[0])
+    if np.isnan(value):
+        return Stat(None, "undefined: no item in which both scores differ from response to response"), None
+    if not draws:
+        return Stat(value), None
+    cluster, count = cluster_codes(clusters)
+    (totals,) = draw_totals([sums_by_code(terms, cluster, count)], draws, seed)
+    drawn = value + _widening(codes, terms) * (_correlation(totals) - value)
+    return Stat(value), interval(np.clip(drawn, -1.0, 1.0), count)
+
+
+def _widening(codes: Ints, terms: Floats) -> float:
+    """By what draws vary less than samples do, since deviations of one item add up to 0: the product of two independent
+    scores' deviations, added up over an item's n responses, has the variance of both sums of squares over n − 1, and in
+    draws of rows over n."""
+    size = np.bincount(codes)
+    squares = np.bincount(codes, weights=terms[:, 1]) * np.bincount(codes, weights=terms[:, 2])
+    sampled, drawn = (float(np.sum(squares[size > 1] / (size[size > 1] - less))) for less in (1, 0))
+    return float(np.sqrt(sampled / drawn)) if drawn > 0 else 1.0
+
+
+def _correlation(totals: Floats) -> Floats:
+    """(draws, 3) sums of products and of both squares → (draws,), NaN where either score does not vary."""
+    varies = (totals[:, 1:] > TIE).all(axis=1)
+    spread = np.sqrt(np.where(varies, totals[:, 1] * totals[:, 2], 1.0))
+    return np.where(varies, np.clip(totals[:, 0] / spread, -1.0, 1.0), np.nan)
+
+
+Scale = tuple[float, float, float]
+
+# n pairs; h, m scores and d = m - h; i, j levels of h and m; doubled letters are products.
+TERMS: Final = ("n", "h", "m", "hh", "mm", "hm", "d", "dd", "abs_d", "i", "j", "ii", "jj", "ij", "exact", "w1", "w2")
+# On longer scales most levels are rare, and a draw's macro-F1 tells which levels it happened to hit.
+MACRO_F1_LEVELS = 15
+# Relative to the second moment; rounding leaves about 1e-14 where all scores of a sample are one.
+FLAT = 1e-12
+
+
+def pair_terms(human: npt.ArrayLike, machine: npt.ArrayLike, scale: Scale) -> Floats:
+    """Terms to be summed, shape (n, 17), or (n, 17 + 3 L) on scales of L <= 15 levels.
+
+    human, machine: (n,) finite scores; scale: (low, high, step). The columns are those of TERMS, then for every
+    level: hits, human uses, machine uses. ValueError as in `checked_pair` and `level_count`.
+    """
+    human, machine = checked_pair(human, machine)
+    levels = level_count(*scale)
+    i, j = to_levels(human, *scale), to_levels(machine, *scale)
+    # Second moments about a central score keep their digits; spread and covariance do not move with the origin.
+    middle = (scale[0] + scale[1]) / 2
+    h, m = human - middle, machine - middle
+    d = machine - human
+    gap = np.abs(j - i)
+    terms = [np.ones_like(h), h, m, h * h, m * m, h * m, d, d * d, np.abs(d), i, j, i * i, j * j, i * j]
+    columns = np.stack([*terms, gap == 0, gap <= 1, gap <= 2], axis=1)
+    if levels > MACRO_F1_LEVELS:
+        return columns
+    grid = np.arange(levels)
+    uses_h, uses_m = i[:, None] == grid, j[:, None] == grid
+    return np.hstack([columns, uses_h & uses_m, uses_h, uses_m])
+
+
+def statistics_of_totals(totals: Floats) -> dict[str, Floats]:
+    """Statistics of every sample from its term totals: name -> shape (samples,), NaN where undefined.
+
+    totals: (samples, columns of `pair_terms`). Values and undefined cases are those of the functions of the same
+    meaning in `agreement` (icc: ICC(2,1) of the two columns); flagged zeros are values here. macro_f1 is present
+    only where the totals carry the level columns.
+    """
+    t = dict(zip(TERMS, totals.T[: len(TERMS)], strict=True))
+    n, shift = t["n"], ratio(t["d"], t["n"])
+    ss_h, ss_m, sp = _spread(n, t["h"], t["m"], t["hh"], t["mm"], t["hm"])
+    ss_i, ss_j, sp_ij = _spread(n, t["i"], t["j"], t["ii"], t["jj"], t["ij"])
+    statistics = {
+        "qwk": _kappa(n, ss_i, ss_j, sp_ij, ratio(t["j"] - t["i"], n)),
+        "qwk_continuous": _kappa(n, ss_h, ss_m, sp, shift),
+        "exact": ratio(t["exact"], n),
+        "within_1": ratio(t["w1"], n),
+        "within_2": ratio(t["w2"], n),
+        "mae": ratio(t["abs_d"], n),
+        "rmse": np.sqrt(ratio(t["dd"], n)),
+        "bias": shift,
+        "smd": ratio(shift, np.sqrt(ss_h / _freedom(n))),
+        "pearson": np.clip(ratio(sp, np.sqrt(ss_h) * np.sqrt(ss_m)), -1.0, 1.0),
+        "icc": _icc(n, ss_h, ss_m, sp, shift),
+    }
+    if totals.shape[1] > len(TERMS):
+        statistics["macro_f1"] = _macro_f1(totals[:, len(TERMS) :])
+    return statistics
+
+
+def _spread(n: Floats, x: Floats, y: Floats, xx: Floats, yy: Floats, xy: Floats) -> tuple[Floats, Floats, Floats]:
+    """Sums of squares of x and y and of products about the means; exact zeros where a column is constant."""
+    size = np.maximum(n, 1)
+    ss_x, ss_y = xx - x * x / size, yy - y * y / size
+    flat_x, flat_y = ss_x <= FLAT * xx, ss_y <= FLAT * yy
+    products = np.where(flat_x | flat_y, 0.0, xy - x * y / size)
+    return np.where(flat_x, 0.0, ss_x), np.where(flat_y, 0.0, ss_y), products
+
+
+def _freedom(n: Floats) -> Floats:
+    return np.maximum(n - 1, 1)
+
+
+def _kappa(n: Floats, ss_x: Floats, ss_y: Floats, products: Floats, shift: Floats) -> Floats:
+    return ratio(2 * products, np.where(n > 1, ss_x + ss_y + n * shift**2, 0.0))
+
+
+def _icc(n: Floats, ss_h: Floats, ss_m: Floats, products: Floats, shift: Floats) -> Floats:
+    """ICC(2,1) for two raters: the mean squares are the spread of half sums, of half differences and of means."""
+    ms_rows = (ss_h + ss_m + 2 * products) / 2 / _freedom(n)
+    ms_error = (ss_h + ss_m - 2 * products) / 2 / _freedom(n)
+    ms_columns = n * shift**2 / 2
+    total = ms_rows + ms_error + 2 * (ms_columns - ms_error) / np.maximum(n, 1)
+    return ratio(ms_rows - ms_error, np.where(n > 1, total, 0.0))
+
+
+def _macro_f1(level_totals: Floats) -> Floats:
+    hits, uses_h, uses_m = np.split(level_totals, 3, axis=1)
+    uses = uses_h + uses_m
+    f1 = np.divide(2 * hits, uses, out=np.zeros_like(hits), where=uses > 0)
+    return ratio(f1.sum(axis=1), np.sum(uses > 0, axis=1, dtype=np.float64))

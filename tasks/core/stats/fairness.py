@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from rubricflow.tasks.core.stats.agreement import TOO_FEW, Stat, checked_pair
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
-from rubricflow.tasks.core.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
-from rubricflow.tasks.core.stats.pair_sums import FLAT
+from rubricflow.tasks.core.stats.bootstrap import FLAT, Interval, cluster_codes, draw_totals, interval, sums_by_code
 
 RANK = 1e-9
 

@@ -14,7 +14,7 @@ import numpy as np
 from rubricflow.tasks.core.stats import agreement
 from rubricflow.tasks.core.stats.agreement import Stat
 from rubricflow.tasks.core.stats.arrays import Floats
-from rubricflow.tasks.core.stats.pair_sums import Scale
+from rubricflow.tasks.core.stats.bootstrap import Scale
 
 # What is known of a metric of the evaluation besides its values: function, unit, words and gates.
 

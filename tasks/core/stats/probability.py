@@ -6,16 +6,20 @@ resampled; `ece` makes a statistic of them. Another shape, NaN, a negative proba
 sum to 1 or a level off the scale raises ValueError.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta
 
-from rubricflow.tasks.core.stats.agreement import EMPTY, Stat
+from rubricflow.tasks.core.stats.agreement import EMPTY, SLACK, Stat
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
-from rubricflow.tasks.core.stats.ordinal import ROUNDING
 
+ROUNDING = 1e-5
+"""Probabilities written with six digits still sum to 1."""
 BINS = 10
 FEWEST = 10
 """Rows that a bin of the reliability table needs; with fewer rows there are fewer bins."""
@@ -131,3 +135,43 @@ def _checked(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> tuple[Float
     if not ((y >= 0) & (y < p.shape[1]) & (y == np.floor(y))).all():
         raise ValueError(f"levels must be whole numbers from 0 to {p.shape[1] - 1}")
     return p, y.astype(np.int64)
+
+
+def ordinal_ece(probabilities: npt.ArrayLike, levels: npt.ArrayLike, bins: int = 10) -> Stat:
+    """Expected calibration error of the thresholds, 0 .. 1: mean over l of the row-weighted gaps |mean p - mean y|.
+
+    Bins are of equal width and half-open, [0, 1/bins), [1/bins, 2/bins), ...; the last one holds 1 too. Biased upwards
+    in small samples, and 0 for a forecast that gives everybody the shares of the sample: read it beside `rps`.
+    ValueError for bins < 1.
+    """
+    if bins < 1:
+        raise ValueError(f"needs a bin, got {bins}")
+    table, human = _checked(probabilities, levels)
+    if not len(table):
+        return Stat(None, EMPTY)
+    gaps = np.empty((table.shape[1] - 1, bins))
+    for threshold, p, y in _thresholds(table, human):
+        # 0.1 + 0.7 arrives as 0.7999999999999999; the slack keeps it in the bin that 0.8 opens.
+        place = np.minimum(np.floor(p * bins + SLACK).astype(np.int64), bins - 1)
+        # The row-weighted gap of a bin is its sum of p - y over n.
+        gaps[threshold - 1] = np.bincount(place, weights=p - y, minlength=bins)
+    return Stat(float(np.abs(gaps).sum() / (len(table) * len(gaps))))
+
+
+def rps(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Stat:
+    """Ranked probability score, 0 .. L - 1: mean over rows of the sum over l of (p - y)^2 (Epstein 1969)."""
+    table, human = _checked(probabilities, levels)
+    if not len(table):
+        return Stat(None, EMPTY)
+    scores = np.zeros(len(table))
+    for _, p, y in _thresholds(table, human):
+        scores += (p - y) ** 2
+    return Stat(float(scores.mean()))
+
+
+def _thresholds(table: Floats, human: Ints) -> Iterator[tuple[int, Floats, Bools]]:
+    """(l, p, y) from the highest on, p and y (n,): all at once would take many times the room of the table."""
+    p = np.zeros(len(table))
+    for threshold in range(table.shape[1] - 1, 0, -1):
+        p = p + table[:, threshold]
+        yield threshold, p, human >= threshold

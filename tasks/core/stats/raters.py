@@ -5,14 +5,22 @@ on another shape or an infinity. Raters are compared with the others on the resp
 relative to the others at hand.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
+from scipy.stats import norm
+from scipy.stats import t as student
 
 from rubricflow.tasks.core.stats.agreement import SLACK, Stat
-from rubricflow.tasks.core.stats.arrays import Bools, Floats, checked_ratings
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints, checked_ratings
 from rubricflow.tasks.core.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
+from rubricflow.tasks.core.stats.facets import Facets
+from rubricflow.tasks.core.stats.verdict import Estimate
 
 SEVERITY_ROWS, TENDENCY_ROWS = 30, 50
 TENDENCY_LEVEL_ROWS = 10
@@ -125,3 +133,210 @@ def _couples(table: Floats, rater: int) -> list[tuple[int, Bools]]:
 def _squares(scores: Floats) -> float:
     """Sum of squares about the mean, exactly 0 where constant."""
     return float(((scores - scores.mean()) ** 2).sum()) if len(scores) and np.ptp(scores) else 0.0
+
+
+FEW = 20
+"""Ratings below which a figure is noted."""
+
+
+class Residuals(NamedTuple):
+    """Every rating of a response that someone else scored too, beside what the others' ratings lead to expect of it.
+
+    response, rater, group: (n,) codes of the design; observed: score units; expected, variance: of the rating, given
+    the ratings of the others, who is how severe, and that ability is not known exactly.
+    """
+
+    response: Ints
+    rater: Ints
+    group: Ints
+    observed: Floats
+    expected: Floats
+    variance: Floats
+
+    def take(self, rows: Bools) -> Residuals:
+        """Some of the ratings."""
+        return Residuals(
+            self.response[rows],
+            self.rater[rows],
+            self.group[rows],
+            self.observed[rows],
+            self.expected[rows],
+            self.variance[rows],
+        )
+
+
+def residuals(fitted: Facets) -> Residuals:
+    """In the order of responses. A rating has no part in its own expectation, so that under the model squared residuals
+    are as large as the variance, however few raters a response has. Groups in which all gave one value tell nothing and
+    are left out."""
+    design, curves = fitted.design, fitted.curves
+    pattern, cell = design.ratings.nonzero()
+    varies = np.array([np.ptp(values) > 0 for values in design.values])
+    shared = (design.size[pattern] > 1) & varies[design.group[pattern]]
+    pattern, cell = pattern[shared], cell[shared]
+    log_p = curves.log_p[design.cell_pair, design.cell_level]
+    others = softmax(fitted.log_posterior[pattern] - log_p[cell], axis=1)
+    pair, group = design.cell_pair[cell], design.group[pattern]
+    mean = (others * curves.mean[pair]).sum(axis=1)
+    square = (others * (curves.variance + curves.mean**2)[pair]).sum(axis=1)
+    spread = np.maximum(square - mean**2, 1e-12)
+    low = np.array([values.min() for values in design.values])[group]
+    span = np.array([np.ptp(values) for values in design.values])[group]
+    observed = curves.share[group, design.cell_level[cell]] * span + low
+    expected, variance = low + mean * span, spread * span**2
+    response, entry = _by_response(design.pattern, pattern)
+    rater = design.pair_rater[pair]
+    return Residuals(response, rater[entry], group[entry], observed[entry], expected[entry], variance[entry])
+
+
+def _by_response(pattern_of: Ints, pattern: Ints) -> tuple[Ints, Ints]:
+    """Entries of patterns repeated for each response that has the pattern: (response, entry)."""
+    first, size = np.searchsorted(pattern, [pattern_of, pattern_of + 1])
+    size -= first
+    response = np.repeat(np.arange(len(pattern_of)), size)
+    start = np.repeat(first - np.cumsum(size) + size, size)
+    return response, start + np.arange(len(response))
+
+
+def infit(marks: Residuals) -> Estimate:
+    """Squared residuals over their variances, weighted by information: 1 where the rater is as erratic as the model
+    has it, above where more, below where the marks follow the others' too closely. Interval: normal, of a ratio."""
+    squares = (marks.observed - marks.expected) ** 2
+    if not len(squares):
+        return Estimate(None, note="no response shared with another rater")
+    value = float(squares.sum() / marks.variance.sum())
+    se = float(np.sqrt(((squares - value * marks.variance) ** 2).sum()) / marks.variance.sum())
+    return _between(value, se, len(squares))
+
+
+def outfit(marks: Residuals) -> Estimate:
+    """The plain mean of squared standardised residuals, which single surprising marks move most."""
+    squares = (marks.observed - marks.expected) ** 2 / marks.variance
+    if not len(squares):
+        return Estimate(None, note="no response shared with another rater")
+    return _between(float(squares.mean()), float(squares.std() / np.sqrt(len(squares))), len(squares))
+
+
+def discrimination(marks: Residuals) -> Estimate:
+    """Slope of the marks on what the others' let expect of them: 1 where the rater tells responses apart as the model
+    has it, below where little of what the others see is in the marks (with a high infit: by chance; with a low one:
+    crowded in the middle), above at the ends of the scale. Interval: normal, robust to unequal variances."""
+    if len(marks.observed) < 3:
+        return Estimate(None, n=len(marks.observed), note="fewer than 3 shared responses")
+    sizes = np.bincount(marks.group)[marks.group]
+    x = marks.expected - np.bincount(marks.group, marks.expected)[marks.group] / sizes
+    y = marks.observed - np.bincount(marks.group, marks.observed)[marks.group] / sizes
+    x, y = x / np.sqrt(marks.variance), y / np.sqrt(marks.variance)
+    total = float((x**2).sum())
+    if total <= 1e-9:
+        return Estimate(None, n=len(x), note="the others' marks let expect the same of all")
+    value = float((x * y).sum() / total)
+    return _between(value, float(np.sqrt((x**2 * (y - value * x) ** 2).sum()) / total), len(x))
+
+
+def shift(marks: Residuals, unit: Floats, looks: int = 1) -> Estimate:
+    """Mean of observed less expected, in units: what is left of a rater's leniency in a period or on an item, once the
+    own severity is taken out. unit: (groups,) score units; looks: intervals that shall all hold at 95% together.
+    Interval: Student's t, the responses independent."""
+    gaps = (marks.observed - marks.expected) / unit[marks.group]
+    if len(gaps) < 2:
+        return Estimate(None, n=len(gaps), note="fewer than 2 shared responses")
+    reach = float(student.ppf(1 - 0.025 / looks, len(gaps) - 1) * gaps.std(ddof=1) / np.sqrt(len(gaps)))
+    value = float(gaps.mean())
+    return Estimate(value, value - reach, value + reach, n=len(gaps), note=_few_responses(len(gaps)))
+
+
+def leniency(fitted: Facets, unit: Floats) -> list[Estimate]:
+    """What each rater gives above an average rater (below: negative), on average over all responses of the groups in
+    which the rater marked, in units. unit: (groups,) score units; n: the rater's ratings."""
+    design, curves = fitted.design, fitted.curves
+    mass = softmax(fitted.log_posterior, axis=1) * design.weight[:, None]
+    ability = np.stack([mass[design.group == group].sum(axis=0) for group in range(len(design.groups))])
+    ability /= ability.sum(axis=1, keepdims=True)
+    scale = np.array([np.ptp(values) for values in design.values]) / unit
+    counts = np.bincount(design.cell_pair, design.ratings.T @ design.weight)
+    total = np.bincount(design.pair_rater, counts)
+
+    def by_rater(of_pairs: Floats) -> Floats:
+        """(raters,) means of what pairs give at each ability, (pairs, nodes), in units."""
+        of_pair = (ability[design.pair_group] * of_pairs).sum(axis=1) * scale[design.pair_group]
+        return np.asarray(np.bincount(design.pair_rater, counts * of_pair) / total)
+
+    value = by_rater(curves.mean - fitted.fair.mean[design.pair_group])
+    steep = by_rater(curves.slope[design.pair_group, None] * curves.variance)
+    return [_between(*row) for row in zip(value.tolist(), (steep * fitted.se).tolist(), total.tolist(), strict=True)]
+
+
+def halo(tables: Mapping[str, Floats], clusters: npt.NDArray[np.int64], draws: int, seed: int) -> dict[str, Estimate]:
+    """How much more a rater's traits go together than with the other raters' marks of the other traits, -2 .. 2.
+
+    tables: rater -> (n responses, traits), NaN where a trait has no mark. Mean correlation of two traits by the rater,
+    less that of the one by the rater and the other by another person on the same responses (heterotrait correlations of
+    one and of two raters, Campbell and Fiske 1959): 0 where errors are independent, above where one impression colours
+    several traits. The mean over other persons, weighted by the responses that both marked in full; None without 20
+    such. Intervals resample clusters; clusters: (n,) codes 0, 1, ….
+    """
+    halos = {}
+    for rater, marks in tables.items():
+        pairs = [(marks, table) for other, table in tables.items() if other != rater]
+        halos[rater] = _halo(pairs, clusters, draws, seed)
+    return halos
+
+
+def _halo(pairs: list[tuple[Floats, Floats]], clusters: Ints, draws: int, seed: int) -> Estimate:
+    blocks, sizes, shared = [], [], np.zeros(len(clusters), dtype=np.bool_)
+    for rater, other in pairs:
+        for rows, traits in _in_full(rater, other):
+            marks = np.hstack([rater[rows][:, traits], other[rows][:, traits]])
+            if (np.ptp(marks, axis=0) > 0).all():
+                blocks.append(sums_by_code(_products(marks), clusters[rows], int(clusters.max()) + 1))
+                sizes.append(len(marks))
+                shared |= rows
+    if not blocks:
+        return Estimate(None, note=f"fewer than {FEW} responses whose traits another person marked too")
+    value = float(np.average([_excess(block.sum(axis=0)[None])[0] for block in blocks], weights=sizes))
+    if not draws:
+        return Estimate(value, n=int(shared.sum()))
+    drawn = np.average([_excess(total) for total in draw_totals(blocks, draws, seed)], axis=0, weights=sizes)
+    reach = interval(drawn, len(np.unique(clusters[shared])))
+    return Estimate(value, reach.low, reach.high, clusters=reach.clusters, n=int(shared.sum()))
+
+
+def _in_full(first: Floats, second: Floats) -> Iterator[tuple[Bools, Bools]]:
+    """(rows, traits) where both persons marked just these traits, two or more; of each such set of traits 20 rows."""
+    both = ~np.isnan(first) & ~np.isnan(second)
+    trait_sets, set_of = np.unique(both, axis=0, return_inverse=True)
+    for number, traits in enumerate(trait_sets):
+        rows = set_of.ravel() == number
+        if traits.sum() > 1 and rows.sum() >= FEW:
+            yield rows, traits
+
+
+def _products(marks: Floats) -> Floats:
+    """1, every column and every product of two, (n, 1 + k + k squared); about the means, which keeps their digits."""
+    x = marks - marks.mean(axis=0)
+    return np.hstack([np.ones((len(x), 1)), x, (x[:, :, None] * x[:, None, :]).reshape(len(x), -1)])
+
+
+def _excess(totals: Floats) -> Floats:
+    """Of sums of `_products` of t and t columns, (samples, …): mean correlation of two traits within the first t less
+    that across."""
+    width = round(np.sqrt(totals.shape[1] - 0.75) - 0.5)
+    n, sums, products = np.split(totals, [1, 1 + width], axis=1)
+    mean = sums / n
+    cov = products.reshape(-1, width, width) / n[:, :, None] - mean[:, :, None] * mean[:, None, :]
+    sd = np.sqrt(np.maximum(np.einsum("sii->si", cov), 1e-12))
+    r = cov / sd[:, :, None] / sd[:, None, :]
+    traits = width // 2
+    apart = ~np.eye(traits, dtype=bool)
+    within, across = r[:, :traits, :traits], r[:, :traits, traits:]
+    return np.asarray(within[:, apart].mean(axis=1) - across[:, apart].mean(axis=1))
+
+
+def _between(value: float, se: float, n: int) -> Estimate:
+    reach = float(norm.ppf(0.975)) * se
+    return Estimate(value, value - reach, value + reach, se, n=int(n), note=_few_responses(n))
+
+
+def _few_responses(n: int) -> str:
+    return f"fewer than {FEW} ratings" if n < FEW else ""

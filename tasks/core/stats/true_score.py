@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from rubricflow.tasks.core.stats.agreement import SLACK, Stat
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, checked_ratings, ratio
-from rubricflow.tasks.core.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
-from rubricflow.tasks.core.stats.pair_sums import FLAT
+from rubricflow.tasks.core.stats.bootstrap import FLAT, Interval, cluster_codes, draw_totals, interval, sums_by_code
 
 # n rows; c ratings of a row, h their mean, m the machine score; within: squared deviations from h; doubled letters are
 # products.

@@ -79,7 +79,7 @@ def _views(run: Run) -> duckdb.DuckDBPyConnection:
     parts = run.all_parts()
     for row in TABLES:
         if files := parts.get(row.table):
-            source = f"read_parquet([{', '.join(map(_file, files))}], hive_partitioning = false)"
+            source = f"read_parquet([{', '.join(quoted(pattern(file)) for file in files)}], hive_partitioning = false)"
             connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM {source}")
         else:
             connection.register(f"empty_{row.table}", schema(row).empty_table())
@@ -123,10 +123,6 @@ def pattern(file: Path | str) -> str:
 def quoted(text: str) -> str:
     """A text as SQL writes it."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def _file(path: Path) -> str:
-    return quoted(pattern(path))
 
 
 def questions() -> dict[str, str]:
@@ -193,9 +189,8 @@ def _confine(connection: duckdb.DuckDBPyConnection, run: Run, query: str) -> Non
             raise UserError(f"{rule}; --other-files allows all that DuckDB can do, also to read and write any file")
     files = [name for path in chain.from_iterable(run.all_parts().values()) for name in {str(path), pattern(path)}]
     connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, files))}]")
-    connection.execute("SET python_enable_replacements = false")
-    connection.execute("SET autoinstall_known_extensions = false")
-    connection.execute("SET autoload_known_extensions = false")
+    for name in ("python_enable_replacements", "autoinstall_known_extensions", "autoload_known_extensions"):
+        connection.execute(f"SET {name} = false")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
@@ -217,7 +212,7 @@ def write_database(warehouse: Warehouse) -> Path | None:
         return database
     with aside(warehouse.root, "database") as folder:
         try:
-            _make(folder / DATABASE, text, database.resolve())
+            _make_database(folder / DATABASE, text, database.resolve())
             os.replace(folder / DATABASE, database)
         except (duckdb.Error, OSError) as error:
             raise StoreError(f"{database} cannot be written: {first_line(error)}") from error
@@ -232,7 +227,7 @@ def reads_elsewhere(warehouse: Warehouse) -> bool:
 
 
 def follow_move(warehouse: Warehouse) -> None:
-    """Makes views anew that read another folder. Where nothing may be written they stay, and refuse to answer."""
+    """Makes views anew that read another folder. Where nothing may be written they stay, and raise an error."""
     if reads_elsewhere(warehouse):
         with contextlib.suppress(StoreError):
             write_database(warehouse)
@@ -242,12 +237,10 @@ def _manifests(warehouse: Warehouse) -> str:
     return quoted(f"{pattern(warehouse.root.resolve())}/*/manifest.json")
 
 
-def _make(database: Path, text: str, place: Path) -> None:
+def _make_database(database: Path, text: str, place: Path) -> None:
     """A new database in which this SQL was run, and whose views answer at this place only."""
-    rule = (
-        f"these views read {place.parent}, and this is another file than {place}: open that, or, if the warehouse was"
-    )
-    rule += " moved or copied, run `rubricflow sql --warehouse FOLDER` once"
+    rule = f"these views read {place.parent}, and this is another file than {place}: open that, or, if the warehouse "
+    rule += "was moved or copied, run `rubricflow sql --warehouse FOLDER` once"
     where = _ONLY_HERE.format(database=quoted(str(place)), rule=quoted(rule))
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH {quoted(str(database))} AS warehouse (STORAGE_VERSION '{STORAGE}')")
@@ -268,23 +261,15 @@ def statements(warehouse: Warehouse) -> str:
             if any(warehouse.root.glob(f"*/{row.table}/*/*.parquet")):
                 views[row.table] = _ROWS.format(files=quoted(f"{root}/*/{row.table}/*/*.parquet"))
             else:
-                views[row.table] = _empty(connection, row.table, schema(row).empty_table())
+                connection.register(row.table, schema(row).empty_table())
+                described = connection.execute(f"DESCRIBE {row.table}").fetchall()
+                columns = [f'CAST(NULL AS {kind}) AS "{column}"' for column, kind, *_ in described]
+                views[row.table] = f"\nSELECT {', '.join(['CAST(NULL AS VARCHAR) AS run_id', *columns])} WHERE false"
     lines = [f"CREATE OR REPLACE VIEW {name} AS{query};" for name, query in views.items()]
     lines += [f"CREATE OR REPLACE VIEW {name} AS\n{query};" for name, query in joins().items()]
     return "\n\n".join(
         ["-- All finished runs of a warehouse, by absolute paths. Made by rubricflow; it is written anew.", *lines, ""]
     )
-
-
-def _empty(connection: duckdb.DuckDBPyConnection, name: str, table: object) -> str:
-    """A query that gives a table's columns and no rows."""
-    connection.register(name, table)
-    described = connection.execute(f"DESCRIBE {name}").fetchall()
-    columns = [f'CAST(NULL AS {kind}) AS "{column}"' for column, kind, *_ in described]
-    return f"\nSELECT {', '.join(['CAST(NULL AS VARCHAR) AS run_id', *columns])} WHERE false"
-
-
-# How often each value stands in a column of a run's table: rows pass by, counts stay.
 
 
 def counted(run: Run, ref: TableRef, column: str) -> dict[str, int]:

@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.errors import StoreError
@@ -23,7 +22,7 @@ from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.core.store.files import digest_of, file_digest, sealed
-from rubricflow.tasks.core.store.recorded import listed_in, manifest_of, refuse_other
+from rubricflow.tasks.core.store.recorded import MANIFEST, listed_in, manifest_of, refuse_other
 from rubricflow.tasks.core.store.warehouse import Run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -54,19 +53,18 @@ def versions() -> dict[str, str]:
 
 
 def git_state() -> dict[str, Any]:
-    """Commit and dirty flag of the checkout; empty where the package does not run from one."""
+    """Commit and dirty flag of the checkout; empty where the package does not run from one, or git does not."""
     if not (ROOT / ".git").exists():
         return {}
-    commit = _git("rev-parse", "HEAD")
-    return {"commit": commit, "dirty": bool(_git("status", "--porcelain"))} if commit else {}
-
-
-def _git(*words: str) -> str:
-    try:
+    answers = []
+    for words in (("rev-parse", "HEAD"), ("status", "--porcelain")):
         command = ["git", "-C", str(ROOT), *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+        try:
+            answers.append(subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip())
+        except (OSError, subprocess.TimeoutExpired):
+            answers.append("")
+    commit, changes = answers
+    return {"commit": commit, "dirty": bool(changes)} if commit else {}
 
 
 def graded_by(run: Run, target: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -79,19 +77,15 @@ def graded_by(run: Run, target: str, settings: dict[str, Any]) -> dict[str, Any]
     cannot be read.
     """
     settings = settings | {"target": target}
-    return _standing(run, settings) or digests(run, target) | settings
-
-
-def _standing(run: Run, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """What the run's manifest says, if settings and the content of every table are what they were; None otherwise."""
     try:
         manifest = manifest_of(run)
     except StoreError:  # there is none yet, or it is broken: either way it is written anew
-        return None
+        return digests(run, target) | settings
     found: dict[str, Any] = manifest["graded_by"]
     then = {ref["path"]: ref for ref in manifest["tables"] if ref["table"] in {row.table for row in RESTS_ON}}
     now = {ref.path: ref.model_dump() for row in RESTS_ON for ref in (run.ref(row, at) for at in run.stages(row))}
-    return found if now == then and settings.items() <= found.items() else None
+    is_same = now == then and settings.items() <= found.items()
+    return found if is_same else digests(run, target) | settings
 
 
 def digests(run: Run, target: str) -> dict[str, Any]:
@@ -106,19 +100,18 @@ def digests(run: Run, target: str) -> dict[str, Any]:
         "requests": "SELECT response_id, part, attempt, request_digest, reply, error FROM attempts",
         "labels": f"SELECT response_id, g.score FROM gradings g JOIN responses USING (response_id) WHERE {label}",
     }
+    found: dict[str, str | None] = {}
     with catalogue(run) as connection:
-        return {name: _digest(connection, query, target) for name, query in parts.items()}
-
-
-def _digest(connection: duckdb.DuckDBPyConnection, query: str, target: str) -> str | None:
-    """SHA-256 over the digests of a query's rows, these in order, whatever the order of the rows; None of no rows."""
-    sealed_rows = f"SELECT sha256(to_json(p)::VARCHAR) AS j FROM ({query}) p ORDER BY j"
-    answer = connection.sql(sealed_rows, params={"target": target} if "$target" in query else {})
-    digest, count = hashlib.sha256(), 0
-    for batch in answer.to_arrow_reader(_BATCH):
-        digest.update("".join(batch["j"].to_pylist()).encode())
-        count += len(batch)
-    return digest.hexdigest() if count else None
+        for name, query in parts.items():
+            # SHA-256 over the digests of the rows, these in order, whatever the order of the rows; None of no rows.
+            ordered = f"SELECT sha256(to_json(p)::VARCHAR) AS j FROM ({query}) p ORDER BY j"
+            answer = connection.sql(ordered, params={"target": target} if "$target" in query else {})
+            digest, count = hashlib.sha256(), 0
+            for batch in answer.to_arrow_reader(_BATCH):
+                digest.update("".join(batch["j"].to_pylist()).encode())
+                count += len(batch)
+            found[name] = digest.hexdigest() if count else None
+    return found
 
 
 def write_manifest(
@@ -133,17 +126,21 @@ def write_manifest(
 
     `identity` is what names the run (study, input digests, code). `graded_by` is exactly what can change a released
     score; its digest is the `grade_digest`. `base` is the folder that the study's files are named from;
-    `read_as` says how each of them was read; `calls_changed` which parameters the judge's server did not take. Tables
+    `read_as`: how each of them was read; `calls_changed`: which parameters the judge's server did not take. Tables
     that another flow of the same run wrote stay listed. StoreError where a table that the run finished with is another
     now.
     """
-    path = run.folder / "manifest.json"
-    paths = {ref.path for ref in tables}
-    earlier = _listed(run)
+    path, paths = run.folder / MANIFEST, {ref.path for ref in tables}
+    try:
+        earlier = listed_in(manifest_of(run))
+    except StoreError:  # it is written anew
+        earlier = []
     for ref in earlier:
         refuse_other(run, ref)
-    tables = [*tables, *(ref for ref in earlier if ref.path not in paths)]
-    folder = base.resolve()
+    changed: set[str | None] = set()
+    for stage in run.stages(Attempts):
+        changed |= set(pc.unique(run.read(run.ref(Attempts, stage), ["changed"])["changed"]).to_pylist())
+    folder, mirrored = base.resolve(), run.warehouse.mirrored
     content = {
         "run_id": run.run_id,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -151,28 +148,11 @@ def write_manifest(
         "graded_by": graded_by,
         "identity": identity,
         "read_as": dict(read_as or {}),
-        "calls_changed": sorted(
-            {
-                words
-                for stage in run.stages(Attempts)
-                for words in pc.unique(run.read(run.ref(Attempts, stage), ["changed"])["changed"]).to_pylist()
-                if words
-            }
-        ),
+        "calls_changed": sorted(filter(None, changed)),
         "versions": versions(),
         "git": git_state(),
-        "tables": [ref.model_dump() for ref in tables],
-        "study_folder": str(folder)
-        if run.warehouse.mirrored
-        else os.path.relpath(folder, run.warehouse.root.resolve()),
+        "tables": [ref.model_dump() for ref in (*tables, *(ref for ref in earlier if ref.path not in paths))],
+        "study_folder": str(folder) if mirrored else os.path.relpath(folder, run.warehouse.root.resolve()),
     }
     run.warehouse.write(path, sealed(content))
     return path
-
-
-def _listed(run: Run) -> list[TableRef]:
-    """The tables that a manifest lists; none where there is no manifest that could be read."""
-    try:
-        return listed_in(manifest_of(run))
-    except StoreError:  # it is written anew
-        return []

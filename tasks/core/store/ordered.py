@@ -22,7 +22,7 @@ from rubricflow.tasks.core.stats.promise import MarkedAnswers
 from rubricflow.tasks.core.stats.scores import PROBABILITIES, ScoreTables, narrow, target_scores
 from rubricflow.tasks.core.store.catalogue import counted
 from rubricflow.tasks.core.store.files import aside
-from rubricflow.tasks.core.store.part import first_line, opened, reading
+from rubricflow.tasks.core.store.part import first_line, open_parquet, reading
 from rubricflow.tasks.core.store.warehouse import Run, give_back
 
 PILE = 32 << 20
@@ -71,7 +71,7 @@ def in_order(
 def _read(files: Sequence[Path], mend: str, columns: Iterable[str]) -> Generator[pa.RecordBatch]:
     """The rows of all files, as many at a time as make up READ bytes."""
     for path in files:
-        with reading(path, mend), opened(path) as file:
+        with reading(path, mend), open_parquet(path) as file:
             groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
             length = sum(group.total_byte_size for group in groups) // max(1, file.metadata.num_rows)
             rows = min(ROWS, max(1, READ // max(1, length)))

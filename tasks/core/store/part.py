@@ -1,7 +1,7 @@
 """One Parquet file of a shard: written with checksums, and compared with its done-mark before anything is read of it.
 
-`as_parquet`, `opened` and `hold` write, open and check a file; `content` sums up its rows; `mark_bytes` and `read_mark`
-write and read the sealed done-mark, so that neither the mark nor a file changes unnoticed.
+`as_parquet`, `open_parquet` and `hold` write, open and check a file; `content` sums up its rows; `mark_bytes` and
+`read_mark` write and read the sealed done-mark, so that neither the mark nor a file changes unnoticed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def as_parquet(table: pa.Table) -> memoryview:
     return memoryview(sink.getvalue())
 
 
-def opened(path: Path) -> pq.ParquetFile:
+def open_parquet(path: Path) -> pq.ParquetFile:
     """The file to read from, page by page checked; OSError or Arrow's errors where it is none."""
     return pq.ParquetFile(path, page_checksum_verification=True)
 
@@ -104,7 +104,7 @@ def hold(path: Path, row: type[Row], made: MarkedTable, mend: str) -> None:
 
 @lru_cache(maxsize=1 << 16)
 def _look(path: Path, times: tuple[int, ...], row: type[Row], made: MarkedTable, mend: str) -> None:
-    with reading(path, mend), opened(path) as file:
+    with reading(path, mend), open_parquet(path) as file:
         rows, found = file.metadata.num_rows, file.schema_arrow
     kinds, wanted = (dict(zip(columns.names, columns.types, strict=True)) for columns in (found, schema(row)))
     if odd := [name for name in wanted | kinds if kinds.get(name) != wanted.get(name)]:
@@ -128,7 +128,7 @@ def forget() -> None:
 def content_of(path: Path, row: type[Row]) -> tuple[int, int]:
     """`content` of a file's rows, a part of them at a time; errors of Arrow and DuckDB."""
     high = low = 0
-    with opened(path) as file:
+    with open_parquet(path) as file:
         for batch in file.iter_batches(columns=lasting(row)):
             more = content(row, pa.Table.from_batches([batch]))
             high, low = high + more[0], low + more[1]

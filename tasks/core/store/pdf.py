@@ -10,7 +10,7 @@ import io
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise, takewhile
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -75,6 +75,11 @@ class PdfLine(NamedTuple):
     of_cells: bool
     """Whether it has white in it that parts the cells of a table."""
 
+    @property
+    def first_word(self) -> float:
+        """Points that its first word and a blank take."""
+        return (self.x1 - self.x0) * (len(self.text.split(" ", 1)[0]) + 1) / max(1, len(self.text))
+
 
 def pdf_text(content: bytes) -> str:
     """The text of a PDF; '' where no page has any.
@@ -89,10 +94,12 @@ def pdf_text(content: bytes) -> str:
         for pages, sheet in enumerate(_pages(content), 1):
             if pages > MOST_PAGES:
                 raise UnreadableDocument("file_too_large", f"it has more than {MOST_PAGES} pages")
-            if any(isinstance(part, LTImage) and _covers(part, sheet) for part in _parts(sheet)):
+            parts, most = list(_parts(sheet)), 0.5 * sheet.width * sheet.height
+            if any(isinstance(part, LTImage) and part.width * part.height >= most for part in parts):
                 pictures.append(pages - 1)
-            for column in _columns(_letters(sheet)):
-                lines += [line._replace(page=pages - 1, column=columns) for line in _lines(column)]
+            letters = _legible([part for part in parts if isinstance(part, LTChar) and part.height > 0])
+            for column in _columns(letters):
+                lines += _lines(column, pages - 1, columns)
                 columns += 1
     except PDFPasswordIncorrect as error:
         raise UnreadableDocument("file_locked", "it asks for a password") from error
@@ -129,20 +136,15 @@ def _parts(container: LTContainer[Any]) -> Iterator[object]:
             yield from _parts(part)
 
 
-def _covers(picture: LTImage, page: LTPage) -> bool:
-    """Whether a picture takes most of a page."""
-    return bool(picture.width * picture.height >= 0.5 * page.width * page.height)
-
-
-def _letters(page: LTPage) -> list[LTChar]:
-    """The letters of a page, each once: bold ones may be drawn twice."""
-    letters = [part for part in _parts(page) if isinstance(part, LTChar) and part.height > 0]
-    legible = {
-        (letter.get_text(), round(letter.x0), round(letter.y0)): letter
-        for letter in letters
-        if letter.upright and not letter.get_text().startswith("(cid:")
-    }
-    lost = sum(not letter.upright or letter.get_text().startswith("(cid:") for letter in letters)
+def _legible(letters: Sequence[LTChar]) -> list[LTChar]:
+    """The letters of a page that can be read, each once: bold ones may be drawn twice."""
+    legible: dict[tuple[str, int, int], LTChar] = {}
+    lost = 0
+    for letter in letters:
+        if letter.upright and not letter.get_text().startswith("(cid:"):
+            legible[letter.get_text(), round(letter.x0), round(letter.y0)] = letter
+        else:
+            lost += 1
     if lost > 0.1 * len(letters):
         words = "its letters stand for no characters, or do not stand upright; save it as PDF once more"
         raise UnreadableDocument("file_without_text", words)
@@ -169,15 +171,15 @@ def _rows(letters: Iterable[LTChar]) -> list[list[LTChar]]:
 def _columns(letters: Sequence[LTChar]) -> Iterator[list[LTChar]]:
     """The letters of a page by columns, in the order of reading; a line across all of them parts what is above it from
     what is below."""
-    rows = _rows(letters)
-    gutter = _gutter(rows)
+    rows = [(row, _runs(row)) for row in _rows(letters)]
+    gutter = _gutter([runs for _, runs in rows if runs])
     if gutter is None:
         yield list(letters)
         return
     across: list[LTChar] = []
     sides: tuple[list[LTChar], list[LTChar]] = ([], [])
-    for row in rows:
-        if any(low < gutter < high for low, high in _runs(row)):
+    for row, runs in rows:
+        if any(low < gutter < high for low, high in runs):
             for side in sides:
                 yield from _columns(side)
             sides = ([], [])
@@ -205,42 +207,40 @@ def _runs(row: Sequence[LTChar]) -> list[tuple[float, float]]:
     return runs
 
 
-def _gutter(rows: Sequence[Sequence[LTChar]]) -> float | None:
-    """The middle of the white between two columns; None where a page has one column.
+def _gutter(rows: Sequence[Sequence[tuple[float, float]]]) -> float | None:
+    """The middle of the white between two columns; None where a page has one column. rows: their runs.
 
     Hardly a line crosses it, there is text on both sides, and the lines on its left are as long as the column allows:
     the cells of a table or a list of short lines are not.
     """
-    runs_of = [runs for row in rows if (runs := _runs(row))]
-    if len(runs_of) < 6:
+    if len(rows) < 6:
         return None
-    low, high = min(runs[0][0] for runs in runs_of), max(runs[-1][1] for runs in runs_of)
+    low, high = min(runs[0][0] for runs in rows), max(runs[-1][1] for runs in rows)
     width = int(high - low) + 1
     crossed = [0] * (width + 1)
-    for runs in runs_of:
-        for start, end in runs:
-            for place in range(int(start - low), min(width, int(end - low)) + 1):
-                crossed[place] += 1
-    few = 0.2 * len(runs_of)
-    longest = (0, 0)
+    for start, end in chain.from_iterable(rows):
+        for place in range(int(start - low), min(width, int(end - low)) + 1):
+            crossed[place] += 1
+    white, gutter = 0, 0.0
     first = int(0.25 * width)
     for place in range(first, int(0.75 * width) + 1):
-        if crossed[place] > few:
+        if crossed[place] > 0.2 * len(rows):
             first = place + 1
-        longest = max(longest, (place + 1 - first, first))
-    if longest[0] < _GUTTER - 2:
+        elif place + 1 - first >= white:
+            white = place + 1 - first
+            gutter = low + first + white / 2
+    if white < _GUTTER - 2:
         return None
-    gutter = low + longest[1] + longest[0] / 2
-    ends = [max((end for start, end in runs if end < gutter), default=None) for runs in runs_of]
+    ends = (max((end for _, end in runs if end < gutter), default=None) for runs in rows)
     left = [end for end in ends if end is not None]
-    right = sum(any(start > gutter for start, _ in runs) for runs in runs_of)
-    if min(len(left), right) < max(3, 0.3 * len(runs_of)):
+    right = sum(runs[-1][0] > gutter for runs in rows)
+    if min(len(left), right) < max(3, 0.3 * len(rows)):
         return None
     full = sum(end > max(left) - 0.15 * (max(left) - low) for end in left)
     return gutter if full >= 0.5 * len(left) else None
 
 
-def _lines(letters: Iterable[LTChar]) -> Iterator[PdfLine]:
+def _lines(letters: Iterable[LTChar], page: int, column: int) -> Iterator[PdfLine]:
     """The lines of a column, from the top down."""
     for row in _rows(letters):
         inked = [letter for letter in row if not letter.get_text().isspace()]
@@ -258,30 +258,34 @@ def _lines(letters: Iterable[LTChar]) -> Iterator[PdfLine]:
         if text:
             of_cells = any(after.x0 - before.x1 > 2.5 * size for before, after in pairwise(inked))
             right, middle = max(letter.x1 for letter in inked), median(map(_middle, inked))
-            yield PdfLine(text, inked[0].x0, right, middle, size, 0, 0, of_cells)
+            yield PdfLine(text, inked[0].x0, right, middle, size, page, column, of_cells)
+
+
+def _grouped(lines: Iterable[PdfLine], place: str) -> dict[int, list[PdfLine]]:
+    """The lines of each page or column."""
+    groups: dict[int, list[PdfLine]] = defaultdict(list)
+    for line in lines:
+        groups[getattr(line, place)].append(line)
+    return groups
 
 
 def _without_running_lines(lines: Sequence[PdfLine]) -> list[PdfLine]:
     """The lines without those that stand in one place of at least two pages and of half of them, but for numbers, and
     without the numbers of pages."""
-    by_page: dict[int, list[PdfLine]] = defaultdict(list)
-    for line in sorted(lines, key=lambda line: -line.y):
-        by_page[line.page].append(line)
+    by_page = _grouped(sorted(lines, key=lambda line: -line.y), "page")
     places: dict[tuple[str, int], set[int]] = defaultdict(set)
     edges: list[tuple[PdfLine, tuple[str, int]]] = []
+    numbers: list[tuple[PdfLine, int]] = []
     for page, on_page in by_page.items():
         for line in {*on_page[:_EDGE_LINES], *on_page[-_EDGE_LINES:]}:
-            key = re.sub(r"\d+", "#", line.text.casefold()), round(line.y / 6)
-            edges.append((line, key))
+            words, height = re.sub(r"\d+", "#", line.text.casefold()), round(line.y / 6)
+            edges.append((line, (words, height)))
             for near in (-1, 0, 1):
-                places[key[0], key[1] + near].add(page)
+                places[words, height + near].add(page)
+        for line in {on_page[0], on_page[-1]} if len(on_page) > 1 else ():
+            if match := _PAGE_NUMBER.fullmatch(line.text):
+                numbers.append((line, int(match[1]) - page))
     running = {line for line, key in edges if len(places[key]) >= max(2, len(by_page) / 2)}
-    numbers = [
-        (line, int(match[1]) - page)
-        for page, on_page in by_page.items()
-        for line in {on_page[0], on_page[-1]}
-        if len(on_page) > 1 and (match := _PAGE_NUMBER.fullmatch(line.text))
-    ]
     counts = Counter(first for _, first in numbers)
     running |= {line for line, first in numbers if first == 1 or counts[first] > 1}
     return [line for line in lines if line not in running]
@@ -293,16 +297,12 @@ def _notes_last(lines: Sequence[PdfLine]) -> list[PdfLine]:
     letters = Counter[float]()
     for line in lines:
         letters[round(line.size, 1)] += len(line.text)
-    body = max(letters, key=lambda size: letters[size], default=0.0)
+    largest = 0.92 * max(letters, key=lambda size: letters[size], default=0.0)
     notes: list[PdfLine] = []
-    for page in {line.page for line in lines}:
-        at_end: list[PdfLine] = []
-        for line in reversed([line for line in lines if line.page == page]):
-            if line.size > 0.92 * body:
-                break
-            at_end.append(line)
-        if at_end and re.match(r"[\d*†]", at_end[-1].text):
-            notes = [*notes, *reversed(at_end)]
+    for on_page in _grouped(lines, "page").values():
+        at_end = list(takewhile(lambda line: line.size <= largest, reversed(on_page)))[::-1]
+        if at_end and re.match(r"[\d*†]", at_end[0].text):
+            notes += at_end
     return [*(line for line in lines if line not in notes), *notes]
 
 
@@ -312,17 +312,14 @@ def _joined(lines: Sequence[PdfLine]) -> str:
         return ""
     words = frozenset(word.casefold() for line in lines for word in _WORD.findall(line.text))
     language = language_of(" ".join(line.text for line in lines).casefold())
-    of_column, of_page = dict[int, list[PdfLine]](), dict[int, list[PdfLine]]()
-    for line in lines:
-        of_column.setdefault(line.column, []).append(line)
-        of_page.setdefault(line.page, []).append(line)
+    of_column, of_page = _grouped(lines, "column"), _grouped(lines, "page")
     steps = [before.y - line.y for before, line in pairwise(lines) if before.column == line.column]
     step = median([size for size in steps if size > 0] or [1e9])
     text = lines[0].text
     for before, line in pairwise(lines):
         # A title across all columns may be as wide as they are together.
         beside = of_column[before.column] if len(of_column[before.column]) > 1 else of_page[before.page]
-        full = max(one.x1 for one in beside) - before.x1 < _first_word(line)
+        full = max(one.x1 for one in beside) - before.x1 < line.first_word
         if _goes_on(before, line, full, step, min(one.x0 for one in of_column[line.column])):
             text = _with_next(text, line.text, words, language)
         else:
@@ -331,23 +328,19 @@ def _joined(lines: Sequence[PdfLine]) -> str:
     return text.replace("\u00ad", "")
 
 
-def _first_word(line: PdfLine) -> float:
-    """Points that the first word of a line and a blank take."""
-    return (line.x1 - line.x0) * (len(line.text.split(" ", 1)[0]) + 1) / max(1, len(line.text))
-
-
 def _goes_on(before: PdfLine, line: PdfLine, full: bool, step: float, left: float) -> bool:
-    """Whether a line goes on with the paragraph of the line before; full: whether its first word had no place there."""
-    if abs(before.size - line.size) > 0.15 * before.size or _OPENS_A_LINE.match(line.text):
+    """Whether a line goes on with the paragraph of the line before; full: whether its first word had no place there;
+    step: points between lines; left: where the lines of its column begin."""
+    is_other = abs(before.size - line.size) > 0.15 * before.size or before.of_cells or line.of_cells
+    if is_other or _OPENS_A_LINE.match(line.text):
         return False
-    if before.of_cells or line.of_cells:
-        return False
+    is_closed = bool(_CLOSED.search(before.text))
+    goes_on = line.text[0].islower() and not is_closed
     if before.column != line.column:
-        return not _CLOSED.search(before.text) and (full or line.text[0].islower())
+        return goes_on or (full and not is_closed)
     is_indented = line.x0 - left > 0.8 * line.size and before.x0 - left < 0.4 * line.size
-    if before.y - line.y > 1.5 * step or (is_indented and bool(_CLOSED.search(before.text))):
-        return False
-    return full or (line.text[0].islower() and not _CLOSED.search(before.text))
+    is_apart = before.y - line.y > 1.5 * step or (is_indented and is_closed)
+    return not is_apart and (full or goes_on)
 
 
 def _with_next(text: str, following: str, words: frozenset[str], language: str | None) -> str:
@@ -363,13 +356,11 @@ def _with_next(text: str, following: str, words: frozenset[str], language: str |
         return f"{text} {following}"
     if start is None or text.endswith("\u00ad"):
         return text.removesuffix("\u00ad") + following
-    halves = end[1].casefold(), start[0].casefold()
-    is_word = "".join(halves) in words or _is_known("".join(halves), language)
-    is_compound = "-".join(halves) in words or start[0][0].isupper()
-    if is_compound or (not is_word and all(_is_known(half, language) for half in halves)):
-        return f"{text}{following}"
-    return f"{text[:-1]}{following}"
-
-
-def _is_known(word: str, language: str | None) -> bool:
-    return language is not None and is_known(word, language)
+    first, second = end[1].casefold(), start[0].casefold()
+    is_whole, first_is_word, second_is_word = (
+        language is not None and is_known(word, language) for word in (first + second, first, second)
+    )
+    is_compound = f"{first}-{second}" in words or start[0][0].isupper()
+    is_word = is_whole or first + second in words
+    keeps_hyphen = is_compound or (first_is_word and second_is_word and not is_word)
+    return f"{text if keeps_hyphen else text[:-1]}{following}"

@@ -84,18 +84,16 @@ class SqliteFile:
         try:
             yield
         except (sqlite3.Error, OSError, ValueError, TypeError) as error:
-            rule = f"the {self._format.name} cannot be used: {error}{_hint(error, self._format)}"
+            form = self._format
+            hints = {
+                sqlite3.SQLITE_FULL: f"; free some space and start again: every {form.row} before this one is kept",
+                sqlite3.SQLITE_BUSY: f"; another run has held it for more than {_WAIT_S:.0f} s",
+                sqlite3.SQLITE_CORRUPT: f"; {form.spoilt}",
+                sqlite3.SQLITE_NOTADB: f"; {form.spoilt}",
+            }
+            hint = hints.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "")  # the rest of the code is the place
+            rule = f"the {form.name} cannot be used: {error}{hint}"
             raise StoreError(f"{self._path}: {rule}") from error
-
-
-def _hint(error: Exception, form: Format) -> str:
-    hints = {
-        sqlite3.SQLITE_FULL: f"; free some space and start again: every {form.row} before this one is kept",
-        sqlite3.SQLITE_BUSY: f"; another run has held it for more than {_WAIT_S:.0f} s",
-        sqlite3.SQLITE_CORRUPT: f"; {form.spoilt}",
-        sqlite3.SQLITE_NOTADB: f"; {form.spoilt}",
-    }
-    return hints.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "")  # the rest of the code says where
 
 
 def _connect(path: str, form: Format, read_only: bool) -> sqlite3.Connection:
@@ -116,7 +114,11 @@ def _connect(path: str, form: Format, read_only: bool) -> sqlite3.Connection:
             _write_ahead(connection)
             connection.execute(f"PRAGMA synchronous={form.synchronous}")
             with transaction(connection):
-                _complete(connection, form)
+                for statement in form.schema:
+                    connection.execute(statement)
+                if not _is_sealed(connection, form.table):  # of an earlier version
+                    connection.execute(f"ALTER TABLE {form.table} ADD COLUMN seal TEXT")
+                connection.execute(f"PRAGMA application_id={form.mark}")
     except BaseException:
         connection.close()
         raise
@@ -133,14 +135,6 @@ def _is_of(connection: sqlite3.Connection, form: Format) -> bool:
     if mark == 0 and not tables:
         return False
     raise ValueError("the file is a database of something else")
-
-
-def _complete(connection: sqlite3.Connection, form: Format) -> None:
-    for statement in form.schema:
-        connection.execute(statement)
-    if not _is_sealed(connection, form.table):  # of an earlier version
-        connection.execute(f"ALTER TABLE {form.table} ADD COLUMN seal TEXT")
-    connection.execute(f"PRAGMA application_id={form.mark}")
 
 
 def _is_sealed(connection: sqlite3.Connection, table: str) -> bool:

@@ -95,25 +95,22 @@ def _files(run: Run, table: str, files: list[tuple[Path, MarkedTable]]) -> Amoun
 
 
 def _others(run: Run, marked: set[Path]) -> AmountAndProblems:
-    """Parquet files of which no done-mark speaks. A run that did not finish may have one where it was killed."""
-    others = sorted(set(run.folder.rglob("*.parquet")) - marked)
-    if not (run.folder / MANIFEST).exists():
-        others = [path for path in others if not _is_left(run, path)]
+    """Parquet files of which no done-mark speaks. A run that did not finish may have one where it was killed: of a
+    shard and a stage that are not finished."""
+    others, is_finished = [], (run.folder / MANIFEST).exists()
+    for path in sorted(set(run.folder.rglob("*.parquet")) - marked):
+        table, stage, *names = (*path.relative_to(run.folder).parts, "")
+        is_shard = table in BY_NAME and len(names) == 2
+        if is_finished or not is_shard or run.done(stage, path.stem) or run.done(stage, LAST):
+            others.append(path)
     return f"{len(others):,}", [f"{path} is none of the run's files, {_REMOVE}" for path in others]
 
 
-def _is_left(run: Run, path: Path) -> bool:
-    """Whether a writer that was killed may have left this file: its shard and its stage are not finished."""
-    table, stage, *_ = (*path.relative_to(run.folder).parts, "", "")
-    is_shard = table in BY_NAME and path.parent.parent.parent == run.folder
-    return is_shard and not (run.done(stage, path.stem) or run.done(stage, LAST))
-
-
-def strays(house: Warehouse) -> AmountAndProblems:
+def strays(warehouse: Warehouse) -> AmountAndProblems:
     """Parquet files of a folder that are in no run; those of an experiment's tables belong there."""
-    begun, problems = set(house.begun()), []
-    for path in sorted(house.root.rglob("*.parquet")):
-        first, *inner = path.relative_to(house.root).parts
+    begun, problems = set(warehouse.begun()), []
+    for path in sorted(warehouse.root.rglob("*.parquet")):
+        first, *inner = path.relative_to(warehouse.root).parts
         is_left = len(inner) == 3 and inner[0] in BY_NAME  # of a run that was killed before its first done-mark
         is_table = first == EXPERIMENTS and inner[1:] == ["numbers.parquet"]
         if first not in begun and first != ASIDE and not (is_left or is_table):

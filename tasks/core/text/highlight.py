@@ -49,7 +49,17 @@ def excerpt(text: str, highlights: Iterable[Highlight[Label]]) -> tuple[Piece[La
     Highlights may overlap; one that does not lie in the text raises ValueError.
     """
     checked = _checked(text, highlights)
-    return _pieces(text, checked, _shown(text, checked))
+    windows = [Span(0, len(text))] if len(text) <= WHOLE else _windows(text, checked)
+    merged = joined(Highlight(*window, "") for window in windows)
+    blanks = [(blank.start() + 2, blank.end() - 2) for blank in _BLANK.finditer(text, 0, windows[-1].end)]
+    shown = []
+    for start, end, _ in merged:
+        for low, high in blanks:
+            if start < high and low < end:
+                shown.append(Span(start, max(start, low)))
+                start = high
+        shown.append(Span(start, end))
+    return _pieces(text, checked, [part for part in shown if part.start < part.end])
 
 
 def joined(highlights: Iterable[Highlight[Label]]) -> list[Highlight[Label]]:
@@ -72,72 +82,37 @@ def _checked(text: str, highlights: Iterable[Highlight[Label]]) -> list[Highligh
     return checked
 
 
-def _pieces(text: str, highlights: Sequence[Highlight[Label]], shown: Sequence[Span]) -> tuple[Piece[Label], ...]:
-    edges = {0, len(text), *chain.from_iterable(shown)}
-    highlight_edges = chain.from_iterable(highlight[:2] for highlight in highlights)
-    edges |= {edge for edge in highlight_edges if any(start <= edge <= end for start, end in shown)}
-    return tuple(_piece(text, start, end, highlights, shown) for start, end in pairwise(sorted(edges)))
-
-
-def _piece(
-    text: str, start: int, end: int, highlights: Sequence[Highlight[Label]], shown: Sequence[Span]
-) -> Piece[Label]:
-    if not any(part.start <= start and end <= part.end for part in shown):
-        return Piece("", hidden=end - start)
-    over = [highlight for highlight in highlights if highlight.start <= start and end <= highlight.end]
-    starts = [highlight for highlight in over if highlight.start == start]
-    ends = [highlight for highlight in over if highlight.end == end]
-    return Piece(_newlines(text, start, end), _labels(over), _labels(starts), _labels(ends))
-
-
-def _labels(highlights: Iterable[Highlight[Label]]) -> tuple[Label, ...]:
-    return tuple(dict.fromkeys(highlight.label for highlight in highlights))
-
-
-def _newlines(text: str, start: int, end: int) -> str:
-    """The part with Windows line ends as single ones, also where a cut parts their halves."""
-    part = text[start:end]
-    if part.endswith("\r") and text[end : end + 1] == "\n":
-        part = part[:-1]
-    return part.replace("\r\n", "\n")
-
-
-def _shown(text: str, highlights: Sequence[Highlight[Label]]) -> list[Span]:
-    """The parts of the text that are shown, in order and apart."""
-    windows = [Span(0, len(text))] if len(text) <= WHOLE else _windows(text, highlights)
-    blanks = [Span(match.start() + 2, match.end() - 2) for match in _BLANK.finditer(text, 0, windows[-1].end)]
-    parts = chain.from_iterable(_without(window, blanks) for window in _merged(windows))
-    return [part for part in parts if part.start < part.end]
-
-
-def _windows(text: str, highlights: Sequence[Highlight[Label]]) -> list[Span]:
+def _windows(text: str, highlights: Iterable[Highlight[Label]]) -> list[Span]:
     """The opening and the highlights with their surroundings, until the budget is spent."""
-    windows, spent = [Span(0, OPENING)], OPENING
-    in_order = sorted(highlights, key=lambda highlight: highlight[:2])
-    for start, end in chain.from_iterable(_around(*highlight[:2]) for highlight in in_order):
-        if spent >= BUDGET:
-            break
-        windows.append(Span(max(0, start), min(len(text), end)))
-        spent += windows[-1].end - windows[-1].start
+    windows, left = [Span(0, OPENING)], BUDGET - OPENING
+    for start, end in sorted(highlight[:2] for highlight in highlights):
+        parts = [(start - AROUND, end + AROUND)]
+        if end - start > 2 * WITHIN:
+            parts = [(start - AROUND, start + WITHIN), (end - WITHIN, end + AROUND)]
+        for low, high in parts:
+            if left > 0:
+                windows.append(Span(max(0, low), min(len(text), high)))
+                left -= windows[-1].end - windows[-1].start
     return windows
 
 
-def _around(start: int, end: int) -> list[Span]:
-    if end - start <= 2 * WITHIN:
-        return [Span(start - AROUND, end + AROUND)]
-    return [Span(start - AROUND, start + WITHIN), Span(end - WITHIN, end + AROUND)]
-
-
-def _merged(windows: Iterable[Span]) -> list[Span]:
-    return [Span(*window[:2]) for window in joined(Highlight(*window, "") for window in windows)]
-
-
-def _without(window: Span, holes: Sequence[Span]) -> list[Span]:
-    """The window less the holes, which are in order."""
-    parts, start = [], window.start
-    for a, b in holes:
-        if b <= start or a >= window.end:
+def _pieces(text: str, highlights: Sequence[Highlight[Label]], shown: Sequence[Span]) -> tuple[Piece[Label], ...]:
+    """The text cut at the edges of what is shown and of the highlights in it."""
+    edges = {0, len(text), *chain.from_iterable(shown)}
+    for edge in chain.from_iterable(highlight[:2] for highlight in highlights):
+        if any(start <= edge <= end for start, end in shown):
+            edges.add(edge)
+    cut: list[Piece[Label]] = []
+    for start, end in pairwise(sorted(edges)):
+        if not any(part.start <= start and end <= part.end for part in shown):
+            cut.append(Piece("", hidden=end - start))
             continue
-        parts.append(Span(start, max(start, a)))
-        start = b
-    return [*parts, Span(start, window.end)] if start < window.end else parts
+        over = [highlight for highlight in highlights if highlight.start <= start and end <= highlight.end]
+        part = text[start:end]
+        if part.endswith("\r") and text.startswith("\n", end):  # a cut parts the halves of a Windows line end
+            part = part[:-1]
+        labels = dict.fromkeys(highlight.label for highlight in over)
+        starts = dict.fromkeys(highlight.label for highlight in over if highlight.start == start)
+        ends = dict.fromkeys(highlight.label for highlight in over if highlight.end == end)
+        cut.append(Piece(part.replace("\r\n", "\n"), tuple(labels), tuple(starts), tuple(ends)))
+    return tuple(cut)

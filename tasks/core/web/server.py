@@ -100,9 +100,9 @@ class Server(uvicorn.Server):
                 continue
             while pause := self._places.pause(address, loop.time()):
                 await asyncio.sleep(pause)
-            await loop.connect_accepted_socket(self._visit, connection)
+            await loop.connect_accepted_socket(self._connection, connection)
 
-    def _visit(self) -> Connection:
+    def _connection(self) -> Connection:
         return Connection(self._places, self.config, self.server_state, self.lifespan.state)
 
 
@@ -244,32 +244,35 @@ class ConnectionPool:
         going = self._going(address)
         if going is None:
             return self.limits.stay_s
-        return max([0.0, *(visit.since + self.limits.stay_s - present for visit in going)])
+        return max([0.0, *(connection.since + self.limits.stay_s - present for connection in going)])
 
-    def enter(self, visit: Connection) -> None:
+    def enter(self, connection: Connection) -> None:
         """A connection more: others are closed for it, of its own address where that has half of the places."""
-        for other in self._going(visit.address) or ():
+        for other in self._going(connection.address) or ():
             self._open.discard(other)
             other.transport.abort()
-        self._open.add(visit)
+        self._open.add(connection)
 
-    def leave(self, visit: Connection) -> None:
+    def leave(self, connection: Connection) -> None:
         """A connection less."""
-        self._open.discard(visit)
+        self._open.discard(connection)
 
     def spare_memory(self) -> None:
         """Closes connections whose clients do not take their answers, while those are too much together."""
-        slow = _longest_first(visit for visit in self._open if visit.unsent)
-        unsent = sum(visit.unsent for visit in slow)
-        for visit in slow[:-1]:
+        slow = _longest_first(connection for connection in self._open if connection.unsent)
+        unsent = sum(connection.unsent for connection in slow)
+        for connection in slow[:-1]:
             if unsent <= self.limits.unsent:
                 return
-            unsent -= visit.unsent
-            visit.transport.abort()
+            unsent -= connection.unsent
+            connection.transport.abort()
 
     def _going(self, address: str | None) -> list[Connection] | None:
         """Those that are closed for one more of an address; None where it has to wait, because all are answered."""
-        neighbours, half = [visit for visit in self._open if visit.address == address], self.limits.places // 2
+        neighbours, half = (
+            [connection for connection in self._open if connection.address == address],
+            self.limits.places // 2,
+        )
         if len(neighbours) >= half:
             return _first_to_go(neighbours, half)
         return _first_to_go(self._open, self.limits.places)
@@ -284,11 +287,11 @@ def _first_to_go(crowd: Collection[Connection], most: int) -> list[Connection] |
     count = len(crowd) + 1 - most
     if count <= 0:
         return []
-    kept = _longest_first(visit for visit in crowd if visit.is_kept)
-    others = _longest_first(visit for visit in crowd if visit.waits and not visit.is_kept)
+    kept = _longest_first(connection for connection in crowd if connection.is_kept)
+    others = _longest_first(connection for connection in crowd if connection.waits and not connection.is_kept)
     spare = max(0, len(kept) - most // 2)
     return [*kept[:spare], *others, *kept[spare:]][:count] or None
 
 
-def _longest_first(visits: Iterable[Connection]) -> list[Connection]:
-    return sorted(visits, key=lambda visit: visit.since)
+def _longest_first(connections: Iterable[Connection]) -> list[Connection]:
+    return sorted(connections, key=lambda connection: connection.since)

@@ -14,10 +14,9 @@ from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.study import Feature
 from rubricflow.tasks.core.contracts.tables.calibration import CalibrationMethod, Refusal
-from rubricflow.tasks.grading.calibrate.alignment import Alignment
-from rubricflow.tasks.grading.calibrate.curve import ScoreCurve
-from rubricflow.tasks.grading.calibrate.labels import UNIT
+from rubricflow.tasks.grading.calibrate.alignment import Alignment, ScoreCurve
 from rubricflow.tasks.grading.calibrate.release import ReleaseRule
+from rubricflow.tasks.grading.calibrate.rows import UNIT
 from rubricflow.tasks.grading.calibrate.spread import Spread
 from rubricflow.tasks.grading.calibrate.stack import Stack
 

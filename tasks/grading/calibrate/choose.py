@@ -11,13 +11,10 @@ from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.settings.study import Calibration as Plan
 from rubricflow.tasks.core.contracts.tables.calibration import CalibrationMethod
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
-from rubricflow.tasks.core.stats.bootstrap import cluster_sums
-from rubricflow.tasks.core.stats.pair_sums import pair_terms, statistics_of_totals
-from rubricflow.tasks.grading.calibrate.curve import Refusal
-from rubricflow.tasks.grading.calibrate.folds import CrossFitted, cross_fit
-from rubricflow.tasks.grading.calibrate.labels import LabelledRows
-from rubricflow.tasks.grading.calibrate.methods import STANDARD
-from rubricflow.tasks.grading.calibrate.split import folds
+from rubricflow.tasks.core.stats.bootstrap import cluster_sums, pair_terms, statistics_of_totals
+from rubricflow.tasks.grading.calibrate.alignment import Refusal
+from rubricflow.tasks.grading.calibrate.methods import STANDARD, CrossFitted, cross_fit, folds
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 from rubricflow.tasks.grading.calibrate.stack import Stack
 
 FEWEST = 10

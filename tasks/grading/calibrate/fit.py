@@ -13,11 +13,10 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.grading.calibrate.calibration import POOLED, FoldFit, ScaleMapping
 from rubricflow.tasks.grading.calibrate.choose import FEWEST, MethodChoice, decide
-from rubricflow.tasks.grading.calibrate.labels import Collected, LabelledRows, collect
 from rubricflow.tasks.grading.calibrate.methods import inputs
 from rubricflow.tasks.grading.calibrate.outcome import outcome
 from rubricflow.tasks.grading.calibrate.release import Rules, Scope, release_rules
-from rubricflow.tasks.grading.calibrate.rows import Item
+from rubricflow.tasks.grading.calibrate.rows import Collected, Item, LabelledRows, collect
 from rubricflow.tasks.grading.calibrate.spread import Spread
 
 

@@ -1,25 +1,32 @@
-"""The methods behind one interface: each is fitted on labels and applied to the features that it takes."""
+"""The methods behind one interface: each is fitted on labels, inside folds too, and applied to the features it takes."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import hashlib
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from rubricflow.tasks.core.contracts.tables.calibration import CalibrationMethod
-from rubricflow.tasks.core.stats.arrays import Floats
-from rubricflow.tasks.grading.calibrate.alignment import Aligned, Alignment, apply, fit, snap, stretch, without_map
-from rubricflow.tasks.grading.calibrate.curve import (
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.grading.calibrate.alignment import (
     DIGITS,
+    Aligned,
+    Alignment,
     Refusal,
     ScoreCurve,
+    apply,
     apply_curve,
+    fit,
     fit_isotonic,
     fit_linear,
     fit_linking,
+    snap,
+    stretch,
+    without_map,
 )
-from rubricflow.tasks.grading.calibrate.labels import RAW, LabelledRows
-from rubricflow.tasks.grading.calibrate.split import folds
+from rubricflow.tasks.grading.calibrate.rows import RAW, LabelledRows
 from rubricflow.tasks.grading.calibrate.stack import Stack, StackedRows, apply_stack, fit_stack
 from rubricflow.tasks.grading.calibrate.texts import LENGTH
 
@@ -117,3 +124,58 @@ def _fit_stack(labels: LabelledRows, with_judge: bool) -> Stack:
 
 def _stacked_rows(labels: LabelledRows) -> StackedRows:
     return StackedRows(labels.matrix, labels.blocks, labels.item_id)
+
+
+FEW = 100
+"""Labels below which five folds are cut, else ten."""
+
+
+def folds(cluster: npt.NDArray[np.str_]) -> Ints:
+    """Fold 0 .. K - 1 of every row, whole clusters together, K = 5 for fewer than 100 rows, else 10, or the number of
+    clusters if that is smaller. The largest clusters are dealt first, each to the smallest fold, equal ones by hash.
+    """
+    names, index, sizes = np.unique(cluster, return_inverse=True, return_counts=True)
+    fold_count = min(5 if len(cluster) < FEW else 10, len(names))
+    hashed = [hashlib.sha256(name.encode()).digest() for name in names.tolist()]
+    filled = [0] * fold_count
+    fold_of = np.empty(len(names), dtype=np.int64)
+    for code in sorted(range(len(names)), key=lambda code: (-sizes[code], hashed[code])):
+        fold_of[code] = filled.index(min(filled))
+        filled[fold_of[code]] += int(sizes[code])
+    return fold_of[index]
+
+
+class CrossFitted(NamedTuple):
+    """A method fitted to all labels, and what it gave the rows it had not seen.
+
+    mapping: fitted to all; aligned: (n,) on the scale fitted on; clipped: (n,) outside the range that the fold's fit
+    saw; parts: fitted without each fold.
+    """
+
+    mapping: Mapping
+    aligned: Floats
+    clipped: Bools
+    parts: tuple[Mapping, ...] = ()
+
+
+def cross_fit(
+    method: CalibrationMethod, labels: LabelledRows, fold: Ints, alpha: float, chosen: LabelledRows | None = None
+) -> CrossFitted:
+    """Fit a method once without each fold and once with all; Refusal where any of these fits is refused.
+
+    fold: (n,), at least two of them. chosen: labels that teach every fit, but for those of authors in the fold left
+    out, and are not predicted.
+    """
+    extra = labels.take(np.zeros(len(labels), dtype=np.bool_)) if chosen is None else chosen
+    mapping = fit_method(method, labels.beside(extra), alpha)
+    aligned, clipped = np.empty(len(labels)), np.empty(len(labels), dtype=np.bool_)
+    parts = list[Mapping]()
+    for out in (fold == k for k in range(fold.max() + 1)):
+        try:
+            others = extra.take(~np.isin(extra.cluster, labels.cluster[out]))
+            parts.append(fit_method(method, labels.take(~out).beside(others), alpha))
+        except Refusal as refusal:
+            raise Refusal(f"{refusal}, in one fold") from refusal
+        unseen = apply_to_labels(parts[-1], labels.take(out))
+        aligned[out], clipped[out] = unseen.aligned, unseen.clipped
+    return CrossFitted(mapping, aligned, clipped, tuple(parts))

@@ -1,28 +1,38 @@
-"""Table `next_labels`: which responses of a graded run people should score next, and why."""
+"""Table `next_labels`: which responses of a graded run people should score next, and why; what the labels support now.
+
+Some responses are chosen because they teach the mapping most, the others are drawn by chance. A label that was chosen
+may teach a mapping, but does not stand for the responses that were not chosen.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy.stats import zscore
 
 from rubricflow.tasks.core.contracts.bundle import unlocked
-from rubricflow.tasks.core.contracts.settings.study import Study
-from rubricflow.tasks.core.contracts.tables.calibration import Predictions, Refusal
-from rubricflow.tasks.core.contracts.tables.data import MEASURED, Items, Responses
+from rubricflow.tasks.core.contracts.settings.study import Release, Study
+from rubricflow.tasks.core.contracts.tables.calibration import Predictions, Refusal, ReleaseRules
+from rubricflow.tasks.core.contracts.tables.data import MEASURED, SPLITS, Items, Responses
+from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.reasons import wanted_words
 from rubricflow.tasks.core.stats.agreement import SLACK
-from rubricflow.tasks.core.stats.arrays import Bools, Floats
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.stats.promise import PromiseNeeds, labels_for_promise, labels_for_width
 from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.calibrate.alignment import DIGITS
 from rubricflow.tasks.grading.calibrate.features import features
-from rubricflow.tasks.grading.calibrate.labels import TAUGHT
-from rubricflow.tasks.grading.calibrate.planner import LabelProposal, by_chance, design, proposals
-from rubricflow.tasks.grading.calibrate.rows import GRADING, Item, graded_items
+from rubricflow.tasks.grading.calibrate.release import ALL
+from rubricflow.tasks.grading.calibrate.rows import GRADING, TAUGHT, Item, graded_items
 
 FEW = 10
 """Labels of an item below which it is said how many there are."""
@@ -128,3 +138,199 @@ def _why(proposal: LabelProposal, unseen: float | None, labels: int | None) -> s
 
 def _bools(column: pa.ChunkedArray) -> Bools:
     return np.asarray(column.to_numpy(), dtype=np.bool_)
+
+
+HALF = 0.05
+"""Half the width of the interval for agreement that labels are counted for."""
+Record = Mapping[str, Any]
+
+
+def read_agreement(run: Run) -> list[Record]:
+    """QWK of the calibrated scores with the target on all held-out responses, and that of people with each other."""
+    figures = run.ref(Metrics, "evaluate")
+    of_all = (pc.field("metric") == "qwk") & (pc.field("slice") == "all")
+    of_stage = (pc.field("stage") == "human") | (
+        (pc.field("stage") == "calibrated") & (pc.field("rater_a") == "target")
+    )
+    return list(run.read(figures, ["stage", "value", "low", "high", "n", "note"], of_all & of_stage).to_pylist())
+
+
+def read_promises(run: Run) -> list[Record]:
+    """Rows of `release_rules`."""
+    return list(run.read(run.ref(ReleaseRules, "calibrate")).to_pylist())
+
+
+def labels(items: Sequence[Item]) -> str:
+    """How many labels there are and what becomes of them."""
+    splits = Counter[str]()
+    for item in items:
+        labelled = item.rows.filter(pc.is_valid(item.rows["target"]))
+        splits.update(labelled["split"].to_pylist())
+    counts_in_words = ", ".join(f"{say.count(splits[name])} {name}" for name in SPLITS if splits[name])
+    graded = sum(len(item.rows) for item in items)
+    of_responses = f"{say.plural(splits.total(), 'label')} of {say.plural(graded, 'graded response')}"
+    return f"{of_responses}: {counts_in_words or 'none yet'}"
+
+
+def agreement(figures: Iterable[Record]) -> str:
+    """How well the scores agree with people, how well that is known, and what it takes to know it better."""
+    rows = sorted(figures, key=lambda row: -row["n"])
+    people = next((row for row in rows if row["stage"] == "human" and row["value"] is not None), None)
+    machine = next((row for row in rows if row["stage"] == "calibrated"), None)
+    if machine is None or machine["value"] is None:
+        return f"agreement: QWK is not known: {machine['note'] if machine else 'no labels are held out'}"
+    beside = f"; two people: {say.number(people['value'])} on {say.count(people['n'])}" if people else ""
+    sentence = f"agreement: QWK {say.number(machine['value'])}"
+    if machine["low"] is None or machine["high"] is None:
+        return f"{sentence} on {say.plural(machine['n'], 'held-out response')}, without an interval{beside}"
+    needed = labels_for_width(machine["low"], machine["high"], machine["n"], HALF) - machine["n"]
+    precision = f"it within ±{HALF}"
+    more = f"about {say.count(needed)} more held out would tell {precision}" if needed else f"they tell {precision}"
+    ends = f"[{say.number(machine['low'])}, {say.number(machine['high'])}]"
+    return f"{sentence}, 95% interval {ends}, on {say.plural(machine['n'], 'held-out response')}{beside}; {more}"
+
+
+def promise(rules: Sequence[Record], held_out: HeldOut, release: Release, needs: Sequence[PromiseNeeds] = ()) -> str:
+    """What may be released by the promise now, how many labels would do at least, and about how many if scores stay as
+    often wrong. needs: what every promise wants."""
+    target = f"promise of at most {say.rate(release.risk)} wrong at {say.rate(release.confidence)} confidence"
+    promises_kept = [rule for rule in rules if rule["threshold"] is not None]
+    asking = [rule for rule in rules if rule["refused"] != "asks_nothing"]
+    if not asking and rules:
+        return f"{target}: nothing may be released; {rules[0]['note']}"
+    if not promises_kept:
+        wanted = f"{wanted_words(release.risk, release.confidence, needs)}; " if needs else ""
+        return f"{target}: nothing may be released; {wanted}{_needed(held_out, release)}"
+    if rules[0]["scope"] == ALL:
+        rule = rules[0]
+        bound = f"{rule['wrong']} wrong, at most {say.share(rule['upper'])}"
+        return f"{target}: kept for {rule['released']} of {say.plural(rule['n'], 'label')} ({bound})"
+    sentence = f"{target}: kept for {len(promises_kept)} of {say.plural(len(rules), 'item')}"
+    return (
+        sentence if len(promises_kept) == len(asking) else f"{sentence}; for the others, {_needed(held_out, release)}"
+    )
+
+
+def _needed(held_out: HeldOut, release: Release) -> str:
+    """About how many labels a promise takes, by the held-out scores."""
+    if not len(held_out.risk):
+        return "no held-out score tells how many labels it takes"
+    estimate = labels_for_promise(held_out.risk, held_out.wrong, release.risk, release.confidence)
+    if estimate is None:
+        scores = say.plural(len(held_out.risk), "held-out score")
+        return f"by {scores}, the least risky are wrong too often for any number of labels, or too few to tell"
+    needed, coverage = estimate
+    each = " of each item" if release.by == "item" else ""
+    return f"about {say.count(needed)} calibration labels{each} would do for {say.share(coverage)} of the scores"
+
+
+Sampled = Literal["chosen", "drawn"]
+ITEM_PRECISION = 4.0
+"""What is known of an item's offset before any label, in labels: its standard deviation is half that of residuals."""
+
+
+class RidgeDesign(NamedTuple):
+    """What a ridge is fitted on, (n, p), and the strength of its penalty on each column, (p,)."""
+
+    terms: Floats
+    penalty: Floats
+
+
+class LabelProposal(NamedTuple):
+    """One response to mark.
+
+    row: its place in the design; sampled: how it came to be asked about; gain: share of the mapping's mean variance
+    over all responses that can be asked about that its label removes, 0 .. 1.
+    """
+
+    row: int
+    sampled: Sampled
+    gain: float
+
+
+def design(matrix: Floats, item: Ints) -> RidgeDesign:
+    """An intercept, the features in standard deviations and, for several items, a column for each.
+
+    matrix: (n, d) finite features; item: (n,) number of each row's item. The penalties take the features together to
+    explain as much as they leave, an item's offset a quarter of that, and the mean to be worth one label.
+    """
+    rounded = np.round(matrix, DIGITS)
+    varies = np.ptp(rounded, axis=0) > 0 if len(rounded) else np.zeros(rounded.shape[1], dtype=np.bool_)
+    features = zscore(rounded[:, varies], axis=0)
+    offsets = np.equal.outer(item, np.unique(item)).astype(np.float64)
+    offsets = offsets if offsets.shape[1] > 1 else offsets[:, :0]
+    columns = features.shape[1]
+    strength = [1.0] + [float(columns)] * columns + [ITEM_PRECISION] * offsets.shape[1]
+    return RidgeDesign(np.column_stack([np.ones(len(matrix)), features, offsets]), np.array(strength))
+
+
+def proposals(
+    ridge: RidgeDesign, taught: Bools, askable: Bools, choosable: Bools, order: Ints, count: int
+) -> list[LabelProposal]:
+    """The responses to mark next, first to mark first; a longer proposal begins with a shorter one.
+
+    taught: (n,) whether the mapping has the row's label; askable: (n,) whether people can be asked about it; choosable:
+    (n,) those of them that may be chosen; order: all rows in an order by chance, in which they are drawn. A chosen row
+    is the one whose label lowers the ridge's mean variance over the askable rows most, which no human score has a part
+    in (Cohn, Ghahramani and Jordan 1996). With v that mean variance in units of the residual's, v / (1 + v) of a
+    prediction's squared error comes from the mapping, and so many of the proposals are chosen: many at first, fewer as
+    labels come in.
+    """
+    if not askable.any():
+        return []
+    variance = _Variance(ridge, taught, askable)
+    unproposed = askable.copy()
+    drawn = iter(order[askable[order]].tolist())
+    proposed: list[LabelProposal] = []
+    owed = 0.0
+    for _ in range(min(count, int(askable.sum()))):
+        before = variance.mean
+        owed += before / (1 + before)
+        sampled: Sampled = "chosen" if owed >= 0.5 and (unproposed & choosable).any() else "drawn"
+        if sampled == "chosen":
+            owed -= 1
+            row = int(np.argmax(np.where(unproposed & choosable, variance.gains(), -np.inf)))
+        else:
+            row = next(row for row in drawn if unproposed[row])
+        unproposed[row] = False
+        variance.add(row)
+        proposed.append(LabelProposal(row, sampled, max(0.0, 1 - variance.mean / before)))
+    return proposed
+
+
+def by_chance(response_ids: Sequence[str], seed: int) -> Ints:
+    """An order of responses by chance that is always the same, by the SHA-256 of seed and id, and goes its own way
+    beside that of the split."""
+    number = [hashlib.sha256(f"next:{seed}:{name}".encode()).digest() for name in response_ids]
+    return np.array(sorted(range(len(number)), key=number.__getitem__), dtype=np.int64)
+
+
+class _Variance:
+    """The variance of a ridge's predictions, in units of the residual's, as rows are labelled one after the other."""
+
+    def __init__(self, ridge: RidgeDesign, taught: Bools, askable: Bools) -> None:
+        self._terms = ridge.terms
+        labelled = ridge.terms[taught]
+        self._leverage = ridge.terms @ np.linalg.inv(labelled.T @ labelled + np.diag(ridge.penalty))  # (n, p): X C
+        askable_terms = ridge.terms[askable]
+        self._wanted = (
+            askable_terms.T @ askable_terms / len(askable_terms)
+        )  # (p, p): the mean of x x' over what can be asked about
+        self._own = (self._leverage * ridge.terms).sum(axis=1)  # (n,): x' C x
+        self._askable = askable
+
+    @property
+    def mean(self) -> float:
+        """Mean over the askable rows."""
+        return float(self._own[self._askable].mean())
+
+    def gains(self) -> Floats:
+        """By how much each row's label would lower the mean, (n,)."""
+        gain = ((self._leverage @ self._wanted) * self._leverage).sum(axis=1) / (1 + self._own)
+        return np.asarray(gain, dtype=np.float64)
+
+    def add(self, row: int) -> None:
+        """A row is labelled (Sherman and Morrison 1950)."""
+        shared = self._leverage @ self._terms[row]
+        self._leverage = self._leverage - np.outer(shared, self._leverage[row] / (1 + self._own[row]))
+        self._own = self._own - shared**2 / (1 + self._own[row])

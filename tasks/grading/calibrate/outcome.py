@@ -11,11 +11,21 @@ from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.agreement import SLACK
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.conformal import conformal_quantile
-from rubricflow.tasks.grading.calibrate.errors import ErrorModel, Placed, error_risk, fit_errors
 from rubricflow.tasks.grading.calibrate.features import LONE
-from rubricflow.tasks.grading.calibrate.folds import CrossFitted
-from rubricflow.tasks.grading.calibrate.labels import LabelledRows
-from rubricflow.tasks.grading.calibrate.spread import Spread, fit_sigma, grain_of, risks, sigmas, thinned
+from rubricflow.tasks.grading.calibrate.methods import CrossFitted
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows
+from rubricflow.tasks.grading.calibrate.spread import (
+    ErrorModel,
+    Placed,
+    Spread,
+    error_risk,
+    fit_errors,
+    fit_sigma,
+    grain_of,
+    risks,
+    sigmas,
+    thinned,
+)
 
 
 class RiskRows(NamedTuple):

@@ -14,17 +14,13 @@ from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.agreement import to_levels
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.conformal import interval
-from rubricflow.tasks.grading.calibrate.alignment import Aligned, stretch
+from rubricflow.tasks.grading.calibrate.alignment import Aligned, ScoreCurve, stretch
 from rubricflow.tasks.grading.calibrate.calibration import ScaleMapping, read_calibration
-from rubricflow.tasks.grading.calibrate.curve import ScoreCurve
-from rubricflow.tasks.grading.calibrate.errors import Placed, error_risk
 from rubricflow.tasks.grading.calibrate.features import floats, is_scored, is_weak, matrix, without_absent_counts
-from rubricflow.tasks.grading.calibrate.labels import clusters
 from rubricflow.tasks.grading.calibrate.methods import Mapping, apply_method
 from rubricflow.tasks.grading.calibrate.release import reasons
-from rubricflow.tasks.grading.calibrate.rows import Item, only_rater
-from rubricflow.tasks.grading.calibrate.samples import one_per_response
-from rubricflow.tasks.grading.calibrate.spread import Spread, level_probabilities, risks, sigmas
+from rubricflow.tasks.grading.calibrate.rows import Item, clusters, one_per_response, only_rater
+from rubricflow.tasks.grading.calibrate.spread import Placed, Spread, error_risk, level_probabilities, risks, sigmas
 from rubricflow.tasks.grading.calibrate.stack import PARTS, Points, Stack, StackedRows, apply_stack
 from rubricflow.tasks.grading.calibrate.texts import Blocks, taken
 

@@ -16,11 +16,11 @@ from rubricflow.tasks.core.contracts.tables.calibration import Refusal
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.stats.agreement import SLACK, level_count
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
+from rubricflow.tasks.core.stats.bootstrap import within_items
 from rubricflow.tasks.core.stats.promise import UNLIKELY, Promise, fewest_without_error, missed_by_constant, promise
-from rubricflow.tasks.core.stats.within import within_items
 from rubricflow.tasks.grading.calibrate.alignment import snap
-from rubricflow.tasks.grading.calibrate.labels import LabelledRows
 from rubricflow.tasks.grading.calibrate.outcome import RiskRows
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 
 ALL = "all"
 MOST_POSSIBLE = 0.5

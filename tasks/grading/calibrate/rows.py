@@ -1,19 +1,26 @@
-"""The rows that calibration works on: one machine grading per response, with its split and its human score."""
+"""The rows that calibration works on: one machine grading per response, with its split and its human score, and of
+those the labelled ones that one mapping is decided on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.bundle import Bundle, Scale
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.core.stats.arrays import Bools
+from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
+from rubricflow.tasks.core.stats.agreement import SLACK
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.scores import OF_SEVERAL, target_scores
-from rubricflow.tasks.grading.calibrate.samples import one_per_response
-from rubricflow.tasks.grading.calibrate.texts import Blocks, taken
+from rubricflow.tasks.grading.calibrate.features import LONE, features, floats, is_weak, map_entries, matrix, shares
+from rubricflow.tasks.grading.calibrate.texts import Blocks, stacked_blocks, taken
 
 GRADING = [
     "response_id",
@@ -136,3 +143,183 @@ def _ratings(people: pa.Table, human: pa.Table, target: str) -> pa.Table:
         return human.select(["response_id"]).append_column("ratings", pa.array([1] * len(human), pa.int64()))
     scores = people.filter(pc.and_(pc.equal(people["rater_kind"], "human"), pc.is_valid(people["score"])))
     return scores.group_by("response_id").aggregate([("score", "count")]).rename_columns(["response_id", "ratings"])
+
+
+UNIT = Scale(min=0, max=1)
+TAUGHT = pa.array([*CALIBRATES, "chosen"])
+"""The splits whose labels mappings are fitted on."""
+_COLUMNS = ("item", "raw", "human", "matrix", "weight", "cluster", "weak")
+RAW = ("score",)
+"""What the methods of one input take: the raw score."""
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Labelled, judged and scored rows with every feature, in the order of items and responses; arrays are (n,).
+
+    names, left_out: as in `Features`; items, scales: the items and their scales; low, high: ends of the scale fitted
+    on, the item's or, pooled, 0 and 1; item: each row's index in `items`; raw, human: scores on that scale; matrix:
+    (n, d) features; weight: ratings behind each human score; cluster: the author or, where not known, the response;
+    weak: as `is_weak` has it; has_score: whether the signals hold a score, or what one is made of; blocks: what the
+    texts tell, a row each.
+    """
+
+    names: tuple[str, ...]
+    left_out: tuple[str, ...]
+    items: tuple[str, ...]
+    scales: tuple[Scale, ...]
+    low: float
+    high: float
+    item: Ints
+    raw: Floats
+    human: Floats
+    matrix: Floats
+    weight: Floats
+    cluster: npt.NDArray[np.str_]
+    weak: Bools
+    has_score: bool = True
+    blocks: Blocks = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def take(self, rows: Bools) -> LabelledRows:
+        """Some of the rows."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in _COLUMNS}, blocks=taken(self.blocks, rows))
+
+    def beside(self, others: LabelledRows) -> LabelledRows:
+        """These rows, then others of the same items."""
+        joined: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), getattr(others, name)]) for name in _COLUMNS
+        }
+        return replace(self, **joined, blocks=stacked_blocks([self.blocks, others.blocks]))
+
+    @property
+    def item_id(self) -> npt.NDArray[np.str_]:
+        """Each row's item."""
+        return np.array(self.items, dtype=np.str_)[self.item]
+
+    @property
+    def top(self) -> Floats:
+        """The highest level of each row's scale, counted in steps from 0."""
+        return np.array([scale.levels - 1 for scale in self.scales], dtype=np.float64)[self.item]
+
+    @property
+    def span(self) -> float:
+        """Score units in the range fitted on; 1, a share of the scale, where items of different scales are pooled."""
+        return self.scales[0].max - self.scales[0].min if len(set(self.scales)) == 1 else 1.0
+
+    def shares(self, scores: Floats) -> Floats:
+        """Scores on the scale fitted on as shares of it, 0 .. 1."""
+        return (scores - self.low) / (self.high - self.low)
+
+    def steps(self, scores: Floats) -> Floats:
+        """Scores on the scale fitted on as steps above the lowest level of each row's own scale."""
+        return self.shares(scores) * self.top
+
+    def levels(self, scores: Floats) -> Floats:
+        """The same, rounded to the nearest level as `to_levels` does: halves up, clipped to the scale."""
+        return np.clip(np.floor(self.steps(scores) + 0.5 + SLACK), 0, self.top)
+
+
+class Collected(NamedTuple):
+    """drawn: labels that stand for other responses, of the calibration split; chosen: those that teach and no more."""
+
+    drawn: LabelledRows
+    chosen: LabelledRows
+
+
+def labelled(item: Item) -> Item:
+    """The responses that a fit may look at: those with a human score that are drawn for calibration, or chosen to
+    teach."""
+    may_teach = pc.and_(pc.is_in(item.rows["split"], value_set=TAUGHT), pc.is_valid(item.rows["target"]))
+    rows = np.asarray(pc.fill_null(may_teach, False).to_numpy(), dtype=np.bool_)
+    return item.filter(rows)
+
+
+def collect(items: Sequence[Item], pooled: bool) -> Collected:
+    """The usable rows of some items, given in the order of their ids; exactly one item where not pooled.
+
+    Usable is a row of the calibration split, or a chosen one, with a human score, judged, scored and with every feature
+    that the judge gives for any. Pooled scores are shares of each item's scale.
+    """
+    labelled_items = [labelled(item) for item in items]
+    judged = features([(item.rows, item.bundle) for item in labelled_items], pooled)
+    unit = UNIT if pooled else items[0].bundle.scale
+    sizes = [len(item.rows) for item in labelled_items]
+    rows = pa.concat_tables([item.rows.select(["response_id", "author_id", "ratings"]) for item in labelled_items])
+    raw = [matrix(item.rows, item.bundle, RAW, pooled)[:, 0] for item in labelled_items]
+    human = [floats(item.rows["target"]) for item in labelled_items]
+    if pooled:
+        human = [shares(scores, item.bundle.scale) for scores, item in zip(human, labelled_items, strict=True)]
+    every = LabelledRows(
+        names=judged.names,
+        left_out=judged.left_out,
+        items=tuple(item.item_id for item in labelled_items),
+        scales=tuple(item.bundle.scale for item in labelled_items),
+        low=unit.min,
+        high=unit.max,
+        item=np.repeat(np.arange(len(labelled_items)), sizes),
+        raw=np.concatenate(raw),
+        human=np.concatenate(human),
+        matrix=judged.matrix,
+        weight=floats(rows["ratings"]),
+        cluster=clusters(rows),
+        weak=np.concatenate([is_weak(item.rows) for item in labelled_items]),
+        has_score=all(_has_score(item.bundle.protocol.signals) for item in items),
+        blocks=stacked_blocks([item.blocks for item in labelled_items]),
+    )
+    chosen = np.concatenate([np.asarray(pc.equal(item.rows["split"], "chosen").to_numpy()) for item in labelled_items])
+    return Collected(every.take(judged.usable & ~chosen), every.take(judged.usable & chosen))
+
+
+def clusters(rows: pa.Table) -> npt.NDArray[np.str_]:
+    """Author or response of each row, by `response_id` and `author_id`, (n,); the first letters keep an author apart
+    from a response of the same name."""
+    author = pc.binary_join_element_wise("author", rows["author_id"], " ")
+    response = pc.binary_join_element_wise("response", rows["response_id"], " ")
+    return np.array(pc.coalesce(author, response).to_pylist(), dtype=np.str_)
+
+
+def _has_score(signals: Sequence[str]) -> bool:
+    """Whether signals hold a score or what one is made of; a study that names none is no control."""
+    return not signals or any(signal not in LONE for signal in signals)
+
+
+def one_per_response(gradings: pa.Table) -> pa.Table:
+    """Gradings of one rater with a response's samples as one row; without repetitions the table is returned as it is.
+
+    gradings: columns `response_id`, `sample`, `status`, `score`, `trait_scores`, `signals` and any others. Scores,
+    trait scores and signals are means over the scored samples that give them; the rest is the first such sample's.
+    Where none is scored, one sample speaks for all: the first prechecked or, failing that, the first.
+    """
+    if pc.count_distinct(gradings["response_id"]).as_py() == len(gradings):
+        return gradings
+    rank = pc.index_in(gradings["status"], value_set=pa.array(["scored", "precheck", "unscored"]))
+    by = [(name, "ascending") for name in ("response_id", "rank", "sample")]
+    ranked = gradings.append_column("rank", rank).sort_by(by).combine_chunks()
+    response = ranked["response_id"].combine_chunks().dictionary_encode().indices.to_numpy()
+    first = np.concatenate([[True], np.diff(response) > 0])
+    counts = first | (ranked["rank"].to_numpy() == 0)
+    counted, group = ranked.filter(pa.array(counts)), response[counts]
+    scores = counted.group_by("response_id", use_threads=False).aggregate([("score", "mean")])
+    table = ranked.filter(pa.array(first)).drop_columns(["rank"])
+    table = _replace(table, "score", scores["score_mean"])
+    for name in ("trait_scores", "signals"):
+        table = _replace(table, name, _mean_map(counted[name].combine_chunks(), group, len(table)))
+    return table
+
+
+def _mean_map(column: pa.MapArray, group: npt.NDArray[np.int32], groups: int) -> pa.MapArray:
+    """Key-wise means of a map column's rows, one map per group 0 .. groups - 1; group: (n,)."""
+    row, entries = map_entries(column)
+    long = pa.table({"group": group[row], "key": entries["key"], "value": entries["value"]})
+    means = long.group_by(["group", "key"], use_threads=False).aggregate([("value", "mean")])
+    means = means.sort_by([("group", "ascending"), ("key", "ascending")]).combine_chunks()
+    ends = np.cumsum(np.bincount(means["group"].to_numpy(), minlength=groups))
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
+    return pa.MapArray.from_arrays(offsets, means["key"].combine_chunks(), means["value_mean"].combine_chunks())
+
+
+def _replace(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, column)

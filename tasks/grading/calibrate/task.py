@@ -29,18 +29,18 @@ from rubricflow.tasks.core.store.catalogue import counted
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Rows, Run
 from rubricflow.tasks.grading.calibrate.fit import fit_items
-from rubricflow.tasks.grading.calibrate.labels import TAUGHT
 from rubricflow.tasks.grading.calibrate.predictions import (
     FITTED,
     STAGE,
     GradingPack,
     PredictionAssignment,
     Predictor,
+    Texts,
+    among,
     in_packs,
     packs,
 )
-from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater
-from rubricflow.tasks.grading.calibrate.run_texts import Texts, among
+from rubricflow.tasks.grading.calibrate.rows import GRADING, TAUGHT, graded_items, only_rater
 
 SHARD_ROWS = 20_000
 """Gradings that are predicted and written at a time, more only where one response has more."""

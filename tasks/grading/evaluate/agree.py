@@ -11,9 +11,15 @@ import pandas as pd
 
 from rubricflow.tasks.core.stats import agreement as stats
 from rubricflow.tasks.core.stats.arrays import Floats, ratio
-from rubricflow.tasks.core.stats.bootstrap import Interval, bootstrap, draw_totals, interval, pair_sums
+from rubricflow.tasks.core.stats.bootstrap import (
+    Interval,
+    bootstrap,
+    draw_totals,
+    interval,
+    pair_sums,
+    statistics_of_totals,
+)
 from rubricflow.tasks.core.stats.metrics import METRICS, Metric
-from rubricflow.tasks.core.stats.pair_sums import statistics_of_totals
 from rubricflow.tasks.grading.evaluate.slices import (
     TARGET,
     Record,

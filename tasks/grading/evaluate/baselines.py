@@ -12,8 +12,7 @@ import pandas as pd
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.stats.agreement import Stat, to_levels
 from rubricflow.tasks.core.stats.arrays import Floats
-from rubricflow.tasks.core.stats.bootstrap import interval
-from rubricflow.tasks.core.stats.within import within_items
+from rubricflow.tasks.core.stats.bootstrap import interval, within_items
 from rubricflow.tasks.grading.evaluate.agree import item_draws, item_qwk, mean_of_items, over_items
 from rubricflow.tasks.grading.evaluate.slices import (
     TARGET,

@@ -9,8 +9,7 @@ import numpy as np
 
 from rubricflow.tasks.core.stats.agreement import Stat, krippendorff_ordinal
 from rubricflow.tasks.core.stats.arrays import Floats
-from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
-from rubricflow.tasks.core.stats.pair_sums import statistics_of_totals
+from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums, statistics_of_totals
 from rubricflow.tasks.core.stats.raters import central_tendency, severity
 from rubricflow.tasks.core.stats.scores import OF_SEVERAL
 from rubricflow.tasks.core.stats.true_score import ceiling, human_reliability, true_score, true_score_intervals

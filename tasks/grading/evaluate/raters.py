@@ -14,7 +14,7 @@ from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes
 from rubricflow.tasks.core.stats.facet_likelihood import Design, RatingColumns, Texts, design_of_columns, linked
 from rubricflow.tasks.core.stats.facets import fit
-from rubricflow.tasks.core.stats.rater_fit import (
+from rubricflow.tasks.core.stats.raters import (
     FEW,
     Residuals,
     discrimination,

@@ -13,7 +13,7 @@ from rubricflow.tasks.core.stats.agreement import Stat, level_count, to_levels
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
 from rubricflow.tasks.core.stats.conformal import augrc, aurc, oracle_aurc, random_aurc
-from rubricflow.tasks.core.stats.ordinal import ordinal_ece, rps
+from rubricflow.tasks.core.stats.probability import ordinal_ece, rps
 from rubricflow.tasks.core.stats.promise import missed_by_constant
 from rubricflow.tasks.core.stats.scores import level_probabilities
 from rubricflow.tasks.grading.evaluate.slices import TARGET, Record, ScoreSlice, Setting, both_scored, record

@@ -1,1 +1,8 @@
-"""Grades and feedback for people: one final score an answer, as sheets, platforms' import files and pages."""
+"""The gradebook: a graded run's tables in, sheets, files for learning platforms and pages of feedback out.
+
+book        questions, students, answers with one final score; what counted in an answer
+tables      a run's tables as a gradebook
+sheets      a row an answer or a student, as CSV or Excel
+platforms   the forms of Moodle and Canvas
+folder      a page for every student, and the teacher's list
+"""

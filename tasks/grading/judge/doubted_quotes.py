@@ -12,17 +12,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain, pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol
-from rubricflow.tasks.core.llm.request import IdentityKey
+from rubricflow.tasks.core.llm.request import cached_by_identity
 from rubricflow.tasks.core.text.fold import folded
 from rubricflow.tasks.core.text.quotes import fragments
 from rubricflow.tasks.core.text.tokens import words
-from rubricflow.tasks.grading.judge.decision import FAILED, Decision
+from rubricflow.tasks.grading.judge.rows import FAILED, Decision
 
 RUN, INSIDE, SHARE = 7, 4, 0.8
 _REACH = 100
@@ -215,12 +214,12 @@ def _median(counts: Sequence[tuple[int, int]], length: int) -> int:
 # What a response repeats of what its author was given, or of what only the rubric's author knows.
 
 
-@lru_cache(maxsize=1024)
-def wording(bundle: IdentityKey[Bundle], question: str, context: str | None) -> Wording:
+@cached_by_identity
+def wording(bundle: Bundle, question: str, context: str | None) -> Wording:
     """What may not be repeated: the question, the context where one is given, and the rubric where its protocol refuses
     an echo of it."""
     material = [context] if context else []
-    rubric = _rubric(bundle.value) if bundle.value.protocol.echo == "refused" else ()
+    rubric = _rubric(bundle) if bundle.protocol.echo == "refused" else ()
     sources = [words(folded(text)) for text in (question, *material, *rubric)]
     return Wording(
         question=f" {' '.join(sources[0])} ",

@@ -13,8 +13,9 @@ response's own spelling.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Any
 
@@ -22,13 +23,12 @@ import numpy as np
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Scale
 from rubricflow.tasks.core.llm.encoder import NAME, TokenEncoder, Tokens
-from rubricflow.tasks.core.llm.request import IdentityKey, Reply
+from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.text.quotes import shortened
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_module
 from rubricflow.tasks.grading.judge.schema import MAX_QUOTE
 from rubricflow.tasks.grading.judge.score import Shares, added, counted, round_half_up, share_of_points, whole_shares
-from rubricflow.tasks.grading.judge.spelling import reader
 
 MODEL = f"{NAME}-tokens-1"
 CENTRE, SPREAD, SOFTNESS = 0.46, 0.2, 0.1
@@ -167,7 +167,7 @@ def _reply(
     levels = {c.id: int(probabilities[c.id].argmax()) for c in criteria}
     # A call may ask for a part of a criterion's sub-points, or of what excludes each other.
     reached = {**shares, **whole_shares(bundle, shares)}
-    adding = [c for c in added(IdentityKey(bundle)) if c.id in reached] or criteria
+    adding = [c for c in added(bundle) if c.id in reached] or criteria
     evidence = {}
     for criterion, row in zip(criteria, of_piece, strict=True):
         evidence[criterion.id] = _quotes(question, pieces, row) if levels[criterion.id] else []
@@ -203,3 +203,37 @@ def _quotes(question: Question, pieces: list[tuple[int, str]], cosines: np.ndarr
 
 def _as_reply(artifact: dict[str, Any], probabilities: dict[str, list[float]] | None) -> Reply:
     return Reply(text=json.dumps(artifact, ensure_ascii=False), level_probabilities=probabilities)
+
+
+# Misspelled words: one that the encoder does not know is read as the closest word of the question or the rubric.
+
+
+WORD = re.compile(r"\b[^\W\d_]{4,}\b")
+CLOSENESS = 0.75
+
+
+def reader(sources: Iterable[str], knows: Callable[[str], bool]) -> Callable[[str], str]:
+    """A function that replaces unknown words (of four letters or more) by the closest word of the sources.
+
+    knows: whether a lower-case word is a whole word to the encoder. Words further away than `CLOSENESS` (the share of
+    letters in common, in order) stay as they are, and so do all words of the sources.
+    """
+    from rapidfuzz import process
+    from rapidfuzz.distance import Indel
+
+    words = sorted(set(map(str.lower, chain.from_iterable(map(WORD.findall, sources)))))
+    source_words = frozenset(words)
+
+    @cache
+    def closest(word: str) -> str:
+        if word in source_words or knows(word):
+            return word
+        best = process.extractOne(word, words, scorer=Indel.normalized_similarity, score_cutoff=CLOSENESS)
+        return best[0] if best else word
+
+    def read(match: re.Match[str]) -> str:
+        word = match[0].lower()
+        replacement = closest(word)
+        return match[0] if replacement == word else replacement
+
+    return lambda text: WORD.sub(read, text)

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ import numpy as np
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.encoder import Encoder, minilm, require_encoder
-from rubricflow.tasks.core.llm.request import IdentityKey
+from rubricflow.tasks.core.llm.request import cached_by_identity
 from rubricflow.tasks.core.text.fold import Folded, fold, folded
 from rubricflow.tasks.core.text.languages import is_negated
 from rubricflow.tasks.core.text.quotes import (
@@ -39,11 +39,10 @@ from rubricflow.tasks.core.text.quotes import (
 )
 from rubricflow.tasks.core.text.tokens import counts, has_two_words, is_single_word, tokens
 from rubricflow.tasks.core.text.units import Unit
-from rubricflow.tasks.grading.judge.decision import Decision
 from rubricflow.tasks.grading.judge.doubted_quotes import SUPPORTING, Place, Wording, wording
 from rubricflow.tasks.grading.judge.protocol import Question
-from rubricflow.tasks.grading.judge.schema import MAX_QUOTE
-from rubricflow.tasks.grading.judge.unit_names import PLAIN, UnitNames, names_of
+from rubricflow.tasks.grading.judge.rows import Decision
+from rubricflow.tasks.grading.judge.schema import MAX_QUOTE, PLAIN, UnitNames, names_of
 
 _MOST_KEPT = 4_096
 
@@ -195,7 +194,7 @@ def subject_of(question: Question) -> Subject:
 
     BackendError where that takes the sentence encoder and it is not installed.
     """
-    bundle, text, units = IdentityKey(question.bundle), question.text, {unit.unit_id: unit for unit in question.units}
+    bundle, text, units = question.bundle, question.text, {unit.unit_id: unit for unit in question.units}
     apart = wording(bundle, question.question, None)
     with_context = wording(bundle, question.question, question.context) if question.context else apart
     semantic = question.bundle.protocol.evidence_match == "semantic"
@@ -349,14 +348,14 @@ def looked_for(criterion: Criterion) -> str:
     return f"{criterion.text} {criterion.levels[-1]}"
 
 
-@lru_cache(maxsize=64)
-def relevance_of(bundle: IdentityKey[Bundle]) -> Relevance | None:
+@cached_by_identity
+def relevance_of(bundle: Bundle) -> Relevance | None:
     """Who judges relevance under a bundle; None where it asks for none. BackendError where the encoder is not there."""
-    rule = bundle.value.protocol.relevance
+    rule = bundle.protocol.relevance
     if rule is None:
         return None
     require_encoder("judge.relevance holds quotes against criteria by the sentence encoder (leave it out)")
-    return Relevance(bundle.value.criteria, rule.least, minilm())
+    return Relevance(bundle.criteria, rule.least, minilm())
 
 
 def _words(row: Mapping[str, object], text: str) -> str:

@@ -1,46 +1,28 @@
-"""Contracts that decide item by item (criteria, or traits), checked and mended item by item: a repair asks only for the
-items that failed, and what was valid is carried over by code, so that no later reply can change it."""
+"""How replies are checked and mended: contracts that decide item by item, and contracts that state one score.
+
+A repair of an itemised contract asks only for the items (criteria, or traits) that failed. What was valid is carried
+over by code, so that no later reply can change it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
 from rubricflow.tasks.core.llm.extract import said
-from rubricflow.tasks.core.llm.request import IdentityKey, Message, Reply, Request
+from rubricflow.tasks.core.llm.request import Message, Reply, Request
 from rubricflow.tasks.grading.judge import mend
 from rubricflow.tasks.grading.judge.mend import NOT_READ, SEMANTIC, incomplete, kind_of, next_role, unread, verdict_in
 from rubricflow.tasks.grading.judge.protocol import Answer, Question
-from rubricflow.tasks.grading.judge.schema import citing
-from rubricflow.tasks.grading.judge.unit_names import names_of
+from rubricflow.tasks.grading.judge.schema import citing, names_of
+from rubricflow.tasks.grading.judge.score import round_half_up
 
 Choose = Callable[[int], int]
 """The level that counts, from the stated one."""
-
-
-def _unchanged(entry: Any, item: Criterion, choose: Choose) -> Any:
-    return entry
-
-
-class Contract(NamedTuple):
-    """What an itemised protocol says of its artifact `{key: {item: ...}}`."""
-
-    key: str
-    """The key of the object that holds the items."""
-    items: Callable[[Question], tuple[Criterion, ...]]
-    """The items that a question asks for, as criteria."""
-    judge: Callable[[Any, tuple[Criterion, ...], Question], Checked[Any]]
-    """What the object under the key is worth as the answer on these items; violations are `kind:item`."""
-    narrowed: Callable[[Question, frozenset[str]], dict[str, Any]]
-    """The fields of a question that asks only for the items of these ids."""
-    schema: Callable[[Question], dict[str, Any]]
-    """The contract of the items that a question asks for, as JSON Schema."""
-    restated: Callable[[Any, Criterion, Choose], Any] = _unchanged
-    """The entry of an item with the level chosen in place of the stated one; as it is where there is none."""
 
 
 class Settled(NamedTuple):
@@ -51,47 +33,92 @@ class Settled(NamedTuple):
     """Item → its entry under the contract's key."""
 
 
-def check(contract: Contract, request: Request, reply: Reply) -> Checked[Any]:
-    """What a reply is worth: that of a repair together with what was settled before.
+@dataclass(frozen=True)
+class Contract:
+    """A contract whose artifact is `{key: {item: ...}}`."""
 
-    A repair in whose reply nothing is read leaves what was settled, and says why next to what is still wrong with it.
-    Of a reply that breaks off the items that are whole count, and `incomplete` stands beside those that are missing.
-    """
-    question: Question = request.data
-    artifact, note = _read(contract, request, reply)
-    settled: Settled | None = question.settled
-    if settled is None:
+    key: str
+    """The key of the object that holds the items."""
+    judge: Callable[[Any, tuple[Criterion, ...], Question], Checked[Any]]
+    """What the object under the key is worth as the answer on these items; violations are `kind:item`."""
+    schema: Callable[[Any], dict[str, Any]]
+    """The contract of the criteria, or traits, that a question asks for, as JSON Schema."""
+    restated: Callable[[Any, Criterion, Choose], Any] = lambda entry, item, choose: entry
+    """The entry of an item with the level chosen in place of the stated one; as it is where there is none."""
+    asked: Callable[[Question], tuple[Any, ...]] = lambda question: question.criteria
+    """The criteria, or traits, that a question asks for."""
+    field: str = "criteria"
+    """The question's field that holds them."""
+    items: Callable[[Question], tuple[Criterion, ...]] = lambda question: question.criteria
+    """They as criteria."""
+
+    def check(self, request: Request, reply: Reply) -> Checked[Any]:
+        """What a reply is worth: that of a repair together with what was settled before.
+
+        A repair in whose reply nothing is read leaves what was settled, and names why next to what is still wrong.
+        Of a reply that breaks off the items that are whole count, and `incomplete` stands next to those that are
+        missing.
+        """
+        question: Question = request.data
+        artifact, note = self._read(request, reply)
+        settled: Settled | None = question.settled
         if artifact is None:
-            return Checked(None, (unread(note),))
-        checked = contract.judge(artifact[contract.key], contract.items(question), question)
-    elif artifact is None:
-        checked = contract.judge(settled.entries, settled.items, question)
-        return Checked(checked.value, (unread(note), *checked.violations))
-    else:
-        checked = contract.judge(_merged(contract, question, artifact[contract.key]), settled.items, question)
-    return incomplete(checked, note)
+            if settled is None:
+                return Checked(None, (unread(note),))
+            checked = self.judge(settled.entries, settled.items, question)
+            return Checked(checked.value, (unread(note), *checked.violations))
+        if settled is None:
+            return incomplete(self.judge(artifact[self.key], self.items(question), question), note)
+        return incomplete(self.judge(self._merged(question, artifact), settled.items, question), note)
 
+    def repair(self, request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
+        """The request for the items that failed, or for all where nothing could be read; None where the bundle's
+        budgets are spent, or nothing failed that a repair may mend."""
+        question: Question = request.data
+        last = history[-1]
+        violations = mendable(last.checked.violations, question.bundle)
+        checked = Checked(last.checked.value, violations)
+        role = next_role([*history[:-1], replace(last, checked=checked)], question.bundle.protocol.repair)
+        if role is None:
+            return None
+        mine = tuple(v for v in violations if role.startswith(kind_of((v,))))
+        failed = {violation.partition(":")[2] for violation in mine}
+        items = self.items(question)
+        names = tuple(item.id for item in items if item.id in failed) or tuple(item.id for item in items)
+        artifact, _ = self._read(last.request, last.reply)
+        entries = self._merged(last.request.data, artifact or {})
+        settled = Settled(items, entries) if entries else None
+        asked: dict[str, Any] = {self.field: tuple(one for one in self.asked(question) if one.id in names)}
+        narrowed = replace(question, role=role, settled=settled, **asked)
+        text = mend.task(role, names, mine, said(last.reply.text))
+        return follow_up(request, narrowed, self.schema(getattr(narrowed, self.field)), names, text)
 
-def repair(contract: Contract, request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
-    """The request for the items that failed, or for all where nothing could be read; None where the bundle's budgets
-    are spent. Where a failed quote is only counted, nothing is wrong with it that a repair should mend."""
-    question: Question = request.data
-    last = history[-1]
-    violations = mendable(last.checked.violations, question.bundle)
-    checked = Checked(last.checked.value, violations)
-    role = next_role([*history[:-1], replace(last, checked=checked)], question.bundle.protocol.repair)
-    if role is None:
-        return None
-    kind = "contract" if role == "contract_repair" else "semantic"
-    mine = tuple(violation for violation in violations if kind_of((violation,)) == kind)
-    failed = {violation.partition(":")[2] for violation in mine}
-    items = contract.items(question)
-    names = tuple(item.id for item in items if item.id in failed) or tuple(item.id for item in items)
-    entries = _usable_entries(contract, last)
-    settled = Settled(items, entries) if entries else None
-    narrowed = replace(question, **contract.narrowed(question, frozenset(names)), role=role, settled=settled)
-    text = mend.task(role, names, mine, said(last.reply.text))
-    return follow_up(request, narrowed, contract.schema(narrowed), names, text)
+    def _read(self, request: Request, reply: Reply) -> tuple[dict[str, Any] | None, str | None]:
+        """The artifact, with the levels that count in place of the stated ones, and how it was found."""
+        artifact, note, _ = verdict_in(request, reply, frozenset({self.key}))
+        protocol, probabilities = request.data.bundle.protocol, reply.level_probabilities
+        if artifact is None or not probabilities or protocol.level == "stated":
+            return artifact, note
+        if not isinstance(artifact[self.key], dict):
+            return artifact, note
+        entries = dict(artifact[self.key])
+        for item in self.items(request.data):
+            likely = probabilities.get(item.id, ())
+            if item.id in entries and len(likely) == len(item.levels):
+                entries[item.id] = self.restated(entries[item.id], item, partial(level, protocol, likely))
+        return {**artifact, self.key: entries}, note
+
+    def _merged(self, question: Question, artifact: Mapping[str, Any]) -> dict[str, Any]:
+        """What was settled, with the items of an artifact that were asked for and keep the contract, whatever their
+        evidence is worth."""
+        merged = dict(question.settled.entries) if question.settled else {}
+        new = artifact.get(self.key)
+        for item in self.items(question):
+            if isinstance(new, dict) and item.id in new:
+                violations = self.judge({item.id: new[item.id]}, (item,), question).violations
+                if not violations or kind_of(violations) == "semantic":
+                    merged[item.id] = new[item.id]
+        return merged
 
 
 def follow_up(
@@ -99,11 +126,13 @@ def follow_up(
 ) -> Request:
     """A repair of a first request: the same messages, so that an engine's prefix cache holds them, and then `text`.
 
-    schema: of the repair, where the first request had one.
+    schema: of the repair, used where the first request had one.
     """
     system, user = first.messages
-    names = names_of(IdentityKey(question.bundle))
-    cited = None if first.schema is None or schema is None else citing(schema, question.units, names)
+    if first.schema is None or schema is None:
+        cited = None
+    else:
+        cited = citing(schema, question.units, names_of(question.bundle))
     return replace(
         first,
         messages=(system, Message("user", f"{user.content}\n{text}")),
@@ -121,7 +150,8 @@ def mendable(violations: Sequence[str], bundle: Bundle) -> tuple[str, ...]:
     counts failed quotes, or has irrelevant ones demoted without a word, they stand."""
     passed = {"unknown_criterion"} | (SEMANTIC if bundle.protocol.failed_quote == "count" else set())
     rule = bundle.protocol.relevance
-    passed |= {"irrelevant"} if rule is None or rule.failed != "repair" else set()
+    if rule is None or rule.failed != "repair":
+        passed.add("irrelevant")
     return tuple(violation for violation in violations if violation.partition(":")[0] not in passed)
 
 
@@ -134,13 +164,12 @@ def signals(bundle: Bundle, answers: Sequence[Answer]) -> dict[str, float]:
         return {}
     failures: dict[str, float] = {}
     for _, call in answers:
-        # A call that failed after a usable one leaves that one standing.
+        # A call that failed after a usable one leaves that one in force.
         usable = [attempt for attempt in call.attempts if attempt.checked.value is not None]
         last = usable[-1] if usable else call.attempts[-1]
-        open_violations = [v for v in mendable(last.checked.violations, bundle) if v != "no_reply"]
-        if last.checked.value is not None:
-            open_violations = [v for v in open_violations if v.partition(":")[0] not in NOT_READ]
-        kinds = {kind_of((violation,)) for violation in open_violations}
+        passed = {"no_reply"} | (NOT_READ if usable else frozenset())
+        open_violations = mendable(last.checked.violations, bundle)
+        kinds = {kind_of((v,)) for v in open_violations if v.partition(":")[0] not in passed}
         if "contract" in kinds:
             failures["contract_fail"] = 1.0
         elif "semantic" in kinds and budgets.semantic:
@@ -160,50 +189,56 @@ def probabilities(call: RequestOutcome[Any], items: Sequence[Criterion]) -> dict
     return latest
 
 
-def _read(contract: Contract, request: Request, reply: Reply) -> tuple[dict[str, Any] | None, str | None]:
-    """The artifact, with the levels that count in place of the stated ones, and how it was found."""
-    artifact, note, _ = verdict_in(request, reply, frozenset({contract.key}))
-    protocol, probabilities = request.data.bundle.protocol, reply.level_probabilities
-    if artifact is None or not probabilities or protocol.level == "stated":
-        return artifact, note
-    if not isinstance(artifact[contract.key], dict):
-        return artifact, note
-    entries = dict(artifact[contract.key])
-    for item in contract.items(request.data):
-        likely = probabilities.get(item.id, ())
-        if item.id in entries and len(likely) == len(item.levels):
-            entries[item.id] = contract.restated(entries[item.id], item, partial(level, protocol, likely))
-    return {**artifact, contract.key: entries}, note
+def mean_probability(likely: Mapping[str, Sequence[float]], levels: Mapping[str, int]) -> float | None:
+    """The confidence: mean probability of the decided levels; None where none has probabilities."""
+    chances = [of_levels[levels[name]] for name, of_levels in likely.items() if name in levels]
+    return sum(chances) / len(chances) if chances else None
 
 
-def only_criteria(question: Question, names: frozenset[str]) -> dict[str, Any]:
-    """A question's field `criteria`, narrowed to these."""
-    return {"criteria": tuple(criterion for criterion in question.criteria if criterion.id in names)}
+# Contracts that state one score, which is mended as a whole.
+
+FIELD = "score"
 
 
-def _usable_entries(contract: Contract, attempt: Attempt[Any]) -> dict[str, Any]:
-    """All entries that can be used after an attempt."""
-    question: Question = attempt.request.data
-    artifact, _ = _read(contract, attempt.request, attempt.reply)
+def check_score(request: Request, reply: Reply, scale: Scale, on_step: bool = False) -> Checked[float]:
+    """The number that the reply states, within the scale, or what counts in its place, see `value`; on_step: it has to
+    be a step of the scale.
+
+    Violations: those of `unread`, `malformed_score`, `score_off_scale`, `score_off_step`.
+    """
+    artifact, note, _ = verdict_in(request, reply)
     if artifact is None:
-        return dict(question.settled.entries) if question.settled else {}
-    return _merged(contract, question, artifact[contract.key])
+        return Checked(None, (unread(note),))
+    stated = artifact.get(FIELD)
+    if isinstance(stated, bool) or not isinstance(stated, int | float):
+        return Checked(None, ("malformed_score",))
+    if not scale.min - 1e-9 <= stated <= scale.max + 1e-9:
+        return Checked(None, ("score_off_scale",))
+    if on_step and abs(round_half_up(stated, scale) - stated) > 1e-9:
+        return Checked(None, ("score_off_step",))
+    likely = (reply.level_probabilities or {}).get(FIELD)
+    return Checked(value(request.data.bundle.protocol, likely, float(stated), scale), ())
 
 
-def _merged(contract: Contract, question: Question, new: Any) -> dict[str, Any]:
-    """What was settled, with those items of a reply that were asked for and can be used."""
-    merged = dict(question.settled.entries) if question.settled else {}
-    if isinstance(new, dict):
-        for item in contract.items(question):
-            if item.id in new and _is_usable(contract, item, new[item.id], question):
-                merged[item.id] = new[item.id]
-    return merged
+def repair_score(request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
+    """The same again with what failed; None where the bundle's budget is spent."""
+    question: Question = request.data
+    role = next_role(history, question.bundle.protocol.repair)
+    if role is None:
+        return None
+    last = history[-1]
+    text = mend.task(role, (FIELD,), last.checked.violations, said(last.reply.text))
+    return follow_up(request, replace(question, role=role), request.schema, (FIELD,), text)
 
 
-def _is_usable(contract: Contract, item: Criterion, entry: Any, question: Question) -> bool:
-    """Whether an item's entry keeps the contract, whatever its evidence is worth."""
-    violations = contract.judge({item.id: entry}, (item,), question).violations
-    return not violations or kind_of(violations) == "semantic"
+def score_confidence(stated: Sequence[tuple[RequestOutcome[float], Scale]]) -> float | None:
+    """Mean probability of the numbers stated, each on its scale; None where the rater gives none."""
+    chances = []
+    for call, scale in stated:
+        likely = (call.attempts[-1].reply.level_probabilities or {}).get(FIELD, [])
+        if call.value is not None and len(likely) == scale.levels:
+            chances.append(confidence(call.request.data.bundle.protocol, likely, call.value, scale))
+    return sum(chances) / len(chances) if chances else None
 
 
 # Which of the levels or scores that a contract admits counts, by the bundle's `level`: the one that the reply

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
@@ -20,14 +19,13 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.llm.request import IdentityKey
+from rubricflow.tasks.core.llm.request import cached_by_identity
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.judge import keep, prompt
-from rubricflow.tasks.grading.judge.decision import Decision
 from rubricflow.tasks.grading.judge.evidence import HOLDS, INVALID, ground, looked_for, subject_of
 from rubricflow.tasks.grading.judge.protocol import ALL, Part, question_about
-from rubricflow.tasks.grading.judge.rows import Case, EarlierDecision, sheets_of
+from rubricflow.tasks.grading.judge.rows import Case, Decision, EarlierDecision, sheets_of
 
 _KEPT_OF = ((Judgments, "judge"), (Responses, "ingest"), (Items, "ingest"), (Bundles, "lock"))
 
@@ -103,7 +101,7 @@ def unchanged(earlier: Earlier, case: Case) -> frozenset[str]:
     alone is the same to the byte: it holds the question, its material, the criterion and, where the protocol shows
     them, the rubric's prose and the weights. A weight that is not shown may change.
     """
-    return _unchanged(IdentityKey(earlier), IdentityKey(case.bundle), case.question, case.context)
+    return _unchanged(earlier, case.bundle, case.question, case.context)
 
 
 def standing(rows: Iterable[Mapping[str, Any]], case: Case, criteria: frozenset[str]) -> dict[str, EarlierDecision]:
@@ -130,7 +128,7 @@ def open_parts(parts: list[Part], earlier: Mapping[str, EarlierDecision]) -> lis
     if not earlier:
         return parts
     names = frozenset(earlier)
-    narrowed = [part._replace(criteria=_open_criteria(IdentityKey(part.criteria), names)) for part in parts]
+    narrowed = [part._replace(criteria=_open_criteria(part.criteria, names)) for part in parts]
     return [after for before, after in zip(parts, narrowed, strict=True) if after.criteria or not before.criteria]
 
 
@@ -153,11 +151,9 @@ def signals(case: Case) -> Counter[str]:
     return +counts
 
 
-@lru_cache(maxsize=1024)
-def _unchanged(
-    earlier: IdentityKey[Earlier], bundle: IdentityKey[Bundle], question: str, context: str | None
-) -> frozenset[str]:
-    old, new = earlier.value, bundle.value
+@cached_by_identity
+def _unchanged(earlier: Earlier, bundle: Bundle, question: str, context: str | None) -> frozenset[str]:
+    old, new = earlier, bundle
     if any(getattr(old.bundle.protocol, rule) != getattr(new.protocol, rule) for rule in _RULES):
         return frozenset()
     if new.protocol.relevance and [*map(looked_for, old.bundle.criteria)] != [*map(looked_for, new.criteria)]:
@@ -180,10 +176,10 @@ def _decisive_fields(criterion: Criterion) -> dict[str, Any]:
     return content | {"earns": criterion.weight >= 0}
 
 
-@lru_cache(maxsize=1024)
-def _open_criteria(criteria: IdentityKey[tuple[Criterion, ...]], standing: frozenset[str]) -> tuple[Criterion, ...]:
+@cached_by_identity
+def _open_criteria(criteria: tuple[Criterion, ...], standing: frozenset[str]) -> tuple[Criterion, ...]:
     """One tuple for all responses of which the same stands: caches know it by its identity."""
-    return tuple(criterion for criterion in criteria.value if criterion.id not in standing)
+    return tuple(criterion for criterion in criteria if criterion.id not in standing)
 
 
 def _decision(row: Mapping[str, Any]) -> Decision:

@@ -22,16 +22,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Trait
 from rubricflow.tasks.core.contracts.protocols import ConsistencyMemory, RubricMemory
-from rubricflow.tasks.core.llm.request import IdentityKey, Request
+from rubricflow.tasks.core.llm.request import Request, cached_by_identity
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge import prompt
-from rubricflow.tasks.grading.judge.numbered import numbered, numbered_names
 from rubricflow.tasks.grading.judge.protocol import NOTHING, Outcome, Shown
 from rubricflow.tasks.grading.judge.rows import Case
 
@@ -95,7 +93,7 @@ def recall(case: Case, store: Store) -> Memory:
 
 def cards(text: str, bundle: Bundle, limits: RubricMemory) -> tuple[Criterion, ...]:
     """The gold points and then the misconceptions that share most with a text."""
-    criterion_words, weight_of = _cards(IdentityKey(bundle))
+    criterion_words, weight_of = _cards(bundle)
     response_words = frozenset(tokens(text))
     overlaps = {name: weigh(words & response_words, weight_of) for name, words in criterion_words.items()}
     points, banned, _ = numbered(bundle)
@@ -196,7 +194,39 @@ def _line(number: int, exemplar: Exemplar) -> str:
     return f"{number}. final score {exemplar.final:g}; {subscores}; points covered: {covered}; answer: {excerpt}"
 
 
-@lru_cache(maxsize=1024)
-def _cards(bundle: IdentityKey[Bundle]) -> tuple[dict[str, Words], dict[str, float]]:
-    words = {criterion.id: frozenset(tokens(criterion.text)) for criterion in bundle.value.criteria}
+@cached_by_identity
+def _cards(bundle: Bundle) -> tuple[dict[str, Words], dict[str, float]]:
+    words = {criterion.id: frozenset(tokens(criterion.text)) for criterion in bundle.criteria}
     return words, weights(list(words.values()))
+
+
+# Points and misconceptions by number, as memory and GradeAgentOps' contract name them.
+
+
+class Numbered(NamedTuple):
+    """A bundle as the contract sees it: gold points and misconceptions by number, and the judged traits."""
+
+    points: Mapping[int, Criterion]
+    misconceptions: Mapping[int, Criterion]
+    traits: tuple[Trait, ...]
+
+
+def numbered(bundle: Bundle) -> Numbered:
+    """The numbered points and misconceptions of a bundle."""
+    return _numbered(bundle)
+
+
+def numbered_names(bundle: Bundle) -> dict[str, str]:
+    """Criterion → what the contract calls it: `point 1`, `misconception 2`."""
+    points, misconceptions, _ = numbered(bundle)
+    names = {criterion.id: f"point {number}" for number, criterion in points.items()}
+    return names | {criterion.id: f"misconception {number}" for number, criterion in misconceptions.items()}
+
+
+@cached_by_identity
+def _numbered(bundle: Bundle) -> Numbered:
+    criteria = bundle.criteria
+    points = [c for c in criteria if c.kind != "misconception"]
+    banned = [c for c in criteria if c.kind == "misconception"]
+    traits = tuple(trait for trait in bundle.traits if trait.source == "judged")
+    return Numbered(dict(enumerate(points, 1)), dict(enumerate(banned, 1)), traits)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
-from rubricflow.tasks.core.llm.request import IdentityKey, Message
+from rubricflow.tasks.core.llm.request import Message, cached_by_identity
 from rubricflow.tasks.core.text.templates import Templates
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge import schema as contract
-from rubricflow.tasks.grading.judge.unit_names import PLAIN, UnitNames, names_of
+from rubricflow.tasks.grading.judge.schema import PLAIN, UnitNames, names_of
 
 FOLDER = Path(__file__).with_name("prompts")
 _DEMANDS = {
@@ -40,7 +39,7 @@ def system(
     question: str,
     context: str | None,
     traits: Sequence[Trait] = (),
-    name: str | None = None,
+    name: str = "",
     *,
     schema: Mapping[str, Any] | None = None,
     reference: str | None = None,
@@ -51,22 +50,31 @@ def system(
     traits: those to be scored; name: of the template, the protocol's own where not given; schema: of the answer, whose
     form is shown; reference: the model answer, and examples: worked ones, for templates that show them.
     """
-    protocol, prose, units = bundle.protocol, bundle.text.strip(), names_of(IdentityKey(bundle))
+    protocol, prose, units = bundle.protocol, bundle.text.strip(), names_of(bundle)
     # Prose speaks of all traits: one alone is shown it where nothing else says what its scores look like.
     is_described = criteria and all(trait.anchors for trait in traits)
     anchored = [trait for trait in bundle.traits if trait.anchors]
-    statements = [_statement(criterion, protocol.show_weights) for criterion in criteria]
     leaf = contract.example_prefix(bundle)
+    statements, described = [], []
+    for criterion in criteria:
+        weight = f" (weight {criterion.weight:g})" if protocol.show_weights else ""
+        statements.append(f"- {criterion.id}{weight}: {criterion.text}")
+        levels = _in_order([f"{level} = {anchor}" for level, anchor in enumerate(criterion.levels)], protocol)
+        described.append(f"- {criterion.id} [{criterion.kind}]{weight}: {criterion.text}")
+        described.append(f"  levels: {'; '.join(levels)}")
+        if PROTOCOLS[protocol.name].quotes is not None:
+            demand = f"{_DEMANDS[criterion.evidence]}{_SOURCES[criterion.evidence_from]}"
+            described.append(f"  evidence: {demand}")
     values = {
         "question": question,
         "context": under("Material that belongs to the question:", context),
         "rubric": prose,
-        "criteria": "\n".join(_criterion(criterion, protocol) for criterion in criteria),
+        "criteria": "\n".join(described),
         "statements": "\n".join(statements),
         "traits": "\n".join(_trait(trait, protocol) for trait in traits),
         "anchors": "\n".join(_trait(trait, protocol) for trait in anchored),
         "guidance": "" if is_described else prose,
-        "scale": _range(bundle.scale) + _counts(bundle),
+        "scale": "".join([_range(bundle.scale), *_counts(bundle)]),
         "reference": under("Reference answer:", reference),
         "examples": examples,
         "units": units.forms(),
@@ -77,7 +85,8 @@ def system(
         "example_concepts": contract.example(leaf, (1, 2), units),
     }
     demanded = "evidence" if any(c.evidence != "none" for c in criteria) else "bare"  # as `schema.fields` has it
-    return fill(name or _name_of(protocol), values, speaking(values) | {demanded})
+    own = f"{protocol.name}_several" if protocol.criteria_per_call > 1 else protocol.name
+    return fill(name or own, values, speaking(values) | {demanded})
 
 
 def under(heading: str, text: str | None) -> str:
@@ -90,27 +99,22 @@ def speaking(values: Mapping[str, str]) -> frozenset[str]:
     return frozenset(name for name, value in values.items() if value.strip())
 
 
-@lru_cache(maxsize=1024)
+@cached_by_identity
 def opening(
-    bundle: IdentityKey[Bundle],
-    criteria: IdentityKey[tuple[Criterion, ...]],
+    bundle: Bundle,
+    criteria: tuple[Criterion, ...],
     question: str,
     context: str | None,
+    schema: Mapping[str, Any],
     reference: str | None = None,
     name: str = "",
-    schema: IdentityKey[Mapping[str, Any]] | None = None,
 ) -> Message:
     """`system` as the message that opens every request about an item."""
-    shape = schema.value if schema else None
-    text = system(bundle.value, criteria.value, question, context, name=name or None, schema=shape, reference=reference)
+    text = system(bundle, criteria, question, context, name=name, schema=schema, reference=reference)
     return Message("system", text.rstrip("\n"))
 
 
-def _name_of(protocol: Protocol) -> str:
-    """The protocol's template; with several criteria in a call the one that speaks of several."""
-    return f"{protocol.name}_several" if protocol.criteria_per_call > 1 else protocol.name
-
-
+@cached_by_identity  # the calls about one response come one after the other
 def response(text: str, units: Sequence[Unit], names: UnitNames = PLAIN) -> str:
     """The response, its sentences labelled with the names of their units, between fences with a nonce made from its own
     content.
@@ -124,12 +128,6 @@ def response(text: str, units: Sequence[Unit], names: UnitNames = PLAIN) -> str:
         words = f" {text[unit.start : unit.end]}" if unit.kind == "sentence" else ""
         lines.append(f"[{names.name(unit.unit_id)}]{words}")
     return fill("response", {"nonce": nonce(text), "text": "\n".join(lines)})
-
-
-@lru_cache(maxsize=64)  # the calls about one response come one after the other
-def fenced(text: str, units: IdentityKey[tuple[Unit, ...]], names: UnitNames) -> str:
-    """`response`, made once for all calls about it."""
-    return response(text, units.value, names)
 
 
 def components(texts: Mapping[str, str | None]) -> str:
@@ -158,43 +156,21 @@ def _range(scale: Scale) -> str:
     return f"{low:g} to {high:g} in steps of {step:g}"
 
 
-def _counts(bundle: Bundle) -> str:
-    """How points are counted, for who states a score; nothing where each earns for itself."""
-    return "".join(f". {_count(c, bundle.sub_points(c.id))}" for c in bundle.composites if c.count)
-
-
-def _count(criterion: Criterion, sub_points: Sequence[Criterion]) -> str:
-    assert criterion.count
-    points = ", ".join(f"{math.copysign(point, criterion.weight) or 0:g}" for point in criterion.count.points)
-    numbers = ", ".join(map(str, range(len(criterion.count.points))))
-    met = ", ".join(point.id for point in sub_points)
-    without = f", and 0 without {' and '.join(criterion.count.needs)}" if criterion.count.needs else ""
-    return f"{criterion.id} is worth {points} points for {numbers} or more of {met}{without}"
+def _counts(bundle: Bundle) -> Iterator[str]:
+    """How points are counted, for prompts that ask for a score; nothing where each earns for itself."""
+    for criterion in bundle.composites:
+        if count := criterion.count:
+            points = ", ".join(f"{math.copysign(point, criterion.weight) or 0:g}" for point in count.points)
+            numbers = ", ".join(map(str, range(len(count.points))))
+            met = ", ".join(point.id for point in bundle.sub_points(criterion.id))
+            without = f", and 0 without {' and '.join(count.needs)}" if count.needs else ""
+            yield f". {criterion.id} is worth {points} points for {numbers} or more of {met}{without}"
 
 
 def _trait(trait: Trait, protocol: Protocol) -> str:
-    anchors = "".join(_shown([f"\n  {anchor.score:g} = {anchor.text}" for anchor in trait.anchors], protocol))
-    return f"- {trait.id} ({trait.name}): a number from {_range(trait)}{anchors}"
+    anchors = _in_order([f"\n  {anchor.score:g} = {anchor.text}" for anchor in trait.anchors], protocol)
+    return f"- {trait.id} ({trait.name}): a number from {_range(trait)}{''.join(anchors)}"
 
 
-def _weight(criterion: Criterion, show: bool) -> str:
-    return f" (weight {criterion.weight:g})" if show else ""
-
-
-def _statement(criterion: Criterion, show_weight: bool) -> str:
-    return f"- {criterion.id}{_weight(criterion, show_weight)}: {criterion.text}"
-
-
-def _shown(ascending: list[str], protocol: Protocol) -> list[str]:
+def _in_order(ascending: list[str], protocol: Protocol) -> list[str]:
     return ascending if protocol.levels_shown == "ascending" else ascending[::-1]
-
-
-def _criterion(criterion: Criterion, protocol: Protocol) -> str:
-    levels = "; ".join(_shown([f"{level} = {anchor}" for level, anchor in enumerate(criterion.levels)], protocol))
-    demand = f"\n  evidence: {_DEMANDS[criterion.evidence]}{_SOURCES[criterion.evidence_from]}"
-    if PROTOCOLS[protocol.name].quotes is None:
-        demand = ""  # nobody is asked for any
-    return (
-        f"- {criterion.id} [{criterion.kind}]{_weight(criterion, protocol.show_weights)}: {criterion.text}\n"
-        f"  levels: {levels}{demand}"
-    )

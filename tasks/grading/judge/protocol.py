@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -15,12 +15,11 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Trait
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, ProtocolName
 from rubricflow.tasks.core.contracts.settings.engine import ROOM, Sampling
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
-from rubricflow.tasks.core.llm.request import IdentityKey, Message, Reply, Request
+from rubricflow.tasks.core.llm.request import Message, Reply, Request, cached_by_identity
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged, Rater
-from rubricflow.tasks.grading.judge.schema import citing
-from rubricflow.tasks.grading.judge.unit_names import names_of
+from rubricflow.tasks.grading.judge.schema import citing, names_of
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Question:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what an offline answer may depend on."""
-        content = _opening(IdentityKey(self.criteria), IdentityKey(self.bundle), self.question).copy()
+        content = _shared_hash(self.criteria, self.bundle, self.question).copy()
         content.update(f"{json.dumps(self.text)}]".encode())
         if PROTOCOLS[self.bundle.protocol.name].is_trained:  # no other answerer reads them as plain data
             content.update(json.dumps([self.reference_answer, self.context]).encode())
@@ -150,10 +149,8 @@ def protocol_module(name: ProtocolName) -> ProtocolModule:
     return cast(ProtocolModule, import_module(f"rubricflow.tasks.grading.judge.protocols.{name}"))
 
 
-def question_about(
-    case: Case, part: Part, role: str = "grade", shown: Shown = NOTHING, settled: Any = None
-) -> Question:
-    """What a part asks about a case, as plain data. settled: see `Question.settled`."""
+def question_about(case: Case, part: Part, role: str = "grade", shown: Shown = NOTHING) -> Question:
+    """What a part asks about a case, as plain data."""
     return Question(
         bundle=case.bundle,
         criteria=part.criteria,
@@ -166,9 +163,31 @@ def question_about(
         part=part.name,
         role=role,
         shown=shown.sources,
-        settled=settled,
         reference_answer=case.reference_answer,
     )
+
+
+def ask(
+    case: Case,
+    part: Part,
+    rater: Rater,
+    schema: Mapping[str, Any],
+    keys: frozenset[str],
+    *,
+    shown: Shown = NOTHING,
+    role: str = "grade",
+    task: str = "",
+    template: str = "",
+) -> Request:
+    """`build` with the protocol's prompt on the part's criteria, or all of the bundle's, as the system message.
+
+    template: of the prompt, the protocol's own where not given.
+    """
+    criteria = part.criteria or case.bundle.criteria
+    opening = prompt.opening(
+        case.bundle, criteria, case.question, case.context, schema, case.reference_answer, template
+    )
+    return build(case, part, rater, opening, schema, keys, shown=shown, role=role, task=task)
 
 
 def build(
@@ -182,21 +201,16 @@ def build(
     shown: Shown = NOTHING,
     role: str = "grade",
     task: str = "",
-    mends: tuple[str, ...] = (),
-    settled: Any = None,
 ) -> Request:
-    """A request about a case: the system message, which all responses of an item share; then what is shown beside it,
-    the fenced response, and `task`, what is to be done beyond the system message, such as what a repair shall mend.
-
-    settled: what earlier attempts have settled, for the check to carry over.
-    """
-    question = question_about(case, part, role, shown, settled)
-    names = names_of(IdentityKey(case.bundle))
-    fenced = prompt.fenced(case.text, IdentityKey(case.units), names)
+    """A request about a case: the system message, which all responses of an item share; then what is shown with it,
+    the fenced response, and `task`, what is to be done beyond the system message."""
+    question = question_about(case, part, role, shown)
+    names = names_of(case.bundle)
+    fenced = prompt.response(case.text, case.units, names)
     content = "\n".join(text for text in (shown.text, fenced, task) if text)
     sizes = {"bundle": len(system.content), "memory": len(shown.text), "response": len(fenced), "repair": len(task)}
     cited = citing(schema, case.units, names) if rater.structured else None
-    sampling = sampling_for(IdentityKey(rater.sampling), IdentityKey(schema), case.bundle.protocol.context_tokens)
+    sampling = sampling_for(rater.sampling, schema, case.bundle.protocol.context_tokens)
     return Request(
         messages=(system, Message("user", content)),
         schema=cited,
@@ -208,7 +222,6 @@ def build(
         subject=case.response_id,
         data=question,
         data_digest=question.digest,
-        mends=mends,
         memory=shown.sources,
         characters={name: size for name, size in sizes.items() if size},
     )
@@ -217,16 +230,14 @@ def build(
 # How long a reply may be, from what it is asked for.
 
 
-@lru_cache(maxsize=1024)
-def sampling_for(
-    sampling: IdentityKey[Sampling], schema: IdentityKey[Mapping[str, Any]], context: int | None
-) -> Sampling:
+@cached_by_identity
+def sampling_for(sampling: Sampling, schema: Mapping[str, Any], context: int | None) -> Sampling:
     """The sampling with room for what a contract asks for, where the study names none: `ROOM` at least, so that small
     requests stay what they were, and no more than half of the context where that is known."""
-    how = sampling.value
+    how = sampling
     if how.max_tokens is not None:
         return how
-    room = needed(schema.value)
+    room = needed(schema)
     if context is not None:
         room = min(room, context // 2)
     return how.model_copy(update={"max_tokens": max(ROOM, room)})
@@ -244,17 +255,10 @@ def needed(schema: Mapping[str, Any]) -> int:
     return _PLAIN + (0 if "enum" in schema else schema.get("maxLength", 0) // _CHARACTERS)
 
 
-# The question once more as plain data, for answerers that read no prose.
-
-
-@lru_cache(maxsize=1024)
-def _opening(criteria: IdentityKey[tuple[Criterion, ...]], bundle: IdentityKey[Bundle], question: str) -> hashlib._Hash:
-    """The hash of what all responses of an item share; the response's text ends it."""
-    decided = _as_json(criteria.value) if criteria.value else bundle.value.bundle_id
-    return hashlib.sha256(f"[{json.dumps(decided)}, {json.dumps(question)}, ".encode())
-
-
-def _as_json(criteria: tuple[Criterion, ...]) -> str:
-    """Of the weight an answer sees at most the sign: another weight asks nothing anew."""
+@cached_by_identity
+def _shared_hash(criteria: tuple[Criterion, ...], bundle: Bundle, question: str) -> hashlib._Hash:
+    """The hash of a question as plain data, up to the response's text: what all responses of an item share. Of a weight
+    it holds at most the sign: another weight asks nothing anew."""
     content = [c.model_dump(mode="json", exclude={"weight"}) | {"earns": c.weight >= 0} for c in criteria]
-    return json.dumps(content, sort_keys=True)
+    decided = json.dumps(content, sort_keys=True) if criteria else bundle.bundle_id
+    return hashlib.sha256(f"[{json.dumps(decided)}, {json.dumps(question)}, ".encode())

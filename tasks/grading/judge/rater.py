@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,17 +17,19 @@ from rubricflow.tasks.core.contracts.backends import BACKENDS, Answered, Grader,
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Foreign, Judge
-from rubricflow.tasks.core.llm.backend import Backend
+from rubricflow.tasks.core.llm.backend import Arriving, Backend, BackendWrapper, ReplyStream
 from rubricflow.tasks.core.llm.backends.replay import ForeignReplay, Recorded, read_recording
 from rubricflow.tasks.core.llm.backends.scripted import Offline
+from rubricflow.tasks.core.llm.choices import Path as ValuePath
+from rubricflow.tasks.core.llm.choices import Place, level_probabilities, offsets
 from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.llm.foreign import foreign_rows, foreign_score, rescale
 from rubricflow.tasks.core.llm.opening import KeyOf, open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies
-from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
 from rubricflow.tasks.grading.judge import embedded
-from rubricflow.tasks.grading.judge.levels import Levelled
-from rubricflow.tasks.grading.judge.protocol import Question
+from rubricflow.tasks.grading.judge.mend import verdict_in
+from rubricflow.tasks.grading.judge.protocol import Part, Question, protocol_module
 from rubricflow.tasks.grading.judge.rows import Graded, Rater
 from rubricflow.tasks.grading.judge.simulated import HumanMarks, Simulated
 
@@ -194,3 +197,78 @@ def _reply(estimate: GraderOutput) -> Reply:
         text=json.dumps(artifact, ensure_ascii=False),
         level_probabilities={name: list(likely) for name, likely in estimate.levels.items()},
     )
+
+
+# How probable each level was: token log-probabilities become probabilities of the values that a contract admits.
+
+
+_MOST = 100
+"""More values than this are a number that is read, not a choice."""
+
+
+class Levelled(BackendWrapper):
+    """A backend whose replies carry `level_probabilities` in place of token log-probabilities."""
+
+    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        """Yields as the backend does."""
+        answers = self._backend.answer(requests)
+        return ReplyStream.on(self._levelled(requests, answers), answers)
+
+    def _levelled(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
+        for index, reply in answers:
+            yield index, levelled(requests[index], reply) if reply.token_logprobs else reply
+
+
+def levelled(request: Request, reply: Reply) -> Reply:
+    """The reply with the probability of each value of every decision in it, values in ascending order.
+
+    Keys are what was decided: the criterion, the trait, or 'score' for one that stands alone. Decisions that are not in
+    the reply, or whose tokens are not known, are left out.
+    """
+    probabilities = level_probabilities(reply, places(request, reply.text or ""))
+    return replace(reply, token_logprobs=None, level_probabilities=probabilities or None)
+
+
+def widest(bundle: Bundle) -> int:
+    """Most values that one decision under a bundle may have; log-probabilities of fewer alternatives lose some."""
+    protocol = protocol_module(bundle.protocol.name)
+    schemas = [protocol.schema(bundle, part) for part in protocol.parts(bundle, ())]
+    choices = chain.from_iterable(_choices(schema).values() for schema in schemas)
+    return max(map(len, choices), default=0)
+
+
+def places(request: Request, text: str) -> dict[str, Place]:
+    """Decision → where its value stands in a reply, and how the values that the contract admits are spelled."""
+    schema = request.schema
+    if schema is None:
+        question: Question = request.data
+        part = Part(question.part, question.criteria, question.traits)
+        schema = protocol_module(question.bundle.protocol.name).schema(question.bundle, part)
+    # An object with any of the keys may have a value in such a place: where several differ none is told.
+    found = verdict_in(request, Reply(text=text), serves=lambda node: not request.keys.isdisjoint(node))
+    starts = {} if found.artifact is None else offsets(text, found.start)
+    decided = [(path, values) for path, values in _choices(schema).items() if path in starts]
+    # `{"decisions": {"P1": {"level": 2}}}` decides P1, `{"subscores": {"clarity": 7}}` clarity, `{"score": 3}` score.
+    return {str(path[min(1, len(path) - 1)]): (starts[path], values) for path, values in decided}
+
+
+@cached_by_identity
+def _choices(schema: Mapping[str, Any]) -> dict[ValuePath, tuple[str, ...]]:
+    """ValuePath → spellings of the values that a contract admits there, for all places with a few plain values."""
+    admitted = defaultdict[ValuePath, set[Any]](set)
+    todo: list[tuple[ValuePath, Mapping[str, Any]]] = [((), schema)]
+    while todo:
+        path, node = todo.pop()
+        todo += [(path, kind) for kind in node.get("anyOf", ())]
+        todo += [((*path, name), member) for name, member in node.get("properties", {}).items()]
+        admitted[path].update(_values(node))
+    few = {path: sorted(values) for path, values in admitted.items() if 1 < len(values) <= _MOST}
+    return {path: tuple(map(json.dumps, values)) for path, values in few.items()}
+
+
+def _values(node: Mapping[str, Any]) -> Sequence[Any]:
+    if "enum" in node:
+        return list(node["enum"])
+    if node.get("type") == "integer" and "minimum" in node and "maximum" in node:
+        return range(int(node["minimum"]), int(node["maximum"]) + 1)
+    return ()

@@ -25,9 +25,24 @@ from rubricflow.tasks.core.store.catalogue import counted
 from rubricflow.tasks.core.store.ordered import in_order
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.text.units import Unit, units
-from rubricflow.tasks.grading.judge.decision import Decision
-from rubricflow.tasks.grading.judge.examples import WorkedExample
 from rubricflow.tasks.grading.judge.score import Scored
+
+FAILED = {"demote": "demoted", "drop": "dropped", "count": "counted"}
+"""What a protocol does with a level whose quotes fail → what became of it."""
+
+
+class Decision(NamedTuple):
+    """A verified decision. `level` is None with a `reason`; `evidence` are rows as the contract `Evidence` has them."""
+
+    criterion_id: str
+    level: int | None
+    stated: int | None = None
+    reason: str | None = None
+    evidence: tuple[dict[str, Any], ...] = ()
+    diagnostic: str = ""
+    verified: bool | None = None
+    action: str = "none"
+
 
 Sheet = tuple[dict[str, Any], Bundle, str]
 """An item's row, its bundle and the bundle's id."""
@@ -37,6 +52,19 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 GREEDY = Sampling()
 _FLOAT = pa.float64()
 _EVIDENCE = pa.struct([(name, arrow_type(field.annotation)) for name, field in Evidence.model_fields.items()])
+
+
+class WorkedExample(NamedTuple):
+    """A response as people graded it. Scores are on steps of their scales."""
+
+    response_id: str
+    author_id: str | None
+    text: str
+    score: float
+    traits: Mapping[str, float] = {}
+    """Trait → score."""
+    levels: Mapping[str, int] = {}
+    """Criterion → level."""
 
 
 class EarlierDecision(NamedTuple):

@@ -12,17 +12,19 @@ model that is held to it cannot cite another one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, EvidenceType, Scale, Trait
-from rubricflow.tasks.core.llm.request import IdentityKey
+from rubricflow.tasks.core.llm.request import cached_by_identity
 from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
 from rubricflow.tasks.core.text.fold import folded
 from rubricflow.tasks.core.text.tokens import words
 from rubricflow.tasks.core.text.units import Unit
-from rubricflow.tasks.grading.judge.unit_names import UnitNames
 
 MAX_QUOTE = 400
 MAX_QUOTES = 4
@@ -52,11 +54,6 @@ def checklist(criteria: Sequence[Criterion]) -> dict[str, Any]:
     """Schema of the decisions on these criteria, in their order."""
     cited = {_cites(criterion.evidence) for criterion in criteria if "evidence" in fields(criterion)}
     return _open(record({"decisions": record({c.id: _decision(c) for c in criteria})}), cited)
-
-
-def holistic(bundle: Bundle) -> dict[str, Any]:
-    """Schema of one score on the bundle's scale with its rationale."""
-    return stated(bundle.scale)
 
 
 def stated(scale: Scale) -> dict[str, Any]:
@@ -132,16 +129,14 @@ def citing(schema: Mapping[str, Any], units: Sequence[Unit], names: UnitNames) -
     if "$defs" not in schema or not units:
         return schema
     sentences = sum(unit.kind == "sentence" for unit in units)
-    return _citing(IdentityKey(schema), sentences, len(units) - sentences, names)
+    return _citing(schema, sentences, len(units) - sentences, names)
 
 
-@lru_cache(maxsize=4096)
-def _citing(
-    schema: IdentityKey[Mapping[str, Any]], sentences: int, paragraphs: int, names: UnitNames
-) -> Mapping[str, Any]:
+@cached_by_identity
+def _citing(schema: Mapping[str, Any], sentences: int, paragraphs: int, names: UnitNames) -> Mapping[str, Any]:
     of_sentences, of_paragraphs = _units("s", sentences, names), _units("p", paragraphs, names)
     listed = {"sentence": of_sentences, "unit": _either(of_sentences, of_paragraphs)}
-    return {**schema.value, "$defs": {name: listed[name] for name in schema.value["$defs"]}}
+    return {**schema, "$defs": {name: listed[name] for name in schema["$defs"]}}
 
 
 def _units(kind: str, count: int, names: UnitNames) -> dict[str, Any]:
@@ -211,3 +206,86 @@ def _steps(scale: Scale) -> list[float]:
     # `multipleOf` counts from 0 and not from the lowest score, and 0.3 is no multiple of 0.1 in floating point.
     steps = [round(scale.min + scale.step * i, 12) for i in range(scale.levels)]
     return [int(step) for step in steps] if scale.step == 1 and scale.min.is_integer() else steps
+
+
+_ID = re.compile(r"([sp])([1-9][0-9]*)")
+_CITED = re.compile(r"\W*(?:(?P<word>[^\W\d]+(?:\s[^\W\d]+)*)\W*)?0*(?P<number>[1-9][0-9]{0,4})\W*")
+_SHORT = {"s": "s", "sentence": "s", "p": "p", "paragraph": "p"}
+
+
+@dataclass(frozen=True)
+class UnitNames:
+    """The words that name the units of every response under a bundle."""
+
+    sentence: str = "sentence"
+    """Before the number of a sentence."""
+    paragraph: str = "paragraph"
+    """Before the number of a paragraph."""
+    reserved: frozenset[str] = frozenset()
+    """Folded ids of what is no unit."""
+
+    def name(self, unit_id: str) -> str:
+        """The name of a unit; what is no unit's id stays as it is."""
+        match = _ID.fullmatch(unit_id)
+        if match is None:
+            return unit_id
+        return f"{self.sentence if match[1] == 's' else self.paragraph} {match[2]}"
+
+    def unit_id(self, cited: str, bare: str = "s") -> str:
+        """The unit that a judge cites: by its name, by its id, in brackets or not, or by the number alone.
+
+        bare: the letter of the kind that a number alone means. An id of a criterion becomes `criterion <id>`, which is
+        no unit; what names nothing stays as it is.
+        """
+        return _unit_id(self, cited, bare)
+
+    def forms(self) -> str:
+        """The two names as a prompt tells them."""
+        return f"{self.sentence} N or {self.paragraph} N"
+
+
+PLAIN = UnitNames()
+"""Where no id is like them."""
+
+
+@cached_by_identity
+def names_of(bundle: Bundle) -> UnitNames:
+    """The names of the units of responses that are judged under a bundle."""
+    rubric = bundle
+    ids = [criterion.id for criterion in (*rubric.criteria, *rubric.composites)]
+    return names_beside([*ids, *(trait.id for trait in rubric.traits)])
+
+
+def names_beside(ids: Iterable[str]) -> UnitNames:
+    """The names of units beside ids that mean something else."""
+    reserved = frozenset(map(folded_id, ids)) - {""}
+    return UnitNames(_free("sentence", reserved), _free("paragraph", reserved), reserved)
+
+
+def folded_id(text: str) -> str:
+    """Letters and digits of an id or a name, without case."""
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text).casefold()))
+
+
+def cited_by_name(quotes: Iterable[Mapping[str, str]], names: UnitNames) -> list[dict[str, str]]:
+    """Quotes whose `unit` is an id, in the words of the contract."""
+    return [{**quote, "unit": names.name(quote["unit"])} for quote in quotes]
+
+
+def _free(word: str, reserved: Collection[str]) -> str:
+    """The word, told apart from ids that are the same word with a number."""
+    while any(re.fullmatch(rf"{folded_id(word)}\d+", name) for name in reserved):
+        word = f"response {word}"
+    return word
+
+
+@lru_cache(maxsize=16_384)
+def _unit_id(names: UnitNames, cited: str, bare: str) -> str:
+    if folded_id(cited) in names.reserved:
+        return f"criterion {cited}"
+    match = _CITED.fullmatch(unicodedata.normalize("NFKC", cited).casefold())
+    if match is None:
+        return cited
+    letters = {**_SHORT, names.sentence: "s", names.paragraph: "p"}
+    kind = letters.get(match["word"]) if match["word"] else bare
+    return cited if kind is None else f"{kind}{match['number']}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, Trait
 from rubricflow.tasks.core.contracts.composite import Composition, composed, composition, levels_counted, together
-from rubricflow.tasks.core.llm.request import IdentityKey
+from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
+from rubricflow.tasks.core.llm.request import cached_by_identity
 
 Shares = Mapping[str, float]
 """Criterion → the level that it counts at as a share of its top level, in [0, 1], see `counted`."""
@@ -42,12 +43,12 @@ def share_of_points(criteria: Sequence[Criterion], shares: Shares) -> float:
 
 def counted(bundle: Bundle) -> Mapping[str, tuple[int, ...]]:
     """Decided criterion → the level that each of its levels counts as, see `levels_counted`."""
-    return _counted(IdentityKey(bundle))
+    return _counted(bundle)
 
 
-@lru_cache(maxsize=1024)
-def _counted(bundle: IdentityKey[Bundle]) -> Mapping[str, tuple[int, ...]]:
-    return levels_counted(bundle.value)
+@cached_by_identity
+def _counted(bundle: Bundle) -> Mapping[str, tuple[int, ...]]:
+    return levels_counted(bundle)
 
 
 def expected_share(bundle: Bundle, criterion: Criterion, level: int, likely: Sequence[float] | None) -> float:
@@ -62,25 +63,25 @@ def conflicts(bundle: Bundle, levels: Mapping[str, int | None]) -> dict[str, int
     """The signal `conflicts`: the number of pairs that exclude each other and are both decided above level 0; nothing
     where there is none."""
     credited = {name for name, level in levels.items() if level}
-    pairs = _composition(IdentityKey(bundle)).exclusions
+    pairs = _composition(bundle).exclusions
     count = sum(not credited.isdisjoint(pair.first) and not credited.isdisjoint(pair.second) for pair in pairs)
     return {"conflicts": count} if count else {}
 
 
 def whole_shares(bundle: Bundle, shares: Shares) -> Shares:
     """The shares of decided criteria with those of the criteria that are made of sub-points, see `composed`."""
-    return composed(_composition(IdentityKey(bundle)), shares, _clipped)
+    return composed(_composition(bundle), shares, _clipped)
 
 
-@lru_cache(maxsize=1024)
-def added(bundle: IdentityKey[Bundle]) -> tuple[Criterion, ...]:
+@cached_by_identity
+def added(bundle: Bundle) -> tuple[Criterion, ...]:
     """The criteria whose shares are added up: those that are no sub-points."""
-    return bundle.value.whole if bundle.value.composites else bundle.value.criteria
+    return bundle.whole if bundle.composites else bundle.criteria
 
 
-@lru_cache(maxsize=1024)
-def _composition(bundle: IdentityKey[Bundle]) -> Composition:
-    return composition(bundle.value)
+@cached_by_identity
+def _composition(bundle: Bundle) -> Composition:
+    return composition(bundle)
 
 
 def _clipped(share: float) -> float:
@@ -132,7 +133,7 @@ def trait_means(bundle: Bundle, shares: Shares) -> dict[str, float]:
     """Trait → share of its points, for the traits whose criteria are all scored. shares: of decided criteria."""
     means, reached = {}, whole_shares(bundle, shares)
     for trait in bundle.traits:
-        criteria = [c for c in added(IdentityKey(bundle)) if c.trait == trait.id]
+        criteria = [c for c in added(bundle) if c.trait == trait.id]
         if criteria and all(c.id in reached for c in criteria):
             means[trait.id] = share_of_points(criteria, reached)
     return means
@@ -195,7 +196,7 @@ def _exact_total(bundle: Bundle, shares: Shares, traits: Mapping[str, float]) ->
         ranges = {trait.id: trait for trait in bundle.traits}
         reached = [_share(score, ranges[name]) for name, score in traits.items()]
         return _onto(sum(reached) / len(reached), bundle.scale)
-    return _onto(share_of_points(added(IdentityKey(bundle)), whole_shares(bundle, shares)), bundle.scale)
+    return _onto(share_of_points(added(bundle), whole_shares(bundle, shares)), bundle.scale)
 
 
 def _share(score: float, scale: Scale) -> float:
@@ -230,3 +231,66 @@ def level_signals(
         counting[name] = expected_share(bundle, criteria[name], level, likely)
     signals = {f"criterion.{name}": share for name, share in shares.items()}
     return signals | {f"mean.{name}": mean for name, mean in trait_means(bundle, counting).items()}
+
+
+# A grading after a person set levels of it, by the same formula and with the same features.
+
+
+_OF_LEVELS = ("criterion.", "mean.")
+
+
+def score_follows(bundle: Bundle) -> bool:
+    """Whether the raw score is made of the criteria's levels, and not stated by the judge itself."""
+    protocol = bundle.protocol
+    if protocol.final_score == "judged":
+        return False
+    return protocol.final_score == "weighted_points" or all(trait.source == "derived" for trait in bundle.traits)
+
+
+def regraded(
+    bundle: Bundle, grading: Mapping[str, Any], judgments: Sequence[Mapping[str, Any]], levels: Mapping[str, int]
+) -> dict[str, Any]:
+    """A row of `gradings` with some levels set by a person; without any, the row as it is.
+
+    judgments: the rows of `judgments` of the same rater and sample; levels: criterion → its level. What the judge said
+    of the other criteria stays, with the probabilities of their levels; so does what tells how sure it was (confidence
+    and tie: a person's level halfway between two scores is no doubt of the judge's), and that it was not asked at all.
+    ContractError for a level that the bundle does not have.
+    """
+    if not levels:
+        return dict(grading)
+    decided = {row["criterion_id"]: row["decision"] for row in judgments} | dict(levels)
+    traits = {trait.id for trait in bundle.traits if trait.source == "judged"}
+    stated = {name: value for name, value in grading["trait_scores"].items() if name in traits}
+    scored = score(bundle, decided, stated)
+    features = level_signals(bundle, decided, _chances(bundle, judgments, levels))
+    others = {name: value for name, value in grading["signals"].items() if _stays(name)}
+    signals = {"tie": float(scored.tie), **others, **features, **conflicts(bundle, decided)}
+    settled = "precheck" if grading["status"] == "precheck" else "scored"
+    return {
+        **grading,
+        "score": scored.score,
+        "low": scored.low,
+        "high": scored.high,
+        "trait_scores": scored.traits,
+        "signals": dict(sorted(signals.items())),
+        "status": "unscored" if scored.score is None else settled,
+        "unscored_reason": scored.reason,
+    }
+
+
+def _stays(signal: str) -> bool:
+    return signal != "conflicts" and not signal.startswith(_OF_LEVELS)
+
+
+def _chances(
+    bundle: Bundle, judgments: Sequence[Mapping[str, Any]], levels: Mapping[str, int]
+) -> dict[str, Sequence[float]]:
+    """The probabilities of the levels that nobody set. Where criteria are points, levels count as they are."""
+    if PROTOCOLS[bundle.protocol.name].shape == "points":
+        return {}
+    return {
+        row["criterion_id"]: row["level_probabilities"]
+        for row in judgments
+        if row["criterion_id"] not in levels and row["decision"] == row["stated"] and row["level_probabilities"]
+    }

@@ -22,14 +22,13 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import chain
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
 from rubricflow.tasks.core.contracts.settings.judge import Truth
 from rubricflow.tasks.core.llm.damage import WAYS, damaged
-from rubricflow.tasks.core.llm.request import IdentityKey, Reply, Request
+from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
 from rubricflow.tasks.core.text.quotes import shortened
 from rubricflow.tasks.core.text.tokens import counts, tokens
 from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_module
@@ -209,7 +208,7 @@ def _content_digest(request: Request) -> str:
 def _earned(bundle: Bundle, human: HumanMarks) -> float:
     marked = [c for c in bundle.criteria if c.id in human.levels]
     shares = whole_shares(bundle, {c.id: _counting(bundle, c, human) for c in marked})
-    adding = [c for c in added(IdentityKey(bundle)) if c.id in shares and c.weight]
+    adding = [c for c in added(bundle) if c.id in shares and c.weight]
     return share_of_points(adding, shares) if adding else 0.5
 
 
@@ -244,7 +243,7 @@ def _quotes(question: Question, criterion: Criterion, invented: float, rng: rand
     sentences = [u for u in sentences if counts(question.text[u.start : u.end])] or sentences
     if not sentences:
         return []
-    weights = _weights(IdentityKey(question.bundle))
+    weights = _weights(question.bundle)
     criterion_words = set(tokens(criterion.text))
 
     def shared(text: str) -> float:
@@ -257,9 +256,9 @@ def _quotes(question: Question, criterion: Criterion, invented: float, rng: rand
     return [{"unit": best.unit_id, "quote": quote}]
 
 
-@lru_cache(maxsize=1024)
-def _weights(bundle: IdentityKey[Bundle]) -> dict[str, float]:
+@cached_by_identity
+def _weights(bundle: Bundle) -> dict[str, float]:
     """Word of a criterion → how much it tells this criterion from the others: ln((1 + N)/df)."""
-    texts = [set(tokens(criterion.text)) for criterion in bundle.value.criteria]
+    texts = [set(tokens(criterion.text)) for criterion in bundle.criteria]
     frequency = Counter(chain.from_iterable(texts))
     return {word: math.log((1 + len(texts)) / count) for word, count in frequency.items()}

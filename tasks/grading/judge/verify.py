@@ -26,11 +26,10 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.text.quotes import unquoted
 from rubricflow.tasks.core.text.tokens import number_of
-from rubricflow.tasks.grading.judge.decision import FAILED, Decision
 from rubricflow.tasks.grading.judge.doubted_quotes import NOTHING, settled
 from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, grounded
-from rubricflow.tasks.grading.judge.schema import fields
-from rubricflow.tasks.grading.judge.unit_names import PLAIN, UnitNames
+from rubricflow.tasks.grading.judge.rows import FAILED, Decision
+from rubricflow.tasks.grading.judge.schema import PLAIN, UnitNames, fields
 
 _REMAINS = frozenset({"fabricated", "misattributed"})
 """Where a quote may still hold by what it means."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rubricflow.tasks.core.contracts.backends import is_generative
-from rubricflow.tasks.core.contracts.bundle import Bundle, Protocol, Rubric
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
@@ -17,14 +18,13 @@ from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.scripted import Offline
 from rubricflow.tasks.core.llm.calls import telling
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
+from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.lock import offline
 from rubricflow.tasks.grading.lock.induce import MadeRubric, induction, make
 from rubricflow.tasks.grading.lock.induce import check as check_induction
-from rubricflow.tasks.grading.lock.meaning import Remark, unexplained, untyped
 from rubricflow.tasks.grading.lock.perturb import check as check_paraphrase
 from rubricflow.tasks.grading.lock.perturb import order_turned, paraphrase, prose_turned
 from rubricflow.tasks.grading.lock.rubric import parted
-from rubricflow.tasks.grading.lock.shape import shaped, without_evidence
 
 
 class Maker(NamedTuple):
@@ -222,3 +222,167 @@ def lock(
         examples=rubric.examples if registered.shows_examples else (),
         protocol=protocol,
     )
+
+
+# What a protocol makes of a rubric before it is locked.
+
+
+SUBSCORES = {
+    "technical": ("accuracy", "clarity", "completeness", "terminology"),
+    "argumentative": ("clarity", "coherence", "originality", "dialecticality"),
+}
+"""Item type → the traits that GradeAgentOps' judge scores (section 2.1)."""
+GENERAL = ("accuracy", "clarity", "completeness")
+"""What it scores of items of any other type: what both kinds of answers can be asked for, and nothing of one alone."""
+COVERAGE = "coverage"
+
+
+def shaped(rubric: Rubric, protocol: Protocol, item_types: Collection[str]) -> Rubric:
+    """The rubric as the protocol judges it.
+
+    points: criteria are covered or missed, sub-points each for itself, and the judge scores the rubric's judged traits,
+    or those of its items' type on the rubric's scale, see `subscores`. judged_traits: the
+    judge scores every trait. yes_no: every criterion is a question with yes or no. as_written: the rubric as it is.
+    """
+    match PROTOCOLS[protocol.name].shape:
+        case "points":
+            return _points(rubric, item_types)
+        case "judged_traits":
+            traits = tuple(trait.model_copy(update={"source": "judged"}) for trait in rubric.traits)
+            return rubric.model_copy(update={"traits": traits})
+        case "yes_no":
+            return rubric.model_copy(update={"criteria": tuple(map(_question, rubric.criteria))})
+        case "as_written":
+            return rubric
+
+
+def without_evidence(rubric: Rubric) -> Rubric:
+    """The rubric with no demand for evidence."""
+    criteria = tuple(criterion.model_copy(update={"evidence": "none"}) for criterion in rubric.criteria)
+    return rubric.model_copy(update={"criteria": criteria})
+
+
+def subscores(item_types: Collection[str]) -> tuple[str, ...]:
+    """The published subscores where all items are of one published type, the general ones otherwise."""
+    (name,) = item_types if len(item_types) == 1 else ("",)
+    return SUBSCORES.get(name, GENERAL)
+
+
+def _points(rubric: Rubric, item_types: Collection[str]) -> Rubric:
+    judged = tuple(trait for trait in rubric.traits if trait.source == "judged")
+    low, high, step = rubric.scale.bounds
+    if not judged:
+        names = subscores(item_types)
+        judged = tuple(Trait(id=id_, name=id_.title(), min=low, max=high, step=step, source="judged") for id_ in names)
+    coverage = Trait(id=COVERAGE, name="Coverage of the gold points", min=low, max=high, step=step)
+    points = tuple(_point(criterion) for criterion in parted(rubric)[0])
+    return rubric.model_copy(update={"traits": (*judged, coverage), "criteria": points})
+
+
+def _question(criterion: Criterion) -> Criterion:
+    """A criterion that is answered with yes or no, and met by a yes."""
+    count = criterion.count and criterion.count.model_copy(update={"least": None})
+    return criterion.model_copy(update={"levels": ("no", "yes"), "evidence": "none", "count": count})
+
+
+def _point(criterion: Criterion) -> Criterion:
+    """A criterion that is covered or missed, with a quote."""
+    kind = "gold_point" if criterion.weight >= 0 else "misconception"
+    levels = ("missed", "covered") if criterion.weight >= 0 else ("absent", "detected")
+    point = {"trait": COVERAGE, "kind": kind, "levels": levels, "evidence": "local_quote", "parent": None}
+    return criterion.model_copy(update=point)
+
+
+# What a judge's prompt lacks: what is asked for has to stand on some part of the rubric that the prompt shows.
+
+
+_NUMBER = re.compile(r"(?<![\w.,])-?\d+(?:[.,]\d+)?(?![\w])")
+_WORD = re.compile(r"[^\W\d_]{2,}|[\u3400-\u9fff]")
+_EXPLAINED = frozenset(GENERAL).union(*SUBSCORES.values())
+"""Subscores of which the prompt says what they look at."""
+_WRITE = "describe the scores in the rubric's text (Score 3: ...), or map the raters' guide to items.rubric_text"
+
+
+class Remark(NamedTuple):
+    """What a prompt lacks."""
+
+    text: str
+    """`field: what is missing; what to write`."""
+    blind: bool
+    """Whether nothing at all says what the numbers mean, so that replies can only be guesses."""
+
+
+def unexplained(bundle: Bundle) -> list[Remark]:
+    """What the prompts of a bundle's protocol ask for without saying what it means, in the order of what is asked: the
+    score on the scale, the judged traits, the criteria."""
+    registered = PROTOCOLS[bundle.protocol.name]
+    if registered.is_trained:
+        return []
+    remarks: list[Remark] = []
+    if registered.final_score == "judged":
+        remarks += _score(bundle)
+    if "traits" in registered.decides:
+        remarks += _traits(bundle)
+    leveled = registered.quotes == "criteria" and registered.shape == "as_written"
+    for criterion in bundle.criteria:
+        remarks += _criterion(criterion, leveled)
+    return remarks
+
+
+def untyped(bundle: Bundle, item_types: Collection[str]) -> list[Remark]:
+    """That the subscores are the general ones, where the items' type has none of its own."""
+    judged = tuple(trait.id for trait in bundle.traits if trait.source == "judged")
+    if PROTOCOLS[bundle.protocol.name].shape != "points" or judged != GENERAL:
+        return []
+    types = " or ".join(f"'{name}'" for name in SUBSCORES)
+    problem = f"item type: no subscores are known for it, so the general ones are asked for ({', '.join(GENERAL)})"
+    return [Remark(f"{problem}; name traits with source: judged, or map items.type to {types}", False)]
+
+
+def _score(bundle: Bundle) -> Iterator[Remark]:
+    """The score that the judge states: by prose that names scores, by anchors, or by points that are counted."""
+    low, high, _ = bundle.scale.bounds
+    question = f"{bundle.protocol.name} asks for one score from {low:g} to {high:g}"
+    if _names(bundle.text, bundle.scale) or any(trait.anchors for trait in bundle.traits) or _counts(bundle):
+        return
+    if not bundle.text.strip():
+        yield Remark(f"text: {question}, and its prompt says of no score what it means; {_WRITE}", True)
+    else:
+        yield Remark(f"text: {question}, and the prose names fewer than two scores; {_WRITE}", False)
+
+
+def _counts(bundle: Bundle) -> bool:
+    """Whether all that is not a sub-point is counted, which the prompt says beside the scale."""
+    return all(criterion.count for criterion in bundle.whole)
+
+
+def _traits(bundle: Bundle) -> Iterator[Remark]:
+    """The traits that the judge scores: by their anchors, by the prose, or as published subscores."""
+    registered, prose = PROTOCOLS[bundle.protocol.name], bundle.text.strip()
+    explained = _EXPLAINED if registered.shape == "points" else frozenset()
+    judged = [trait for trait in bundle.traits if trait.source == "judged" and trait.id not in explained]
+    bare = [trait for trait in judged if not trait.anchors and not _names(prose, trait)]
+    if not bare:
+        return
+    listed = registered.quotes is None and all(any(bundle.of_trait(trait.id)) for trait in bare)  # what makes each up
+    missing = "the prose names fewer than two of these" if prose else "its prompt says of none what it means"
+    names = ", ".join(trait.id for trait in bare)
+    problem = f"traits {names}: {bundle.protocol.name} asks for a score of each, and {missing}"
+    yield Remark(f"{problem}; give them anchors, or {_WRITE}", not prose and not listed)
+
+
+def _criterion(criterion: Criterion, leveled: bool) -> Iterator[Remark]:
+    """A criterion: by its text, and by the words of its levels where these are shown. A point of a model answer may be
+    one word: what is asked is whether it is said."""
+    if criterion.kind not in ("gold_point", "misconception") and len(tokens(criterion.text)) < 2:
+        yield Remark(f"{criterion.id}: its text is a name, no statement; say what a response does that meets it", False)
+    if leveled and not any(_WORD.search(level) for level in criterion.levels):
+        numbered = ", ".join(criterion.levels)
+        yield Remark(f"{criterion.id}: its levels ({numbered}) are numbers alone; say what each looks like", False)
+
+
+def _names(prose: str, scale: Scale) -> bool:
+    """Whether a text names two scores of a scale, or more."""
+    numbers = {float(number.replace(",", ".")) for number in _NUMBER.findall(prose)}
+    steps = {number: (number - scale.min) / scale.step for number in numbers if scale.min <= number <= scale.max}
+    return sum(abs(step - round(step)) < 1e-6 for step in steps.values()) >= 2

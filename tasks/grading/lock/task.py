@@ -18,8 +18,8 @@ from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Rows, Run
 from rubricflow.tasks.grading.lock.bundles import asks, finished
+from rubricflow.tasks.grading.lock.people import refuse_off_scale, refuse_unfit, refuse_unknown_marks, rubric_row
 from rubricflow.tasks.grading.lock.rubric import authored, rubrics_of
-from rubricflow.tasks.grading.lock.tables import refuse_off_scale, refuse_unfit, refuse_unknown_marks, rubric_row
 
 
 class Locked(NamedTuple):

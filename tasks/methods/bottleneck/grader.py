@@ -79,7 +79,9 @@ class BottleneckGrader:
         """One estimate for each, in order; the grades' probabilities are calibrated."""
         levels, counts = self.levels(answered), self.concepts.items()
         outputs = []
-        for of_response, grades in zip(levels, self.head.probabilities(self._shares(levels)), strict=True):
+        for of_response, grades in zip(
+            levels, self.head.probabilities(shares_of(levels, self._concepts.tops)), strict=True
+        ):
             named = zip(of_response, counts, strict=True)
             by_concept = {name: concept[:count].tolist() for concept, (name, count) in named}
             by_score = dict(zip(self.scores, grades.tolist(), strict=True))
@@ -89,14 +91,6 @@ class BottleneckGrader:
     def levels(self, answered: Sequence[Answered]) -> Floats:
         """(n, K, M + 1) probability of each level, 0 beyond a concept's own top (Eq. 11)."""
         return self._read(answered, attends=False)[0]
-
-    def shares(self, answered: Sequence[Answered]) -> Floats:
-        """(n, K) s̃, the expected level over the concept's top, in [0, 1] (Eqs. 13 and 18)."""
-        return self._shares(self.levels(answered))
-
-    def attend(self, answered: Sequence[Answered]) -> list[Attention]:
-        """Where the concepts look in each response (Eq. 9)."""
-        return self._read(answered, attends=True)[1]
 
     def traces(self, response_ids: Sequence[str], answered: Sequence[Answered]) -> list[dict[str, Any]]:
         """Rows of the table `traces`; InputError for a concept called 'bias'."""
@@ -116,9 +110,6 @@ class BottleneckGrader:
             "temperature": self.head.temperature,
         }
         return json.dumps(content)
-
-    def _shares(self, levels: Floats) -> Floats:
-        return shares_of(levels, self._concepts.tops)
 
     def _read(self, answered: Sequence[Answered], attends: bool) -> tuple[Floats, list[Attention]]:
         """Level probabilities of every input and, where asked for, what of its response is looked at."""

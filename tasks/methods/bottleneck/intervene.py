@@ -20,8 +20,7 @@ from scipy.stats import entropy
 
 from rubricflow.tasks.core.contracts.tables.bottleneck import GradeMetric, Intervention, Order
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
-from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
-from rubricflow.tasks.core.stats.pair_sums import statistics_of_totals
+from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums, statistics_of_totals
 from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData, shares_of
 from rubricflow.tasks.methods.bottleneck.measures import MEASURES
 from rubricflow.tasks.methods.bottleneck.model import Head
@@ -253,17 +252,12 @@ class Saving:
     """What the questions of a policy buy on n responses."""
 
     policy: Order
-    metric: GradeMetric
     n: int
     """Responses with a grade."""
-    questions: int
-    """All that can be asked."""
-    shares: Floats
-    """(STEPS + 1,) shares of the questions asked."""
     values: Floats
-    """(STEPS + 1,) the metric there, NaN where it is undefined."""
+    """(STEPS + 1,) the accuracy at equal steps of the questions asked, NaN where it is undefined."""
     area: OverRandom
-    """Under the curve, 0 … 1: the mean of the metric over budgets."""
+    """Under the curve, 0 … 1: the mean of the accuracy over budgets."""
     needed: OverRandom
     """Share of the questions at which 90% of the gain of all answers is first reached; None where answers do not
     gain."""
@@ -275,7 +269,6 @@ def savings(
     data: LabelledData,
     rows: Ints,
     seed: int,
-    metric: GradeMetric = "task_accuracy",
     draws: int = 500,
 ) -> list[Saving]:
     """The saving curve of every policy, when an educator gives the labels one by one.
@@ -296,15 +289,15 @@ def savings(
         after = grades_after(head, shares_of(levels, tops), plan.order, answers)
         answered = (plan.turn < budgets[:, None, None]).sum(axis=2)
         grades.append(after[answered, np.arange(len(rows))])  # of each budget and response
-    measure = MEASURES[metric.removeprefix("task_")]
+    measure = MEASURES["accuracy"]
     found = [[measure(right, chosen, 0, classes - 1).value for chosen in of_policy] for of_policy in grades]
     values = np.array(found, np.float64)  # NaN where it is undefined
-    sample = drawn_metrics(np.concatenate(grades), right, classes, draws, seed)[metric]
+    sample = drawn_metrics(np.concatenate(grades), right, classes, draws, seed)["task_accuracy"]
     drawn = np.moveaxis(sample.reshape(len(POLICIES), len(shares), draws), 2, 1)
     areas = _compared(np.asarray(np.trapezoid(values, shares)), np.asarray(np.trapezoid(drawn, shares)), len(rows))
     needs = _compared(_needed(values, shares), _needed(drawn, shares), len(rows))
     return [
-        Saving(policy, metric, len(rows), questions, shares, values=curve, area=area, needed=needed)
+        Saving(policy, len(rows), curve, area, needed)
         for policy, curve, area, needed in zip(POLICIES, values, areas, needs, strict=True)
     ]
 
@@ -342,9 +335,9 @@ def saving_rows(savings: list[Saving], method: str, seed: int, split: str) -> li
     rows = []
     for saving in savings:
         for name, number in (("area", saving.area), ("questions", saving.needed)):
-            note = f"of {saving.metric}"
+            note = "of task_accuracy"
             if number.value is None:
-                note = f"undefined: the answers do not raise {saving.metric}"
+                note = "undefined: the answers do not raise task_accuracy"
             elif number.low is not None and number.change is not None:
                 note += f"; {number.change:+.3f} [{number.low:+.3f}, {number.high:+.3f}] against random"
             metric = f"saving_{name}_{saving.policy}"

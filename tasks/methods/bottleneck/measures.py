@@ -35,8 +35,7 @@ from sklearn.model_selection import StratifiedKFold
 from rubricflow.tasks.core.stats.agreement import Stat, exact_agreement, macro_f1, mae, qwk
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.bootstrap import Interval, draw_totals, interval
-from rubricflow.tasks.core.stats.ordinal import ordinal_ece, rps
-from rubricflow.tasks.core.stats.probability import log_loss
+from rubricflow.tasks.core.stats.probability import log_loss, ordinal_ece, rps
 from rubricflow.tasks.methods.bottleneck.data import MISSING, Concepts, Estimates, LabelledData
 
 FOLDS = 5

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from rubricflow.tasks.core.contracts.backends import Answered
-from rubricflow.tasks.core.contracts.bundle import Anchor, Scale
+from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
-from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome, Wave, ask, ignore_wave
+from rubricflow.tasks.core.llm.ask import Attempt, Checked, ask
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.extract import extract, said
 from rubricflow.tasks.core.llm.reply_store import Replies
@@ -43,18 +43,6 @@ class Shot:
 
     answered: Answered
     score: float
-
-
-@dataclass(frozen=True)
-class Prompted:
-    """What the model said of n responses, in their order."""
-
-    scores: tuple[float | None, ...]
-    """A score of the scale; None where no reply held one."""
-    reasons: tuple[str | None, ...]
-    """Why there is none: `no_reply`, `unreadable:…`, `malformed_score`, `score_off_scale` or `score_off_step`."""
-    attempts: tuple[int, ...]
-    """Replies asked for, the repair among them: 1 or 2."""
 
 
 def drawn_shots(answered: Sequence[Answered], scores: Floats, rows: Ints, count: int, seed: int) -> tuple[Shot, ...]:
@@ -85,15 +73,14 @@ def prompted(
     *,
     response_ids: Sequence[str],
     rubric: str = "",
-    anchors: Sequence[Anchor] = (),
     sampling: Sampling | None = None,
     structured: bool = True,
-    on_wave: Callable[[Wave], None] = ignore_wave,
-) -> Prompted:
-    """Asks once about each response, and once more where the reply holds no score of the scale.
+) -> list[float | None]:
+    """Asks once about each response, and once more where the reply holds no score of the scale: the scores in the order
+    of the responses, None where no reply held one.
 
-    shots: none for zero-shot. response_ids: of `answered`, for the record. rubric, anchors: in prose, and what scores
-    look like. structured: whether the model is held to a JSON Schema. InputError for a backend that reads no prose.
+    shots: none for zero-shot. response_ids: of `answered`, for the record. rubric: in prose. structured: whether the
+    model is held to a JSON Schema. InputError for a backend that reads no prose.
     """
     if not backend.reads_prose:
         raise InputError(f"backend '{backend.name}' reads no prompts; a prompted grader needs a language model")
@@ -104,30 +91,25 @@ def prompted(
         {
             "rubric": f"\nRubric:\n{rubric}\n" if rubric else "",
             "scale": _range(scale),
-            "anchors": "".join(f"\n  {anchor.score:g} = {anchor.text}" for anchor in anchors),
+            "anchors": "",
             "examples": f"\nResponses that a person has graded:\n\n{examples}" if examples else "",
         },
     )
-    system = Message("system", instructions)
     schema = record({"score": {"type": "number", "minimum": scale.min, "maximum": scale.max}})
-    first = Request(
-        messages=(system,),
-        role="grade",
-        subject="",
-        keys=_KEYS,
-        schema=schema if structured else None,
-        sampling=sampling or Sampling(),
-    )
     requests = [
-        replace(first, messages=(system, Message("user", _shown(response))), subject=response_id, data=response)
+        Request(
+            messages=(Message("system", instructions), Message("user", _shown(response))),
+            role="grade",
+            subject=response_id,
+            keys=_KEYS,
+            schema=schema if structured else None,
+            sampling=sampling or Sampling(),
+            data=response,
+        )
         for response_id, response in zip(response_ids, answered, strict=True)
     ]
-    answers = ask(requests, backend, replies, partial(_check, scale=scale), partial(_repair, scale=scale), on_wave)
-    return Prompted(
-        scores=tuple(answer.value for answer in answers),
-        reasons=tuple(_reason(answer) for answer in answers),
-        attempts=tuple(len(answer.attempts) for answer in answers),
-    )
+    answers = ask(requests, backend, replies, partial(_check, scale=scale), partial(_repair, scale=scale))
+    return [answer.value for answer in answers]
 
 
 def _shown(answered: Answered) -> str:
@@ -185,7 +167,3 @@ def _repair(request: Request, history: tuple[Attempt[float], ...], scale: Scale)
     system, user = request.messages
     mended = Message("user", f"{user.content}\n{text}".rstrip("\n"))
     return replace(request, messages=(system, mended), role="contract_repair", mends=("score",))
-
-
-def _reason(answer: RequestOutcome[float]) -> str | None:
-    return answer.attempts[-1].checked.violations[0] if answer.value is None else None

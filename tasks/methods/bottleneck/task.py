@@ -106,7 +106,7 @@ def _prompted_rows(
     tested, response_ids = [responses.answered[row] for row in rows], [data.response_ids[row] for row in rows]
     with open_replies(run.warehouse.replies) as replies:
         backend = open_backend(plan, base, replies, key_of)
-        answers = prompted(
+        found = prompted(
             tested,
             examples,
             scale,
@@ -117,7 +117,7 @@ def _prompted_rows(
             sampling=plan.sampling,
             structured=plan.engine.structured if plan.engine else True,
         )
-    scores = np.array([np.nan if score is None else score for score in answers.scores], np.float64)
+    scores = np.array(found, np.float64)  # NaN where there is none
     grades = np.full(len(data.grades), MISSING)
     grades[rows] = grades_of(scores, scale, responses.ground.plan.bands)
     no_levels = np.full_like(data.levels, MISSING)

@@ -16,8 +16,7 @@ from scipy.special import rel_entr
 from rubricflow.tasks.core.contracts.settings.edit import STARTS, TUNED, Arm
 from rubricflow.tasks.core.contracts.tables.edit import TESTED, Part
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
-from rubricflow.tasks.core.stats.bootstrap import interval, resample_counts
-from rubricflow.tasks.core.stats.pair_sums import TERMS, pair_terms, statistics_of_totals
+from rubricflow.tasks.core.stats.bootstrap import TERMS, interval, pair_terms, resample_counts, statistics_of_totals
 
 PROBED = 200
 """Rollouts on which the beliefs of a policy and of its start are compared (appendix C)."""

@@ -70,8 +70,6 @@ class QueuedCase:
     """Material that belongs to the question."""
     doubtful: tuple[str, ...] = ()
     """The criteria in doubt."""
-    second: bool = False
-    """Whether this is a second rating from the start: whoever opens it is blind."""
     item_id: str = ""
     """The question's id."""
     student: str | None = None
@@ -165,8 +163,6 @@ class PredictedScore(NamedTuple):
     """Ends of the interval for a person's score; None where it cannot be told."""
     probability: float | None
     """That a person gives exactly this score."""
-    risk: float | None
-    """That a person's score differs by more than the study allows."""
     reason: str | None
     """Why there is no score, a key of UNSCORED_REASONS."""
 
@@ -273,7 +269,6 @@ def predicted_score(row: Mapping[str, Any], scale: Scale) -> PredictedScore:
         low=row["low"],
         high=row["high"],
         probability=chance_of(level, row["level_probabilities"]),
-        risk=row["risk"],
         reason=row["unscored_reason"],
     )
 

@@ -52,41 +52,18 @@ def config(questions: Iterable[ReviewQuestion]) -> str:
     return tostring(view, encoding="unicode")
 
 
-def project(
-    questions: Iterable[ReviewQuestion], predicted: Mapping[str, Mapping[Subject, str]] | None = None
-) -> list[dict[str, Any]]:
-    """The cases as Label Studio imports them, a task each, in the order of the queue.
-
-    predicted: annotator → subject → level, shown to people as predictions. Without it whoever votes is blind to the
-    machine, as a second rater must be.
-    """
+def project(questions: Iterable[ReviewQuestion]) -> list[dict[str, Any]]:
+    """The cases as Label Studio imports them, a task each, in the order of the queue; without any machine's levels."""
+    tasks = []
     cases = [list(case.values()) for case in cases_of(questions).values()]
-    return [_task(case, predicted or {}) for case in sorted(cases, key=lambda case: case[0].rank)]
-
-
-def _task(questions: Sequence[ReviewQuestion], predicted: Mapping[str, Mapping[Subject, str]]) -> dict[str, Any]:
-    first = questions[0]
-    response_id, kind = first.case
-    digests = {_control(question.criterion_id): question.digest for question in questions}
-    meta = {"response_id": response_id, "subject_kind": kind, "rank": first.rank, "digests": digests}
-    data = {"question": first.question, "response": first.response, "reference": first.reference or "–"}
-    task: dict[str, Any] = {"data": data, "meta": meta}
-    predictions: list[dict[str, Any]] = []
-    for name, levels in predicted.items():
-        result = [
-            {
-                "from_name": _control(question.criterion_id),
-                "to_name": _SHOWN,
-                "type": "choices",
-                "value": {"choices": [levels[question.subject]]},
-            }
-            for question in questions
-            if question.subject in levels
-        ]
-        predictions.append({"model_version": name, "result": result})
-    if any(prediction["result"] for prediction in predictions):
-        task["predictions"] = predictions
-    return task
+    for case in sorted(cases, key=lambda case: case[0].rank):
+        first = case[0]
+        response_id, kind = first.case
+        digests = {_control(question.criterion_id): question.digest for question in case}
+        meta = {"response_id": response_id, "subject_kind": kind, "rank": first.rank, "digests": digests}
+        data = {"question": first.question, "response": first.response, "reference": first.reference or "–"}
+        tasks.append({"data": data, "meta": meta})
+    return tasks
 
 
 def _control(criterion_id: str | None) -> str:

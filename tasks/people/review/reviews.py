@@ -145,7 +145,7 @@ class Reviews:
         """Whether somebody else was first; what was taken back counts, so that this never changes later."""
         acts = self._by_case.get(case.response_id, [])
         raters = (act.rater_id for act in acts if act.kind not in ("adjudicate", "note"))
-        return case.second or next(raters, rater) != rater
+        return next(raters, rater) != rater
 
     def may_adjudicate(self, case: QueuedCase, rater: str) -> bool:
         """Whoever submitted, or has no vote of their own in the case."""

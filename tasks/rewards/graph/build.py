@@ -21,9 +21,8 @@ from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.rewards.graph.annotator import Annotator, ask_roles, role_requests
 from rubricflow.tasks.rewards.graph.dependencies import PairQuestion, ask_dependencies, pair_requests
-from rubricflow.tasks.rewards.graph.project import EdgeProposal, project
+from rubricflow.tasks.rewards.graph.project import EdgeProposal, RubricVotes, Vote, ballots, project, with_votes
 from rubricflow.tasks.rewards.graph.subject import Authored, GraphSubject, by_sign, candidates, subjects
-from rubricflow.tasks.rewards.graph.votes import RubricVotes, Vote, ballots, with_votes
 
 _INVALID = {"unknown_criterion", "itself", "roles", "duplicate"}
 

@@ -47,8 +47,8 @@ from rubricflow.tasks.rewards.graph.build import (
     tell_plan,
 )
 from rubricflow.tasks.rewards.graph.heuristic import rules_of_thumb
+from rubricflow.tasks.rewards.graph.project import Vote, read_votes
 from rubricflow.tasks.rewards.graph.subject import Authored, GraphSubject, authored
-from rubricflow.tasks.rewards.graph.votes import Vote, read_votes
 
 PACK = 50
 """Rubrics of a pack: of HealthBench's size they take some 500 calls."""

@@ -212,9 +212,15 @@ def eliminate(parents: Shorts, children: Shorts, criteria: int) -> Elimination:
                 active.remove(place)
                 free.append(slot_of.pop(place))
     edges, pairs, slots, entering, left, settled = zip(*steps, strict=True) if steps else [()] * 6
-    of_pairs = (np.array(values, dtype=np.int64).reshape(-1, 2) for values in (pairs, slots))
-    of_ends = (np.array(values, dtype=bool).reshape(-1, 2) for values in (entering, left))
-    return Elimination(np.array(edges, dtype=np.int64), *of_pairs, *of_ends, np.array(settled, dtype=bool), width)
+    return Elimination(
+        edge=np.array(edges, dtype=np.int64),
+        ends=np.array(pairs, dtype=np.int64).reshape(-1, 2),
+        slots=np.array(slots, dtype=np.int64).reshape(-1, 2),
+        enters=np.array(entering, dtype=bool).reshape(-1, 2),
+        leaves=np.array(left, dtype=bool).reshape(-1, 2),
+        settles=np.array(settled, dtype=bool),
+        width=width,
+    )
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,12 @@ def taught(
     for graph, of_rubric in zip(rubrics, learned, strict=True):
         for edge, relation, factor in zip(graph.edges, graph.relation, graph.retention.tolist(), strict=True):
             if edge in of_rubric.factors:
-                row = {"rubric_id": of_rubric.rubric_id, "parent": edge[0], "child": edge[1], "relation": relation}
+                row: Record = {
+                    "rubric_id": of_rubric.rubric_id,
+                    "parent": edge[0],
+                    "child": edge[1],
+                    "relation": relation,
+                }
                 row |= {"retention": of_rubric.factors[edge], "by_relation": factor}
                 rows.append(row | {"n": of_rubric.n, "target": plan.target})
     return Lesson(rows, figures)

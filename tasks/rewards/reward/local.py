@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.composite import Composition, composed, com
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes
-from rubricflow.tasks.core.stats.ordinal import ROUNDING
+from rubricflow.tasks.core.stats.probability import ROUNDING
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, Shorts, batch
 
 ROWS = 200_000

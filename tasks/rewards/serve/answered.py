@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypedDict
+from typing import Literal, NamedTuple, TypedDict
 
 from rubricflow.tasks.core.stats.reward_hacking import FEWEST_EVALUATIONS, Change, HackingAlarm, hacking_alarms
 
@@ -148,41 +148,46 @@ def unscored_answer(item_id: str, reason: str, said: str) -> RolloutAnswer:
 def summary_of(answers: Sequence[RolloutAnswer]) -> Summary:
     """The figures of a batch."""
     rewarded = [answer for answer in answers if answer["reward"] is not None]
-    unscored = [answer["unscored"] for answer in answers if answer["unscored"]]
-    supported = sum(answer["supported"] for answer in rewarded)
-    violated = sum(answer["violated"] for answer in rewarded)
     twice = [answer["agreement"] for answer in answers if answer["agreement"]]
-    same = sum(agreement["same"] for agreement in twice)
-    compared = sum(agreement["compared"] for agreement in twice)
-    decisions = (decision for answer in answers for decision in answer["decisions"])
-    verified = [decision["verified"] for decision in decisions if decision["verified"] is not None]
+    verified = [decision["verified"] for answer in answers for decision in answer["decisions"]]
     leaked: Counter[str] = Counter()
     for answer in rewarded:
         leaked.update(answer["leaked"])
+
+    def mean(name: Literal["reward", "reward_variance", "flat", "gear", "false_credit"]) -> float | None:
+        numbers = [value for answer in rewarded if (value := answer[name]) is not None]
+        return _share(sum(numbers), len(numbers))
+
+    def total(name: Literal["calls", "prompt_tokens", "completion_tokens"]) -> int:
+        return sum(answer[name] for answer in answers)
+
     return {
         "rollouts": len(answers),
         "unscored": len(answers) - len(rewarded),
         "share_unscored": 1 - len(rewarded) / len(answers) if answers else 0.0,
-        "reasons": dict(Counter(cause["reason"] for cause in unscored)),
-        "reward": _mean([answer["reward"] for answer in rewarded]),
-        "reward_variance": _mean([answer["reward_variance"] for answer in rewarded]),
-        "flat": _mean([answer["flat"] for answer in rewarded]),
-        "gear": _mean([answer["gear"] for answer in rewarded]),
-        "false_credit": _mean([answer["false_credit"] for answer in rewarded]),
-        "leaked": {relation: total / len(rewarded) for relation, total in sorted(leaked.items())},
-        "suppressed": violated / supported if supported else None,
-        "unverified": sum(not holds for holds in verified) / len(verified) if verified else None,
-        "judge_agreement": same / compared if compared else None,
+        "reasons": dict(Counter(answer["unscored"]["reason"] for answer in answers if answer["unscored"])),
+        "reward": mean("reward"),
+        "reward_variance": mean("reward_variance"),
+        "flat": mean("flat"),
+        "gear": mean("gear"),
+        "false_credit": mean("false_credit"),
+        "leaked": {relation: amount / len(rewarded) for relation, amount in sorted(leaked.items())},
+        "suppressed": _share(
+            sum(answer["violated"] for answer in rewarded), sum(answer["supported"] for answer in rewarded)
+        ),
+        "unverified": _share(verified.count(False), len(verified) - verified.count(None)),
+        "judge_agreement": _share(
+            sum(agreement["same"] for agreement in twice), sum(agreement["compared"] for agreement in twice)
+        ),
         "judged_twice": len(twice),
-        "calls": sum(answer["calls"] for answer in answers),
-        "prompt_tokens": sum(answer["prompt_tokens"] for answer in answers),
-        "completion_tokens": sum(answer["completion_tokens"] for answer in answers),
+        "calls": total("calls"),
+        "prompt_tokens": total("prompt_tokens"),
+        "completion_tokens": total("completion_tokens"),
     }
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) / len(numbers) if numbers else None
+def _share(part: float, whole: int) -> float | None:
+    return part / whole if whole else None
 
 
 # What the server remembers of a training: false credit by step, held-out quality, and the alarm of reward hacking.

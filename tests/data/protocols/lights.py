@@ -7,11 +7,10 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
-from rubricflow.tasks.core.llm.request import IdentityKey, Reply, Request
+from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.llm.schema import record
-from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.mend import unread, verdict_in
-from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Part, Question, Shown, build
+from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Part, Question, Shown, ask
 from rubricflow.tasks.grading.judge.protocols.dhs import outcome, parts
 from rubricflow.tasks.grading.judge.rows import Case, Rater
 
@@ -21,9 +20,7 @@ LIGHTS = ("red", "amber", "green")
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the light."""
-    rubric, shape = (IdentityKey(case.bundle), IdentityKey(case.bundle.criteria)), schema(case.bundle, part)
-    system = prompt.opening(*rubric, case.question, case.context, schema=IdentityKey(shape))
-    return build(case, part, rater, system, shape, frozenset({"light"}), shown=shown)
+    return ask(case, part, rater, schema(case.bundle, part), frozenset({"light"}), shown=shown)
 
 
 def check(request: Request, reply: Reply) -> Checked[float]:

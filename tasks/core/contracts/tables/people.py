@@ -146,7 +146,7 @@ class NextLabels(Row, table="next_labels", key=("response_id",)):
     sampled: Annotated[Literal["chosen", "drawn"], SAMPLED]
     """How it came to be asked about: only what was drawn stands for other responses."""
     gain: Share
-    """Share of the mapping's mean variance that its label removes, see tasks/grading/calibrate/planner.py."""
+    """Share of the mapping's mean variance that its label removes, see tasks/grading/calibrate/next_labels.py."""
     why: str
     """Why it is asked about, in words; may tell what the machine said."""
 

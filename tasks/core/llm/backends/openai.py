@@ -241,8 +241,12 @@ class OpenAI:
             replica.aside_until = self._clock() + max(_ASIDE_S, result.wait or 0.0)
             if all(other.aside_until > self._clock() for other in self._replicas):
                 longest = _LONGEST_LOOK_S if result.kind in _ABSENT else _LONGEST_PAUSE_S
+                # Not all requests are to come back at once.
+                pause = min(2.0 ** min(tries, 10), longest) * random.uniform(0.5, 1)
+                if result.wait is not None:
+                    pause = min(result.wait, longest) + random.uniform(0, 1)
                 with wave.rest():
-                    await self._sleep(_pause(tries, result.wait, longest))
+                    await self._sleep(pause)
             tries += not full
 
     async def _call(self, wave: _Wave, request: Request, heard: int) -> tuple[_Replica, Reply | Failure]:
@@ -364,11 +368,3 @@ def identity(engine: Engine) -> str:
     name = engine.model.rstrip("/").rpartition("/")[2] if engine.model.startswith(("/", ".")) else engine.model
     more = [engine.options, engine.logprobs, engine.model if name != engine.model else ""]
     return f"{name}@{hashlib.sha256(json.dumps(more, sort_keys=True).encode()).hexdigest()[:12]}" if any(more) else name
-
-
-def _pause(tries: int, wait_s: float | None, longest_s: float) -> float:
-    """Seconds to wait: as long as the server asks, or twice as long as the last time; a little more or less for each
-    request, so that they do not all come back at once."""
-    if wait_s is not None:
-        return min(wait_s, longest_s) + random.uniform(0, 1)
-    return min(2.0 ** min(tries, 10), longest_s) * random.uniform(0.5, 1)

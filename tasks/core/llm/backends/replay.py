@@ -26,7 +26,7 @@ from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
 from rubricflow.tasks.core.store.files import digest_of, sealed, unsealed, write_atomically
-from rubricflow.tasks.core.store.part import as_parquet, first_line, opened
+from rubricflow.tasks.core.store.part import as_parquet, first_line, open_parquet
 
 FORMAT = 1
 _HEADER = b"rubricflow.recording"
@@ -300,7 +300,7 @@ def read_recording(path: Path) -> Recording:
 @lru_cache(maxsize=8)
 def _read(path: Path, state: tuple[int, int, int]) -> Recording:
     try:
-        with opened(path) as file:
+        with open_parquet(path) as file:
             table = file.read()
         record, has_seal = unsealed((table.schema.metadata or {})[_HEADER])
         if not has_seal:

@@ -128,7 +128,12 @@ class Vllm:
                         yield index, refused
                 if not running:
                     return
-                for output in _step(llm):
+                try:
+                    outputs = list(llm.llm_engine.step())
+                except Exception as error:
+                    kept = "every reply before this is kept"
+                    raise BackendError(f"vllm: the engine broke: {_line(error)}; {kept}") from error
+                for output in outputs:
                     if output.finished and output.request_id in running:
                         index, begun = running.pop(output.request_id)
                         yield index, self._reply(output, time.monotonic() - begun)
@@ -226,14 +231,6 @@ def load(weights: str, local: bool, options: dict[str, Any]) -> Any:
     except Exception as error:
         hint = "look at the model's name and the engine's options"
         raise BackendError(f"vllm: the model '{weights}' cannot be loaded: {_line(error)} ({hint})") from error
-
-
-def _step(llm: Any) -> list[Any]:
-    """What one step of the engine finished; BackendError where the engine broke."""
-    try:
-        return list(llm.llm_engine.step())
-    except Exception as error:
-        raise BackendError(f"vllm: the engine broke: {_line(error)}; every reply before this is kept") from error
 
 
 def _tokens(completion: Any) -> list[Token]:

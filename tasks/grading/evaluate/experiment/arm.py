@@ -11,8 +11,7 @@ import pandas as pd
 
 from rubricflow.tasks.core.contracts.tables.data import MEASURED
 from rubricflow.tasks.core.stats.arrays import Floats
-from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums
-from rubricflow.tasks.core.stats.pair_sums import statistics_of_totals
+from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums, statistics_of_totals
 from rubricflow.tasks.core.stats.scores import resampled
 from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.grading.evaluate.slices import ScaleBounds

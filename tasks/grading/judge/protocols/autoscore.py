@@ -4,22 +4,22 @@ the score in view of it. The components are verified by nobody; the second promp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
-from rubricflow.tasks.core.llm.request import IdentityKey, Reply, Request
-from rubricflow.tasks.grading.judge import itemised, prompt, stated_score
+from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
+from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.mend import reason_of
-from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Outcome, Part, Question, Shown, build
+from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Outcome, Part, Question, Shown, ask
 from rubricflow.tasks.grading.judge.protocols import dhs
 from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged, Rater
 from rubricflow.tasks.grading.judge.score import Scored
 
 EXTRACT, SCORE = Part("components"), Part("score")
 KEYS = frozenset({"components"})
+_components = cached_by_identity(contract.components)
 
 
 def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
@@ -34,16 +34,12 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
-    """The request for the components, or for the score in view of them; only who scores is shown anything beside."""
-    name = "autoscore_extract" if part == EXTRACT else "autoscore"
-    bundle = case.bundle
-    rubric, shape = (IdentityKey(bundle), IdentityKey(bundle.criteria)), schema(bundle, part)
-    system = prompt.opening(*rubric, case.question, case.context, case.reference_answer, name, IdentityKey(shape))
+    """The request for the components, or for the score in view of them, to which alone `shown` is added."""
+    shape = schema(case.bundle, part)
     if part == EXTRACT:
-        return build(case, part, rater, system, shape, KEYS, role="extract")
+        return ask(case, part, rater, shape, KEYS, role="extract", template="autoscore_extract")
     components = prompt.components(before[0].call.value or {})
-    keys = contract.HOLISTIC_KEYS
-    return build(case, part, rater, system, shape, keys, shown=shown, task=components)
+    return ask(case, part, rater, shape, contract.HOLISTIC_KEYS, shown=shown, task=components)
 
 
 def check(request: Request, reply: Reply) -> Checked[Any]:
@@ -51,16 +47,12 @@ def check(request: Request, reply: Reply) -> Checked[Any]:
 
     Violations of components: `missing_component:` and `malformed_component:` with the criterion.
     """
-    if request.data.part == EXTRACT.name:
-        return itemised.check(_CONTRACT, request, reply)
-    return stated_score.check(request, reply, request.data.bundle.scale)
+    return (_CONTRACT if request.data.part == EXTRACT.name else dhs).check(request, reply)
 
 
 def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
     """The components that failed, or the score, once more."""
-    if request.data.part == EXTRACT.name:
-        return itemised.repair(_CONTRACT, request, history)
-    return stated_score.repair(request, history)
+    return (_CONTRACT if request.data.part == EXTRACT.name else dhs).repair(request, history)
 
 
 def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
@@ -86,16 +78,11 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     """The contract of the components, or of one score."""
-    return _schema(IdentityKey(bundle), part.name)
+    return _components(bundle.criteria) if part.name == EXTRACT.name else dhs.schema(bundle, part)
 
 
 def _criteria(question: Question) -> tuple[Criterion, ...]:
     return question.criteria or question.bundle.criteria
-
-
-@lru_cache(maxsize=1024)
-def _schema(bundle: IdentityKey[Bundle], part: str) -> dict[str, Any]:
-    return contract.components(bundle.value.criteria) if part == EXTRACT.name else contract.holistic(bundle.value)
 
 
 def _judge(entries: Any, criteria: tuple[Criterion, ...], question: Question) -> Checked[Any]:
@@ -105,25 +92,14 @@ def _judge(entries: Any, criteria: tuple[Criterion, ...], question: Question) ->
     components: dict[str, str | None] = {}
     violations = []
     for criterion in criteria:
+        text = entries.get(criterion.id)
         if criterion.id not in entries:
             violations.append(f"missing_component:{criterion.id}")
-        elif (text := entries[criterion.id]) is None:
-            components[criterion.id] = None
-        elif isinstance(text, str):
-            components[criterion.id] = text.strip()[: contract.MAX_QUOTE] or None
+        elif text is None or isinstance(text, str):
+            components[criterion.id] = (text or "").strip()[: contract.MAX_QUOTE] or None
         else:
             violations.append(f"malformed_component:{criterion.id}")
     return Checked(components, tuple(violations))
 
 
-def _narrowed(question: Question, names: frozenset[str]) -> dict[str, Any]:
-    return {"criteria": tuple(criterion for criterion in _criteria(question) if criterion.id in names)}
-
-
-_CONTRACT = itemised.Contract(
-    key="components",
-    items=_criteria,
-    judge=_judge,
-    narrowed=_narrowed,
-    schema=lambda question: contract.components(_criteria(question)),
-)
+_CONTRACT = itemised.Contract("components", _judge, contract.components, asked=_criteria, items=_criteria)

@@ -4,41 +4,27 @@ yes over all that were asked. A missing answer is unscored, never no."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
-from rubricflow.tasks.core.llm.ask import Attempt, Checked
-from rubricflow.tasks.core.llm.request import IdentityKey, Reply, Request
-from rubricflow.tasks.grading.judge import itemised, prompt
+from rubricflow.tasks.core.llm.ask import Checked
+from rubricflow.tasks.core.llm.request import Request, cached_by_identity
 from rubricflow.tasks.grading.judge import schema as contract
-from rubricflow.tasks.grading.judge.decision import Decision
-from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Part, Question, Shown, build
+from rubricflow.tasks.grading.judge.itemised import Choose, Contract
+from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Part, Question, Shown, ask
 from rubricflow.tasks.grading.judge.protocols.rulers import outcome, parts
-from rubricflow.tasks.grading.judge.rows import Case, Rater
+from rubricflow.tasks.grading.judge.rows import Case, Decision, Rater
 from rubricflow.tasks.grading.judge.verify import Verdict
 
 __all__ = ["artifact", "check", "outcome", "parts", "repair", "request", "schema"]
 KEYS = frozenset({"answers"})
 _ANSWERS = (contract.NO, contract.YES)
+_schema = cached_by_identity(contract.answers)
 
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for yes or no to each criterion."""
-    shape = schema(case.bundle, part)
-    rubric = IdentityKey(case.bundle), IdentityKey(part.criteria)
-    system = prompt.opening(*rubric, case.question, case.context, schema=IdentityKey(shape))
-    return build(case, part, rater, system, shape, KEYS, shown=shown)
-
-
-def check(request: Request, reply: Reply) -> Checked[Any]:
-    """The `Verdict` on a reply. Violations: `missing_answer:` and `malformed_answer:` with the criterion."""
-    return itemised.check(_CONTRACT, request, reply)
-
-
-def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
-    """The questions without an answer, once more."""
-    return itemised.repair(_CONTRACT, request, history)
+    return ask(case, part, rater, schema(case.bundle, part), KEYS, shown=shown)
 
 
 def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
@@ -48,16 +34,11 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     """The contract of the part's criteria."""
-    return _schema(IdentityKey(part.criteria))
-
-
-@lru_cache(maxsize=1024)
-def _schema(criteria: IdentityKey[tuple[Criterion, ...]]) -> dict[str, Any]:
-    return contract.answers(criteria.value)
+    return _schema(part.criteria)
 
 
 def _judge(entries: Any, criteria: tuple[Criterion, ...], question: Question) -> Checked[Any]:
-    """Yes is the highest level, no the lowest."""
+    """The `Verdict`: yes is the highest level, no the lowest. Violations: `missing_answer:`, `malformed_answer:`."""
     if not isinstance(entries, dict):
         undecided = tuple(Decision(c.id, None, reason="invalid_reply") for c in criteria)
         return Checked(Verdict(undecided), ("malformed_answer:*",))
@@ -65,26 +46,19 @@ def _judge(entries: Any, criteria: tuple[Criterion, ...], question: Question) ->
     for criterion in criteria:
         entry = entries.get(criterion.id)
         answer = entry.strip().casefold() if isinstance(entry, str) else entry
-        if answer in (contract.YES, contract.NO):
+        if answer in _ANSWERS:
             level = criterion.top if answer == contract.YES else 0
             decisions.append(Decision(criterion.id, level, level))
-        else:
-            missing = entry is None
-            reason = "criterion_missing" if missing else "invalid_reply"
-            decisions.append(Decision(criterion.id, None, reason=reason))
-            violations.append(f"{'missing' if missing else 'malformed'}_answer:{criterion.id}")
+            continue
+        kind, reason = ("missing", "criterion_missing") if entry is None else ("malformed", "invalid_reply")
+        decisions.append(Decision(criterion.id, None, reason=reason))
+        violations.append(f"{kind}_answer:{criterion.id}")
     return Checked(Verdict(tuple(decisions), violations=tuple(violations)), tuple(violations))
 
 
-def _restated(entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
+def _restated(entry: Any, item: Criterion, choose: Choose) -> Any:
     return _ANSWERS[choose(_ANSWERS.index(entry))] if entry in _ANSWERS else entry
 
 
-_CONTRACT = itemised.Contract(
-    key="answers",
-    items=lambda question: question.criteria,
-    judge=_judge,
-    narrowed=itemised.only_criteria,
-    schema=lambda question: contract.answers(question.criteria),
-    restated=_restated,
-)
+_CONTRACT = Contract("answers", _judge, contract.answers, _restated)
+check, repair = _CONTRACT.check, _CONTRACT.repair

@@ -279,7 +279,10 @@ def table(gaps: Gaps, part: Tested) -> Table:
         figures = {metric: gaps.gap(arm, against, part, metric) for metric in METRICS if metric != "unmarked"}
         if (first := figures["qwk"]) is not None:
             cells = (gap.figure if gap else SeedFigure(None) for gap in figures.values())
-            rows.append((f"{ARMS[arm]} less {ARMS[against]}", *cells, _verdict(first)))
+            verdict = "not clear"
+            if first.is_clear:
+                verdict = "clearly ahead" if first.is_better else "clearly behind"
+            rows.append((f"{ARMS[arm]} less {ARMS[against]}", *cells, verdict))
     header = ("Arms", *(words for metric, words in METRICS.items() if metric != "unmarked"), "QWK says")
     return Table(f"differences-{part}", TESTED[part].capitalize(), header, tuple(rows))
 
@@ -297,8 +300,23 @@ def title(gaps: Gaps) -> str:
 
 def takeaway(gaps: Gaps) -> str:
     """Of the paper's comparisons, which differences in QWK are larger than their intervals, in a sentence for each
-    part."""
-    return " ".join(filter(None, (_sentence(gaps, part) for part in TESTED)))
+    part where some were made."""
+    sentences = []
+    for part, words in TESTED.items():
+        compared = [gap for pair in ORDERS if (gap := gaps.gap(*pair, part, "qwk"))]
+        ahead = []
+        for gap in compared:
+            if gap.is_clear:
+                better = gap if gap.is_better else gap.turned()
+                size = say.number(better.figure.value or 0)
+                ahead.append(f"{ARMS[better.arm]} over {ARMS[better.against]} (+{size})")
+        unclear = len(compared) - len(ahead)
+        others = f"; {say.plural(unclear, 'other')} within their intervals" if unclear else ""
+        if ahead:
+            sentences.append(f"On {words}: {', '.join(ahead)}{others}.")
+        elif compared:
+            sentences.append(f"On {words}: none is larger than its interval.")
+    return " ".join(sentences)
 
 
 def orders(gaps: Gaps) -> Table:
@@ -316,26 +334,3 @@ def _appears(gap: ArmGap) -> str:
     if gap.is_clear:
         return "appears" if gap.is_better else "turned round"
     return "the same in the mean, not clear" if gap.is_better else "not in the mean, not clear either way"
-
-
-def _sentence(gaps: Gaps, part: Tested) -> str:
-    """Which arms are clearly ahead of which on a part, of the paper's comparisons; '' where none was made."""
-    compared = [gap for pair in ORDERS if (gap := gaps.gap(*pair, part, "qwk"))]
-    if not compared:
-        return ""
-    clear = [gap if gap.is_better else gap.turned() for gap in compared if gap.is_clear]
-    if not clear:
-        return f"On {TESTED[part]}: none is larger than its interval."
-    unclear = len(compared) - len(clear)
-    others = f"; {say.plural(unclear, 'other')} within their intervals" if unclear else ""
-    return f"On {TESTED[part]}: {', '.join(map(_advantage, clear))}{others}."
-
-
-def _advantage(gap: ArmGap) -> str:
-    return f"{ARMS[gap.arm]} over {ARMS[gap.against]} (+{say.number(gap.figure.value or 0)})"
-
-
-def _verdict(gap: ArmGap) -> str:
-    if not gap.is_clear:
-        return "not clear"
-    return "clearly ahead" if gap.is_better else "clearly behind"

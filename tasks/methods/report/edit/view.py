@@ -1,23 +1,27 @@
 """A run's trained arms as the content of their report: pure, tables in, sections and their takeaways out.
 
-What the arms rest on: their training and its cost, one by one, and the settings of all.
+At the end rule faithfulness: how far marks follow when the mark scheme is edited (section 3.4, Tables 5 and 9).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+from statistics import fmean
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.settings.edit import ARMS, GRID, Arm
 from rubricflow.tasks.core.contracts.tables.edit import TESTED
+from rubricflow.tasks.core.contracts.tables.rules import FAMILIES, RULE_EDITS, TOTALS, Family, Totals
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import bar_chart
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
-from rubricflow.tasks.methods.report.edit import cases, charts, faithful, figures
-from rubricflow.tasks.methods.report.edit.figures import ABLATIONS, Arms, EditView, Gaps, SeedFigure
+from rubricflow.tasks.methods.report.edit import cases, charts, figures
+from rubricflow.tasks.methods.report.edit.figures import ABLATIONS, Arms, EditView, Gaps, SeedFigure, pooled
 
 HOW = (
     "Mean over seeds with its 95% interval over responses, resampled within their question; ± is one standard "
@@ -33,193 +37,136 @@ def page(view: EditView) -> str:
 def content(view: EditView) -> Page:
     """What the page shows."""
     arms, gaps = Arms(view.metrics), Gaps(view.differences)
-    sections = [
-        _arms(arms),
-        _differences(gaps),
-        _grid(arms),
-        _ablations(arms),
-        _curves(view),
-        _beliefs(view),
-        _selection(view),
-        _grounding(view),
-        _divergence(arms),
-        _rules(view),
-        section(view),
-    ]
+    keys = []
+    # QWK of the last phase trained and of Base
+    shown = [arm for arm in figures.PHASES if arm in arms.names]
+    for part in ("unseen", "seen"):
+        for arm in dict.fromkeys([*shown[:1], *shown[-1:]]):
+            figure, below = arms.figure(arm, part, "qwk"), []
+            if figure.value is None:
+                continue
+            if figure.low is not None and figure.high is not None:
+                below.append(f"95% interval {say.number(figure.low)} to {say.number(figure.high)}{figure.mark}")
+            if figure.se is not None:
+                below.append(f"± {say.number(figure.se)} over seeds")
+            keys.append(Key(f"QWK, {part}, {ARMS[arm]}", say.number(figure.value), tuple(below)))
     seeds, policy = say.plural(len(view.settings.seeds), "seed"), say.name(view.settings.policy)
     return Page(
         kind="Edit report",
         study=say.name(view.study),
         title=figures.sentence(arms),
         lead=f"{say.plural(len(arms.names), 'arm')}, {seeds}, policy {policy}. {figures.takeaway(gaps)}",
-        keys=tuple(_keys(arms)),
-        sections=tuple(section for section in sections if section is not None),
+        keys=tuple(keys),
+        sections=tuple(_sections(view, arms, gaps)),
     )
 
 
-def _keys(arms: Arms) -> Iterator[Key]:
-    """QWK of the last phase trained and of Base."""
-    shown = [arm for arm in figures.PHASES if arm in arms.names]
-    for part in ("unseen", "seen"):
-        for arm in dict.fromkeys([*shown[:1], *shown[-1:]]):
-            figure = arms.figure(arm, part, "qwk")
-            if figure.value is not None:
-                yield Key(f"QWK, {part}, {ARMS[arm]}", say.number(figure.value), tuple(_below(figure)))
-
-
-def _below(figure: SeedFigure) -> Iterator[str]:
-    if figure.low is not None and figure.high is not None:
-        yield f"95% interval {say.number(figure.low)} to {say.number(figure.high)}{figure.mark}"
-    if figure.se is not None:
-        yield f"± {say.number(figure.se)} over seeds"
-
-
-def _arms(arms: Arms) -> Section | None:
-    if not arms.names:
-        return None
+def _sections(view: EditView, arms: Arms, gaps: Gaps) -> Iterator[Section]:
+    """Those that have something to show."""
     ranked = {part: arms.ranked(part) for part in TESTED}
     best = [f"{ARMS[names[0]]} on {TESTED[part]}" for part, names in ranked.items() if names]
-    return Section(
-        "arms",
-        "Arms: who marks best?",
-        f"Highest mean QWK: {', '.join(best)}" if best else "No arm has a QWK",
-        f"{HOW} Unmarked: the grading states no mark by itself. Where it did once it was asked for it, that mark "
-        "counts; a response without any is wrong in accuracy and within 1, and left out of QWK and MAE.",
-        drawings=tuple(_panels(arms, arms.names)),
-        tables=tuple(figures.summary_table(arms, part) for part in TESTED),
-    )
+    if arms.names:
+        yield Section(
+            "arms",
+            "Arms: who marks best?",
+            f"Highest mean QWK: {', '.join(best)}" if best else "No arm has a QWK",
+            f"{HOW} Unmarked: the grading states no mark by itself. Where it did once it was asked for it, that mark "
+            "counts; a response without any is wrong in accuracy and within 1, and left out of QWK and MAE.",
+            drawings=_panels(arms, arms.names),
+            tables=tuple(figures.summary_table(arms, part) for part in TESTED),
+        )
+    if gaps.pairs:
+        yield Section(
+            "differences",
+            "Differences: which are more than chance?",
+            figures.title(gaps),
+            "Paired over responses, seed by seed. Clear: the interval leaves out 0 and the difference is more than the "
+            "seeds' standard deviation. No correction for the number of comparisons.",
+            tables=(*(figures.table(gaps, part) for part in TESTED), figures.orders(gaps)),
+        )
+    if len(set(GRID) & set(arms.names)) >= 4:
+        yield Section(
+            "grid",
+            "Grid: RL on Base or on Edit-SFT?",
+            figures.listed(arms, GRID),
+            "RL directly on Base and on what Edit-SFT made of it (Table 3).",
+            drawings=_panels(arms, GRID),
+            small=tuple(figures.grid(arms, part) for part in TESTED),
+        )
+    if set(ABLATIONS[1:]) & set(arms.names):
+        yield Section(
+            "ablations",
+            "Ablations: what does each part of Edit-SFT add?",
+            figures.listed(arms, ABLATIONS),
+            "Edit-SFT without its internal signals, its checklist or its locality constraint (Table 4).",
+            drawings=_panels(arms, ABLATIONS),
+        )
+    if curves := tuple(charts.drawings(view)):
+        yield Section(
+            "curves",
+            "Curves: what does RL learn?",
+            charts.takeaway(view),
+            "Means over seeds; QWK begins with that of the start. Nothing is chosen by the test split.",
+            drawings=curves,
+        )
+    if beliefs := tuple(cases.drawings(view)):
+        yield Section(
+            "beliefs",
+            "Beliefs: where does reasoning leave the scheme?",
+            "Wrong rollouts, what the policy would have marked after each step, and what was put in a step's place",
+            "Expected mark of the belief probe (Eq. 1). Δε: by how many marks a step brings the belief closer to the "
+            "gold mark (Eq. 2). Grounding: by how many nats a step is less likely without its source (Eqs. 3-4).",
+            drawings=beliefs,
+            tables=tuple(cases.tables(view)),
+        )
+    selection = (cases.fate_table(view), cases.revision_table(view), cases.pool_table(view))
+    if any(table.rows for table in selection):
+        yield Section(
+            "selection",
+            "Selection: what became of wrong rollouts?",
+            cases.takeaway(view),
+            "Rollouts of the base policy on the training responses; a rollout without a mark counts as wrong.",
+            drawings=(*cases.phase_drawings(view), *cases.position_drawings(view)),
+            tables=selection,
+            notes=tuple(cases.refusal_notes(view)),
+        )
+    if grounding := tuple(cases.grounding_drawings(view)):
+        weak = say.share(view.settings.revising.weak_below)
+        yield Section(
+            "grounding",
+            "Grounding: what do steps rest on?",
+            "Support of the steps by mark scheme, answer and earlier steps",
+            f"Bar: middle half, line: middle four fifths, upright: median. Dashed: the limit under which {weak} of all "
+            "steps lie; a step is weak if it is under it in all three.",
+            drawings=grounding,
+            tables=tuple(cases.separation_tables(view)),
+        )
+    divergences = tuple(divergence(arms, part) for part in TESTED)
+    if any(table.rows for table in divergences):
+        yield Section(
+            "divergence",
+            "Divergence: does the frozen probe still read the policy?",
+            "How far the belief of each arm of RL has moved from the policy that it started from",
+            "Means over step boundaries, in nats: KL(arm ‖ start), and JSD, also by third of the chain.",
+            tables=divergences,
+        )
+    if rules := tuple(rule_tables(view.faithfulness)):
+        yield Section(
+            "rules",
+            "Rules: do marks follow an edited scheme?",
+            rule_takeaway(view.faithfulness),
+            "A1 adds 2 marks to every level, A2 doubles them, B1 adds 1 to the lowest creditable and 2 to those above; "
+            "×: every point is worth so many times as much. A mark that code sums follows an edit of points whatever "
+            "the grader read, so those graders stand apart.",
+            tables=rules,
+            notes=tuple(rule_notes(view.faithfulness)),
+        )
+    yield section(view)
 
 
-def _panels(arms: Arms, names: tuple[Arm, ...]) -> Iterator[Drawing]:
-    for part in TESTED:
-        if drawn := figures.panel(arms, part, names):
-            yield Drawing(drawn.title, bar_chart(drawn))
-
-
-def _differences(gaps: Gaps) -> Section | None:
-    if not gaps.pairs:
-        return None
-    return Section(
-        "differences",
-        "Differences: which are more than chance?",
-        figures.title(gaps),
-        "Paired over responses, seed by seed. Clear: the interval leaves out 0 and the difference is more than the "
-        "seeds' standard deviation. No correction for the number of comparisons.",
-        tables=(*(figures.table(gaps, part) for part in TESTED), figures.orders(gaps)),
-    )
-
-
-def _grid(arms: Arms) -> Section | None:
-    if len([arm for arm in GRID if arm in arms.names]) < 4:
-        return None
-    return Section(
-        "grid",
-        "Grid: RL on Base or on Edit-SFT?",
-        figures.listed(arms, GRID),
-        "RL directly on Base and on what Edit-SFT made of it (Table 3).",
-        drawings=tuple(_panels(arms, GRID)),
-        small=tuple(figures.grid(arms, part) for part in TESTED),
-    )
-
-
-def _ablations(arms: Arms) -> Section | None:
-    if not set(ABLATIONS[1:]) & set(arms.names):
-        return None
-    return Section(
-        "ablations",
-        "Ablations: what does each part of Edit-SFT add?",
-        figures.listed(arms, ABLATIONS),
-        "Edit-SFT without its internal signals, its checklist or its locality constraint (Table 4).",
-        drawings=tuple(_panels(arms, ABLATIONS)),
-    )
-
-
-def _curves(view: EditView) -> Section | None:
-    drawn = tuple(charts.drawings(view))
-    if not drawn:
-        return None
-    return Section(
-        "curves",
-        "Curves: what does RL learn?",
-        charts.takeaway(view),
-        "Means over seeds; QWK begins with that of the start. Nothing is chosen by the test split.",
-        drawings=drawn,
-    )
-
-
-def _beliefs(view: EditView) -> Section | None:
-    drawn = tuple(cases.drawings(view))
-    if not drawn:
-        return None
-    return Section(
-        "beliefs",
-        "Beliefs: where does reasoning leave the scheme?",
-        "Wrong rollouts, what the policy would have marked after each step, and what was put in a step's place",
-        "Expected mark of the belief probe (Eq. 1). Δε: by how many marks a step brings the belief closer to the gold "
-        "mark (Eq. 2). Grounding: by how many nats a step is less likely without its source (Eqs. 3-4).",
-        drawings=drawn,
-        tables=tuple(cases.tables(view)),
-    )
-
-
-def _selection(view: EditView) -> Section | None:
-    tables = (cases.fate_table(view), cases.revision_table(view), cases.pool_table(view))
-    if not any(table.rows for table in tables):
-        return None
-    return Section(
-        "selection",
-        "Selection: what became of wrong rollouts?",
-        cases.takeaway(view),
-        "Rollouts of the base policy on the training responses; a rollout without a mark counts as wrong.",
-        drawings=(*cases.phase_drawings(view), *cases.position_drawings(view)),
-        tables=tables,
-        notes=tuple(cases.refusal_notes(view)),
-    )
-
-
-def _grounding(view: EditView) -> Section | None:
-    drawn = tuple(cases.grounding_drawings(view))
-    if not drawn:
-        return None
-    weak = say.share(view.settings.revising.weak_below)
-    return Section(
-        "grounding",
-        "Grounding: what do steps rest on?",
-        "Support of the steps by mark scheme, answer and earlier steps",
-        f"Bar: middle half, line: middle four fifths, upright: median. Dashed: the limit under which {weak} of all "
-        "steps lie; a step is weak if it is under it in all three.",
-        drawings=drawn,
-        tables=tuple(cases.separation_tables(view)),
-    )
-
-
-def _divergence(arms: Arms) -> Section | None:
-    tables = tuple(divergence(arms, part) for part in TESTED)
-    if not any(table.rows for table in tables):
-        return None
-    return Section(
-        "divergence",
-        "Divergence: does the frozen probe still read the policy?",
-        "How far the belief of each arm of RL has moved from the policy that it started from",
-        "Means over step boundaries, in nats: KL(arm ‖ start), and JSD, also by third of the chain.",
-        tables=tables,
-    )
-
-
-def _rules(view: EditView) -> Section | None:
-    tables = tuple(faithful.tables(view.faithfulness))
-    if not tables:
-        return None
-    return Section(
-        "rules",
-        "Rules: do marks follow an edited scheme?",
-        faithful.takeaway(view.faithfulness),
-        "A1 adds 2 marks to every level, A2 doubles them, B1 adds 1 to the lowest creditable and 2 to those above; "
-        "×: every point is worth so many times as much. A mark that code sums follows an edit of points whatever the "
-        "grader read, so those graders stand apart.",
-        tables=tables,
-        notes=tuple(faithful.notes(view.faithfulness)),
-    )
+def _panels(arms: Arms, names: tuple[Arm, ...]) -> tuple[Drawing, ...]:
+    panels = filter(None, (figures.panel(arms, part, names) for part in TESTED))
+    return tuple(Drawing(panel.title, bar_chart(panel)) for panel in panels)
 
 
 PROBE = {"kl": "KL", "jsd": "JSD", "jsd_early": "early", "jsd_mid": "middle", "jsd_late": "late"}
@@ -289,3 +236,84 @@ def _facts(view: EditView) -> Iterator[tuple[str, str]]:
         f"{learning.learning_rate:g}, KL weight {learning.divergence:g}, tolerance β {learning.tolerance:g} marks, "
         f"shaping γ {learning.shaping:g}",
     )
+
+
+Measure = Literal["floor_rate", "in_rubric"]
+MEASURES: Mapping[Measure, tuple[str, str]] = {
+    "floor_rate": ("floor", "floor rate, the share of marks under the edit that are 0"),
+    "in_rubric": ("in_rubric", "in-rubric RSR, over marks under the edit that are not 0; 1 follows it"),
+}
+"""Measure → how the names of its ends begin, and its words."""
+Record = Mapping[str, Any]
+Graders = Mapping[str, list[Record]]
+"""An arm in words, or another judge's name → its rows, those of an arm of all seeds."""
+
+
+def rule_tables(faithfulness: pa.Table) -> Iterator[Table]:
+    """Every measure by grader and edit, apart by who makes the mark and by kind of scheme."""
+    for (totals, maker), (family, schemes) in product(TOTALS.items(), FAMILIES.items()):
+        graders = _graders(faithfulness, totals, family)
+        measured = {row["edit"] for rows in graders.values() for row in rows}
+        edits = [edit for edit in RULE_EDITS if edit in measured]
+        for measure, (_, words) in MEASURES.items() if graders else ():
+            lines: list[Cells] = []
+            for grader, rows in graders.items():
+                cells = [_rule_figure([row for row in rows if row["edit"] == edit], measure) for edit in edits]
+                lines.append((grader, count(max(row["n"] for row in rows)), *cells))
+            header = ("Grader", "n", *map(_edit_title, edits))
+            title = f"{maker.capitalize()}, {schemes}: {words}"
+            yield Table(f"rules-{totals}-{family}-{measure}", title, header, tuple(lines))
+
+
+def rule_takeaway(faithfulness: pa.Table) -> str:
+    """Which grader that states its mark is closest to following the edits, by kind of scheme."""
+    clauses = []
+    for family, schemes in FAMILIES.items():
+        graders = _graders(faithfulness, "stated", family)
+        ratios = {name: _rule_figure(rows, "in_rubric").value for name, rows in graders.items()}
+        defined = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+        if defined:
+            best = min(defined, key=lambda name: abs(defined[name] - 1))
+            clauses.append(f"{best} follows edits of {schemes} best (mean in-rubric RSR {say.number(defined[best])})")
+    return "; ".join(clauses) or "No grader that states its mark has an in-rubric RSR"
+
+
+def rule_notes(faithfulness: pa.Table) -> Iterator[str]:
+    """How far edits move the gold marks, and why ratios are missing."""
+    changes: dict[str, list[float]] = {}
+    for row in faithfulness.to_pylist():
+        if row["gold_change"] is not None:
+            changes.setdefault(_edit_title(row["edit"]), []).append(row["gold_change"])
+    mean_changes = (f"{edit} {say.number(fmean(values))}" for edit, values in changes.items())
+    yield f"Mean change of the gold marks: {', '.join(mean_changes)}."
+    missing = (row for row in faithfulness.to_pylist() if row["in_rubric"] is None)
+    why = (f"{_grader_name(row['rater_id'])}, {_edit_title(row['edit'])}: {row['in_rubric_note']}" for row in missing)
+    yield from dict.fromkeys(map(say.visible, why))
+
+
+def _edit_title(edit: str) -> str:
+    return edit.replace("x", "×")
+
+
+def _graders(faithfulness: pa.Table, totals: Totals, family: Family) -> Graders:
+    """Arms in their order, then other judges by name."""
+    graders: dict[str, list[Record]] = {}
+    for row in faithfulness.to_pylist():
+        if (row["totals"], row["family"]) == (totals, family):
+            graders.setdefault(_grader_name(row["rater_id"]), []).append(row)
+    order = list(ARMS.values())
+    names = sorted(graders, key=lambda name: (order.index(name) if name in order else len(order), name))
+    return {name: graders[name] for name in names}
+
+
+def _grader_name(rater: str) -> str:
+    """'edit_rl-0' as its arm in words; another judge's id as a name."""
+    arm, _, seed = rater.rpartition("-")
+    words = {str(name): words for name, words in ARMS.items()}
+    return words[arm] if arm in words and seed.isdigit() else say.name(rater)
+
+
+def _rule_figure(rows: Iterable[Record], measure: Measure) -> SeedFigure:
+    begins, n = MEASURES[measure][0], "in_rubric_n" if measure == "in_rubric" else "n"
+    low, high = f"{begins}_low", f"{begins}_high"
+    return pooled([{"value": row[measure], "low": row[low], "high": row[high], "n": row[n]} for row in rows])

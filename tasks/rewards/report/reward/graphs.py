@@ -17,7 +17,7 @@ from rubricflow.tasks.core.display import draw, say
 from rubricflow.tasks.core.display.axis import Axis, axis, square
 from rubricflow.tasks.core.display.table import Cell, Table, count
 from rubricflow.tasks.core.stats.arrays import Floats
-from rubricflow.tasks.rewards.report.reward.layout import Row
+from rubricflow.tasks.rewards.report.reward.picture import Row
 
 BINS, ROW = 48, 58
 """Columns of a histogram and cells along a side of the scatter; px of a histogram."""

@@ -1,28 +1,211 @@
 """A rubric's graph as HTML: who licenses stands left of whom; what one response earned may be laid over it.
 
-The browser sets the text of the boxes; only the lines between them, whose heights are therefore fixed, are drawn.
-
-Dependencies as lines: one manner for each relation, and a mark where a response lacks the parent.
+The browser sets the text of the boxes; only the lines between them, whose heights are therefore fixed, are drawn: one
+manner for each relation, and a mark where a response lacks the parent. Boxes stand in layers by longest path, with few
+crossings, near what they hang on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple, TypeAlias
 
+import networkx as nx
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
+from scipy.optimize import isotonic_regression
 
-from rubricflow.tasks.core.contracts.graph import RELATIONS, Relation
+from rubricflow.tasks.core.contracts.graph import RELATIONS, Relation, Role
 from rubricflow.tasks.core.contracts.tables.rubrics import DROPPED
-from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.draw import place
+from rubricflow.tasks.core.display import draw, say
 from rubricflow.tasks.core.display.page import filled, rendered
 from rubricflow.tasks.core.display.section import Drawing, Page, Section
-from rubricflow.tasks.rewards.report.reward.layout import EarnedCredit, Layout, Pair, Row, box, layout
+
+Pair: TypeAlias = tuple[str, str]
+Stop: TypeAlias = tuple[str, ...]
+"""What takes up room in a layer: a box (name,), or a line that passes through (parent, child, layer)."""
+Layers: TypeAlias = list[list[Stop]]
+"""From left to right; in each, top to bottom."""
+SWEEPS = 8
+"""Passes over the layers, there and back, that order them and then move them."""
+
+
+class Layout(NamedTuple):
+    """What stands where."""
+
+    places: Mapping[Stop, tuple[int, float]]
+    """Layer, and centre in px, by layer and top to bottom; the uppermost box begins at 0."""
+    routes: Mapping[Pair, Sequence[Stop]]
+    """(parent, child) → the parent, what passes through the layers between, and the child."""
+    height: float
+    """Of the tallest layer, in px."""
+
+
+def layout(
+    names: Sequence[str], edges: Iterable[Pair], box_height: float, gap: float = 16.0, lane_height: float = 14.0
+) -> Layout:
+    """The boxes of an acyclic graph.
+
+    names: the boxes, in the order that ties are broken by. edges: (parent, child), each once. box_height; gap: between
+    neighbours; lane_height: of a line that passes through a layer, all in px. Parents always stand in an earlier layer
+    than their children: a box's layer is the longest path that leads to it.
+    """
+    boxes: nx.DiGraph[str] = nx.DiGraph(edges)
+    boxes.add_nodes_from(names)
+    layer_of: dict[str, int] = {}
+    for layer, generation in enumerate(nx.topological_generations(boxes)):
+        layer_of |= dict.fromkeys(generation, layer)
+    routes = {(parent, child): _route(parent, child, layer_of) for parent, child in boxes.edges}
+    stops: nx.DiGraph[Stop] = nx.DiGraph()
+    stops.add_nodes_from((name,) for name in names)
+    for route in routes.values():
+        nx.add_path(stops, route)
+    order = {stop: index for index, stop in enumerate(stops)}
+    start = [sorted(generation, key=order.__getitem__) for generation in nx.topological_generations(stops)]
+    layers = min(_orders(start, stops), key=lambda layers: _crossings(layers, stops))
+    size = {stop: box_height if len(stop) == 1 else lane_height for stop in stops}
+    y = _placed(layers, stops, size, gap)
+    top = min((y[stop] - size[stop] / 2 for stop in y), default=0.0)
+    end = max((y[stop] + size[stop] / 2 for stop in y), default=0.0)
+    places: dict[Stop, tuple[int, float]] = {}
+    for index, stops_of_layer in enumerate(layers):
+        places |= {stop: (index, y[stop] - top) for stop in stops_of_layer}
+    return Layout(places, routes, end - top)
+
+
+def _route(parent: str, child: str, layer_of: Mapping[str, int]) -> list[Stop]:
+    """The parent, a stop in each layer between, and the child."""
+    between = [(parent, child, str(layer)) for layer in range(layer_of[parent] + 1, layer_of[child])]
+    return [(parent,), *between, (child,)]
+
+
+def _orders(layers: Layers, stops: nx.DiGraph[Stop]) -> Iterator[Layers]:
+    """The layers as they are, and sorted by the mean place of what each stop is linked with, there and back."""
+    yield layers
+    for _ in range(SWEEPS // 2):
+        layers = _swept(layers, stops.pred)
+        yield layers
+        layers = _swept(layers[::-1], stops.succ)[::-1]
+        yield layers
+
+
+def _swept(layers: Layers, linked: Mapping[Stop, Iterable[Stop]]) -> Layers:
+    """Each layer sorted by what its stops are linked with in the layer before."""
+    swept = layers[:1]
+    for layer in layers[1:]:
+        before = {stop: place for place, stop in enumerate(swept[-1])}
+        mean_places = {}
+        for place, stop in enumerate(layer):
+            mean_places[stop] = fmean([before[neighbour] for neighbour in linked[stop]] or [place])
+        swept.append(sorted(layer, key=mean_places.__getitem__))
+    return swept
+
+
+def _crossings(layers: Layers, stops: nx.DiGraph[Stop]) -> int:
+    """Pairs of lines that cross."""
+    crossings = 0
+    for layer, next_layer in pairwise(layers):
+        child_place = {stop: place for place, stop in enumerate(next_layer)}
+        ends: list[tuple[int, int]] = []
+        for place, stop in enumerate(layer):
+            ends += [(place, child_place[child]) for child in stops.succ[stop]]
+        start, end = np.array(ends, dtype=np.int64).reshape(-1, 2).T
+        crossings += int(np.sum((start[:, None] < start) & (end[:, None] > end)))
+    return crossings
+
+
+def _placed(layers: Layers, stops: nx.DiGraph[Stop], size: Mapping[Stop, float], gap: float) -> dict[Stop, float]:
+    """Centres: each stop as near as its layer's order allows to the mean of what it is linked with.
+
+    In a layer that is the isotonic regression of the wanted centres less the room that those above need.
+    """
+    room: dict[Stop, float] = {}
+    for layer in layers:
+        tops = np.cumsum([0.0, *((size[a] + size[b]) / 2 + gap for a, b in pairwise(layer))])
+        room |= dict(zip(layer, tops.tolist(), strict=True))
+    y = dict(room)
+    for sweep in range(SWEEPS):
+        linked = (stops.pred, stops.succ)[sweep % 2]
+        for layer in layers[:: 1 - 2 * (sweep % 2)]:
+            centres = np.array([_mean_height(y, linked[stop], y[stop]) for stop in layer])
+            above = np.array([room[stop] for stop in layer])
+            y |= dict(zip(layer, (isotonic_regression(centres - above).x + above).tolist(), strict=True))
+    return y
+
+
+def _mean_height(y: Mapping[Stop, float], stops: Iterable[Stop], alone: float) -> float:
+    """The mean height of the stops; `alone` where there are none."""
+    return fmean([y[stop] for stop in stops] or [alone])
+
+
+Row = Mapping[str, Any]
+
+
+class EarnedCredit(NamedTuple):
+    """What one response earned, by criterion; a criterion that is absent is not known."""
+
+    local: Mapping[str, float]
+    """Its own score, in [0, 1]."""
+    marginal: Mapping[str, float]
+    """What is left of it after the dependencies."""
+    threshold: float
+    """From this score on a criterion counts as supported."""
+
+
+class Box(NamedTuple):
+    """What a box says."""
+
+    name: str
+    role: Role
+    weight: str
+    text: str
+    earned: str
+    """In words; empty where no response is shown."""
+    local: float
+    """The criterion's own score, in [0, 1]; 0 where it is not known."""
+    marginal: float
+    """What is left of it."""
+    x: float
+    """Upper left corner, in px."""
+    y: float
+
+
+def box(row: Row, earned: EarnedCredit | None, x: float = 0.0, y: float = 0.0) -> Box:
+    """A row of `graph_nodes`."""
+    name = row["criterion_id"]
+    local = earned.local.get(name) if earned else None
+    marginal = earned.marginal.get(name) if earned else None
+    return Box(
+        name=say.visible(name),
+        role=row["role"],
+        weight=signed(row["weight"]),
+        text=say.visible(row["text"]),
+        earned=_earned(local, marginal) if earned else "",
+        local=local or 0.0,
+        marginal=marginal or 0.0,
+        x=x,
+        y=y,
+    )
+
+
+def signed(weight: float) -> str:
+    """+5, −2.5, 0."""
+    return ("+" if weight > 0 else "") + say.level(weight)
+
+
+def _earned(local: float | None, marginal: float | None) -> str:
+    if local is None:
+        return "unscored"
+    if marginal is None:
+        return f"{say.number(local)} → ?"
+    return say.number(local) if abs(local - marginal) < 0.005 else f"{say.number(local)} → {say.number(marginal)}"
+
 
 WIDTH, GUTTER, HEAD, SAMPLE = 208.0, 64.0, 9.0, 34.0
 """Px: a box, the room between layers; length of an arrowhead; width of a sample in the legend."""
@@ -76,7 +259,7 @@ def dotted(row: Row, parent: tuple[int, float], child: tuple[int, float]) -> Mar
     bend = GUTTER / 2 if x2 >= x1 else -GUTTER / 2
     back = bend if x1 == x2 else -bend
     points = [(leave, y1), (leave + bend, y1), (reach + back, y2), (reach, y2)]
-    path = "M{} {}C{} {} {} {} {} {}".format(*map(place, chain.from_iterable(points)))
+    path = "M{} {}C{} {} {} {} {} {}".format(*map(draw.place, chain.from_iterable(points)))
     tooltip = f"{_pair(row)} is not kept: {DROPPED[row['dropped']]}"
     if row["detail"]:
         tooltip += f" ({say.visible(row['detail'])})"
@@ -91,7 +274,7 @@ def legend(edges: Sequence[Row], with_dropped: bool, earned: EarnedCredit | None
         lost = [_arrow("strong_prerequisite"), _cross(SAMPLE - HEAD - 12, 0)]
         samples.append((_group("lost", lost), "parent missing here"))
     if with_dropped:
-        samples.append((_dots(f"M0 0H{place(SAMPLE)}"), "proposed and not kept"))
+        samples.append((_dots(f"M0 0H{draw.place(SAMPLE)}"), "proposed and not kept"))
     return samples
 
 
@@ -105,7 +288,7 @@ def _pair(row: Row) -> str:
 
 
 def _arrow(relation: Relation) -> Markup:
-    return _stroke(f"M0 0H{place(SAMPLE - HEAD)}", relation) + _tip(SAMPLE, 0, relation)
+    return _stroke(f"M0 0H{draw.place(SAMPLE - HEAD)}", relation) + _tip(SAMPLE, 0, relation)
 
 
 def _is_lost(row: Row, earned: EarnedCredit | None) -> bool:
@@ -117,13 +300,13 @@ def _is_lost(row: Row, earned: EarnedCredit | None) -> bool:
 
 def _line(row: Row, stops: Sequence[tuple[int, float]], lost: bool) -> Markup:
     (first, start), (last, end) = stops[0], stops[-1]
-    path = [f"M{place(left_edge(first) + WIDTH)} {place(start)}"]
+    path = [f"M{draw.place(left_edge(first) + WIDTH)} {draw.place(start)}"]
     for (_, before), (layer, y) in pairwise(stops):
         stop = left_edge(layer) - (HEAD if layer == last else 0)
-        middle = place(left_edge(layer) - GUTTER / 2)
-        path.append(f"C{middle} {place(before)} {middle} {place(y)} {place(stop)} {place(y)}")
+        middle = draw.place(left_edge(layer) - GUTTER / 2)
+        path.append(f"C{middle} {draw.place(before)} {middle} {draw.place(y)} {draw.place(stop)} {draw.place(y)}")
         if layer != last:
-            path.append(f"H{place(left_edge(layer) + WIDTH)}")
+            path.append(f"H{draw.place(left_edge(layer) + WIDTH)}")
     tooltip = in_words(row)
     if row["confidence"] is not None:
         tooltip += f", confidence {say.number(row['confidence'])}"
@@ -145,12 +328,12 @@ def _stroke(path: str, relation: Relation) -> Markup:
 def _tip(x: float, y: float, relation: Relation) -> Markup:
     """An arrowhead whose point is there: hollow for an activation."""
     template = '<path class="{}" d="M{} {}L{} {}V{}Z"/>'
-    ends = place(x), place(y), place(x - HEAD), place(y - 5), place(y + 5)
+    ends = draw.place(x), draw.place(y), draw.place(x - HEAD), draw.place(y - 5), draw.place(y + 5)
     return Markup(template).format("hollow" if relation == "activation" else "head", *ends)
 
 
 def _cross(x: float, y: float) -> Markup:
-    return Markup('<path class="cross" d="M{} {}l8 8m0 -8l-8 8"/>').format(place(x - 4), place(y - 4))
+    return Markup('<path class="cross" d="M{} {}l8 8m0 -8l-8 8"/>').format(draw.place(x - 4), draw.place(y - 4))
 
 
 def _dots(path: str) -> Markup:

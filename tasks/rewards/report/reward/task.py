@@ -19,8 +19,7 @@ from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.core.store.files import file_name
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.rewards.report.reward import cases as dependencies
-from rubricflow.tasks.rewards.report.reward.figures import EVERY_REWARD, RewardView, summary_rows
+from rubricflow.tasks.rewards.report.reward.figures import EVERY_REWARD, PAID, RewardView, needs_texts, summary_rows
 from rubricflow.tasks.rewards.report.reward.figures import HEADER as REWARDS
 from rubricflow.tasks.rewards.report.reward.graphs import statistics
 from rubricflow.tasks.rewards.report.reward.picture import graph_page, rows_of
@@ -66,8 +65,8 @@ def write_rewards(run: Run) -> Path:
     study = Study.model_validate(read_manifest(run)["identity"]["study"])
     assert study.reward is not None  # nothing was rewarded without
     rewards = run.ref(Rewards, "reward")
-    cases = run.read(run.ref(EdgeCases, "reward"), where=dependencies.PAID)
-    shown = dependencies.needs_texts(cases)
+    cases = run.read(run.ref(EdgeCases, "reward"), where=PAID)
+    shown = needs_texts(cases)
     is_shown = pc.field("response_id").isin(pa.array(shown, pa.string()))
     texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], is_shown).to_pylist()
     items = run.read(run.ref(Items, "ingest"), ["item_id", "question"]).to_pylist()

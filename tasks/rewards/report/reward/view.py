@@ -22,10 +22,19 @@ from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.bootstrap import MARK, cautions, is_few
 from rubricflow.tasks.rewards.report.reward import figures, graphs
-from rubricflow.tasks.rewards.report.reward.cases import case, earned, leaked_by_rubric, loser, side_by_side, worst
-from rubricflow.tasks.rewards.report.reward.figures import COMPARED, DiagnosticFigures, Metric, RewardView
-from rubricflow.tasks.rewards.report.reward.layout import Row
-from rubricflow.tasks.rewards.report.reward.picture import LOOK, picture, rows_of, style
+from rubricflow.tasks.rewards.report.reward.figures import (
+    COMPARED,
+    DiagnosticFigures,
+    Metric,
+    RewardView,
+    case,
+    earned,
+    leaked_by_rubric,
+    loser,
+    side_by_side,
+    worst,
+)
+from rubricflow.tasks.rewards.report.reward.picture import LOOK, Row, picture, rows_of, style
 
 TEMPLATE = Path(__file__).with_name("cases.html.j2")
 RETENTIONS = 40

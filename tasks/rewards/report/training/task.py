@@ -12,8 +12,7 @@ from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.contracts.tables.reward import EdgeCases, HeldOutQuality, Rewards, TrainedCriteria
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.rewards.report.training.curves import criterion_shares
-from rubricflow.tasks.rewards.report.training.judging import judged_twice, unverified_shares
+from rubricflow.tasks.rewards.report.training.curves import criterion_shares, judged_twice, unverified_shares
 from rubricflow.tasks.rewards.report.training.view import TrainingView, page
 
 

@@ -20,7 +20,7 @@ from rubricflow.tasks.core.llm.backends.scripted import Offline, Scripted
 from rubricflow.tasks.core.llm.calls import Watched
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, digest
-from rubricflow.tasks.grading.judge.levels import Levelled
+from rubricflow.tasks.grading.judge.rater import Levelled
 
 
 def asking(text, subject=None):

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts import backends as extras
 from rubricflow.tasks.core.contracts.errors import BackendError, UserError
 from rubricflow.tasks.core.contracts.settings.engine import Placement
-from rubricflow.tasks.core.monitor import crew, engines
-from rubricflow.tasks.core.monitor.crew import Crew, PoisonError
-from rubricflow.tasks.core.monitor.engines import on_engine
+from rubricflow.tasks.core.monitor import engines
+from rubricflow.tasks.core.monitor.engines import Crew, PoisonError, on_engine
 
 DASK = Placement(engine="dask")
 
@@ -173,8 +172,8 @@ class Waiting:
 def test_a_piece_waits_for_workers_that_come_back_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(crew, "LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(crew, "SAID_AFTER_S", 0.015)
+    monkeypatch.setattr(engines, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(engines, "SAID_AFTER_S", 0.015)
     task, results = Waiting([1, 0, 0, 0, 0, 0, 0, 1, 1]), dict[str, str]()
     crew_of(1, slots_now=task.slots_now).each(task, {"p": ("p",)}, 1, results.__setitem__)  # type: ignore[arg-type]
     assert results == {"p": "judged"}
@@ -184,8 +183,8 @@ def test_a_piece_waits_for_workers_that_come_back_and_says_so_once(
 
 
 def test_a_cluster_without_workers_ends_the_run_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(crew, "STOPPED_AFTER_S", 0.05)
+    monkeypatch.setattr(engines, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(engines, "STOPPED_AFTER_S", 0.05)
     task = Waiting([0] * 1000)
     with pytest.raises(BackendError, match=r"had no workers for .*\(dask worker .* the same command goes on"):
         crew_of(1, slots_now=task.slots_now).each(task, {"p": ("p",)}, 1, lambda *_: None)  # type: ignore[arg-type]
@@ -200,12 +199,12 @@ def test_a_timeout_of_a_piece_itself_is_no_waiting() -> None:
 @given(seconds=st.lists(st.integers(1, 200), max_size=30), counts=st.lists(st.integers(0, 2), min_size=30, max_size=30))
 def test_an_absence_is_said_once_and_ends_by_the_clock_alone(seconds: list[int], counts: list[int]) -> None:
     said, now, empty_since = list[str](), 0.0, None
-    watched = crew.Absence("the cluster", "start it", said.append, lambda: now)
+    watched = engines.Absence("the cluster", "start it", said.append, lambda: now)
     expected = list[str]()
     for step, count in zip(seconds, counts, strict=False):
         now += step
         empty_since = (now if empty_since is None else empty_since) if count == 0 else None
-        if empty_since is not None and now - empty_since >= crew.STOPPED_AFTER_S:
+        if empty_since is not None and now - empty_since >= engines.STOPPED_AFTER_S:
             with pytest.raises(BackendError, match="had no workers for 5 minutes"):
                 watched.look(count)
             break
@@ -213,7 +212,7 @@ def test_an_absence_is_said_once_and_ends_by_the_clock_alone(seconds: list[int],
         is_said = bool(expected) and expected[-1] == "gone"
         if empty_since is None and is_said:
             expected.append("back")
-        elif empty_since is not None and now - empty_since >= crew.SAID_AFTER_S and not is_said:
+        elif empty_since is not None and now - empty_since >= engines.SAID_AFTER_S and not is_said:
             expected.append("gone")
     assert ["gone" if "no workers left" in line else "back" for line in said] == expected
 

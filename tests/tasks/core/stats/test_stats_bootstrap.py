@@ -8,7 +8,7 @@ from scipy.stats import norm, t
 
 from rubricflow.tasks.core.stats import agreement as ag
 from rubricflow.tasks.core.stats import bootstrap as bs
-from rubricflow.tasks.core.stats import pair_sums as ps
+from rubricflow.tasks.core.stats import bootstrap as ps
 
 HALVES = (1.0, 6.0, 0.5)
 NAMES = [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
 
-from rubricflow.tasks.core.stats.ordinal import ordinal_ece, rps
+from rubricflow.tasks.core.stats.probability import ordinal_ece, rps
 
 FIRST = ([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.2, 0.5, 0.3], [0.05, 0.15, 0.8]], [0, 1, 2, 2])
 SECOND = ([[0.9, 0.1, 0], [0.3, 0.4, 0.3], [0.3, 0.4, 0.3], [0, 0.5, 0.5], [0.1, 0.2, 0.7]], [0, 0, 2, 1, 2])

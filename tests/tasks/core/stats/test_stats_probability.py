@@ -8,7 +8,6 @@ from scipy.stats import binomtest
 from sklearn.metrics import brier_score_loss
 from sklearn.metrics import log_loss as sklearn_log_loss
 
-from rubricflow.tasks.core.stats.ordinal import rps
 from rubricflow.tasks.core.stats.probability import (
     CLIP,
     Top,
@@ -19,6 +18,7 @@ from rubricflow.tasks.core.stats.probability import (
     log_loss,
     ranked,
     reliability,
+    rps,
     top,
 )
 

@@ -7,7 +7,7 @@ import pytest
 
 from rubricflow.tasks.core.stats.facet_likelihood import Rating, design
 from rubricflow.tasks.core.stats.facets import fit
-from rubricflow.tasks.core.stats.rater_fit import discrimination, halo, infit, leniency, outfit, residuals, shift
+from rubricflow.tasks.core.stats.raters import discrimination, halo, infit, leniency, outfit, residuals, shift
 from tests.builders.ratings import World, marked, world
 
 ONE = np.ones(1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.stats.within import within_items
+from rubricflow.tasks.core.stats.bootstrap import within_items
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 30), st.floats(-5, 5))

@@ -10,12 +10,10 @@ from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.settings.study import Calibration
 from rubricflow.tasks.core.stats.agreement import qwk
 from rubricflow.tasks.core.stats.bootstrap import paired_bootstrap
+from rubricflow.tasks.grading.calibrate.alignment import Refusal
 from rubricflow.tasks.grading.calibrate.choose import _one_score_each, decide
-from rubricflow.tasks.grading.calibrate.curve import Refusal
-from rubricflow.tasks.grading.calibrate.folds import cross_fit
-from rubricflow.tasks.grading.calibrate.labels import LabelledRows
-from rubricflow.tasks.grading.calibrate.methods import STANDARD, apply_to_labels, fit_method
-from rubricflow.tasks.grading.calibrate.split import folds
+from rubricflow.tasks.grading.calibrate.methods import STANDARD, apply_to_labels, cross_fit, fit_method, folds
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 
 SCALE = Scale(min=0, max=5)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
-from rubricflow.tasks.grading.calibrate.curve import (
+from rubricflow.tasks.grading.calibrate.alignment import (
     Refusal,
     ScoreCurve,
     apply_curve,

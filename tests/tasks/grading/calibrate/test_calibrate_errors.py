@@ -13,11 +13,10 @@ from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.conformal import aurc, oracle_aurc, random_aurc
 from rubricflow.tasks.core.stats.promise import promise
-from rubricflow.tasks.grading.calibrate.errors import Placed, error_risk, fit_errors
-from rubricflow.tasks.grading.calibrate.folds import CrossFitted, cross_fit
-from rubricflow.tasks.grading.calibrate.labels import LabelledRows
+from rubricflow.tasks.grading.calibrate.methods import CrossFitted, cross_fit, folds
 from rubricflow.tasks.grading.calibrate.outcome import outcome
-from rubricflow.tasks.grading.calibrate.split import folds
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows
+from rubricflow.tasks.grading.calibrate.spread import Placed, error_risk, fit_errors
 
 LEAST = 0.005
 

@@ -16,8 +16,15 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.people import NextLabels
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.calibrate.next_labels import held_out, next_labels, read_items, read_predictions
-from rubricflow.tasks.grading.calibrate.support import agreement, labels, promise
+from rubricflow.tasks.grading.calibrate.next_labels import (
+    agreement,
+    held_out,
+    labels,
+    next_labels,
+    promise,
+    read_items,
+    read_predictions,
+)
 from rubricflow.tasks.grading.calibrate.task import calibrate
 
 ONE = bundle(criterion("c1"), ends=(0, 4), traits=(trait("t", 0, 3),), name="pointwise", signals=("criteria", "length"))

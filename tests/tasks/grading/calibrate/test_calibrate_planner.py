@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.grading.calibrate.planner import by_chance, design, proposals
+from rubricflow.tasks.grading.calibrate.next_labels import by_chance, design, proposals
 
 
 def drawn_design(seed, n=40, features=3, items=2):

@@ -7,9 +7,9 @@ import pytest
 
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import Release
-from rubricflow.tasks.grading.calibrate.labels import LabelledRows
 from rubricflow.tasks.grading.calibrate.outcome import RiskRows
 from rubricflow.tasks.grading.calibrate.release import Rules, Scope, reasons, release_rules
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 
 SCALE = Scale(min=0, max=4)
 

@@ -23,8 +23,7 @@ from rubricflow.tasks.grading.calibrate.calibration import read_calibration
 from rubricflow.tasks.grading.calibrate.features import feature_names, features, map_columns, matrix
 from rubricflow.tasks.grading.calibrate.fit import fit_items
 from rubricflow.tasks.grading.calibrate.predict import apply_later, predict
-from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater, whole_responses
-from rubricflow.tasks.grading.calibrate.samples import one_per_response
+from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, one_per_response, only_rater, whole_responses
 
 GRADING_SCHEMA = pa.schema([schema(Gradings).field(name) for name in GRADING])
 PEOPLE = ("response_id", "rater_id", "rater_kind", "score")

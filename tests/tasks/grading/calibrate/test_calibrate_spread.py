@@ -15,14 +15,19 @@ from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.agreement import to_levels
 from rubricflow.tasks.core.stats.conformal import interval
-from rubricflow.tasks.grading.calibrate.errors import Placed, error_risk
-from rubricflow.tasks.grading.calibrate.folds import cross_fit
-from rubricflow.tasks.grading.calibrate.labels import LabelledRows
-from rubricflow.tasks.grading.calibrate.methods import apply_to_labels
+from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, cross_fit, folds
 from rubricflow.tasks.grading.calibrate.outcome import RiskRows, outcome
 from rubricflow.tasks.grading.calibrate.release import ReleaseRule, Scope, reasons, release_rules, seen_levels
-from rubricflow.tasks.grading.calibrate.split import folds
-from rubricflow.tasks.grading.calibrate.spread import fit_sigma, level_probabilities, risks, sigmas, thinned
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows
+from rubricflow.tasks.grading.calibrate.spread import (
+    Placed,
+    error_risk,
+    fit_sigma,
+    level_probabilities,
+    risks,
+    sigmas,
+    thinned,
+)
 
 SCALE = Scale(min=0, max=5)
 

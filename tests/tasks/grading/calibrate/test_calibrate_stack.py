@@ -11,13 +11,11 @@ from sklearn.linear_model import Ridge
 
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import Calibration
+from rubricflow.tasks.grading.calibrate.alignment import Refusal
 from rubricflow.tasks.grading.calibrate.calibration import read_calibration
 from rubricflow.tasks.grading.calibrate.choose import decide
-from rubricflow.tasks.grading.calibrate.curve import Refusal
-from rubricflow.tasks.grading.calibrate.folds import cross_fit
-from rubricflow.tasks.grading.calibrate.labels import LabelledRows
-from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, fit_method
-from rubricflow.tasks.grading.calibrate.split import folds
+from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, cross_fit, fit_method, folds
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 from rubricflow.tasks.grading.calibrate.stack import STRENGTH, StackedRows, apply_stack, fit_stack
 from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, embed, text_blocks
 

@@ -35,7 +35,7 @@ def test_every_score_tells_its_parts_and_stands_beside_the_text_alone(tmp_path):
 
 def test_a_method_that_takes_no_text_reads_none(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "rubricflow.tasks.grading.calibrate.run_texts.minilm", lambda: pytest.fail("the encoder was loaded")
+        "rubricflow.tasks.grading.calibrate.predictions.minilm", lambda: pytest.fail("the encoder was loaded")
     )
     run, refs = run_of(tmp_path / "w")
     rows = predictions(run, calibrate.fn(run, plan(method="linear"), *refs))

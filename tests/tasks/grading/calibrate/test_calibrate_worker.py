@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.monitor.shared_stage import Piece, do_piece
 from rubricflow.tasks.core.store.manifest import code_digest
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.grading.calibrate import run_texts, task
+from rubricflow.tasks.grading.calibrate import predictions, task
 from rubricflow.tasks.grading.calibrate.predictions import GradingPack, PredictionAssignment, packs
 from rubricflow.tasks.grading.calibrate.task import PackProgress, calibrate, share_of
 
@@ -98,8 +98,8 @@ def test_what_is_sent_is_small_and_found_from_anywhere(tmp_path: Path, monkeypat
 def test_a_worker_loads_a_model_once_for_all_packs_of_a_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded, states = list[str](), run_texts.HiddenStates
-    monkeypatch.setattr(run_texts, "HiddenStates", lambda folder: (loaded.append(folder), states(folder))[1])
+    loaded, states = list[str](), predictions.HiddenStates
+    monkeypatch.setattr(predictions, "HiddenStates", lambda folder: (loaded.append(folder), states(folder))[1])
     folder = str(byte_model(tmp_path / "model"))
     run, refs = run_of(tmp_path / "house")
     crew = CrewHere(monkeypatch)

@@ -18,7 +18,7 @@ from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Token
 from rubricflow.tasks.grading.judge import itemised
 from rubricflow.tasks.grading.judge.grade import grade_batch
-from rubricflow.tasks.grading.judge.levels import Levelled
+from rubricflow.tasks.grading.judge.rater import Levelled
 from rubricflow.tasks.grading.judge.rows import Rater
 
 TEXT = "Heat is the motion of particles. It flows."

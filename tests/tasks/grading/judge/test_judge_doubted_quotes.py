@@ -13,13 +13,12 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.text.units import units
-from rubricflow.tasks.grading.judge.decision import Decision
 from rubricflow.tasks.grading.judge.doubted_quotes import most_shared, sharers
 from rubricflow.tasks.grading.judge.evidence import Subject
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.claims import everything, read
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.settlement import settle
-from rubricflow.tasks.grading.judge.rows import Case, Rater
+from rubricflow.tasks.grading.judge.rows import Case, Decision, Rater
 from rubricflow.tasks.grading.judge.verify import verify
 
 TEXT = "Plants need light to grow. Water helps them drink. The café sells good bread."

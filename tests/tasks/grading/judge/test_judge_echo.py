@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Anchor
-from rubricflow.tasks.core.llm.request import IdentityKey
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.doubted_quotes import INSIDE, RUN, SHARE, wording
 from rubricflow.tasks.grading.judge.evidence import ground, subject_of
@@ -139,7 +138,7 @@ def test_the_rule_is_its_definition(data):
     if len(said) < 2:
         return
     of = bundle_of().model_copy(update={"text": " ".join(source)})
-    rule = wording(IdentityKey(of), QUESTION, None)
+    rule = wording(of, QUESTION, None)
     text = " ".join([*before, *said, *after])
     start = len(" ".join(before)) + 1 if before else 0
     needle = " ".join(said)

@@ -26,7 +26,7 @@ from rubricflow.tasks.grading.judge.embedded import (
 )
 from rubricflow.tasks.grading.judge.evidence import Subject, proves, subject_of
 from rubricflow.tasks.grading.judge.protocol import Question
-from rubricflow.tasks.grading.judge.schema import MAX_QUOTE, checklist, holistic
+from rubricflow.tasks.grading.judge.schema import MAX_QUOTE, checklist, stated
 from rubricflow.tasks.grading.judge.verify import verify
 
 LEVELS = ("absent", "in part", "present")
@@ -121,7 +121,7 @@ def test_a_response_without_units_is_answered_without_a_quote(text):
 @settings(max_examples=50)
 @given(with_words)
 def test_a_holistic_reply_keeps_the_contract(text):
-    jsonschema.validate(artifact(text, ()), holistic(BUNDLE))
+    jsonschema.validate(artifact(text, ()), stated(BUNDLE.scale))
 
 
 @settings(max_examples=75)

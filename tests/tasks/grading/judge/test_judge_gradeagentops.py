@@ -35,7 +35,7 @@ from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_module
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.score import round_half_up
 from rubricflow.tasks.grading.judge.task import judge
-from rubricflow.tasks.grading.lock.shape import SUBSCORES, shaped
+from rubricflow.tasks.grading.lock.bundles import SUBSCORES, shaped
 
 TEXT = "Plants need light to grow. Water helps them drink. Soil is never needed at all."
 QUOTES = {1: "need light to grow", 2: "Water helps them drink", 3: "never needed at all"}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.text.quotes import Span
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.evidence import Subject
-from rubricflow.tasks.grading.judge.numbered import numbered
+from rubricflow.tasks.grading.judge.memory import numbered
 from rubricflow.tasks.grading.judge.protocols.gradeagentops import contract
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.claims import Claims, everything, merge, read
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.settlement import (

@@ -16,12 +16,11 @@ from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.manifest import write_manifest
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.judge import task as door
-from rubricflow.tasks.grading.judge.decision import Decision
 from rubricflow.tasks.grading.judge.keep import Earlier, differing, open_parts, signals, standing, unchanged, with_kept
 from rubricflow.tasks.grading.judge.protocol import Part
-from rubricflow.tasks.grading.judge.rows import EarlierDecision, Rater
+from rubricflow.tasks.grading.judge.rows import Decision, EarlierDecision, Rater
+from rubricflow.tasks.grading.judge.schema import PLAIN
 from rubricflow.tasks.grading.judge.task import judge
-from rubricflow.tasks.grading.judge.unit_names import PLAIN
 
 TEXTS = {"r1": "Plants need light. Water helps them grow.", "r2": "Water helps. Plants need light too.", "r3": "light"}
 QUOTES = {"A": "need light", "B": "Water helps", "C": "need light", "D": "Water"}

@@ -12,9 +12,8 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Token
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
-from rubricflow.tasks.grading.judge.levels import Levelled, levelled
 from rubricflow.tasks.grading.judge.protocol import protocol_module
-from rubricflow.tasks.grading.judge.rater import rater
+from rubricflow.tasks.grading.judge.rater import Levelled, levelled, rater
 from rubricflow.tasks.grading.judge.rows import Rater
 
 TEXT = "Heat is the motion of particles."

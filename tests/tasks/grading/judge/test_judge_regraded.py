@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.bundle import Bundle, Count
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.grading.judge.decision import Decision
 from rubricflow.tasks.grading.judge.protocol import Answer, Part
 from rubricflow.tasks.grading.judge.protocols import rulers
-from rubricflow.tasks.grading.judge.regraded import regraded, score_follows
-from rubricflow.tasks.grading.judge.rows import Rater, gradings, judgments
+from rubricflow.tasks.grading.judge.rows import Decision, Rater, gradings, judgments
+from rubricflow.tasks.grading.judge.score import regraded, score_follows
 from rubricflow.tasks.grading.judge.verify import Verdict
 
 Levels = Mapping[str, int | None]

@@ -21,7 +21,7 @@ from rubricflow.tasks.grading.judge.grade import check, first_requests
 from rubricflow.tasks.grading.judge.protocol import protocol_module
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.schema import EXAMPLE, WORDS, example_prefix
-from rubricflow.tasks.grading.lock.shape import shaped
+from rubricflow.tasks.grading.lock.bundles import shaped
 
 TEXT = "Plants need light. Water helps them."
 DECIDING = ("rulers", "pointwise", "concepts")

@@ -10,8 +10,7 @@ from builders.bundles import bundle, trait
 from rubricflow.tasks.core.contracts.bundle import Criterion, EvidenceType
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge import schema as contract
-from rubricflow.tasks.grading.judge.schema import MAX_PROSE, MAX_QUOTE, MAX_QUOTES, holistic
-from rubricflow.tasks.grading.judge.unit_names import PLAIN
+from rubricflow.tasks.grading.judge.schema import MAX_PROSE, MAX_QUOTE, MAX_QUOTES, PLAIN, stated
 
 CRITERIA = (
     Criterion(id="B", trait="t", text="b", levels=("no", "some", "yes")),
@@ -147,7 +146,7 @@ def test_refuses_anything_more_or_less(artifact):
 
 
 def test_strings_are_bounded_everywhere():
-    todo, strings = [checklist(CRITERIA), holistic(on_scale(0, 5))], []
+    todo, strings = [checklist(CRITERIA), stated(on_scale(0, 5).scale)], []
     while todo:
         node = todo.pop()
         strings += [node] if node.get("type") == "string" else []
@@ -168,7 +167,7 @@ def test_strings_are_bounded_everywhere():
     ],
 )
 def test_holistic_score_is_on_the_scale_and_nothing_else(bundle, scores):
-    contract = holistic(bundle)
+    contract = stated(bundle.scale)
     tried = {round(n * 0.05, 2) for n in range(-60, 260)}
     assert {s for s in tried if admits(contract, {"rationale": "r", "score": s})} == set(scores)
     assert not admits(contract, {"rationale": "r", "score": str(scores[0])})

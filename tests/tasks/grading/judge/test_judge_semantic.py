@@ -8,7 +8,6 @@ from builders.bundles import bundle, criterion
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.llm.request import IdentityKey
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.doubted_quotes import wording
 from rubricflow.tasks.grading.judge.evidence import WINDOW, Matcher, Subject, subject_of
@@ -43,7 +42,7 @@ def bundle_of(evidence="local_quote", source="response", on_failure="demote"):
 
 
 def subject(text=TEXT, encode=None, bundle=None, threshold=0.7):
-    found, rule = units(text), wording(IdentityKey(bundle or bundle_of()), "Why?", None)
+    found, rule = units(text), wording(bundle or bundle_of(), "Why?", None)
     match = Matcher(text, found, encode or Words(), threshold)
     return Subject(text, {u.unit_id: u for u in found}, None, rule, rule, match)
 

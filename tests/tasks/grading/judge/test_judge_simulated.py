@@ -32,7 +32,7 @@ from rubricflow.tasks.grading.judge.simulated import (
     human_marks,
     level_probabilities,
 )
-from rubricflow.tasks.grading.lock.shape import shaped
+from rubricflow.tasks.grading.lock.bundles import shaped
 
 TEXT = "Water leaves every cell of it. The skin lets no salt pass. It hangs limp then. I like crisps."
 RUBRIC = Rubric(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.grading.judge.spelling import reader
+from rubricflow.tasks.grading.judge.embedded import reader
 
 SOURCES = ("Osmosis moves water through a membrane.", "What happens to the cell?")
 ENGLISH = {"watery", "embrace", "happy", "called"}

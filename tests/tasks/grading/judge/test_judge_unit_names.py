@@ -10,15 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.request import IdentityKey
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.evidence import subject_of
 from rubricflow.tasks.grading.judge.grade import first_requests
 from rubricflow.tasks.grading.judge.prompt import response
 from rubricflow.tasks.grading.judge.protocol import Question
 from rubricflow.tasks.grading.judge.rows import Case, Rater
-from rubricflow.tasks.grading.judge.schema import MOST_LISTED, checklist, citing
-from rubricflow.tasks.grading.judge.unit_names import PLAIN, names_beside, names_of
+from rubricflow.tasks.grading.judge.schema import MOST_LISTED, PLAIN, checklist, citing, names_beside, names_of
 from rubricflow.tasks.grading.judge.verify import verify
 
 TEXT = "Plants need light. Water helps them.\n\nThe café sells bread."
@@ -105,7 +103,7 @@ def test_a_criterion_s_id_is_kept_for_what_it_is():
 
 def test_ids_of_traits_and_of_criteria_made_of_others_count():
     of = bundle(criterion("A"), traits=(trait("t"), trait("sentence 1")), composites=(criterion("p7"),))
-    names = names_of(IdentityKey(of))
+    names = names_of(of)
     assert (names.sentence, names.paragraph) == ("response sentence", "paragraph")
     assert names.unit_id("p7") == "criterion p7"
 

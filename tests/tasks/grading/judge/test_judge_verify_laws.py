@@ -15,9 +15,8 @@ from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.text.fold import fold
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject
-from rubricflow.tasks.grading.judge.schema import checklist, citing
+from rubricflow.tasks.grading.judge.schema import PLAIN, checklist, citing
 from rubricflow.tasks.grading.judge.score import score
-from rubricflow.tasks.grading.judge.unit_names import PLAIN
 from rubricflow.tasks.grading.judge.verify import verify
 
 MIN_CHARACTERS = 5

@@ -8,9 +8,8 @@ import pytest
 
 from rubricflow.tasks.core.contracts.bundle import Protocol, Rubric
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.grading.lock.bundles import lock
+from rubricflow.tasks.grading.lock.bundles import lock, untyped
 from rubricflow.tasks.grading.lock.lint import lint
-from rubricflow.tasks.grading.lock.meaning import untyped
 
 TRAIT = {"id": "t", "name": "T", "min": 0, "max": 3}
 

@@ -17,8 +17,7 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.grade import first_requests
 from rubricflow.tasks.grading.judge.rows import Case, Rater
-from rubricflow.tasks.grading.lock.bundles import lock
-from rubricflow.tasks.grading.lock.meaning import unexplained
+from rubricflow.tasks.grading.lock.bundles import lock, unexplained
 from rubricflow.tasks.grading.lock.rubric import guided
 
 ASKING = sorted(name for name, known in PROTOCOLS.items() if not known.is_trained)

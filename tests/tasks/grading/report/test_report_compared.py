@@ -8,7 +8,7 @@ import pytest
 from markupsafe import Markup
 
 from rubricflow.tasks.core.display.page import filled, rendered
-from rubricflow.tasks.grading.compared.page import AgreementGap, ChangedAnswer, ComparedRun, Figures, page
+from rubricflow.tasks.grading.compared.task import AgreementGap, ChangedAnswer, ComparedRun, Figures, page
 
 RUNS = [ComparedRun("tiny-1", "tiny", "replay"), ComparedRun("tiny-2", "tiny", "embedded")]
 EVIL = "</p><script>window.ran = 1</script>{{ 7 * 7 }}<img src=x onerror=alert(1)>"

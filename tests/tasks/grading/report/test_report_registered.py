@@ -15,8 +15,8 @@ from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Grid
 from rubricflow.tasks.core.stats.agreement import Stat
 from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.core.stats.bootstrap import TERMS, Scale
 from rubricflow.tasks.core.stats.metrics import METRICS, Gate, Metric
-from rubricflow.tasks.core.stats.pair_sums import TERMS, Scale
 from rubricflow.tasks.core.stats.scores import ScoreFrame
 from rubricflow.tasks.grading.evaluate.figures import figures
 from rubricflow.tasks.grading.report.view import view

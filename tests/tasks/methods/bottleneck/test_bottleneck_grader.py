@@ -21,7 +21,7 @@ from rubricflow.tasks.grading.judge.rater import rater
 from rubricflow.tasks.grading.judge.rows import Case
 from rubricflow.tasks.methods.bottleneck import backbone as backbones
 from rubricflow.tasks.methods.bottleneck.class_set import concepts_of
-from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData
+from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData, shares_of
 from rubricflow.tasks.methods.bottleneck.fit import Trained, concept_levels
 from rubricflow.tasks.methods.bottleneck.grader import load, save
 from rubricflow.tasks.methods.bottleneck.model import ConceptEncoder, LatentHead, contribution_error
@@ -120,7 +120,6 @@ def test_what_is_read_back_says_the_same(exported, backbone_folder, kind, more):
     levels = concept_levels(trained.concept_encoder, TunedBackbone(backbone, tokens), np.arange(len(ANSWERED)))
     shares = levels @ np.arange(4) / DATA.concepts.tops
     assert np.allclose(grader.levels(ANSWERED), levels, atol=1e-6)
-    assert np.allclose(grader.shares(ANSWERED), shares, atol=1e-6)
     for estimate, of, likely in zip(grader(ANSWERED), levels, head.probabilities(shares), strict=True):
         assert {name: len(given) for name, given in estimate.levels.items()} == {"fact": 4, "flow": 2, "depth": 3}
         assert estimate.levels["flow"] == pytest.approx(of[1, :2], abs=1e-6)
@@ -174,18 +173,15 @@ def test_hostile_texts_are_graded_like_any_other(exported, folder, text):
 
 def test_nothing_is_graded_where_there_is_nothing(exported, folder):
     grader = load(exported()[0], folder.parent)
-    assert grader([]) == grader.attend([]) == grader.traces([], []) == []
+    assert grader([]) == grader.traces([], []) == []
 
 
 def test_attention_is_to_the_response_and_at_most_all(exported, folder):
-    grader = load(exported()[0], folder.parent)
-    attention = grader.attend(ANSWERED)
-    assert [one.weights.shape[0] for one in attention] == [3] * 4
-    for one, answered in zip(attention, ANSWERED, strict=True):
-        assert one.weights.shape[1] == len(one.spans)
-        assert (one.spans <= len(answered.response)).all()
-        assert (one.weights.sum(axis=1) < 1).all()
-    assert [ANSWERED[0].response[a:b] for a, b in attention[0].spans[:2]] == ["alpha", "bravo"]
+    grader, responses = load(exported()[0], folder.parent), dict(zip("abcd", ANSWERED, strict=True))
+    for row in grader.traces(list(responses), ANSWERED):
+        words = row["attention"]
+        assert all(0 <= word["start"] < word["end"] <= len(responses[row["response_id"]].response) for word in words)
+        assert sum(word["weight"] for word in words) < 1
 
 
 def test_traces_add_up_and_say_what_the_grader_says(exported, folder):
@@ -200,7 +196,7 @@ def test_the_head_as_json_reckons_as_the_grader_does(exported, folder):
     grader = load(exported()[0], folder.parent)
     head = json.loads(grader.head_json())
     assert (head["criteria"], head["tops"]) == (["fact", "flow", "depth"], [3, 1, 2])
-    shares = grader.shares(ANSWERED)
+    shares = shares_of(grader.levels(ANSWERED), np.array(head["tops"]))
     logits = shares @ np.array(head["correction"]).T @ np.array(head["weights"]).T + head["bias"]
     likely = np.exp(logits / head["temperature"])
     likely /= likely.sum(axis=1, keepdims=True)

@@ -25,6 +25,9 @@ from rubricflow.tasks.methods.report.bottleneck.figures import (
     questions_table,
     sentence,
     summary_rows,
+    sweep_table,
+    sweep_takeaway,
+    sweeps_of,
 )
 from rubricflow.tasks.methods.report.bottleneck.interventions import (
     FigureKey,

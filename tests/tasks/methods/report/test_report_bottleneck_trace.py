@@ -35,6 +35,7 @@ from rubricflow.tasks.methods.report.bottleneck.traces import (
     AttendedSpan,
     ResponseTrace,
     attended_spans,
+    grade_columns,
     picture,
     shaded,
     waterfall,

@@ -46,7 +46,7 @@ from rubricflow.tasks.core.contracts.tables.edit import (
 from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.methods.report.edit import cases, charts, faithful, figures
+from rubricflow.tasks.methods.report.edit import cases, charts, figures, view
 from rubricflow.tasks.methods.report.edit.figures import ABLATIONS, ORDERS, Arms, Gaps, summary_rows
 from rubricflow.tasks.methods.report.edit.view import page
 
@@ -298,12 +298,12 @@ def test_positions_are_shares_of_the_tenth_that_a_step_ends_in() -> None:
 
 
 def test_rules_stand_apart_by_who_makes_the_mark() -> None:
-    tables = {table.id: rows_of(table) for table in faithful.tables(made().faithfulness)}
+    tables = {table.id: rows_of(table) for table in view.rule_tables(made().faithfulness)}
     assert tables["rules-stated-levels-in_rubric"]["Edit-RL"][1] == "0.92 [0.87, 0.97] ± 0.03"
     assert tables["rules-stated-points-floor_rate"]["Base"][1] == "0.07 [0.02, 0.12]"
     assert list(tables["rules-summed-points-in_rubric"]) == ["\u2068embedded-points\u2069"]
     assert "embedded" not in "".join(tables["rules-stated-points-in_rubric"])
-    assert faithful.takeaway(made().faithfulness).startswith("Edit-RL follows edits of level-of-response schemes best")
+    assert view.rule_takeaway(made().faithfulness).startswith("Edit-RL follows edits of level-of-response schemes best")
 
 
 def test_the_audit_is_tried_against_kinds_of_steps() -> None:
@@ -317,8 +317,8 @@ def test_the_audit_is_tried_against_kinds_of_steps() -> None:
 def test_a_ratio_that_is_undefined_says_why() -> None:
     rows = [row | {"in_rubric": None, "in_rubric_note": "every mark is 0"} for row in rule_rows()[:1]]
     found = conform(RuleFaithfulness, rows)
-    assert list(faithful.notes(found))[1:] == ["Edit-RL, A1: every mark is 0"]
-    assert faithful.takeaway(found) == "No grader that states its mark has an in-rubric RSR"
+    assert list(view.rule_notes(found))[1:] == ["Edit-RL, A1: every mark is 0"]
+    assert view.rule_takeaway(found) == "No grader that states its mark has an in-rubric RSR"
     assert "–" in page(made(faithfulness=found))
 
 

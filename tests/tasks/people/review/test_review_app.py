@@ -116,13 +116,6 @@ def test_whoever_has_seen_more_is_not_recorded_as_blind(visit: Visit, ledger_pat
     assert vote(restarted, "C2", "1")["blind"] is False
 
 
-def test_a_case_marked_as_second_is_blind_for_everybody(visit: Visit) -> None:
-    board = scene((replace(case("R-0412"), second=True),))
-    ada = visit("Ada", board)
-    assert is_blind(told(ada))
-    assert vote(ada, "C1", "2")["blind"] is True
-
-
 def test_a_conflict_is_settled_with_a_record_of_the_discussion(visit: Visit) -> None:
     ada, bo, cyd = visit("Ada"), visit("Bo"), visit("Cyd")
     rate(ada, "201")

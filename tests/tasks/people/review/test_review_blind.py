@@ -52,7 +52,6 @@ HIDDEN = st.fixed_dictionaries(
             low=st.none() | st.floats(0, 2),
             high=st.none() | st.floats(2, 4),
             probability=st.none() | st.floats(0, 1),
-            risk=st.none() | st.floats(0, 1),
             reason=st.just("no_reply"),
         ),
     }

@@ -89,16 +89,13 @@ def test_the_latest_of_a_persons_annotations_counts(tmp_path):
     assert not {act.act_id for act in back} & {act.act_id for act in acts}
 
 
-def test_a_task_shows_the_machine_only_where_asked_to(tmp_path):
+def test_a_task_shows_no_machine_and_who_saw_one_elsewhere_is_not_blind(tmp_path):
     blind = project(TWO)
     assert [task["meta"]["response_id"] for task in blind] == ["r1", "r2"]
     assert all(set(task) == {"data", "meta"} for task in blind)
     assert blind[0]["data"] == {"question": "Why?", "response": "Because.", "reference": "–"}
-    shown = project(TWO, {"gpt": {("r1", "c1"): "2"}})
-    assert shown[0]["predictions"] == [{"model_version": "gpt", "result": [chosen("level-c1", "2")]}]
-    assert "predictions" not in shown[1]
-    path = tmp_path / "e.json"
-    path.write_text(json.dumps([{**shown[0], "annotations": [annotation(FINE)]}]))
+    path, shown = tmp_path / "e.json", [{"model_version": "gpt", "result": [chosen("level-c1", "2")]}]
+    path.write_text(json.dumps([{**blind[0], "predictions": shown, "annotations": [annotation(FINE)]}]))
     assert {act.blind for act in read_export(path, "study", TWO)} == {False}
 
 

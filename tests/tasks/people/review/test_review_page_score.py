@@ -15,7 +15,7 @@ from rubricflow.tasks.people.review.ledger import Ledger, Stored
 
 Person = Callable[..., Any]
 Serving = Callable[..., str]
-MACHINE = PredictedScore(1.0, 3.0, 0.0, 2.0, 0.45, 0.3, None)
+MACHINE = PredictedScore(1.0, 3.0, 0.0, 2.0, 0.45, None)
 STUDENTS = {"R-1": ("Mia", "q1"), "R-2": ("<b>Tom</b>", "q2"), "R-3": ("Zoë", "q1")}
 
 

@@ -36,7 +36,7 @@ def test_a_score_stands_with_its_interval_its_chance_and_the_points_it_was_made_
 
 @pytest.mark.parametrize("reason", list(UNSCORED_REASONS))
 def test_without_a_score_there_is_a_reason_and_nothing_to_take(reason: str) -> None:
-    words = as_words(PredictedScore(None, None, None, None, None, None, reason), TEN)
+    words = as_words(PredictedScore(None, None, None, None, None, reason), TEN)
     assert words == without_score(UNSCORED_REASONS[reason])
     assert words["value"] is None
 
@@ -59,7 +59,7 @@ def test_whatever_the_scale_the_value_is_a_vote_on_it_and_no_number_is_unreadabl
     chance = data.draw(st.none() | st.floats(0, 1))
     ends = (None, None) if reach is None else (score - reach, score + reach)
     points = data.draw(st.none() | st.floats(scale.min, scale.max))
-    words = as_words(PredictedScore(score, points, *ends, chance, None, None), scale)
+    words = as_words(PredictedScore(score, points, *ends, chance, None), scale)
     assert words["value"] == score_texts(scale)[level]
     assert (NO_INTERVAL in words["sentence"]) == (reach is None)
     numbers = re.findall(r"-?\d[\d.e]*", " ".join(filter(None, (words["sentence"], words["points"], words["chance"]))))

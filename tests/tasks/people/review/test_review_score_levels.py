@@ -21,7 +21,7 @@ from rubricflow.tasks.people.review.settle import valid_acts
 Visit = Callable[[str], TestClient]
 IDS = (f"00000000-0000-4000-8000-{number:012d}" for number in count())
 SCORE = replace(case("R-1"), subject_kind="score", item_id="q1", student="Mia")
-MACHINE = PredictedScore(1.0, 3.0, 0.0, 2.0, 0.5, 0.3, None)
+MACHINE = PredictedScore(1.0, 3.0, 0.0, 2.0, 0.5, None)
 
 
 def board() -> Board:

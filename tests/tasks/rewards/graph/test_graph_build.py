@@ -17,8 +17,8 @@ from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNode
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.rewards.graph.annotator import RoleQuestion
 from rubricflow.tasks.rewards.graph.build import Built, build, edge_rows, graph_row, node_rows
+from rubricflow.tasks.rewards.graph.project import Vote
 from rubricflow.tasks.rewards.graph.subject import Authored, subjects
-from rubricflow.tasks.rewards.graph.votes import Vote
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 

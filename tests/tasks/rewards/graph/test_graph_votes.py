@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.rewards.graph.project import EdgeProposal
-from rubricflow.tasks.rewards.graph.votes import Vote, VoteOutcome, ballots, read_votes, with_votes
+from rubricflow.tasks.rewards.graph.project import EdgeProposal, Vote, VoteOutcome, ballots, read_votes, with_votes
 
 HEADER = "subject_kind,rubric_id,criterion_id,parent,child,value,rater_id,voted_at,comment"
 ROLE = "graph_role,r,c0,,,core,ann,2026-01-02T10:00:00+00:00,"

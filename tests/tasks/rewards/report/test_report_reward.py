@@ -18,8 +18,18 @@ from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNode
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.rewards.report.reward import graphs
-from rubricflow.tasks.rewards.report.reward.cases import leaked_by_rubric, loser, needs_texts, side_by_side, worst
-from rubricflow.tasks.rewards.report.reward.figures import HEADER, DiagnosticFigures, leakiest, sentence, summary_rows
+from rubricflow.tasks.rewards.report.reward.figures import (
+    HEADER,
+    DiagnosticFigures,
+    leaked_by_rubric,
+    leakiest,
+    loser,
+    needs_texts,
+    sentence,
+    side_by_side,
+    summary_rows,
+    worst,
+)
 from rubricflow.tasks.rewards.report.reward.view import page
 
 EVIL = '</blockquote></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.rewards.report.reward.layout import layout
+from rubricflow.tasks.rewards.report.reward.picture import layout
 
 HIGH, GAP, LANE = 80.0, 18.0, 14.0
 

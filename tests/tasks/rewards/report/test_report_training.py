@@ -16,10 +16,12 @@ from rubricflow.tasks.rewards.report.training.curves import (
     criterion_shares,
     criterion_trends,
     curve,
+    judged_twice,
     paired,
+    self_agreement,
     unlicensed_shares,
+    unverified_shares,
 )
-from rubricflow.tasks.rewards.report.training.judging import judged_twice, self_agreement, unverified_shares
 from rubricflow.tasks.rewards.report.training.view import TrainingView, content, page
 
 STEPS, ITEMS = 60, ("q1", "q2", "q3")

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
 from rubricflow.tasks.core.llm.extract import said
-from rubricflow.tasks.core.llm.request import IdentityKey, Message, Reply, Request
+from rubricflow.tasks.core.llm.request import Message, Reply, Request, cached_by_identity
 from rubricflow.tasks.core.llm.schema import form
 from rubricflow.tasks.grading.judge import mend
-from rubricflow.tasks.grading.judge.decision import Decision
 from rubricflow.tasks.grading.judge.evidence import subject_of
 from rubricflow.tasks.grading.judge.itemised import follow_up, mendable
-from rubricflow.tasks.grading.judge.memory import CHARACTERS_PER_TOKEN
+from rubricflow.tasks.grading.judge.memory import CHARACTERS_PER_TOKEN, numbered, numbered_names
 from rubricflow.tasks.grading.judge.mend import NOT_READ, incomplete, reason_of, unread, verdict_in
-from rubricflow.tasks.grading.judge.numbered import numbered, numbered_names
 from rubricflow.tasks.grading.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Question, Shown, build
 from rubricflow.tasks.grading.judge.protocols.gradeagentops import contract, settlement
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.claims import (
@@ -36,7 +33,7 @@ from rubricflow.tasks.grading.judge.protocols.gradeagentops.claims import (
 )
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.probabilities import confidence, likely, restated, settled
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.settlement import Settlement
-from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged, Rater
+from rubricflow.tasks.grading.judge.rows import Case, Decision, Grading, Judged, Rater
 from rubricflow.tasks.grading.judge.schema import MAX_PROSE
 from rubricflow.tasks.grading.judge.score import Scored, round_half_up, score
 
@@ -57,7 +54,7 @@ def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
     """The request for the whole artifact."""
-    system = contract.system(IdentityKey(case.bundle), case.question, case.context, case.reference_answer)
+    system = contract.system(case.bundle, case.question, case.context, case.reference_answer)
     keys = everything(case.bundle).fields
     return build(case, part, rater, system, schema(case.bundle, part), keys, shown=shown)
 
@@ -172,12 +169,12 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
 
 def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     """The whole contract."""
-    return _whole_schema(IdentityKey(bundle))
+    return _whole_schema(bundle)
 
 
-@lru_cache(maxsize=1024)
-def _whole_schema(bundle: IdentityKey[Bundle]) -> dict[str, Any]:
-    return contract.schema(bundle.value, everything(bundle.value))
+@cached_by_identity
+def _whole_schema(bundle: Bundle) -> dict[str, Any]:
+    return contract.schema(bundle, everything(bundle))
 
 
 def _demand(role: mend.Role, verdict: Settlement | None, bundle: Bundle) -> Demand:

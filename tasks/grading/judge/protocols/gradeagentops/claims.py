@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, Trait
 from rubricflow.tasks.core.text.tokens import number_of
 from rubricflow.tasks.core.text.units import whole_sentences
-from rubricflow.tasks.grading.judge.numbered import Numbered, numbered
+from rubricflow.tasks.grading.judge.memory import Numbered, numbered
 from rubricflow.tasks.grading.judge.schema import MAX_PROSE
 from rubricflow.tasks.grading.judge.score import round_half_up
 

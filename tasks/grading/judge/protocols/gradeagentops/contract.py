@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import chain
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, Trait
-from rubricflow.tasks.core.llm.request import IdentityKey, Message
+from rubricflow.tasks.core.llm.request import Message, cached_by_identity
 from rubricflow.tasks.core.llm.schema import form, record, several
 from rubricflow.tasks.grading.judge import prompt
-from rubricflow.tasks.grading.judge.numbered import numbered
+from rubricflow.tasks.grading.judge.memory import numbered
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.claims import STATUSES, Demand, everything
 from rubricflow.tasks.grading.judge.schema import PROSE, QUOTE
 
@@ -29,9 +28,9 @@ _ORDER = ("points", "misconceptions", "rationale", "subscores", "final_score")
 _NOTHING = {"type": "string", "enum": [""]}
 
 
-@lru_cache(maxsize=1024)
-def system(bundle: IdentityKey[Bundle], question: str, context: str | None, reference: str | None) -> Message:
-    rubric, demand = bundle.value, everything(bundle.value)
+@cached_by_identity
+def system(bundle: Bundle, question: str, context: str | None, reference: str | None) -> Message:
+    rubric, demand = bundle, everything(bundle)
     low, high, step = rubric.scale.bounds
     prose = rubric.text.removeprefix(reference or "").strip()  # a derived rubric's prose begins with that answer
     dimensions = [_dimension(trait) for trait in demand.traits]

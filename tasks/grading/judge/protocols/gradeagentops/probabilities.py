@@ -10,7 +10,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.ask import RequestOutcome
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge import itemised
-from rubricflow.tasks.grading.judge.numbered import numbered
+from rubricflow.tasks.grading.judge.memory import numbered
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.claims import STATUSES, Demand, everything
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.settlement import Settlement
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.text.quotes import unquoted
-from rubricflow.tasks.grading.judge.decision import Decision
 from rubricflow.tasks.grading.judge.doubted_quotes import NOTHING, Doubted, most_shared, settled
 from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, ground, grounded
-from rubricflow.tasks.grading.judge.numbered import Numbered, numbered
+from rubricflow.tasks.grading.judge.memory import Numbered, numbered
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.claims import Claims, Demand
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import plain
+from rubricflow.tasks.grading.judge.rows import Decision
 from rubricflow.tasks.grading.judge.score import round_half_up, share_of_points
 
 COMPLETENESS = "completeness"
