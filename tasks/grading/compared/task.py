@@ -234,12 +234,7 @@ def _agreement(pooled: Mapping[tuple[float, float, float], Pooled], differences:
         drawings=tuple(drawings),
         tables=(
             Table("agreement", "Agreement", ("", *scales, "answers", *AGREEMENT.values()), tuple(rows)),
-            Table(
-                "difference",
-                "Agreement with people, B less A",
-                ("", *scales, "answers", "B less A", "p"),
-                tuple(compared),
-            ),
+            Table("difference", "Agreement with people, B less A", gap_header, tuple(compared)),
         ),
         notes=tuple(dict.fromkeys(row.note for row in differences if row.note and not is_few(row.clusters))),
     )

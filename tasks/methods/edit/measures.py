@@ -272,7 +272,8 @@ def divergence(policy: Sequence[Floats], reference: Sequence[Floats]) -> dict[st
         between = (p + q) / 2
         jsd.append((rel_entr(p, between).sum(axis=1) + rel_entr(q, between).sum(axis=1)) / 2)
         boundary, steps = 3 * np.arange(len(p)), len(p) - 1  # whole numbers, so that k/T = 1/3 is exact
-        third.append(np.digitize(boundary, [steps + 1, 2 * steps + 1]) + 0.0 if steps else np.array([np.nan]))
+        thirds = np.digitize(boundary, [steps + 1, 2 * steps + 1]) if steps else [np.nan]
+        third.append(np.asarray(thirds, dtype=np.float64))
     parts = {"kl": np.concatenate(kl), "jsd": np.concatenate(jsd)}
     for number, name in enumerate(("jsd_early", "jsd_mid", "jsd_late")):
         parts[name] = parts["jsd"][np.concatenate(third) == number]

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.settings.experiment import ArmPair, GradeAgentOps
-from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Ends, Panel, Table, bar, count, number
-from rubricflow.tasks.core.stats.bootstrap import Difference
+from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, bar, count, number
 from rubricflow.tasks.core.stats.verdict import Estimate
-from rubricflow.tasks.grading.evaluate.compare import compare
+from rubricflow.tasks.grading.evaluate.compare import compare, in_common
 from rubricflow.tasks.grading.evaluate.experiment.arm import (
+    ArmAgreement,
     BootstrapPlan,
     ExperimentArm,
     agreement,
@@ -29,7 +29,6 @@ SIGNALS = {
 }
 """The verifier's signals, as Table 8 calls them."""
 PLOTTED = ("covered_gold_evidence_invalid", "forced_completeness_from_gold", "semantic_exhausted_but_accepted")
-SMALLER_IS_BETTER = ("mae",)
 COMPARED = {"mae": "MAE", "qwk": "QWK", "within_2": "within ±2"}
 
 
@@ -38,7 +37,8 @@ def tables(
 ) -> Iterator[Table]:
     """Tables 4 to 11; Table 4 where a second rater is named."""
     baseline, full = arms[setting.baseline], arms[setting.full]
-    shown = [arm for name, arm in arms.items() if name in _named(setting)]
+    named = {setting.baseline, setting.full}.union(*setting.pairs, *setting.memory)
+    shown = [arm for name, arm in arms.items() if name in named]
     if setting.second:
         yield human(baseline, setting.second, reference, plan)
     yield main(shown, reference, plan)
@@ -59,7 +59,7 @@ def human(arm: ExperimentArm, second: str, reference: str, plan: BootstrapPlan) 
         agreed = agreement(part, f"human:{second}", f"human:{reference}", arm.scale, plan)
         if agreed.n:
             means = number(agreed.mean_a), number(agreed.mean_b)
-            figures = (number(agreed[key], ends=_ends(key)) for key in ("bias", "mae", "rmse", "qwk", "icc"))
+            figures = (_figure(agreed, key) for key in ("bias", "mae", "rmse", "qwk", "icc"))
             rows.append((name, count(agreed.n), *means, *figures))
     gaps = (arm.scores[f"human:{reference}"] - arm.scores[f"human:{second}"]).dropna()
     shares = gaps.round(6).value_counts(normalize=True).sort_index()
@@ -84,7 +84,7 @@ def main(arms: Sequence[ExperimentArm], reference: str, plan: BootstrapPlan) -> 
             rows.append((arm.name, count(0), count(unscored), *[Cell(None)] * 8))
             continue
         keys = ("bias", "mae", "rmse", "qwk", "within_1", "within_2")
-        figures = (number(agreed[key], ends=_ends(key)) for key in keys)
+        figures = (_figure(agreed, key) for key in keys)
         means = number(agreed.mean_b), number(agreed.mean_a)
         rows.append((arm.name, count(agreed.n), count(unscored), *means, *figures))
         errors += bar(arm.name, agreed["mae"])
@@ -129,14 +129,16 @@ def paired(arms: Mapping[str, ExperimentArm], pairs: Sequence[ArmPair], plan: Bo
 def by_type(baseline: ExperimentArm, full: ExperimentArm, plan: BootstrapPlan) -> Table:
     """Table 7: baseline and full configuration by type of item."""
     rows = list[Cells]()
-    for name, _ in list(_parts(baseline.scores))[1:]:
-        base, better = (_only(arm, arm.scores["type"] == name) for arm in (baseline, full))
-        row, n = _both(base, better, plan)
-        rows.append((name, count(n), *row))
+    for name in sorted(baseline.scores["type"].dropna().unique()):
+        row, n = _both(_only(baseline, "type", name), _only(full, "type", name), plan)
+        rows.append((str(name), count(n), *row))
+    header = ["items", "n"]
+    for key in ("MAE", "QWK"):
+        header += [f"{baseline.name} {key}", f"{full.name} {key}", f"Δ{key}"]
     return Table(
         "gao_7",
         f"Table 7: {baseline.name} and {full.name} by type of item",
-        ("items", "n", *_both_header(baseline, full)),
+        tuple(header),
         tuple(rows),
     )
 
@@ -145,8 +147,7 @@ def by_item(baseline: ExperimentArm, full: ExperimentArm, plan: BootstrapPlan) -
     """Figure 4: change in error, question by question."""
     rows, bars = list[Cells](), list[Bar]()
     for item in sorted(baseline.scores["item_id"].unique()):
-        base, better = (_only(arm, arm.scores["item_id"] == item) for arm in (baseline, full))
-        gains, n = _gains(base, better, plan)
+        gains, n = _gains(_only(baseline, "item_id", item), _only(full, "item_id", item), plan)
         gain, p = gains["mae"]
         rows.append((str(item), count(n), number(gain, ends="interval"), number(p, 4)))
         bars += bar(str(item), gain)
@@ -165,12 +166,9 @@ def outcomes(arms: Sequence[ExperimentArm]) -> Table:
     rows = list[Cells]()
     plotted: dict[str, list[Bar]] = {key: [] for key in PLOTTED}
     for arm in arms:
-        calls = per_response(arm.attempts)
-        rates = {key: signal_rate(arm, key) for key in SIGNALS}
-        accepted = (calls["repairs"] == 0).mean() if len(calls) else None
-        clean = calls["clean"].mean() if len(calls) else None
-        failed = signal_rate(arm, "contract_fail")
-        shares = (accepted, clean, failed, *rates.values())
+        calls, rates = per_response(arm.attempts), {key: signal_rate(arm, key) for key in SIGNALS}
+        accepted, clean = ((calls["repairs"] == 0).mean(), calls["clean"].mean()) if len(calls) else (None, None)
+        shares = (accepted, clean, signal_rate(arm, "contract_fail"), *rates.values())
         rows.append((arm.name, *map(number, shares)))
         for key in PLOTTED:
             plotted[key].append(Bar(arm.name, rates[key]))
@@ -251,65 +249,46 @@ def signal_rate(arm: ExperimentArm, key: str) -> float:
     return float(arm.gradings["signals"].map(lambda signals: signals.get(key, 0) > 0).mean())
 
 
+def _figure(agreed: ArmAgreement, key: str) -> Cell:
+    return number(agreed[key], ends="interval" if key in ("mae", "qwk") else "none")
+
+
 def _gains(
     base: ExperimentArm, better: ExperimentArm, plan: BootstrapPlan
 ) -> tuple[dict[str, tuple[Estimate, float | None]], int]:
-    """(statistic → (gain of the better over the base, p), responses compared), raw scores."""
-    if not _common(base, better):
-        return dict.fromkeys(COMPARED, (Estimate(None), None)), 0
+    """(statistic → (gain of the better over the base, p), responses compared), raw scores; less of an error is
+    better."""
     a, b = (arm.scores.assign(calibrated=arm.scores["raw"]) for arm in (base, better))
+    if in_common(a, b).empty:
+        return dict.fromkeys(COMPARED, (Estimate(None), None)), 0
     differences, n, _ = compare(a, b, base.scale, plan.draws, plan.seed)
-    return {key: _gain(gap, key in SMALLER_IS_BETTER) for key, gap in differences.items()}, n
-
-
-def _gain(gap: Difference, turned: bool) -> tuple[Estimate, float | None]:
-    if not turned or gap.estimate is None:
-        return Estimate(gap.estimate, gap.low, gap.high, clusters=gap.clusters), gap.p
-    low, high = (None if end is None else 0.0 - end for end in (gap.high, gap.low))
-    return Estimate(0.0 - gap.estimate, low, high, clusters=gap.clusters), gap.p
+    gains = {}
+    for key, gap in differences.items():
+        value, low, high = gap.estimate, gap.low, gap.high
+        if key == "mae" and value is not None:
+            value, (low, high) = 0.0 - value, (None if end is None else 0.0 - end for end in (high, low))
+        gains[key] = Estimate(value, low, high, clusters=gap.clusters), gap.p
+    return gains, n
 
 
 def _both(base: ExperimentArm, better: ExperimentArm, plan: BootstrapPlan) -> tuple[list[Cell], int]:
     """MAE of both and the gain, QWK of both and the gain, over the responses that both score."""
-    common = _common(base, better)
     gains, n = _gains(base, better, plan)
+    shared = on_same_answers([base.scores, better.scores], "raw") if n else [base.scores[:0]] * 2
+    agreed = [agreement(frame, "target", "raw", base.scale, plan) for frame in shared]
     row = list[Cell]()
     for key in ("mae", "qwk"):
-        for arm in (base, better):
-            rows = arm.scores[arm.scores["response_id"].isin(common)]
-            row.append(number(agreement(rows, "target", "raw", arm.scale, plan)[key].value))
+        row += [number(found[key].value) for found in agreed]
         row.append(number(gains[key][0], ends="interval"))
     return row, n
 
 
-def _common(a: ExperimentArm, b: ExperimentArm) -> set[str]:
-    """The responses that both score and the reference too."""
-    scored = [arm.scores.dropna(subset=["target", "raw"])["response_id"] for arm in (a, b)]
-    return set(scored[0]) & set(scored[1])
-
-
-def _both_header(base: ExperimentArm, better: ExperimentArm) -> list[str]:
-    header = list[str]()
-    for key in ("MAE", "QWK"):
-        header += [f"{base.name} {key}", f"{better.name} {key}", f"Δ{key}"]
-    return header
-
-
-def _only(arm: ExperimentArm, rows: pd.Series) -> ExperimentArm:
-    return arm._replace(scores=arm.scores[rows])
+def _only(arm: ExperimentArm, column: str, value: str) -> ExperimentArm:
+    """The arm with the responses of one item or type."""
+    return arm._replace(scores=arm.scores[arm.scores[column] == value])
 
 
 def _parts(scores: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """The whole set, then each type of item."""
     yield "overall", scores
     yield from ((str(kind), part) for kind, part in scores.groupby("type", sort=True))
-
-
-def _named(setting: GradeAgentOps) -> set[str]:
-    """The arms that the tables name."""
-    names = {setting.baseline, setting.full}
-    return names.union(*setting.pairs, *setting.memory)
-
-
-def _ends(key: str) -> Ends:
-    return "interval" if key in ("mae", "qwk") else "none"

@@ -25,7 +25,6 @@ from rubricflow.tasks.rewards.report.reward import figures, graphs
 from rubricflow.tasks.rewards.report.reward.figures import (
     COMPARED,
     DiagnosticFigures,
-    Metric,
     RewardView,
     case,
     earned,
@@ -67,43 +66,56 @@ def content(view: RewardView) -> Page:
     """What the page shows."""
     diagnostics, both = DiagnosticFigures(view.diagnostics), side_by_side(view.rewards)
     rows = view.graphs.to_pylist()
+    raters = sorted(view.rewards["rater_id"].unique().to_pylist())
+    judged = "Nothing was rewarded"
+    if raters:
+        responses, rubrics = (pc.count_distinct(view.rewards[name]).as_py() for name in ("response_id", "rubric_id"))
+        names = ", ".join(map(say.name, raters[:4])) + (" and others" if len(raters) > 4 else "")
+        judged = f"{say.plural(responses, 'response')} under {say.plural(rubrics, 'rubric')}, judged by {names}"
+    other = figures.other_table(diagnostics)
     sections = [
         _leakage(diagnostics),
-        _relations(diagnostics),
+        Section(
+            "relations",
+            "Kinds of dependency: where does it leak?",
+            figures.leakiest(diagnostics),
+            "Activations are in the first row and by themselves in the last.",
+            tables=tuple(figures.relation_table(diagnostics, metric) for metric in figures.METRICS),
+        ),
         _rewards(view, diagnostics, both),
         _graphs(view, rows),
         _pictures(view, rows, both),
         _cases(view),
         _retentions(view.retentions),
-        _others(diagnostics),
-        _provenance(view, rows),
     ]
+    if other.rows:
+        title = "Exact against topological inference, ablations and gains"
+        sections.append(Section("other", "Other numbers", title, tables=(other,)))
+    made = tuple(facts(view)), tuple(caveats(view, rows))
+    sections.append(Section("made", "How it was made", "What the rewards rest on", facts=made[0], notes=made[1]))
     return Page(
         kind="Reward report",
         study=say.name(view.study),
         title=figures.sentence(diagnostics),
-        lead=f"{_judged(view.rewards)}. {UNLICENSED}",
+        lead=f"{judged}. {UNLICENSED}",
         keys=tuple(_keys(diagnostics)),
         sections=tuple(section for section in sections if section is not None),
     )
-
-
-def _judged(rewards: pa.Table) -> str:
-    """How many responses under how many rubrics, and who judged them."""
-    raters = rewards["rater_id"].unique().to_pylist()
-    if not raters:
-        return "Nothing was rewarded"
-    names = ", ".join(map(say.name, sorted(raters)[:4]))
-    others = " and others" if len(raters) > 4 else ""
-    responses, rubrics = (pc.count_distinct(rewards[name]).as_py() for name in ("response_id", "rubric_id"))
-    return f"{say.plural(responses, 'response')} under {say.plural(rubrics, 'rubric')}, judged by {names}{others}"
 
 
 def _keys(diagnostics: DiagnosticFigures) -> Iterator[Key]:
     for metric, words in (("leakage", "Leakage per edge"), ("preservation", "Preservation per edge")):
         row = diagnostics.row(metric, "gear", "edge")
         if row and row["value"] is not None:
-            lines = f"95% interval {_ends(row)}", f"n = {say.count(row['n'])}", _beside(diagnostics, metric)
+            ends = say.NOT_KNOWN
+            if row["low"] is not None and row["high"] is not None:
+                mark = MARK if is_few(row["clusters"]) else ""
+                ends = f"{_digits(metric, row['low'])} to {_digits(metric, row['high'])}{mark}"
+            others = []
+            for name, other in (("flat", "flat"), ("hard_verdict", "hard")):
+                if (value := diagnostics.value(metric, name)) is not None:
+                    others.append(f"{other} {_digits(metric, value)}")
+            lines = f"95% interval {ends}", f"n = {say.count(row['n'])}", ", ".join(others)
             yield Key(f"{words}, GEAR", _digits(metric, row["value"]), lines)
     mean = diagnostics.row("reward_mean", "gear", "response")
     if mean and mean["value"] is not None:
@@ -117,49 +129,21 @@ def _digits(metric: str, value: float) -> str:
     return say.number(value, figures.DIGITS.get(metric, 3))
 
 
-def _ends(row: Row) -> str:
-    if row["low"] is None or row["high"] is None:
-        return say.NOT_KNOWN
-    mark = MARK if is_few(row["clusters"]) else ""
-    return f"{_digits(row['metric'], row['low'])} to {_digits(row['metric'], row['high'])}{mark}"
-
-
-def _beside(diagnostics: DiagnosticFigures, metric: str) -> str:
-    named = (("flat", "flat"), ("hard_verdict", "hard"))
-    values = ((words, diagnostics.value(metric, name)) for name, words in named)
-    return ", ".join(f"{words} {_digits(metric, value)}" for words, value in values if value is not None)
-
-
 def _leakage(diagnostics: DiagnosticFigures) -> Section:
     noted: dict[str, list[str]] = {}
     for name in diagnostics.aggregations:
         if (row := diagnostics.row("leakage", name, "edge")) and row["note"]:
             noted.setdefault(say.visible(row["note"]), []).append(COMPARED[name])
     notes = [f"{'; '.join(names)}: {note}" for note, names in noted.items()]
-    drawings = [_panel(diagnostics, metric) for metric in figures.METRICS]
+    panels = [figures.panel(diagnostics, metric) for metric in figures.METRICS]
     return Section(
         "leakage",
         "False credit: what is paid without its condition, and what is lost with it?",
         figures.preserved(diagnostics),
         LEAKAGE,
-        drawings=tuple(drawing for drawing in drawings if drawing),
+        drawings=tuple(Drawing(panel.title, bar_chart(panel)) for panel in panels if panel.bars),
         tables=tuple(figures.metric_table(diagnostics, metric) for metric in figures.METRICS),
         notes=(*notes, *LEAKAGE_NOTES),
-    )
-
-
-def _panel(diagnostics: DiagnosticFigures, metric: Metric) -> Drawing | None:
-    panel = figures.panel(diagnostics, metric)
-    return Drawing(panel.title, bar_chart(panel)) if panel.bars else None
-
-
-def _relations(diagnostics: DiagnosticFigures) -> Section:
-    return Section(
-        "relations",
-        "Kinds of dependency: where does it leak?",
-        figures.leakiest(diagnostics),
-        "Activations are in the first row and by themselves in the last.",
-        tables=tuple(figures.relation_table(diagnostics, metric) for metric in figures.METRICS),
     )
 
 
@@ -226,7 +210,15 @@ def _pictures(view: RewardView, rows: list[Row], both: pd.DataFrame) -> Section 
     rewarded = set(pc.unique(view.rewards["rubric_id"]).to_pylist())
     rewarded_graphs = [row for row in rows if row["rubric_id"] in rewarded]
     chosen = graphs.notable(rewarded_graphs, leaked_by_rubric(view.edge_cases))
-    drawn = tuple(_picture(view, rubric, why, loser(both, rubric)) for rubric, why in chosen.items())
+    drawn = []
+    for rubric, why in chosen.items():
+        row, over, note = loser(both, rubric), None, "No response has a reward under this rubric."
+        if row:
+            over = earned(view.rewards, row, view.settings.threshold)
+            flat, gear = say.number(row["flat"]), say.number(row["gear"])
+            note = f"Response {say.name(row['response_id'])}: flat {flat}, GEAR {gear}."
+        nodes, edges = rows_of(view.graph_nodes, rubric), rows_of(view.graph_edges, rubric)
+        drawn.append(Drawing(f"{say.name(rubric)}: {why}", picture(nodes, edges, over), note))
     if not drawn:
         return None
     return Section(
@@ -234,18 +226,8 @@ def _pictures(view: RewardView, rows: list[Row], both: pd.DataFrame) -> Section 
         "Pictures: what does a response lose, and why?",
         f"{say.plural(len(drawn), 'graph')}, each with the response whose reward it changes most",
         LOOK,
-        pictures=drawn,
+        pictures=tuple(drawn),
     )
-
-
-def _picture(view: RewardView, rubric: str, why: str, row: Row | None) -> Drawing:
-    over = earned(view.rewards, row, view.settings.threshold) if row else None
-    note = "No response has a reward under this rubric."
-    if row:
-        flat, gear = say.number(row["flat"]), say.number(row["gear"])
-        note = f"Response {say.name(row['response_id'])}: flat {flat}, GEAR {gear}."
-    nodes, edges = rows_of(view.graph_nodes, rubric), rows_of(view.graph_edges, rubric)
-    return Drawing(f"{say.name(rubric)}: {why}", picture(nodes, edges, over), note)
 
 
 def _cases(view: RewardView) -> Section:
@@ -263,9 +245,13 @@ def _retentions(learned: pa.Table) -> Section | None:
     if not len(learned):
         return None
     rows = sorted(learned.to_pylist(), key=lambda row: -abs(row["retention"] - row["by_relation"]))
-    lines = tuple(_retention(row) for row in rows[:RETENTIONS])
+    lines: list[Cells] = []
+    for row in rows[:RETENTIONS]:
+        dependency = f"{say.name(row['rubric_id'])}: {say.name(row['parent'])} → {say.name(row['child'])}"
+        factors = Cell(row["retention"]), Cell(row["by_relation"])
+        lines.append((dependency, RELATIONS[row["relation"]], *factors, count(row["n"])))
     header = ("Dependency", "kind", "learned", "by kind", "n")
-    table = Table("learned", "Furthest from the factor of their kind", header, lines)
+    table = Table("learned", "Furthest from the factor of their kind", header, tuple(lines))
     more = len(rows) - len(lines)
     less = sum(row["retention"] < row["by_relation"] for row in rows)
     return Section(
@@ -275,31 +261,6 @@ def _retentions(learned: pa.Table) -> Section | None:
         f"Fitted to the human score {say.name(rows[0]['target'])} on the calibration split; n: responses.",
         tables=(table,),
         notes=(f"{say.count(more)} more in the table retentions",) if more else (),
-    )
-
-
-def _retention(row: Row) -> Cells:
-    dependency = f"{say.name(row['rubric_id'])}: {say.name(row['parent'])} → {say.name(row['child'])}"
-    kind, factor, by_kind = RELATIONS[row["relation"]], Cell(row["retention"]), Cell(row["by_relation"])
-    return (dependency, kind, factor, by_kind, count(row["n"]))
-
-
-def _others(diagnostics: DiagnosticFigures) -> Section | None:
-    table = figures.other_table(diagnostics)
-    if not table.rows:
-        return None
-    return Section(
-        "other", "Other numbers", "Exact against topological inference, ablations and gains", tables=(table,)
-    )
-
-
-def _provenance(view: RewardView, rows: list[Row]) -> Section:
-    return Section(
-        "made",
-        "How it was made",
-        "What the rewards rest on",
-        facts=tuple(facts(view)),
-        notes=tuple(caveats(view, rows)),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -24,7 +24,6 @@ from rubricflow.tasks.rewards.report.training.curves import (
     SelfAgreement,
     StepPoint,
     Trend,
-    UnlicensedShare,
     agreement_rows,
     criterion_rows,
     criterion_trends,
@@ -227,13 +226,23 @@ def criteria(rows: pd.DataFrame, shares: pd.DataFrame, trends: Sequence[Criterio
     """What each criterion is worth over the steps."""
     if not trends:
         return None
-    drawings = [_criterion_drawing(rows, shares, criterion) for criterion in trends[:DRAWN]]
+    drawings, lines = [], list[Cells]()
+    for criterion in trends[:DRAWN]:
+        rollouts = criterion_rows(rows, shares, criterion.item_id, criterion.criterion_id)
+        curves = {"by itself": curve(rollouts, "own"), "licensed": curve(rollouts, "licensed")}
+        words = say.cut(criterion.text or f"{criterion.item_id}, {criterion.criterion_id}", 80)
+        drawings.append(drawn(words, curves, SHARE))
+    for criterion in trends[:SHOWN]:
+        own, words = criterion.own, say.cut(criterion.text or criterion.criterion_id, 160)
+        change = Cell(own.last - own.first, own.low, own.high, ends="interval")
+        shown = Cell(own.first), Cell(own.last), change, Cell(criterion.licensed), Cell(criterion.unlicensed)
+        lines.append((criterion.item_id, words, Cell(float(criterion.rollouts), digits=0), *shown))
     header = ("item", "criterion", "rollouts", "first third", "last third", "change", "licensed", "not licensed")
     table = Table(
         "criteria",
         "Criteria whose own share changed most surely",
         header,
-        tuple(map(_criterion_row, trends[:SHOWN])),
+        tuple(lines),
         (
             "A share is how far a criterion counts, from 0 to 1: by itself, as a flat sum pays it, or licensed, after "
             "what it depends on (last third). In brackets: 95% interval over steps.",
@@ -249,27 +258,6 @@ def criteria(rows: pd.DataFrame, shares: pd.DataFrame, trends: Sequence[Criterio
     )
 
 
-def _criterion_drawing(rows: pd.DataFrame, shares: pd.DataFrame, criterion: CriterionTrend) -> Drawing | None:
-    rollouts = criterion_rows(rows, shares, criterion.item_id, criterion.criterion_id)
-    curves = {"by itself": curve(rollouts, "own"), "licensed": curve(rollouts, "licensed")}
-    words = say.cut(criterion.text or f"{criterion.item_id}, {criterion.criterion_id}", 80)
-    return drawn(words, curves, SHARE)
-
-
-def _criterion_row(criterion: CriterionTrend) -> Cells:
-    own = criterion.own
-    return (
-        criterion.item_id,
-        say.cut(criterion.text or criterion.criterion_id, 160),
-        Cell(float(criterion.rollouts), digits=0),
-        Cell(own.first),
-        Cell(own.last),
-        Cell(own.last - own.first, own.low, own.high, ends="interval"),
-        Cell(criterion.licensed),
-        Cell(criterion.unlicensed),
-    )
-
-
 def judge(rows: pd.DataFrame, pairs: pd.DataFrame) -> Section | None:
     """How many rollouts have no reward, which quotes are made up, and how far the judge agrees with itself."""
     lost = drawn("Share of rollouts without a reward", {"without a reward": curve(rows, "unscored")}, SHARE)
@@ -277,23 +265,21 @@ def judge(rows: pd.DataFrame, pairs: pd.DataFrame) -> Section | None:
     again = drawn("Criteria on the same level when judged again", {"judged again": curve(twice, "agreed")}, SHARE)
     quotes = drawn("Levels above 0 without a quote in the rollout", {"unverified": curve(rows, "unverified")}, SHARE)
     drawings = [lost if rows["unscored"].any() else None, quotes, again]
-    agreement = self_agreement(pairs)
     if not any(drawings):
         return None
+    lead = ""
+    if agreement := self_agreement(pairs):
+        lead = (
+            f"Judged a second time, {say.share(agreement.value)} of {say.plural(agreement.decisions, 'decision')} on "
+            f"{say.plural(agreement.rollouts, 'rollout')} stayed the same; by chance alone "
+            f"{say.share(agreement.by_chance)} would."
+        )
     return Section(
         id="judge",
         question="Judge: how far can its rewards be trusted?",
         title="Rollouts without a reward, quotes that are not there, and rollouts judged twice",
-        lead=_agreement_sentence(agreement) if agreement else "",
+        lead=lead,
         drawings=tuple(drawing for drawing in drawings if drawing),
-    )
-
-
-def _agreement_sentence(agreement: SelfAgreement) -> str:
-    rollouts = say.plural(agreement.rollouts, "rollout")
-    return (
-        f"Judged a second time, {say.share(agreement.value)} of {say.plural(agreement.decisions, 'decision')} on "
-        f"{rollouts} stayed the same; by chance alone {say.share(agreement.by_chance)} would."
     )
 
 
@@ -304,11 +290,21 @@ def to_read(rows: pd.DataFrame, shares: pd.DataFrame, texts: Mapping[tuple[str, 
     if worst.empty:
         return None
     unlicensed = unlicensed_shares(shares[shares["response_id"].isin(worst["response_id"])])
+    lines: list[Cells] = []
+    for rollout in worst.to_dict("records"):
+        item_id, without_licence = str(rollout["item_id"]), []
+        for share in unlicensed.get(str(rollout["response_id"]), ()):
+            text = texts.get((item_id, share.criterion_id), "")
+            name = say.cut(text, 90) if text else share.criterion_id
+            without_licence.append(f"{name}: {share.own:.2f} by itself, {share.licensed:.2f} licensed")
+        numbers = [Cell(float(rollout[name])) for name in ("flat", "gear", "gap")]
+        words, text = "; ".join(without_licence) or "–", say.cut(str(rollout["text"]), CHARACTERS)
+        lines.append((f"{float(rollout['step']):g}", item_id, *numbers, words, text))
     table = Table(
         "to-read",
         "Rollouts with the largest false credit",
         ("step", "item", "flat", "GEAR", "false credit", "paid without licence", "rollout"),
-        tuple(_rollout_row(row, unlicensed, texts) for row in worst.to_dict("records")),
+        tuple(lines),
     )
     return Section(
         id="read",
@@ -316,25 +312,6 @@ def to_read(rows: pd.DataFrame, shares: pd.DataFrame, texts: Mapping[tuple[str, 
         title="The rollouts with the largest false credit",
         tables=(table,),
     )
-
-
-def _rollout_row(
-    rollout: Mapping[Any, Any],
-    unlicensed: Mapping[str, Sequence[UnlicensedShare]],
-    texts: Mapping[tuple[str, str], str],
-) -> Cells:
-    figures = [Cell(float(rollout[name])) for name in ("flat", "gear", "gap")]
-    text, item_id = say.cut(str(rollout["text"]), CHARACTERS), str(rollout["item_id"])
-    criteria_in_words = [
-        _unlicensed_words(share, texts.get((item_id, share.criterion_id), ""))
-        for share in unlicensed.get(str(rollout["response_id"]), ())
-    ]
-    return (f"{float(rollout['step']):g}", item_id, *figures, "; ".join(criteria_in_words) or "–", text)
-
-
-def _unlicensed_words(share: UnlicensedShare, text: str) -> str:
-    name = say.cut(text, 90) if text else share.criterion_id
-    return f"{name}: {share.own:.2f} by itself, {share.licensed:.2f} licensed"
 
 
 def drawn(title: str, curves: Mapping[str, Sequence[StepPoint]], up: str) -> Drawing | None:
