@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.grading.judge.mend import reason_of
-from rubricflow.tasks.grading.judge.rows import Called, Graded
+from rubricflow.tasks.grading.judge.rows import Graded
 
 OnFailure = Literal["stop", "none"]
 """What happens to rollouts for which the judge gave no answer, because it is down or out of time: the training stops,
@@ -46,19 +46,15 @@ def troubles(graded: Graded) -> dict[str, Trouble]:
     """Response → what went wrong with its calls, of several the judge's failure first; nothing where all went well."""
     met: dict[str, Trouble] = {}
     for called in graded.called:
-        trouble = _trouble(called)
+        answer, last = called.answer, called.answer.attempts[-1]
+        trouble = None
+        if answer.value is None and last.reply.error is not None:
+            trouble = Trouble(last.reply.error.partition(":")[0], last.reply.error)
+        elif answer.value is None or last.checked.violations:
+            trouble = Trouble(reason_of(answer), last.reply.text or last.reply.error or "")
         if trouble and (trouble.is_failure or called.case.response_id not in met):
             met[called.case.response_id] = trouble
     return met
-
-
-def _trouble(called: Called) -> Trouble | None:
-    answer, last = called.answer, called.answer.attempts[-1]
-    if answer.value is None and last.reply.error is not None:
-        return Trouble(last.reply.error.partition(":")[0], last.reply.error)
-    if answer.value is None or last.checked.violations:
-        return Trouble(reason_of(answer), last.reply.text or last.reply.error or "")
-    return None
 
 
 class Watch:
@@ -88,28 +84,22 @@ class Watch:
             self.unscored.update(trouble.reason for trouble in lost)
             self._recent.extend(trouble is not None for trouble in batch)
             self._shown = next(iter(failures or lost), self._shown)
-            alarm = self._alarm()
-            reported = self._report(lost, len(batch))
+            rollouts, unscored = len(self._recent), sum(self._recent)
+            enough = rollouts >= FEW or (unscored == rollouts and rollouts > 1)
+            before, self._alarmed = self._alarmed, enough and unscored > self._limit * rollouts
+            alarm = ""
+            if self._alarmed and not before:
+                share = f"{unscored / rollouts:.0%} of the last {rollouts} rollouts have no reward"
+                alarm = f". ALARM: {share}, more than {self._limit:.0%}"
+            in_batch = f"{len(lost)} of {len(batch)} rollouts have no reward"
+            in_batch += _listed(Counter(trouble.reason for trouble in lost))
+            so_far = f"so far {self.unscored.total():,} of {self._seen:,}{_listed(self.unscored)}"
+            said = f"The judge, of one of them: {self._shown.said[:_SHOWN]!r}"
+            reported = f"{self._name}: {in_batch}; {so_far}. {said}"
         if self._on_failure == "stop" and (failures or alarm):
             raise BackendError(f"{reported}{alarm}; {_STOP}")
         if lost or alarm:
             _logger.log(logging.ERROR if alarm else logging.WARNING, "%s%s", reported, alarm)
-
-    def _alarm(self) -> str:
-        """What is alarming now and was not before."""
-        rollouts, lost = len(self._recent), sum(self._recent)
-        enough = rollouts >= FEW or (lost == rollouts and rollouts > 1)
-        before, self._alarmed = self._alarmed, enough and lost > self._limit * rollouts
-        if before or not self._alarmed:
-            return ""
-        share = f"{lost / rollouts:.0%} of the last {rollouts} rollouts have no reward"
-        return f". ALARM: {share}, more than {self._limit:.0%}"
-
-    def _report(self, lost: Sequence[Trouble], rollouts: int) -> str:
-        reasons, ever = Counter(trouble.reason for trouble in lost), self.unscored
-        in_batch = f"{len(lost)} of {rollouts} rollouts have no reward{_listed(reasons)}"
-        so_far = f"so far {ever.total():,} of {self._seen:,}{_listed(ever)}"
-        return f"{self._name}: {in_batch}; {so_far}. The judge, of one of them: {self._shown.said[:_SHOWN]!r}"
 
 
 _STOP = (

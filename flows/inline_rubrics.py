@@ -63,6 +63,10 @@ class InlineRubrics:
             built = build(subjects(rows, bundles), {}, [], annotator)
         return StudyGraphs(rows, bundles, {graph.draft.subject.rubric_id: graph.graph for graph in built})
 
+    def prepared(self, items: Sequence[ListedItem]) -> dict[str, PreparedItem]:
+        """Item → what its rollouts are judged and rewarded by; errors as of `study_graphs`."""
+        return prepared_items(*self.study_graphs(items), self._settings, self._criteria_per_call)
+
     def asked(self, item: ListedItem, until: float) -> Future[PreparedItem]:
         """An item to come; InputError where its rubric cannot be locked.
 
@@ -123,10 +127,9 @@ class InlineRubrics:
         return future
 
     def _hand_out(self, items: Sequence[ListedItem], futures: Mapping[str, Future[PreparedItem]]) -> None:
-        """Prepares items and gives them to their futures; errors as of `study_graphs`."""
         if not items:
             return
-        prepared = prepared_items(*self.study_graphs(items), self._settings, self._criteria_per_call)
+        prepared = self.prepared(items)
         self.keep(prepared)
         for key, item in prepared.items():
             if not futures[key].done():

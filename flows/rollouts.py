@@ -341,7 +341,17 @@ class RolloutReward:
             ]
             self._here.watch.note(missing)
             if recorder is not None:
-                answers = [_response(case, rollout.step) for case, rollout in zip(cases, posed, strict=True)]
+                answers = [
+                    {
+                        "response_id": case.response_id,
+                        "item_id": case.item_id,
+                        "author_id": None,
+                        "text": case.text,
+                        "split": "train",
+                        "groups": {} if rollout.step is None else {"step": str(rollout.step)},
+                    }
+                    for case, rollout in zip(cases, posed, strict=True)
+                ]
                 trained_on: dict[type[Row], Rows] = {Responses: answers, Judgments: decisions, Rewards: rows}
                 tables: dict[str, Mapping[type[Row], Rows]] = {TRAINER: trained_on, CURVES: self._compared(local)}
                 if repeats:
@@ -436,15 +446,3 @@ def _case(name: str, rollout: PosedRollout) -> Case:
         bundle_id=item.bundle_id,
         reference_answer=item.row.get("reference_answer"),
     )
-
-
-def _response(case: Case, step: int | None) -> dict[str, Any]:
-    """A rollout as a row of the table `responses`, with the step that it was made in."""
-    return {
-        "response_id": case.response_id,
-        "item_id": case.item_id,
-        "author_id": None,
-        "text": case.text,
-        "split": "train",
-        "groups": {} if step is None else {"step": str(step)},
-    }

@@ -417,7 +417,8 @@ def test_the_start_tells_what_is_missing_and_leaves_nothing_frozen(tmp_path, mon
         assert absent(urls) is None
     (tmp_path / "list.jsonl").write_text(json.dumps({"question": "Why?", "rubric": ["Says why"]}))
     for no_token in (False, True):
-        serve(tmp_path / "list.jsonl", tmp_path / "house", "gear", "127.0.0.1", 0, "m", urls[0], no_token=no_token)
+        house = str(tmp_path / "house")
+        serve(tmp_path / "list.jsonl", judge="m", url=urls[0], port=0, no_token=no_token, warehouse=house)
         said = capsys.readouterr()
         assert urls[0] in said.err
         assert (str(TOKEN_FILE) in said.out) is not no_token

@@ -250,18 +250,12 @@ class Rubric(Frozen):
         traits, criteria = written.get("traits"), written.get("criteria")
         if criteria and not traits:
             traits = [{"id": "content", "name": "Content"}]
-            criteria = [_in_trait(criterion, "content") for criterion in criteria]
-        ranged = [_ranged(trait, scale) for trait in traits or ()]
+            criteria = [{"trait": "content"} | one if isinstance(one, dict) else one for one in criteria]
+        ranged = [
+            {**scale, **trait} if isinstance(trait, dict) and not trait.keys() & scale.keys() else trait
+            for trait in traits or ()
+        ]
         return rest | {"scale": scale, "traits": ranged, "criteria": criteria or ()}
-
-
-def _in_trait(criterion: Any, trait: str) -> Any:
-    return {"trait": trait} | criterion if isinstance(criterion, dict) else criterion
-
-
-def _ranged(trait: Any, scale: Mapping[str, float]) -> Any:
-    """A trait as it is written, with the scale's range where it says none."""
-    return {**scale, **trait} if isinstance(trait, dict) and not trait.keys() & scale.keys() else trait
 
 
 class Bundle(Frozen):
@@ -325,7 +319,13 @@ class Bundle(Frozen):
         """Criterion → what people read: the heading of its text, the name of the trait that it alone makes up, or its
         id in words."""
         alone = {mine[0].id: trait.name for trait in self.traits if len(mine := list(self.of_trait(trait.id))) == 1}
-        return {c.id: _heading(c.text) or alone.get(c.id) or _in_words(c.id) for c in self.criteria}
+        names: dict[str, str] = {}
+        for criterion in self.criteria:
+            head, colon, _ = criterion.text.partition(": ")  # as in 'Relevance: the answer …'
+            heading = head if colon and len(head) <= _LONGEST_HEADING else ""
+            words = criterion.id.replace("_", " ")
+            names[criterion.id] = heading or alone.get(criterion.id) or words[:1].upper() + words[1:]
+        return names
 
     def sub_points(self, criterion_id: str) -> tuple[Criterion, ...]:
         """The direct sub-points of a criterion; empty for one that is decided."""
@@ -339,17 +339,6 @@ class Bundle(Frozen):
 def unlocked(rows: Iterable[Mapping[str, Any]]) -> dict[str, Bundle]:
     """Rubric → its bundle, from rows of `bundles`; ContractError for one that was changed after locking."""
     return {row["rubric_id"]: Bundle.unlock(row["bundle_id"], row["content"]) for row in rows}
-
-
-def _heading(text: str) -> str:
-    """A short heading that a text begins with, as in 'Relevance: the answer …'; '' for none."""
-    head, colon, _ = text.partition(": ")
-    return head if colon and len(head) <= _LONGEST_HEADING else ""
-
-
-def _in_words(name: str) -> str:
-    words = name.replace("_", " ")
-    return words[:1].upper() + words[1:]
 
 
 def _plain_numbers(value: object) -> object:

@@ -31,7 +31,8 @@ class InputError(UserError):
         kind = "field" if line is None or column is not None else "column"
         where = [
             str(file) if file is not None else "",
-            _line_and_row(line, row),
+            f"line {line}" + ("" if row in (None, line) else f" (row {row})") if line is not None else "",
+            f"row {row}" if line is None and row is not None else "",
             f"column {column}" if column is not None else "",
             f"{kind} '{field}'" if field is not None else "",
         ]
@@ -61,12 +62,6 @@ class InputErrors(InputError):
 
     def __reduce__(self) -> tuple[Any, ...]:  # an error may come from another process
         return InputErrors, (self.errors, self.count)
-
-
-def _line_and_row(line: int | None, row: int | None) -> str:
-    if line is None:
-        return "" if row is None else f"row {row}"
-    return f"line {line}" if row in (None, line) else f"line {line} (row {row})"
 
 
 def refuse(error: InputError) -> None:

@@ -6,7 +6,7 @@ A table is a frozen pydantic model that is read as a schema: rows stay in Arrow 
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -160,21 +160,17 @@ def _metadata(field: FieldInfo) -> list[Any]:
 
 def schema(row: type[Row]) -> pa.Schema:
     """Arrow schema of a table: names, types, nullability, and each column's documentation as field metadata."""
-    return pa.schema([_field(name, f) for name, f in row.model_fields.items()])
-
-
-def _field(name: str, field: FieldInfo) -> pa.Field:
-    doc = " ".join([field.description or "", *map(_sentence, closed_words(field))])
-    return pa.field(name, arrow_type(field.annotation), _plain(field.annotation)[1], {"doc": doc})
+    fields = []
+    for name, field in row.model_fields.items():
+        words = ["; ".join(f"{word}: {says}" for word, says in of.items()) + "." for of in closed_words(field)]
+        doc = " ".join([field.description or "", *words])
+        fields.append(pa.field(name, arrow_type(field.annotation), _plain(field.annotation)[1], {"doc": doc}))
+    return pa.schema(fields)
 
 
 def closed_words(field: FieldInfo) -> list[Mapping[str, str]]:
     """The words of a column of closed ones, each with what it says to people; empty for a column of other values."""
     return [mark for mark in _metadata(field) if isinstance(mark, Mapping)]
-
-
-def _sentence(words: Mapping[str, str]) -> str:
-    return "; ".join(f"{word}: {says}" for word, says in words.items()) + "."
 
 
 def volatile(row: type[Row]) -> list[str]:
@@ -232,7 +228,7 @@ def conform(row: type[Row], rows: Iterable[Mapping[str, Any]] | pa.Table) -> pa.
     try:
         return table.select(want.names).cast(want)
     except (pa.ArrowException, ValueError) as error:
-        column = next(f.name for f in want if not _casts(table[f.name], f.type))
+        column = next(f.name for f in want if _fails(table[f.name].cast, f.type))
         raise _broken(row, column, f"is not {want.field(column).type}: {error}") from error
 
 
@@ -247,7 +243,7 @@ def _from_records(row: type[Row], records: list[Mapping[str, Any]]) -> pa.Table:
         try:
             columns.append(_array(values, field.type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            broken = next(record for record in records if not _fits(record.get(field.name), field.type))
+            broken = next(one for one in records if _fails(_array, [one.get(field.name)], field.type))
             key = [broken.get(name) for name in row.key]
             raise _broken(row, field.name, f"is not {field.type}: {error}", key) from error
     return pa.Table.from_arrays(columns, schema=pa.schema([field.with_nullable(True) for field in want]))
@@ -259,20 +255,12 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def _fits(value: Any, kind: pa.DataType) -> bool:
+def _fails(make: Callable[..., object], *given: object) -> bool:
     try:
-        _array([value], kind)
+        make(*given)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return False
-    return True
-
-
-def _casts(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
-    try:
-        column.cast(kind)
-    except (pa.ArrowException, ValueError):
-        return False
-    return True
+        return True
+    return False
 
 
 def _broken(row: type[Row], column: str, rule: str, key: list[Any] | None = None) -> ContractError:

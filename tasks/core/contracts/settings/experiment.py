@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +21,8 @@ Overrides = dict[str, Any]
 """Keys of a study and what they are instead: mappings are merged key by key, anything else takes the place of what was
 there."""
 Variant = Literal["standard", "criteria_reversed", "levels_reversed", "paraphrased"]
+NAMING_ARMS = ("baseline", "full", "pairs", "memory", "arms", "methods", "others", "arm")
+"""Fields of tables that name arms."""
 LONGEST = 64
 """Characters of a study's name."""
 
@@ -126,25 +127,15 @@ class ExperimentTables(Frozen):
 
     def names(self) -> Iterator[tuple[str, str]]:
         """(key of the file, arm that it names), of every place where an arm is named."""
-        if table := self.gradeagentops:
-            yield from (("gradeagentops.baseline", table.baseline), ("gradeagentops.full", table.full))
-            yield from (("gradeagentops.pairs", name) for name in chain.from_iterable(table.pairs))
-            yield from (("gradeagentops.memory", name) for name in chain.from_iterable(table.memory))
-        if self.orders:
-            yield from (("orders.arms", name) for name in self.orders.arms)
-        if self.rulers:
-            yield from (("rulers.methods", name) for name in self.rulers.methods)
-        if self.calibration_size:
-            yield from (("calibration_size.arms", name) for name in self.calibration_size.arms)
-        if self.perturbation:
-            yield from (("perturbation.arms", name) for name in self.perturbation.arms)
-        if self.ablation:
-            yield "ablation.full", self.ablation.full
-            yield from (("ablation.others", name) for name in self.ablation.others.values())
-        if self.stability:
-            yield "stability.arm", self.stability.arm
-        if self.decisions:
-            yield from (("decisions.arms", name) for name in self.decisions.arms)
+        for key, table in self:
+            for field in NAMING_ARMS:
+                named = getattr(table, field, ())
+                if isinstance(named, str):
+                    yield f"{key}.{field}", named
+                    continue
+                for entry in named.values() if isinstance(named, dict) else named:
+                    for name in entry if isinstance(entry, ArmPair) else [entry]:
+                        yield f"{key}.{field}", name
 
 
 class Experiment(Frozen):

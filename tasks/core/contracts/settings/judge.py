@@ -192,7 +192,8 @@ class Judge(Frozen):
             raise ValueError(problem)
         for option in sorted({*get_args(Option)} - {*registered.options}):
             if getattr(self, option) != type(self).model_fields[option].default:
-                raise ValueError(f"{option} belongs to protocol: {_taking(option)}")
+                taking = protocols_where(lambda protocol, option=option: option in protocol.options)  # type: ignore[misc]
+                raise ValueError(f"{option} belongs to protocol: {taking}")
         return self
 
     def _idle_examples(self) -> str | None:
@@ -228,10 +229,6 @@ class Judge(Frozen):
             criteria_per_call=self.criteria_per_call,
             level=self.level,
         )
-
-
-def _taking(option: Option) -> str:
-    return protocols_where(lambda protocol: option in protocol.options)
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]

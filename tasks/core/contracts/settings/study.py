@@ -68,19 +68,17 @@ class Reshaping(Frozen):
     def _can_be_made(self) -> Reshaping:
         for name, pattern in self.wide.items():
             if isinstance(pattern, dict):
-                _needs_another(name, pattern["right_of"], self.wide)
+                neighbour = pattern["right_of"]
+                if not isinstance(self.wide.get(neighbour), str | tuple):
+                    raise ValueError(
+                        f"wide: '{name}' stands right of '{neighbour}', which has no name of its own there"
+                    )
             elif isinstance(pattern, str) and QUESTION not in PLACEHOLDER.findall(pattern):
                 raise ValueError(f"wide: '{pattern}' has no {{{QUESTION}}} in place of the question's number")
         for name, columns in (self.ids | self.repeats | self.labels | self.names).items():
             if not columns:
                 raise ValueError(f"'{name}' is made of no column")
         return self
-
-
-def _needs_another(name: str, neighbour: str, wide: dict[str, Pattern]) -> None:
-    """ValueError where a column is to stand next to one that `wide` does not name by its own name."""
-    if not isinstance(wide.get(neighbour), str | tuple):
-        raise ValueError(f"wide: '{name}' stands right of '{neighbour}', which has no name of its own there")
 
 
 Column = str | dict[Literal["const"], Any]

@@ -148,14 +148,9 @@ def parse(model: type[Model], content: Any, file: Path) -> Model:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise _all_faults(model, error, file) from error
-
-
-def _all_faults(model: type[Model], error: ValidationError, file: Path) -> InputError:
-    """What is wrong with the keys and values of a file, all at once."""
-    root = composed(file)
-    faults = [_fault(model, fault, file, root) for fault in error.errors()[:SHOWN]]
-    return faults[0] if error.error_count() == 1 else InputErrors(faults, error.error_count())
+        root = composed(file)
+        faults = [_fault(model, fault, file, root) for fault in error.errors()[:SHOWN]]
+        raise (faults[0] if error.error_count() == 1 else InputErrors(faults, error.error_count())) from error
 
 
 def _fault(model: type[Model], fault: ErrorDetails, file: Path, root: yaml.Node | None) -> InputError:
@@ -164,12 +159,22 @@ def _fault(model: type[Model], fault: ErrorDetails, file: Path, root: yaml.Node 
     where: Mapping[str, Any] = {"file": file, "line": line, "column": column}
     if fault["type"] in ("string_type", "invalid_key") and not isinstance(value, list | dict):
         key, written = _written(root, place)
-        return InputError(_unquoted(value, written), field=key, **where)
+        if written == "":
+            return InputError("is empty; write a text", field=key, **where)
+        kind = {bool: "true or false", type(None): "nothing"}.get(type(value), "a number")
+        written = written or json.dumps(value)
+        rule = f"YAML reads {written} as {kind}, and a text is due; quote it: '{written}'"
+        return InputError(rule, field=key, **where)
     field = ".".join(map(str, place)) or None
     if fault["type"] == "string_type":
-        return InputError(_no_scalar(value), field=field, **where)
+        found = f"list of {len(value)}"
+        if isinstance(value, Mapping):
+            found = f"mapping of {', '.join(map(str, value)) or 'nothing'}"
+        return InputError(f"a text is due, and this is a {found}", field=field, **where)
     if fault["type"] == "extra_forbidden":
-        hint = _key_hint(str(place[-1]), _keys(model, place[:-1]))
+        keys = _keys(model, place[:-1])
+        alike = get_close_matches(str(place[-1]), keys, n=1, cutoff=0.6)  # the key that is probably meant, else all
+        hint = f"did you mean '{alike[0]}'?" if alike else f"there are {', '.join(keys)}" if keys else None
         return InputError("there is no such key", field=field, hint=hint, **where)
     return InputError(fault["msg"].removeprefix("Value error, "), field=field, **where)
 
@@ -192,14 +197,6 @@ def position(root: yaml.Node | None, place: Sequence[int | str]) -> tuple[int | 
     return mark.line + 1, mark.column + 1
 
 
-def _key_hint(key: str, keys: Sequence[str]) -> str | None:
-    """The key that is probably meant, else all that there are."""
-    alike = get_close_matches(key, keys, n=1, cutoff=0.6)
-    if alike:
-        return f"did you mean '{alike[0]}'?"
-    return f"there are {', '.join(keys)}" if keys else None
-
-
 def _keys(model: type[Frozen], place: Sequence[int | str]) -> list[str]:
     """The keys that there are where a place of a file leads; none where that depends on more than the place."""
     for part in place:
@@ -217,22 +214,6 @@ def _model_in(annotation: Any) -> type[Frozen] | None:
         return annotation
     models = {model for part in get_args(annotation) if (model := _model_in(part)) is not None}
     return models.pop() if len(models) == 1 else None
-
-
-def _no_scalar(value: Mapping[Any, Any] | Sequence[Any]) -> str:
-    """What to do about a list or a mapping where a text, or a mapping of another form, is due."""
-    if isinstance(value, Mapping):
-        return f"a text is due, and this is a mapping of {', '.join(map(str, value)) or 'nothing'}"
-    return f"a text is due, and this is a list of {len(value)}"
-
-
-def _unquoted(value: object, written: str | None) -> str:
-    """What to do about a scalar that is no text; written: how it stands in the file, where that is known."""
-    if written == "":
-        return "is empty; write a text"
-    kind = {bool: "true or false", type(None): "nothing"}.get(type(value), "a number")
-    written = written or json.dumps(value)
-    return f"YAML reads {written} as {kind}, and a text is due; quote it: '{written}'"
 
 
 def _written(root: yaml.Node | None, place: Sequence[int | str]) -> tuple[str, str | None]:
