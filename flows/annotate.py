@@ -16,7 +16,7 @@ from rubricflow.flows.command_line import (
     TokenLimit,
     WarehouseFolder,
 )
-from rubricflow.flows.plan import Plan, placed, planned, record
+from rubricflow.flows.plan import Plan, planned, record, with_placement
 from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -46,7 +46,7 @@ def annotate(
     InputError where the study has no section `annotation`. token_budget, engine, address: see `grade`.
     """
     check_extras("annotate", study, engine)
-    job = placed(annotating(study, warehouse, limit), engine, address)
+    job = with_placement(annotating(study, warehouse, limit), engine, address)
     introduce(job.study.name, flow="annotate")
     proposed = proposals(job, token_budget)
     data_docs(job.run)
@@ -64,7 +64,7 @@ def settle(
 ) -> str:
     """Settle the labels of a study by what people have said until now; returns the run's id."""
     job, votes = settling(study, warehouse, limit)
-    job = placed(job, engine, address)
+    job = with_placement(job, engine, address)
     introduce(job.study.name, flow="adjudicate")
     proposed, settled, compared = labels(job, votes, token_budget)
     data_docs(job.run)

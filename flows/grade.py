@@ -22,7 +22,7 @@ from rubricflow.flows.command_line import (
     print_rows,
 )
 from rubricflow.flows.finished_runs import settle_scores
-from rubricflow.flows.plan import Plan, placed, plan, record
+from rubricflow.flows.plan import Plan, plan, record, with_placement
 from rubricflow.flows.stage import staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import UserError
@@ -74,7 +74,7 @@ def grade(
     engine, address: who judges and calibrates the shards, see `Placement`; no part of the run's identity.
     """
     check_extras("grade", study, engine, model, url, beside)
-    job = placed(plan(study, warehouse, limit, model, url, beside, options), engine, address)
+    job = with_placement(plan(study, warehouse, limit, model, url, beside, options), engine, address)
     introduce(job.study.name, flow="grade", backend=job.study.judge.backend)
     tables = stages(job, token_budget)
     with listed_once():

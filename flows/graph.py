@@ -13,7 +13,7 @@ from rubricflow.flows.command_line import (
     TokenLimit,
     WarehouseFolder,
 )
-from rubricflow.flows.plan import Plan, placed, plan, record
+from rubricflow.flows.plan import Plan, plan, record, with_placement
 from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.llm.budget import TokenBudget
@@ -39,7 +39,7 @@ def graph(
     token_budget: tokens that the annotator may ask for now, see `grade`, as engine and address.
     """
     check_extras("graph", study, engine)
-    job = placed(plan(study, warehouse, limit), engine, address)
+    job = with_placement(plan(study, warehouse, limit), engine, address)
     introduce(job.study.name, flow="graph", backend=job.study.graph.backend)
     data, locked, graphed = stages(job, None if token_budget is None else TokenBudget(token_budget))
     data_docs(job.run)

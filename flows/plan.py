@@ -157,7 +157,7 @@ def inputs(study: Study, base: Path) -> dict[str, str]:
     return digests | {name: file_digest(base / name) for name in names if (base / name).is_file()}
 
 
-def placed(job: Plan, engine: str | None, address: str | None) -> Plan:
+def with_placement(job: Plan, engine: str | None, address: str | None) -> Plan:
     """The same run, worked by this engine at this address, with what it is compared with; as the study says where
     neither is given. InputError for an engine or an address that there cannot be."""
     if engine is None and address is None:
@@ -169,7 +169,7 @@ def placed(job: Plan, engine: str | None, address: str | None) -> Plan:
     except ValidationError as error:
         field = "--engine" if address is None else "--address"
         raise InputError(error.errors()[0]["msg"].removeprefix("Value error, "), field=field) from error
-    others = {name: placed(other, engine, address) for name, other in job.beside.items()}
+    others = {name: with_placement(other, engine, address) for name, other in job.beside.items()}
     return replace(job, study=job.study.model_copy(update={"run": run}), beside=others)
 
 

@@ -14,7 +14,7 @@ from rubricflow.flows.command_line import (
     WarehouseFolder,
 )
 from rubricflow.flows.graph import stages as build_graphs
-from rubricflow.flows.plan import Plan, placed, plan, record
+from rubricflow.flows.plan import Plan, plan, record, with_placement
 from rubricflow.flows.stage import staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -41,7 +41,7 @@ def reward(
     engine, address: see `grade`.
     """
     check_extras("reward", study, engine)
-    job = placed(plan(study, warehouse, limit), engine, address)
+    job = with_placement(plan(study, warehouse, limit), engine, address)
     if job.study.reward is None:
         hint = "the paper's factors: retention: {weak_prerequisite: 0.6, strong_prerequisite: 0.2, activation: 0.0}"
         raise InputError("there is no section 'reward', which names the retention factors", file=study, hint=hint)

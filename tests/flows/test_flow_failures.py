@@ -324,7 +324,7 @@ class Down:
 FAULTS = st.sampled_from(["fine", "prose", "refused: no", "deadline: late", "broken: gone", "outage", "no reply"])
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(FAULTS, FAULTS), min_size=1, max_size=12), st.sampled_from(["null", "bounds", "zero"]))
 def test_whatever_fails_the_others_are_paid_and_all_are_accounted_for(faults: list[tuple[str, str]], rule: str) -> None:
     """Two calls about each rollout, each with a fault of its own; an outage leaves what comes after it open."""
@@ -358,7 +358,7 @@ def test_whatever_fails_the_others_are_paid_and_all_are_accounted_for(faults: li
 TROUBLE = Trouble("refused", "refused: no")
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=40), max_size=60), st.sampled_from([0.1, 0.2, 0.5]))
 def test_the_alarm_is_that_of_a_plain_loop(batches: list[list[bool]], limit: float) -> None:
     quiet, strict = Watch("r", "none", limit), Watch("r", "stop", limit)

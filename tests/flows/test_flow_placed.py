@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricflow.flows.plan import placed, plan
+from rubricflow.flows.plan import plan, with_placement
 from rubricflow.tasks.core.contracts import errors
 from rubricflow.tasks.core.contracts.errors import InputError, InputErrors, StoppedError, UserError
 from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
@@ -48,7 +48,7 @@ def test_no_engine_changes_the_run(tmp_path: Path) -> None:
 )
 def test_the_command_wins(tmp_path: Path, engine: str | None, address: str | None, expected: Placement) -> None:
     job = plan(written(tmp_path, "run: {engine: dask, address: 'tcp://a:1'}"), tmp_path / "house")
-    changed = placed(job, engine, address)
+    changed = with_placement(job, engine, address)
     assert changed.study.run == expected
     assert changed.run == job.run
     assert changed.identity == job.identity
@@ -72,9 +72,9 @@ def test_what_there_cannot_be_is_told(tmp_path: Path, run: str, words: str) -> N
 def test_a_wrong_word_of_the_command_is_told(tmp_path: Path) -> None:
     job = plan(written(tmp_path, ""), tmp_path / "house")
     with pytest.raises(InputError, match="'local', 'dask' or 'ray'"):
-        placed(job, "spark", None)
+        with_placement(job, "spark", None)
     with pytest.raises(InputError, match="engine: local works in this process"):
-        placed(job, None, "head:8786")
+        with_placement(job, None, "head:8786")
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def _half_way(conform, left):
     return conforming
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(after=st.integers(1, 80), again=st.integers(1, 20), batches=st.integers(1, 12))
 def test_a_killed_process_loses_no_batch_and_none_stands_twice(after, again, batches):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

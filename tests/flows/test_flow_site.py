@@ -48,7 +48,7 @@ def test_on_this_machine_the_pages_open_without_a_word(folder: Path) -> None:
         assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(["", "", "", ".."])
 @given(
     st.lists(
