@@ -157,7 +157,7 @@ def run(arm: Arm, ground: SharedGround) -> TrainedArm:
     for split in HELD_OUT:
         rows = data.rows(split)
         tables[Trials] += trial_rows(
-            estimates.of(rows), data, split, arm.method, arm.seed, arm.setting, calibrated=calibrated[rows]
+            estimates.of(rows), data, split, arm.method, arm.seed, arm.setting, calibrated[rows]
         )
     if head is not None and estimates.levels is not None and not arm.setting:
         _steer(arm, ground, head, estimates, tables)

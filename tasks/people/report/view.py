@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, product
 from typing import Any
 
@@ -40,8 +40,6 @@ class AnnotationView:
     queue: pa.Table
     votes: pa.Table
     constructions: pa.Table
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """What else was counted, in words → how many: shown as it is."""
 
 
 def page(view: AnnotationView) -> str:
@@ -75,8 +73,7 @@ def content(view: AnnotationView) -> Page:
         sections.append(Section("people", "People: who has done what?", voted, tables=(progress,)))
     if len(view.constructions):
         sections.append(_inventory(view))
-    facts = (("run", view.run_id), *((say.visible(name), say.count(many)) for name, many in view.counts.items()))
-    sections.append(Section("made", "How it was made", "What this rests on", facts=facts))
+    sections.append(Section("made", "How it was made", "What this rests on", facts=(("run", view.run_id),)))
     return Page(
         kind="Annotation report",
         study=say.name(view.study),
