@@ -6,7 +6,7 @@ import pickle
 import string
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from builders.buckets import moody, new_bucket, s3_server, variables
+from builders.buckets import moody, new_bucket
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from obstore.exceptions import GenericError
@@ -30,14 +30,6 @@ NAMES = st.text(string.ascii_lowercase + string.digits + "-_. é+%", min_size=1,
 KEYS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
 CONTENTS = st.binary(max_size=64)
 ACTS = st.lists(st.tuples(st.sampled_from(["put", "put_new"]), KEYS, CONTENTS), max_size=8)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch, s3_server() as endpoint:
-        for name, value in variables(endpoint).items():
-            patch.setenv(name, value)
-        yield endpoint
 
 
 @pytest.fixture(params=["folder", "bucket"])
