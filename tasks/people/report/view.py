@@ -51,23 +51,12 @@ def content(view: AnnotationView) -> Page:
     """What the page shows."""
     agreement = AgreementFigures(view.agreements, view.names)
     labels, queue, progress = view.labels, view.queue, people.progress_table(view.votes)
-    corrected = people.corrected_table(labels, people.audited(queue))
-    sections = [
-        Section(
-            "labels",
-            "Labels: what settled them?",
-            people.settled_takeaway(labels),
-            tables=(people.settled_table(labels), corrected),
-        ),
-        Section(
-            "queue",
-            "Queue: what are people asked about?",
-            people.queue_takeaway(queue, view.votes),
-            tables=(people.reason_table(queue), people.case_table(queue, view.votes)),
-        ),
-    ]
-    if agreement.pairs:
-        sections.insert(0, _agreement(agreement))
+    sections = [_agreement(agreement)] if agreement.pairs else []
+    tables = people.settled_table(labels), people.corrected_table(labels, people.audited(queue))
+    sections.append(Section("labels", "Labels: what settled them?", people.settled_takeaway(labels), tables=tables))
+    asked = people.queue_takeaway(queue, view.votes)
+    tables = people.reason_table(queue), people.case_table(queue, view.votes)
+    sections.append(Section("queue", "Queue: what are people asked about?", asked, tables=tables))
     if progress.rows:
         voted = f"{say.plural(len(progress.rows), 'person', 'persons')} voted"
         sections.append(Section("people", "People: who has done what?", voted, tables=(progress,)))
