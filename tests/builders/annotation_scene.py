@@ -130,6 +130,5 @@ def made(**more: Any) -> AnnotationView:
         queue=conform(Queue, queue_rows()),
         votes=conform(Votes, vote_rows()),
         constructions=conform(Constructions, construction_rows()),
-        counts={"votes on texts that have changed since": 2},
     )
     return replace(view, **more)

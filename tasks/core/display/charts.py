@@ -115,7 +115,7 @@ class ChartPoint(NamedTuple):
 
 
 class ChartLine(NamedTuple):
-    """A series with the label that stands beside it."""
+    """A series with the label next to it."""
 
     label: str
     points: tuple[ChartPoint, ...]
@@ -139,7 +139,7 @@ def line_chart(
     labels, occupied = list[draw.Label](), list[tuple[float, float]]()
     for index, line in enumerate(series):
         stroke, style = LINE_STYLES[index % len(LINE_STYLES)]
-        nudge = (index - (len(series) - 1) / 2) * 0.5  # intervals at the same place stand beside each other
+        nudge = (index - (len(series) - 1) / 2) * 0.5  # intervals at the same place stand next to each other
         places = plot.places((point.x, point.y) for point in line.points)
         for point in line.points:
             if point.low is not None and point.high is not None:
@@ -148,9 +148,9 @@ def line_chart(
         marks += draw.polyline(places, stroke)
         marks += [_mark(index, *place) for place in places]
         occupied += places
-        labels.append(draw.Label(say.cut(line.label, 40), style, _beside(places)))
+        labels.append(draw.Label(say.cut(line.label, 40), style, _label_places(places)))
     sentences = "; ".join(_in_words(line, ticks) for line in series)
-    return plot.svg([*marks, *draw.placed(labels, occupied)], f"{title}. {sentences}")
+    return plot.svg([*marks, *draw.place_labels(labels, occupied)], f"{title}. {sentences}")
 
 
 def _in_words(line: ChartLine, ticks: Mapping[float, str] | None) -> str:
@@ -177,7 +177,7 @@ def _mark(index: int, x: float, y: float) -> Markup:
     return draw.circle(x, y, 3.5, "mf" if index % 3 == 0 else "sq")
 
 
-def _beside(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float, str], ...]:
+def _label_places(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float, str], ...]:
     """Places for a label: at the line's end first, then along it from the right."""
     offsets = ((0, -9), (0, 18), (-1.5, -22), (-1.5, 31))
     return tuple((x + dx, y + dy, "end") for (x, y), (dx, dy) in product(reversed(points), offsets))

@@ -23,7 +23,7 @@ class Label(NamedTuple):
     places: tuple[tuple[float, float, str], ...]
 
 
-def placed(labels: Sequence[Label], points: Points) -> list[Markup]:
+def place_labels(labels: Sequence[Label], points: Points) -> list[Markup]:
     """Each label where it covers neither points nor lines through them nor another label, if there is such a place."""
     occupied = [_around(x, y) for x, y in (*_along_lines(points), *points)]
     drawn = []
@@ -48,7 +48,7 @@ def _along_lines(points: Points) -> list[tuple[float, float]]:
 
 
 def _around(x: float, y: float) -> Box:
-    """The room that a point takes up, in px. x: in per cent."""
+    """The space that a point takes up, in px. x: in per cent."""
     return x * NARROW / 100 - 5, y - 5, x * NARROW / 100 + 5, y + 5
 
 

@@ -92,7 +92,7 @@ Finding = tuple[str, str, str]
 
 
 def release_needs(study: Study, items: Sequence[MarkedAnswers]) -> Iterator[Finding]:
-    """What the promise about released scores needs, beside what there is; and which marks the split sets aside."""
+    """What the promise about released scores needs, and what there is; and which marks the split sets aside."""
     needs = needs_of(study.release, items)
     too_small = too_small_words(needs)
     if any(item.marked for item in items):

@@ -129,7 +129,7 @@ class Section:
     missing: str = ""
     """Why the answer is not known."""
     drawings: tuple[Drawing, ...] = ()
-    """Side by side where there is room."""
+    """Side by side where the screen is wide enough."""
     tables: tuple[Table, ...] = ()
     """One below the other."""
     small: tuple[Table, ...] = ()

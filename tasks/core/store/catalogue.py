@@ -155,8 +155,8 @@ def ask(
     $parameters.
 
     It reads the run's tables and can write nothing. other_files: all that DuckDB can do is allowed, reading and writing
-    any file among it. UserError says what is wrong with the query; StoreError what is wrong with the run, where a
-    finished one is not what its manifest lists too.
+    any file among it. UserError: something is wrong with the query; StoreError: something is wrong with the run, also
+    where a finished one is not what its manifest lists.
     """
     with listed_once():
         if run.fetched(MANIFEST).exists():
@@ -170,7 +170,7 @@ def ask(
                 answer = connection.sql(shown(query), params=dict(parameters or {}))
                 if answer is None:
                     raise UserError("SQL: there is nothing to answer; give a query or the name of a question")
-                # Fetched here, because a relation that is left lazy fails where nobody looks for an error.
+                # Fetched here, because a relation that is left lazy fails where no error is expected.
                 return connection.from_arrow(answer.to_arrow_table())
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             refuse_broken(run)
@@ -180,7 +180,7 @@ def ask(
 def _confine(connection: duckdb.DuckDBPyConnection, run: Run, query: str) -> None:
     """UserError for a statement that does not only select; then the connection opens no file but the run's tables."""
     for statement in connection.extract_statements(query):
-        # A PIVOT is several statements to DuckDB, which says nothing of what is done with it: COPY (PIVOT …) is, too.
+        # A PIVOT is several statements to DuckDB, whatever is done with it: COPY (PIVOT …) is, too.
         is_pivot = statement.type is duckdb.StatementType.MULTI and _BEGINNING.match(statement.query)
         if statement.type is not duckdb.StatementType.SELECT and not is_pivot:
             rule = (

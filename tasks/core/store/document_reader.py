@@ -25,7 +25,7 @@ MEMORY = 2 << 30
 SECONDS = 60
 """For one document."""
 _HEAD = 8
-"""Bytes that say how long a message is."""
+"""Bytes of a message's length, before it."""
 _KEPT = 10_000
 """Documents whose text is kept while this process lives, so that reading a folder twice costs little more than once."""
 _DAMAGED = "it cannot be read"
@@ -147,7 +147,7 @@ def _serve(memory: int, seconds: int) -> None:
     while head := requests.read(_HEAD):
         ending = json.loads(requests.read(int.from_bytes(head)))["ending"]
         content = requests.read(int.from_bytes(requests.read(_HEAD)))
-        signal.alarm(seconds)  # ends the process, where nobody is left who would
+        signal.alarm(seconds)  # ends the process even if its parent is gone
         try:
             answer = DocumentText(document_text(ending, content))
             if not answer.text.strip():

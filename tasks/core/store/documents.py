@@ -48,7 +48,7 @@ def document_text(ending: str, content: bytes) -> str:
     """The text of a document by the ending of its name, in small letters; '' where it has none.
 
     Headers, footers, page numbers, comments, what was deleted while changes were tracked, and pictures are no text;
-    footnotes follow at the end. `UnreadableDocument` says why nothing can be read.
+    footnotes follow at the end. `UnreadableDocument` where nothing can be read.
     """
     if ending not in READERS:
         shown = f"'{ending}' files" if ending else "files without an ending"

@@ -64,9 +64,9 @@ def essay_rows(path: Path) -> Iterator[tuple[str, str | None, EssayCell, str, st
 
     Several files of one student are joined in their order, a text that comes twice only once; of several attempts the
     last counts. What cannot be read makes the text one that a person has to look at, with the reason. InputError for a
-    folder or .zip that cannot be read as a whole, see `opened_essays`.
+    folder or .zip that cannot be read as a whole, see `open_essays`.
     """
-    with opened_essays(path) as files, DocumentReader() as reader:
+    with open_essays(path) as files, DocumentReader() as reader:
         _, students = handed_in(list(files))
         for student in students:
             parts = {name: _read(files[name], reader) for name in student.paths}
@@ -100,8 +100,8 @@ def essay_rows(path: Path) -> Iterator[tuple[str, str | None, EssayCell, str, st
 
 
 def essay_words(path: Path) -> str:
-    """What a folder of essays is, in a line for people; no file is read. InputError as `opened_essays`."""
-    with opened_essays(path) as files:
+    """What a folder of essays is, in a line for people; no file is read. InputError as `open_essays`."""
+    with open_essays(path) as files:
         platform, students = handed_in(list(files))
     endings = Counter(PurePosixPath(name).suffix.lower() or "without an ending" for name in files)
     kinds = ", ".join(f"{count} {_shown(ending)}" for ending, count in endings.most_common())
@@ -114,7 +114,7 @@ def essay_files(path: Path) -> list[Path]:
 
 
 @contextmanager
-def opened_essays(path: Path) -> Iterator[dict[str, SubmittedFile]]:
+def open_essays(path: Path) -> Iterator[dict[str, SubmittedFile]]:
     """The files of a folder or .zip by their paths in it, in the order of these, numbers by their size.
 
     A folder around all others is left out of the paths. InputError where there is no file, for too many, and for a .zip

@@ -149,29 +149,29 @@ class Marks:
 
     def _learn(self, stage: Path, versions: Mapping[Path, str]) -> None:
         """Take in the marks of a stage that were not seen yet, many of them from its index, `_index/<stage>.json`."""
-        house, mend, index = self.warehouse, self.mend(), f"{self.run_id}/_index/{stage.name}.json"
+        warehouse, mend, index = self.warehouse, self.mend(), f"{self.run_id}/_index/{stage.name}.json"
 
         def unseen() -> list[Path]:
-            return [path for path, version in versions.items() if (house.place, path, version) not in _seen]
+            return [path for path, version in versions.items() if (warehouse.place, path, version) not in _seen]
 
         if len(unseen()) > _FEW:
             try:
-                records = json.loads(house.objects.get(index) or b"{}")
+                records = json.loads(warehouse.objects.get(index) or b"{}")
                 texts = {path: records[path.name][1] for path in versions if records[path.name][0] == versions[path]}
             except (ValueError, TypeError, KeyError, IndexError):  # broken or not complete: written anew
                 texts = {}
-            _indexed[house.place, index] = {path: versions[path] for path in texts}
+            _indexed[warehouse.place, index] = {path: versions[path] for path in texts}
             for path, text in texts.items():
-                _seen[house.place, path, versions[path]] = mark_in(text.encode(), path, mend)
+                _seen[warehouse.place, path, versions[path]] = mark_in(text.encode(), path, mend)
         paths = unseen()
         with ThreadPoolExecutor(_TOGETHER) as pool:
-            for path, content in zip(paths, pool.map(house.content, paths), strict=True):
-                _seen[house.place, path, versions[path]] = mark_in(content, path, mend)
-        known = _indexed.get((house.place, index), {})
+            for path, content in zip(paths, pool.map(warehouse.content, paths), strict=True):
+                _seen[warehouse.place, path, versions[path]] = mark_in(content, path, mend)
+        known = _indexed.get((warehouse.place, index), {})
         if sum(known.get(path) != version for path, version in versions.items()) > _FEW:
             records = {
-                path.name: [version, mark_bytes(_seen[house.place, path, version]).decode()]
+                path.name: [version, mark_bytes(_seen[warehouse.place, path, version]).decode()]
                 for path, version in versions.items()
             }
-            house.objects.put(index, json.dumps(records, ensure_ascii=False).encode())
-            _indexed[house.place, index] = versions
+            warehouse.objects.put(index, json.dumps(records, ensure_ascii=False).encode())
+            _indexed[warehouse.place, index] = versions

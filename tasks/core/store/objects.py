@@ -341,77 +341,70 @@ class Bucket:
     def put(self, key: str, content: Content) -> None:
         """As `Folder.put`."""
         count_requests(writes=1)
-        with self._naming("written", key):
-            _persistent(lambda: self._store.put(key, _bytes(content), use_multipart=False))
+        self._ask("written", key, lambda store: store.put(key, _bytes(content), use_multipart=False))
 
     def put_new(self, key: str, content: Content) -> bytes:
         """As `Folder.put_new`. A request that is tried again may meet its own first try: then its own content stays."""
         from obstore.exceptions import AlreadyExistsError
 
-        count_requests(writes=1)
-        with self._naming("written", key):
+        def put(store: S3Store) -> bytes | None:
             try:
-                _persistent(lambda: self._store.put(key, _bytes(content), mode="create", use_multipart=False))
+                store.put(key, _bytes(content), mode="create", use_multipart=False)
             except AlreadyExistsError:
-                count_requests(reads=1)
-                return _persistent(lambda: bytes(self._store.get(key).bytes()))
-        return bytes(content)
+                return None
+            return bytes(content)
+
+        count_requests(writes=1)
+        stored = self._ask("written", key, put)
+        if stored is None:
+            count_requests(reads=1)
+            stored = self._ask("written", key, lambda store: bytes(store.get(key).bytes()))
+        return stored
 
     def get(self, key: str) -> bytes | None:
         """As `Folder.get`."""
+
+        def get(store: S3Store) -> bytes | None:
+            with suppress(FileNotFoundError):
+                return bytes(store.get(key).bytes())
+            return None
+
         count_requests(reads=1)
-        with self._naming("read", key):
-            try:
-                return _persistent(lambda: bytes(self._store.get(key).bytes()))
-            except FileNotFoundError:
-                return None
+        return self._ask("read", key, get)
 
     def names(self, folder: str) -> list[str]:
         """As `Folder.names`."""
         count_requests(listings=1)
-        with self._naming("listed", folder):
-            listed = _persistent(lambda: self._store.list_with_delimiter(folder or None))
+        listed = self._ask("listed", folder, lambda store: store.list_with_delimiter(folder or None))
         paths = [*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"])]
         return sorted(path.rpartition("/")[2] for path in paths)
 
     def versions(self, folder: str) -> dict[str, str]:
         """As `Folder.versions`: the store's name of each content, or else the time when it was written."""
-        with self._naming("listed", folder):
-            metas = _persistent(lambda: list(chain.from_iterable(self._store.list(folder, chunk_size=_PAGE))))
+        pages = self._ask("listed", folder, lambda store: list(store.list(folder, chunk_size=_PAGE)))
+        metas = list(chain.from_iterable(pages))
         count_requests(listings=1 + len(metas) // _PAGE)
         tags = {meta["path"].removeprefix(f"{folder}/"): meta["e_tag"] or meta["last_modified"] for meta in metas}
         return {name: str(tags[name]).strip('"') for name in sorted(tags)}
 
-    @property
-    def _store(self) -> S3Store:
-        return _opened(self.url, os.getpid())
+    def _ask(self, verb: str, key: str, request: Callable[[S3Store], T]) -> T:
+        """Send a request, which may be made twice; a refusal reads the same, whatever store it comes from.
 
-    @contextmanager
-    def _naming(self, verb: str, key: str) -> Iterator[None]:
-        """A refusal reads the same, whatever store it comes from."""
-        from obstore.exceptions import BaseError
+        The library tries most failures again, but gave up at once on a connection to a store that was being killed.
+        """
+        from obstore.exceptions import BaseError, GenericError
 
-        try:
-            yield
-        except (BaseError, OSError) as error:
-            hint = " (no credentials are set: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)"
-            hint = "" if _has_credentials() else hint
-            raise StoreError(f"{self.url}/{key} cannot be {verb}: {_reason(error)}{hint}; {_ADVICE}") from error
-
-
-def _persistent(request: Callable[[], T]) -> T:
-    """Send a request. The library tries most failures again, but gave up at once on a connection to a store that was
-    being killed; every request may be made twice."""
-    from obstore.exceptions import GenericError
-
-    until = time.monotonic() + _patience().total_seconds()
-    while True:
-        try:
-            return request()
-        except GenericError as error:
-            if _BROKEN not in str(error) or time.monotonic() > until:
-                raise
-        time.sleep(_PAUSE_S)
+        until = time.monotonic() + _patience().total_seconds()
+        while True:
+            try:
+                return request(_client(self.url, os.getpid()))
+            except (BaseError, OSError) as error:
+                is_broken = isinstance(error, GenericError) and _BROKEN in str(error)
+                if not is_broken or time.monotonic() > until:
+                    hint = " (no credentials are set: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)"
+                    hint = "" if _has_credentials() else hint
+                    raise StoreError(f"{self.url}/{key} cannot be {verb}: {_reason(error)}{hint}; {_ADVICE}") from error
+            time.sleep(_PAUSE_S)
 
 
 def version_of(content: bytes) -> str:
@@ -426,7 +419,7 @@ def _bytes(content: Content) -> memoryview:
 
 
 @cache
-def _opened(url: str, process: int) -> S3Store:
+def _client(url: str, process: int) -> S3Store:
     """One client for each process: what a fork would inherit is not safe to use."""
     try:
         from obstore.store import S3Store

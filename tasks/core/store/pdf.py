@@ -1,7 +1,7 @@
 """The text of a PDF in the order in which it is read: columns one after the other, lines joined to paragraphs, words
 that the end of a line divides made whole, and without what stands at the edge of every page.
 
-A PDF says where each letter stands and nothing else; pdfminer finds the letters, this module puts them in order.
+A PDF has the place of each letter and nothing else; pdfminer finds the letters, this module puts them in order.
 """
 
 from __future__ import annotations
@@ -318,13 +318,13 @@ def _joined(lines: Sequence[PdfLine]) -> str:
     text = lines[0].text
     for before, line in pairwise(lines):
         # A title across all columns may be as wide as they are together.
-        beside = of_column[before.column] if len(of_column[before.column]) > 1 else of_page[before.page]
-        full = max(one.x1 for one in beside) - before.x1 < line.first_word
+        same = of_column[before.column] if len(of_column[before.column]) > 1 else of_page[before.page]
+        full = max(one.x1 for one in same) - before.x1 < line.first_word
         if _goes_on(before, line, full, step, min(one.x0 for one in of_column[line.column])):
             text = _with_next(text, line.text, words, language)
         else:
-            same = before.column == line.column and before.y - line.y <= 1.5 * step
-            text += ("\n" if same else "\n\n") + line.text
+            is_near = before.column == line.column and before.y - line.y <= 1.5 * step
+            text += ("\n" if is_near else "\n\n") + line.text
     return text.replace("\u00ad", "")
 
 

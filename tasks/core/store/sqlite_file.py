@@ -1,4 +1,4 @@
-"""A SQLite file that several threads and processes write: how it is made, told from others, opened, held and closed."""
+"""A SQLite file that several threads and processes write: how it is made, recognised, opened, held and closed."""
 
 from __future__ import annotations
 

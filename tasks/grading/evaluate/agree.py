@@ -93,7 +93,7 @@ def agree(
 
 
 def _compare(part: ScoreSlice, pair: RaterPair, on: Setting, metrics: Sequence[Metric]) -> Iterator[Record]:
-    rows = both_scored(part.rows, pair.column_a, pair.column_b, beside=["cluster"])
+    rows = both_scored(part.rows, pair.column_a, pair.column_b, also=["cluster"])
     # A response that no human of this pair scored is no loss of the machine's.
     unscored = int(part.rows[pair.column_a].notna().sum()) - len(rows)
 
@@ -120,7 +120,7 @@ def _item_means(
     kappas = np.array([value for value in by_item.values() if value is not None])
     nulls = sorted(item for item, value in by_item.items() if value is None)
     note = f"undefined for {len(nulls)} items, the first {nulls[0]}" if nulls else None
-    rows = both_scored(whole_set.rows, pair.column_a, pair.column_b, beside=["cluster"])
+    rows = both_scored(whole_set.rows, pair.column_a, pair.column_b, also=["cluster"])
     ends = None
     if on.draws and len(kappas):
         ends = mean_of_items(item_draws(whole_set.rows, (pair.column_a, pair.column_b), on), rows)
@@ -135,7 +135,7 @@ def _item_means(
 def item_draws(scores: pd.DataFrame, columns: tuple[str, str], on: Setting) -> Floats:
     """The QWK of two columns on every item in every draw, (items, draws), NaN where undefined; all items share the
     draws, so that an author of several items is drawn with all of them."""
-    scored = both_scored(scores, *columns, beside=["item_id", "cluster"])
+    scored = both_scored(scores, *columns, also=["item_id", "cluster"])
     if scored.empty or not on.draws:
         return np.empty((scored["item_id"].nunique(), on.draws))
     size, blocks = int(scores["cluster"].max()) + 1, []

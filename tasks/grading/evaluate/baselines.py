@@ -47,7 +47,7 @@ def rank_raters(whole_set: ScoreSlice, on: Setting) -> Iterator[Record]:
     without a value; length alone, which asks for many answers, none unless it predicts each. Also how far the
     calibrated score agrees inside items (within_r).
     """
-    rows = both_scored(whole_set.rows, TARGET, "calibrated", beside=whole_set.rows.columns)
+    rows = both_scored(whole_set.rows, TARGET, "calibrated", also=whole_set.rows.columns)
     if rows.empty:
         return
     if rows["item_id"].nunique() > 1:
@@ -130,7 +130,7 @@ def against_text(whole_set: ScoreSlice, on: Setting) -> Iterator[Record]:
     no such baseline was fitted.
     """
     if TEXT in whole_set.rows:
-        rows = both_scored(whole_set.rows, TARGET, "calibrated", TEXT, beside=["item_id", "cluster"])
+        rows = both_scored(whole_set.rows, TARGET, "calibrated", TEXT, also=["item_id", "cluster"])
         yield from _against(whole_set, rows, on, TEXT, "text_qwk", ("over_text_qwk", on.machine))
 
 
@@ -139,7 +139,7 @@ def against_others(whole_set: ScoreSlice, on: Setting) -> Iterator[Record]:
     both scored: of every item with enough responses, and the mean over items; intervals paired, over the same clusters.
     """
     for column in (name for name in whole_set.rows.columns if name.startswith(OTHER)):
-        rows = both_scored(whole_set.rows, TARGET, "calibrated", column, beside=["item_id", "cluster"])
+        rows = both_scored(whole_set.rows, TARGET, "calibrated", column, also=["item_id", "cluster"])
         named = ("over_other_qwk", f"{on.machine} beside {column.removeprefix(OTHER)}")
         yield from _against(whole_set, rows, on, column, "", named)
 
@@ -153,9 +153,9 @@ def against_length(whole_set: ScoreSlice, on: Setting) -> Iterator[Record]:
     if "signal:length" not in whole_set.rows:
         return
     ids = ("item_id", "cluster")
-    measured = both_scored(whole_set.rows, TARGET, "calibrated", "signal:length", beside=ids)
+    measured = both_scored(whole_set.rows, TARGET, "calibrated", "signal:length", also=ids)
     with_length = measured.assign(length=predicted(measured, on.scales, on.seed))
-    rows = both_scored(with_length, LENGTH, beside=(TARGET, "calibrated", *ids))
+    rows = both_scored(with_length, LENGTH, also=(TARGET, "calibrated", *ids))
     # Cross-fitted, length that tells nothing falls below 0: no length need be beaten by that.
     yield from _against(whole_set, rows, on, LENGTH, "length_qwk", ("over_length_qwk", on.machine), least=0.0)
 

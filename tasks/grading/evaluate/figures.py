@@ -27,7 +27,7 @@ from rubricflow.tasks.grading.evaluate.marks import (
     validity,
     variety,
 )
-from rubricflow.tasks.grading.evaluate.people import beside_people, lost_over_items, rater_effects
+from rubricflow.tasks.grading.evaluate.people import compare_with_people, lost_over_items, rater_effects
 from rubricflow.tasks.grading.evaluate.released import released
 from rubricflow.tasks.grading.evaluate.slices import (
     TARGET,
@@ -73,7 +73,7 @@ def figures(
     with_groups = narrowed(frame, [*_OF_GROUPS, *marks, *(f"group:{name}" for name in groups)])
     for part in chain(slices(frame, scales), group_slices(with_groups, groups, scales)):
         records += released(part, likely, release, on)
-        records += beside_people(part, on)
+        records += compare_with_people(part, on)
         if part.slice in ("all", "item"):
             for of_part in (spread, variety, again, validity):
                 records += of_part(part, on)
@@ -131,7 +131,7 @@ def _figures(
             kinds += groups if part == "group" else [part]
     for kind in kinds:
         for _, rows in _judged_rows(metrics, metric, gate, kind).groupby("value_of", sort=True):
-            # Of several pairs of people the one that agrees least speaks.
+            # Of several pairs of people the one that agrees least counts.
             worst = rows.sort_values("value").iloc[0].to_dict()
             if kind not in groups:
                 yield worst, False
@@ -142,7 +142,7 @@ def _figures(
 
 
 def _over_items(metrics: pd.DataFrame, metric: str, gate: Gate) -> Iterator[tuple[Mapping[Hashable, Any], bool]]:
-    """The mean over several items, beside the figure that pools them and so flatters; nothing where it speaks for that
+    """The mean over several items, next to the figure that pools them and so flatters; nothing where it stands for that
     already."""
     rows = _judged_rows(metrics, f"{metric}_item_mean", gate, "all")
     items = metrics.loc[metrics["slice"] == "item", "value_of"].nunique()

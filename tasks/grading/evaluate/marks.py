@@ -41,7 +41,7 @@ def level_shares(part: ScoreSlice, on: Setting) -> Iterator[Record]:
     levels.
     """
     people = [f"human:{name}" for name in on.people] if on.target in OF_SEVERAL else [TARGET]
-    rows = both_scored(part.rows, TARGET, "calibrated", beside=[*people, "cluster"])
+    rows = both_scored(part.rows, TARGET, "calibrated", also=[*people, "cluster"])
     if part.scale is None or rows.empty:
         return
     marks = rows[people].to_numpy(float)
@@ -62,7 +62,7 @@ def level_shares(part: ScoreSlice, on: Setting) -> Iterator[Record]:
 
 def spread(part: ScoreSlice, on: Setting) -> Iterator[Record]:
     """Standard deviation of the machine's scores over that of the target: below 1 where extremes are avoided."""
-    scored = both_scored(part.rows, TARGET, "raw", "calibrated", beside=["item_id"])
+    scored = both_scored(part.rows, TARGET, "raw", "calibrated", also=["item_id"])
     rows = on_one_scale(part._replace(rows=scored), on).rows
     if len(rows) < 2:
         return
@@ -106,7 +106,7 @@ def validity(part: ScoreSlice, on: Setting) -> Iterator[Record]:
         return
     criteria = [name for name in part.rows.columns if name.startswith("signal:criterion.") and part.slice == "item"]
     columns = (TARGET, "calibrated", "signal:length")
-    rows = both_scored(on_one_scale(part, on).rows, *columns, beside=[*criteria, "cluster"])
+    rows = both_scored(on_one_scale(part, on).rows, *columns, also=[*criteria, "cluster"])
     if len(rows) < FEWEST:
         return
     scores = [rows[name].to_numpy(float) for name in columns]
@@ -173,7 +173,7 @@ def fairness(whole_set: ScoreSlice, groups: Sequence[str], reliability: Stat, on
     single = on_one_scale(whole_set, on)
     for variable in groups:
         column = f"group:{variable}"
-        rows = both_scored(single.rows, TARGET, "calibrated", column, beside=["cluster"])
+        rows = both_scored(single.rows, TARGET, "calibrated", column, also=["cluster"])
         rows = rows[rows[column].map(rows[column].value_counts()) >= FEWEST]
         if rows[column].nunique() < 2:
             continue

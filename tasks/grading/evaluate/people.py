@@ -30,7 +30,7 @@ LOST = ("qwk", "exact", "pearson")
 """Statistics whose loss against a second person is reported."""
 
 
-def beside_people(part: ScoreSlice, on: Setting) -> Iterator[Record]:
+def compare_with_people(part: ScoreSlice, on: Setting) -> Iterator[Record]:
     """Reliability, ceiling and alpha of the people; of the whole set and of items also the machine's true-score figures
     and what it loses against a second person. Nothing without two people."""
     if len(on.people) < 2:
@@ -97,7 +97,7 @@ def _lost(part: ScoreSlice, on: Setting) -> Iterator[Record]:
     gaps, drawn, shared = list[dict[str, Floats]](), list[dict[str, Floats]](), [np.empty(0, dtype=int)]
     for couple in combinations(on.people, 2):
         first, second = (f"human:{name}" for name in couple)
-        rows = both_scored(with_codes, first, second, "calibrated", beside=["cluster"])
+        rows = both_scored(with_codes, first, second, "calibrated", also=["cluster"])
         if len(rows) < 2:
             continue
         codes = rows["cluster"].to_numpy()
@@ -132,7 +132,7 @@ def lost_over_items(whole_set: ScoreSlice, lost: Mapping[str, float | None], on:
     ends = None
     if on.draws and len(on.people) == 2:  # pairs of several people rest on different responses, and share no draws
         first, second = (f"human:{name}" for name in on.people)
-        rows = both_scored(whole_set.rows, first, second, "calibrated", beside=["item_id", "cluster"])
+        rows = both_scored(whole_set.rows, first, second, "calibrated", also=["item_id", "cluster"])
         a, b = (item_draws(rows, (name, "calibrated"), on) for name in (first, second))
         ends = mean_of_items((a + b) / 2 - item_draws(rows, (first, second), on), rows)
     mean, n = Stat(float(np.mean(values))), len(both_scored(whole_set.rows, "calibrated", TARGET))
@@ -141,7 +141,7 @@ def lost_over_items(whole_set: ScoreSlice, lost: Mapping[str, float | None], on:
 
 
 def rater_effects(part: ScoreSlice, on: Setting) -> Iterator[Record]:
-    """Severity and use of the scale of each person beside the others, on the responses that they share."""
+    """Severity and use of the scale of each person next to the others, on the responses that they share."""
     if len(on.people) < 2 or not on.draws:
         return
     single = on_one_scale(part, on)

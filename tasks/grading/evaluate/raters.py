@@ -104,7 +104,7 @@ def _of_set(
     apart: bool,
 ) -> Iterator[Record]:
     """Rows of raters who are linked; apart: there are others, with whom they are not."""
-    blank = {"trait": trait, "slice": "all", "value_of": "all", "ratings": 0, "shared": 0, "flags": []}
+    blank: Record = {"trait": trait, "slice": "all", "value_of": "all", "ratings": 0, "shared": 0, "flags": []}
     if len(coded.raters) == 1:
         yield blank | {"rater_id": coded.raters[0], "ratings": len(coded.responses), "note": ALONE}
         return

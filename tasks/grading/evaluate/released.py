@@ -29,7 +29,7 @@ def released(part: ScoreSlice, likely: pa.ChunkedArray, plan: Release, on: Setti
     """How many scores go out, how many of those are further off than the tolerance, and how many the best constant
     score of each item would be, chosen on these very responses; whether the intervals hold what
     they promise; how well the risk ranks the errors; how good the level probabilities are."""
-    rows = both_scored(part.rows, TARGET, "calibrated", beside=_BESIDE)
+    rows = both_scored(part.rows, TARGET, "calibrated", also=_BESIDE)
     if rows.empty:
         return
     steps = on.of_item(rows, 2)

@@ -91,11 +91,11 @@ def narrowed(rows: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     return pd.DataFrame({column: rows[column] for column in columns}, copy=False)
 
 
-def both_scored(rows: pd.DataFrame, *columns: str, beside: Iterable[str] = ()) -> pd.DataFrame:
-    """Of the rows with a score in each of the columns these columns and those beside them, copied only where rows are
+def both_scored(rows: pd.DataFrame, *columns: str, also: Iterable[str] = ()) -> pd.DataFrame:
+    """Of the rows with a score in each of the columns these columns and the `also` ones, copied only where rows are
     left out."""
     is_scored = np.logical_and.reduce([rows[column].notna().to_numpy() for column in columns])
-    scored = narrowed(rows, [*columns, *beside])
+    scored = narrowed(rows, [*columns, *also])
     return scored if is_scored.all() else scored[is_scored]
 
 

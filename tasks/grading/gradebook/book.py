@@ -194,7 +194,7 @@ class Credit(NamedTuple):
 
 
 def explains(question: GradedQuestion, answer: GradedAnswer) -> bool:
-    """Whether an answer's levels stand beside its final score: a person set them or decided the score, or they come to
+    """Whether an answer's levels are shown with its final score: a person set them or decided the score, or they come to
     that score or the one next to it. Calibration may move a score far from them, and nobody has looked at it: to show
     them would then tell another story."""
     if answer.final_score is None:

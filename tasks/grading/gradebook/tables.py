@@ -100,8 +100,8 @@ def _answer(row: Row, bundle: Bundle, judgments: Mapping[str, Row], points: Poin
     criteria_score = row["judge_score"]
     if peoples:
         criteria_score = points and points(bundle, {level.criterion.id: level.level for level in levels})
-    as_they_are = ("response_id", "item_id", "final_score", "decided_by", "settled_by", "judge_score", "machine_score")
-    as_they_are += ("low", "high", "route", "route_reason", "note", "unscored_reason")
+    as_they_are = ["response_id", "item_id", "final_score", "decided_by", "settled_by", "judge_score", "machine_score"]
+    as_they_are += ["low", "high", "route", "route_reason", "note", "unscored_reason"]
     return GradedAnswer(
         **{name: row[name] for name in as_they_are},
         student=row["author_id"],

@@ -44,8 +44,8 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
 
     The sources are read twice, a chunk at a time: first to refuse what is wrong and to draw the split, so that nothing
     is written of bad input, then to write a shard for each chunk. Where nothing may be fitted on the data, all of it is
-    test data, whatever a source says. Where a foreign table of recorded replies judges, labels to calibrate on are
-    drawn among the responses that it can grade. InputError for bad input (see `chunks`, `survey` and `gradable`), or a
+    test data, whatever split a source gives. Where a foreign table of recorded replies judges, labels to calibrate on
+    are drawn among the responses that it can grade. InputError for bad input (see `chunks`, `survey`, `gradable`), or a
     target that is no person of the sources.
     """
     if not run.done("ingest", "all"):
@@ -76,7 +76,7 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
             split_by_id = {key: side for key, side in zip(surveyed.places, split_of, strict=True) if side}
             fair = fair_gradings(pa.concat_tables(ratings), rubric_of, split_by_id, study.evaluation.random_assignment)
             run.commit("ingest", FAIR, {Gradings: fair})
-        # The last shard says that the others are all there.
+        # The last shard names the others.
         last: dict[type[Row], Rows] = {Items: surveyed.items.values(), InputWarnings: list(surveyed.oddities.rows())}
         run.commit("ingest", "all", last | {Responses: [], Units: [], Gradings: [], Judgments: []})
     return Ingested(*(run.ref(row, "ingest") for row in (Items, Responses, Units, Gradings, Judgments, InputWarnings)))

@@ -169,7 +169,7 @@ def curve(groups: Curve) -> Markup:
         draw.Label("before", "", _next_to(before)),
         PERFECT,
     ]
-    marks += draw.placed(labels, before + after)
+    marks += draw.place_labels(labels, before + after)
     label = "People's mean score in equal groups of the machine's score; "
     label += f"after calibration: {_listed(groups.after)}; before: {_listed(groups.before)}"
     return plot.svg(marks, label)
@@ -187,7 +187,7 @@ def reliability(bins: Sequence[tuple[float, Estimate]]) -> Markup:
     defined = [(confidence, accuracy.value) for confidence, accuracy in bins if accuracy.value is not None]
     points = plot.places(defined)
     marks += [draw.circle(x, y, 4.5, "mf") for x, y in points]
-    marks += draw.placed([PERFECT], points)
+    marks += draw.place_labels([PERFECT], points)
     sentences = [f"{say.share(confidence)} sure, {say.share(right)} right" for confidence, right in defined]
     label = f"Share of decisions that people share, by how sure the judge is: {'; '.join(sentences)}"
     return plot.svg(marks, label)
@@ -225,7 +225,7 @@ def risk(coverage: Risk) -> Markup:
     labels.append(draw.Label(f"random order: {say.share(coverage.random)}", "", tuple(places)))
     places = [(x, floor - dy, "middle") for x, dy in product((30.0, 45.0, 60.0, 75.0), (7, 22))]
     labels.append(draw.Label("perfect order", "", tuple(places)))
-    return plot.svg([*marks, *draw.placed(labels, curve)], words)
+    return plot.svg([*marks, *draw.place_labels(labels, curve)], words)
 
 
 OUTCOME_SHAPES = {

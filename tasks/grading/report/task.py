@@ -52,7 +52,7 @@ _SHOWN = (
     *("low", "high", "risk", "route", "route_reason", "unscored_reason"),
     *("points_judge", "points_text", "points_item"),
 )
-"""What the report shows of a prediction beside its score."""
+"""What the report shows of a prediction with its score."""
 
 
 @task(task_run_name="report")
@@ -98,7 +98,7 @@ def refuse_unscored(run: Run) -> None:
 
 
 def _facts(run: Run, study: Study, metrics: pd.DataFrame, gates: Sequence[Mapping[Any, Any]]) -> dict[str, str]:
-    """What the summary says of the run beside its figures."""
+    """What the summary says of the run, but for its figures."""
     facts = choices(run.read(run.ref(Calibrations, "calibrate")).to_pandas())
     cluster = next((unit for unit in metrics["resampled"] if unit in ("author", "response")), None)
     intervals = f"95%, {study.evaluation.draws} draws, resampled by {cluster}" if cluster else "none"

@@ -157,7 +157,7 @@ def run(arm: Arm, ground: SharedGround) -> TrainedArm:
     for split in HELD_OUT:
         rows = data.rows(split)
         tables[Trials] += trial_rows(
-            estimates.of(rows), data, split, arm.method, arm.seed, arm.setting, calibrated=calibrated[rows]
+            estimates.of(rows), data, split, arm.method, arm.seed, arm.setting, calibrated[rows]
         )
     if head is not None and estimates.levels is not None and not arm.setting:
         _steer(arm, ground, head, estimates, tables)
@@ -221,18 +221,13 @@ def link_rows(data: LabelledData, head: Head, method: str, seed: int) -> list[di
         return []
     partial = partial_correlations(head.precision)
     labels, n = label_correlations(data.levels[data.rows("train")])
-    return [
-        {
-            "method": method,
-            "seed": seed,
-            "a": data.concepts.ids[a],
-            "b": data.concepts.ids[b],
-            "label_correlation": None if np.isnan(labels[a, b]) else float(labels[a, b]),
-            "partial_correlation": float(partial[a, b]),
-            "n": int(n[a, b]),
-        }
-        for a, b in combinations(range(len(partial)), 2)
-    ]
+    rows = []
+    for a, b in combinations(range(len(partial)), 2):
+        pair = {"method": method, "seed": seed, "a": data.concepts.ids[a], "b": data.concepts.ids[b]}
+        label_correlation = None if np.isnan(labels[a, b]) else float(labels[a, b])
+        correlations = {"label_correlation": label_correlation, "partial_correlation": float(partial[a, b])}
+        rows.append({**pair, **correlations, "n": int(n[a, b])})
+    return rows
 
 
 def label_correlations(levels: Ints) -> tuple[Floats, Ints]:

@@ -216,14 +216,10 @@ def labelled_rows(data: LabelledData) -> Ints:
     return either
 
 
-def c3m(data: LabelledData, encoder: StateEncoder, plan: Training, seed: int, *, noisy: Ints | None = None) -> Trained:
-    """Trains a joint bottleneck model on augmented labels and mixed pairs.
-
-    noisy: (n, K) levels by a machine, MISSING where it gives none, for concepts that no person labelled; those of a
-    teacher where not given. InputError as for the vanilla model.
-    """
+def c3m(data: LabelledData, encoder: StateEncoder, plan: Training, seed: int) -> Trained:
+    """Trains a joint bottleneck model on augmented labels and mixed pairs. InputError as for the vanilla model."""
     encoder, rng = pooled(encoder), np.random.default_rng(seed)
-    data = augmented(data, pseudo_levels(data, encoder) if noisy is None else noisy)
+    data = augmented(data, pseudo_levels(data, encoder))
 
     def loss(model: Joint, states: Tensor, mask: Tensor, targets: Targets) -> Losses:
         share, order = float(rng.beta(MIXING, MIXING)), torch.from_numpy(rng.permutation(len(states)))

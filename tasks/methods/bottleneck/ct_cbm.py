@@ -114,6 +114,10 @@ def ct_cbm(
         assert extended.levels is not None
         return Estimates(extended.levels[:, : len(tops), : tops.max() + 1], extended.grades)
 
+    history = []
+    for model in rounds:
+        found = [bank.words[column] for column in model.joined]
+        history += [{**entry, "found": found} for entry in model.trained.history]
     later_epochs = sum(model.trained.epochs[0] for model in rounds[1:])
     return replace(
         best,
@@ -122,11 +126,7 @@ def ct_cbm(
         encoder_state=weights,
         epochs=(first.epochs[0], later_epochs),
         parameters=parameter_count(reader, encoder) + head.weights.size + head.bias.size,
-        history=[
-            {**entry, "found": [bank.words[column] for column in model.joined]}
-            for model in rounds
-            for entry in model.trained.history
-        ],
+        history=history,
         predict=predict,
     )
 

@@ -93,7 +93,7 @@ class BottleneckGrader:
         return self._read(answered, attends=False)[0]
 
     def traces(self, response_ids: Sequence[str], answered: Sequence[Answered]) -> list[dict[str, Any]]:
-        """Rows of the table `traces`; InputError for a concept called 'bias'."""
+        """Rows of the table `traces`."""
         levels, attention = self._read(answered, attends=True)
         texts = [inputs.response for inputs in answered]
         return traces(response_ids, texts, self._concepts, self.head, np.array(self.scores), levels, attention)

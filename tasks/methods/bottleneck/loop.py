@@ -173,6 +173,9 @@ def train_on_states(
         model.train(mode)
         encoder.train(mode)
 
+    def epoch_batches() -> list[Ints]:
+        return [rows[places] for places in batches(encoder.lengths[rows], plan.batch_size, rng)]
+
     def validation() -> tuple[float, float]:
         set_training(False)
         measured = validate()
@@ -182,13 +185,7 @@ def train_on_states(
     with torch.random.fork_rng():
         torch.manual_seed(seed)  # dropout draws from the global generator
         set_training(True)
-        course = minimise(
-            groups,
-            lambda: [rows[places] for places in batches(encoder.lengths[rows], plan.batch_size, rng)],
-            lambda batch: loss(*encoder(batch), batch),
-            validation,
-            plan,
-        )
+        course = minimise(groups, epoch_batches, lambda batch: loss(*encoder(batch), batch), validation, plan)
     set_training(False)
     return course
 

@@ -47,7 +47,6 @@ NO_INTERVAL = Interval(None, None, 0)
 Record = dict[str, Any]
 MEASURES = {"accuracy": exact_agreement, "macro_f1": macro_f1, "qwk": qwk}
 """Of concepts and of grades alike."""
-NOT_CALIBRATED = "the probabilities are not calibrated"
 
 
 def trial_rows(
@@ -57,13 +56,13 @@ def trial_rows(
     method: str,
     seed: int,
     setting: str,
-    calibrated: Floats | None = None,
+    calibrated: Floats,
 ) -> list[Record]:
     """All measures of a grader on a split.
 
     estimates: of `data.rows(split)`, in their order; a grader of the first concepts alone is measured on those.
-    calibrated: (rows, S + 1) probabilities of the grades after calibration; without them task_rps and task_ece are
-    those of the estimates, with a note. task_mae is in units of the score. ValueError on another number of rows.
+    calibrated: (rows, S + 1) probabilities of the grades after calibration. task_mae is in units of the score.
+    ValueError on another number of rows.
     """
     rows = data.rows(split)
     if len(estimates.grades) != len(rows):
@@ -126,14 +125,13 @@ def _task(labels: Ints, chosen: Ints, scores: Floats) -> list[Measured]:
     return [*values, ("task_mae", "", mae(scores[y], scores[by]), len(y))]
 
 
-def _probabilities(labels: Ints, raw: Floats, calibrated: Floats | None) -> list[Measured]:
+def _probabilities(labels: Ints, raw: Floats, calibrated: Floats) -> list[Measured]:
     on = labels != MISSING
     y = labels[on]
     values: list[Measured] = []
     for name, measure in (("task_rps", rps), ("task_ece", ordinal_ece)):
-        before = measure(raw[on], y)
-        after = Stat(before.value, before.note or NOT_CALIBRATED) if calibrated is None else measure(calibrated[on], y)
-        values += [(name, "", after, len(y)), (f"{name}_uncalibrated", "", before, len(y))]
+        values.append((name, "", measure(calibrated[on], y), len(y)))
+        values.append((f"{name}_uncalibrated", "", measure(raw[on], y), len(y)))
     return values
 
 
@@ -168,7 +166,7 @@ class Leak(NamedTuple):
 
 
 def leakage_rows(
-    shares: Floats, data: LabelledData, rows: Ints, split: str, method: str, seed: int, setting: str = ""
+    shares: Floats, data: LabelledData, rows: Ints, split: str, method: str, seed: int
 ) -> list[dict[str, Any]]:
     """Rows of table `trials`: leakage_task, leakage_task_share (of the grade's entropy) and leakage_concepts (mean over
     ordered pairs), and the first's and last's controls.
@@ -186,7 +184,7 @@ def leakage_rows(
         ("leakage_concepts", "all", between.value, _intervals(between)),
         ("leakage_concepts_control", "all", between.control, between.note),
     ]
-    grader = {"method": method, "seed": seed, "setting": setting, "split": split}
+    grader = {"method": method, "seed": seed, "setting": "", "split": split}
     records = []
     for metric, criterion, value, note in values:
         n = between.n if criterion else task.n

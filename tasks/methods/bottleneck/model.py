@@ -20,7 +20,6 @@ import torch
 from scipy.special import softmax
 from torch import Tensor, nn
 
-from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.methods.bottleneck.data import BIAS, Concepts
 
@@ -237,10 +236,8 @@ def traces(
     """Rows of the table `traces` of n responses: one for each concept, in order, and one for the bias.
 
     texts: n texts of the responses; scores: (S + 1,) as `LabelledData.scores`; levels: (n, K, M + 1) as
-    `Estimates.levels`. InputError for a concept that is called as the bias is.
+    `Estimates.levels`. No concept is called as the bias is, see `class_set.common_bundle`.
     """
-    if BIAS in concepts.ids:
-        raise InputError(f"a concept cannot be called '{BIAS}': a trace calls something else so", field="rubrics")
     expected = levels @ np.arange(levels.shape[2], dtype=np.float64)
     shares = expected / concepts.tops
     corrected, logits, likely = head.posterior(shares), head.logits(shares), head.probabilities(shares)

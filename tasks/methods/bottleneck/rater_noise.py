@@ -81,17 +81,18 @@ def rater_noise(marks: Floats, tops: Ints) -> RaterNoise:
     if not ((~np.isnan(marks)).sum(axis=2) > 1).any():
         raise InputError(NOBODY_SHARES, hint="leave rater_noise off, or have some responses marked by several")
     shares = marks / tops[:, None]
-    fits = [_concept_fit(shares[:, k]) for k in range(len(tops))]
-    severity = np.stack([fit.severity for fit in fits])
-    noise = np.stack([fit.noise for fit in fits])
-    mean = np.array([fit.mean for fit in fits])
-    variance = np.array([fit.variance for fit in fits])
-    latent = np.stack([fit.latent for fit in fits]).T
-    latent_variance = np.stack([fit.latent_variance for fit in fits]).T
-    reliability = variance[:, None] / (variance[:, None] + noise**2)
-    notes = tuple(fit.note for fit in fits)
+    fits = zip(*(_concept_fit(shares[:, k]) for k in range(len(tops))), strict=True)
+    severity, noise, mean, variance, latent, latent_variance, notes = fits
+    spread, v = np.stack(noise), np.array(variance)
     return RaterNoise(
-        severity, noise, reliability, mean, variance, latent=latent, latent_variance=latent_variance, notes=notes
+        severity=np.stack(severity),
+        noise=spread,
+        reliability=v[:, None] / (v[:, None] + spread**2),
+        mean=np.array(mean),
+        variance=v,
+        latent=np.stack(latent).T,
+        latent_variance=np.stack(latent_variance).T,
+        notes=notes,
     )
 
 
@@ -117,16 +118,8 @@ def consensus(marks: Floats, tops: Ints) -> Consensus:
     return Consensus(np.where(marked, np.clip(nearest, 0, tops), MISSING).astype(np.int64), weights, fit.notes)
 
 
-class _Fit(NamedTuple):
-    """`RaterNoise` of one concept: severity and noise (R,), mean, variance, latent and its variance (n,), note."""
-
-    severity: Floats
-    noise: Floats
-    mean: float
-    variance: float
-    latent: Floats
-    latent_variance: Floats
-    note: str | None
+_Fit = tuple[Floats, Floats, float, float, Floats, Floats, str | None]
+"""Of one concept severity and noise (R,), mean, variance, latent and its variance (n,), note."""
 
 
 def _concept_fit(shares: Floats) -> _Fit:
@@ -148,13 +141,12 @@ def _concept_fit(shares: Floats) -> _Fit:
         return _no_fit(shares, BY_CHANCE)
     latent, spread = _posterior(marks, present, severity, noise, mean, variance)
     severity, noise = np.where(used, severity, np.nan), np.where(used, np.sqrt(noise), np.nan)
-    note = EQUAL if tied else None
-    return _Fit(severity, noise, mean, variance, latent=latent[back], latent_variance=spread[back], note=note)
+    return severity, noise, mean, variance, latent[back], spread[back], EQUAL if tied else None
 
 
 def _no_fit(shares: Floats, note: str) -> _Fit:
     of_raters, of_responses = np.full(shares.shape[1], np.nan), np.full(len(shares), np.nan)
-    return _Fit(of_raters, of_raters, np.nan, np.nan, latent=of_responses, latent_variance=of_responses, note=note)
+    return of_raters, of_raters, np.nan, np.nan, of_responses, of_responses, note
 
 
 def _pools(present: Bools, times: Floats) -> tuple[Floats, bool, Bools]:

@@ -31,10 +31,11 @@ def levels_of(judgments: pa.Table, response_ids: Sequence[str], criteria: Sequen
     criteria are passed over.
     """
     first = judgments.filter(pc.and_(pc.equal(judgments["sample"], 0), pc.is_valid(judgments["decision"])))
-    rows, columns = (
-        pc.fill_null(pc.index_in(first[name], pa.array(known, pa.string())), MISSING).to_numpy()
-        for name, known in (("response_id", response_ids), ("criterion_id", criteria))
-    )
+    places = []
+    for name, known in (("response_id", response_ids), ("criterion_id", criteria)):
+        place = pc.index_in(first[name], pa.array(known, pa.string()))
+        places.append(pc.fill_null(place, MISSING).to_numpy())
+    rows, columns = places
     levels = np.full((len(response_ids), len(criteria)), MISSING, np.int64)
     present = (rows >= 0) & (columns >= 0)
     levels[rows[present], columns[present]] = first["decision"].to_numpy()[present]

@@ -106,12 +106,13 @@ def _sheet(run: Run, study: Study, items: TableRef, responses: TableRef, people:
     rows = run.read(responses, ["response_id", "item_id"]).sort_by("response_id").to_pylist()
     target = target_scores(run.read(people), study.evaluation.target)
     score = dict(zip(*(target[name].to_pylist() for name in ("response_id", "score")), strict=True))
+    grades = [score.get(row["response_id"]) for row in rows]
     return _Sheet(
         row_of={row["response_id"]: place for place, row in enumerate(rows)},
         rubric_of=[rubric_of[row["item_id"]] for row in rows],
         rubrics=by_id,
         tops={criterion.id: criterion.top for criterion in criteria},
-        grades=np.array([score.get(row["response_id"]) for row in rows], np.float64),
+        grades=np.array(grades, np.float64),
     )
 
 

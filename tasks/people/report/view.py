@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, product
 from typing import Any
 
@@ -40,8 +40,6 @@ class AnnotationView:
     queue: pa.Table
     votes: pa.Table
     constructions: pa.Table
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """What else was counted, in words → how many: shown as it is."""
 
 
 def page(view: AnnotationView) -> str:
@@ -53,30 +51,18 @@ def content(view: AnnotationView) -> Page:
     """What the page shows."""
     agreement = AgreementFigures(view.agreements, view.names)
     labels, queue, progress = view.labels, view.queue, people.progress_table(view.votes)
-    corrected = people.corrected_table(labels, people.audited(queue))
-    sections = [
-        Section(
-            "labels",
-            "Labels: what settled them?",
-            people.settled_takeaway(labels),
-            tables=(people.settled_table(labels), corrected),
-        ),
-        Section(
-            "queue",
-            "Queue: what are people asked about?",
-            people.queue_takeaway(queue, view.votes),
-            tables=(people.reason_table(queue), people.case_table(queue, view.votes)),
-        ),
-    ]
-    if agreement.pairs:
-        sections.insert(0, _agreement(agreement))
+    sections = [_agreement(agreement)] if agreement.pairs else []
+    tables = people.settled_table(labels), people.corrected_table(labels, people.audited(queue))
+    sections.append(Section("labels", "Labels: what settled them?", people.settled_takeaway(labels), tables=tables))
+    asked = people.queue_takeaway(queue, view.votes)
+    tables = people.reason_table(queue), people.case_table(queue, view.votes)
+    sections.append(Section("queue", "Queue: what are people asked about?", asked, tables=tables))
     if progress.rows:
         voted = f"{say.plural(len(progress.rows), 'person', 'persons')} voted"
         sections.append(Section("people", "People: who has done what?", voted, tables=(progress,)))
     if len(view.constructions):
         sections.append(_inventory(view))
-    facts = (("run", view.run_id), *((say.visible(name), say.count(many)) for name, many in view.counts.items()))
-    sections.append(Section("made", "How it was made", "What this rests on", facts=facts))
+    sections.append(Section("made", "How it was made", "What this rests on", facts=(("run", view.run_id),)))
     return Page(
         kind="Annotation report",
         study=say.name(view.study),

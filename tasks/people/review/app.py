@@ -68,8 +68,6 @@ class Access:
     port: int
     reviewers: Sequence[str] = ()
     """Names of those who get a link."""
-    names: Sequence[str] = ()
-    """Host names under which the page may be asked for, besides the address that is bound."""
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     def __post_init__(self) -> None:
@@ -89,7 +87,7 @@ class Access:
         """Host names under which the page is asked for, the best for a link first."""
         on_every_address = self.host in ("0.0.0.0", "::")
         local = ("localhost", "127.0.0.1", "::1") if on_every_address or is_local(self.host) else ()
-        return (*self.names, socket.gethostname() if on_every_address else self.host, *local)
+        return (socket.gethostname() if on_every_address else self.host, *local)
 
     @property
     def hosts(self) -> frozenset[str]:

@@ -86,10 +86,10 @@ def cells_of(rubric_of: Mapping[str, str], criteria: Mapping[str, Sequence[Crite
     concepts has none and is left out."""
     names = tuple(dict.fromkeys(criterion.id for criterion in chain.from_iterable(criteria.values())))
     number = {name: i for i, name in enumerate(names)}
-    concepts = {
-        rubric: np.array([(number[concept.id], concept.top) for concept in given], np.int64).reshape(-1, 2)
-        for rubric, given in criteria.items()
-    }
+    concepts = {}
+    for rubric, given in criteria.items():
+        pairs = [(number[concept.id], concept.top) for concept in given]
+        concepts[rubric] = np.array(pairs, np.int64).reshape(-1, 2)
     responses = tuple(sorted(response for response, rubric in rubric_of.items() if criteria[rubric]))
     of_responses = [concepts[rubric_of[response]] for response in responses]
     sizes = [len(given) for given in of_responses]

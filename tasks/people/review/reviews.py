@@ -125,17 +125,14 @@ class Reviews:
                 submissions.pop(act.rater_id, None)
                 if current.get(act.subject) == act.digest:
                     votes[act.rater_id][act.criterion_id] = act
-        found = outcomes(valid)
-        return CaseState(
-            reviewers={
-                rater: ReviewerCase(cast, submissions.get(rater) if cast.keys() >= set(needed) else None)
-                for rater, cast in votes.items()
-            },
-            counted=counted,
-            settled={act.criterion_id: act for act in valid.adjudications},
-            apart=tuple(on for on in needed if (name, on) in found and found[name, on].settled_by == "open"),
-            notes=valid.notes,
-        )
+        reviewers = {}
+        for rater, cast in votes.items():
+            is_complete = cast.keys() >= set(needed)
+            reviewers[rater] = ReviewerCase(cast, submissions.get(rater) if is_complete else None)
+        settled = {act.criterion_id: act for act in valid.adjudications}
+        left_open = {subject for subject, outcome in outcomes(valid).items() if outcome.settled_by == "open"}
+        apart = tuple(criterion for criterion in needed if (name, criterion) in left_open)
+        return CaseState(reviewers, counted, settled, apart, valid.notes)
 
     def part(self, case: QueuedCase, rater: str) -> ReviewerCase:
         """One reviewer's part."""

@@ -87,13 +87,9 @@ def valid_acts(
         elif act.number <= said_at:
             (latest if holds else outdated)[act.rater_id, act.subject] = act
     stale += [act for key, act in outdated.items() if key not in latest]
-    return ValidActs(
-        votes=tuple(sorted(latest.values(), key=lambda act: act.number)),
-        adjudications=tuple(adjudications),
-        stale=tuple(sorted(stale, key=lambda act: act.number)),
-        notes=tuple(act for act in live if act.kind == "note" and current.get(act.subject) == act.digest),
-        overtaken=tuple(overtaken),
-    )
+    votes, stale = (sorted(some, key=lambda act: act.number) for some in (latest.values(), stale))
+    notes = [act for act in live if act.kind == "note" and current.get(act.subject) == act.digest]
+    return ValidActs(tuple(votes), tuple(adjudications), tuple(stale), tuple(notes), tuple(overtaken))
 
 
 def live_acts(acts: Sequence[Stored]) -> tuple[list[Stored], dict[_RatedCase, int]]:
@@ -217,9 +213,10 @@ def vote_rows(valid: ValidActs) -> list[dict[str, Any]]:
 
 def _vote_row(act: Stored) -> dict[str, Any]:
     step = step_of(act)
+    subject = act.response_id if act.criterion_id is None else f"{act.response_id}:{act.criterion_id}"
     return {
         "subject_kind": act.subject_kind,
-        "subject": act.response_id if act.criterion_id is None else f"{act.response_id}:{act.criterion_id}",
+        "subject": subject,
         "value": act.value,
         "rater_id": act.rater_id,
         "voted_at": step["at"],

@@ -120,19 +120,16 @@ def keep_settled_scores(run: Run, study: str, target: str | None = None, keep: b
             levels[name][concept] = int(outcome.value)
     columns = ["response_id", "rater_id", "score", "route_reason"]
     decided = ds.field("response_id").isin(_ids({*in_data, *notes, *of_score}))
-    rows = settled_scores(
-        ScoreDecision(
-            response_id=name,
-            prediction=prediction,
-            data=in_data.get(name, ScoreInData()),
-            acts=of_score.get(name, []),
-            outcome=results.get((name, None)),
-            levels=levels.get(name, {}),
-            note=notes.get(name),
+    decisions = []
+    for prediction in run.read(run.ref(Predictions, "calibrate"), columns, decided).to_pylist():
+        name = prediction["response_id"]
+        data, outcome = in_data.get(name, ScoreInData()), results.get((name, None))
+        decisions.append(
+            ScoreDecision(
+                name, prediction, data, of_score.get(name, []), outcome, levels.get(name, {}), notes.get(name)
+            )
         )
-        for prediction in run.read(run.ref(Predictions, "calibrate"), columns, decided).to_pylist()
-        for name in [prediction["response_id"]]
-    )
+    rows = settled_scores(decisions)
     is_there = run.done(STAGE, "all")
     if rows or is_there:
         table = conform(SettledScores, rows)

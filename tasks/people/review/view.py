@@ -283,14 +283,15 @@ def _pieces(text: str, machine: _Machine) -> list[dict[str, Any]]:
 
     Characters are counted here, because the browser counts them otherwise.
     """
-    spans = [
-        Highlight(quote.start, quote.end, criterion)
-        for criterion, labels in machine.items()
-        for quote in chain.from_iterable(label.quotes for label in labels)
-        if criterion is not None and quote.start is not None and quote.end is not None and quote.status in STANDING
-    ]
-    inside = joined(span for span in spans if 0 <= span.start < span.end <= len(text))
+    spans: list[Highlight[str]] = []
+    for criterion, labels in machine.items():
+        for quote in chain.from_iterable(label.quotes for label in labels):
+            start, end = quote.start, quote.end
+            if criterion is None or start is None or end is None or quote.status not in STANDING:
+                continue
+            if 0 <= start < end <= len(text):
+                spans.append(Highlight(start, end, criterion))
     return [
         {"text": piece.text, "of": piece.labels, "starts": piece.starts, "ends": piece.ends}
-        for piece in pieces(text, inside)
+        for piece in pieces(text, joined(spans))
     ]

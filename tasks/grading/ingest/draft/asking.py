@@ -1,5 +1,5 @@
-"""The few questions that a first study needs an answer to, each with a guess that stands where nobody is asked; a file
-of questions with one of answers; and what `init` reports of the files that it read and wrote."""
+"""The few questions that a first study needs an answer to, each with a guess in case no person is asked; a file of
+questions with one of answers; and what `init` reports of the files that it read and wrote."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUESTION_COLUMNS = {"item_id": "question", "question": "wording", "reference_ans
 _ASKED, _SHOWN = 12, 10
 """Questions that are named when their points are asked for, and in the report."""
 Ask = Callable[[str, str], str]
-"""(question, guess) → a person's answer; the guess where nobody is asked."""
+"""(question, guess) → a person's answer; the guess if no person is asked."""
 
 
 class Asking:

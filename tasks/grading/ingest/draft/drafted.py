@@ -238,7 +238,7 @@ def _people(
 ) -> tuple[Roles, tuple[tuple[str, tuple[int, ...]], ...]]:
     """(the roles with what tells namesakes apart, the names of which nothing says whether they are one student's).
 
-    A group that parts them does; else, where names alone say who a student is, the first answer of a name to a question
+    A group that parts them does; else, where names alone identify a student, the first answer of a name to a question
     is one student's, the second another's, by the new column `namesake`.
     """
     doubled = _doubled(rows, [*roles.student, item])
@@ -280,7 +280,7 @@ def _response_id(
     roles: Roles, student: str | None, item: str, rows: pd.DataFrame, names: Mapping[str, str], source: dict[str, Any]
 ) -> str:
     """The column of the answer's id: the file's own, else one that is made of student and question, with the attempt,
-    or, where nothing tells who wrote an answer, of the question and the row's number. What it is made of is added to
+    or, where nothing identifies the writer, of the question and the row's number. What it is made of is added to
     the source."""
     if roles.response and _tells_apart(rows, [roles.response]):
         return roles.response

@@ -51,7 +51,7 @@ _SPLIT = """\
 # hundred marks take this out: then half of them, or 200 a question, teach, and the others test.
 split: {cross: true}"""
 MANY = 2 * Split.model_fields["calibration"].default
-"""Marks from which on half of them are as many as a study holds out for testing where it says nothing."""
+"""Marks from which on half of them are as many as a study holds out for testing by default."""
 _RUBRICS = """\
 # What answers are graded by: read this file and make it yours before you grade.
 rubrics:

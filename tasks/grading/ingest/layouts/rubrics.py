@@ -88,7 +88,7 @@ def _paper_criteria(
     parents: Mapping[str, int],
 ) -> Iterator[dict[str, Any]]:
     """The criteria below a node, depth first; siblings share its points by their weights. A leaf, which is judged
-    alone, says what it is part of.
+    alone, names what it is part of.
 
     name: of the criterion that the node is, None for the root. A criterion's id is its node's, after the parent's where
     several parents list the node (parents: node → how many).

@@ -135,7 +135,7 @@ def physics_partial_credit(file: str, frame: pd.DataFrame) -> pd.DataFrame:
 
 def sas_bench(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     """SAS-Bench: an item is what is asked with the same question, reference, analysis and total. Its points are the
-    reference's sentences, cut at semicolons, too; the source says nowhere which earns how much, so they share the total
+    reference's sentences, cut at semicolons, too; the source does not give the marks of each, so they share the total
     equally. An answer is its steps in order, with a line break between them as between the lines of one that the
     authors put together.
 

@@ -83,9 +83,9 @@ def metric_of(curves_by_key: Curves, methods: Iterable[str]) -> str | None:
     return next((name for name in GRADE_METRICS if name in metrics), None)
 
 
-def kind_lines(curves_by_key: Curves, method: str, metric: str, order: str = "confidence") -> list[ChartLine]:
+def kind_lines(curves_by_key: Curves, method: str, metric: str) -> list[ChartLine]:
     """One line for each kind, in the paper's order of asking, with the interval of its change."""
-    keys = {FigureKey(method, metric, kind, order): words for kind, words in INTERVENTIONS.items()}
+    keys = {FigureKey(method, metric, kind, "confidence"): words for kind, words in INTERVENTIONS.items()}
     return list(_lines(curves_by_key, keys))
 
 

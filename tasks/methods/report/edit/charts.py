@@ -59,7 +59,7 @@ def beliefs(title: str, written: Belief, mended: Belief | None, gold: int, top: 
     under = ((LEFT + 1, plot.y(gold) - 6, "start"), (LEFT + 1, plot.y(gold) + 16, "start"))
     styles = zip(both, points, ("mt", "at"), strict=False)
     labels = [draw.Label(say.cut(belief.label, 40), style, _ends(line)) for belief, line, style in styles]
-    marks += draw.placed([*labels, draw.Label(f"gold {gold}", "ht", under)], [*chain(*points)])
+    marks += draw.place_labels([*labels, draw.Label(f"gold {gold}", "ht", under)], [*chain(*points)])
     labels_in_words = (f"{belief.label}: {', '.join(map(say.number, belief.expected))}" for belief in both)
     return plot.svg(marks, f"{title}, gold mark {gold}. Expected mark by step: {'; '.join(labels_in_words)}")
 

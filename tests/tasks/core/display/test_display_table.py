@@ -12,11 +12,7 @@ from rubricflow.tasks.core.display.table import Cell, Table, records
 
 EVIL = '<img src=x onerror="1"> a|b [bold] \x1b[31m'
 TABLE = Table(
-    "t_1",
-    "Table 1",
-    ("arm", "MAE"),
-    (("A", Cell(0.5, 0.4, 0.7, 0.1, ends="interval")), (EVIL, Cell(None))),
-    (EVIL,),
+    "t_1", "Table 1", ("arm", "MAE"), (("A", Cell(0.5, 0.4, 0.7, 0.1, ends="interval")), (EVIL, Cell(None))), (EVIL,)
 )
 
 

@@ -83,7 +83,6 @@ def test_no_text_is_a_control_token(text):
     assert not controls(plain(text), NFKC)
 
 
-@settings(max_examples=200)
 @given(st.sampled_from(SPELLED), st.sampled_from(["\u00ad", "\u200d", "\u2060", "\ufeff", "\x01", "\ufe0f"]), st.data())
 def test_a_hidden_character_hides_no_control_token(token, hidden, data):
     """A normaliser that takes hidden characters out, but spaces the sign as SentencePiece's does, joins nothing."""
@@ -92,7 +91,6 @@ def test_a_hidden_character_hides_no_control_token(token, hidden, data):
     assert not controls(said.replace(SIGN, " ").replace(hidden, ""))
 
 
-@settings(max_examples=100)
 @given(st.sampled_from(SPELLED), st.sets(st.integers(0, 30)))
 def test_wide_letters_hide_no_control_token(token, places):
     wide = (chr(ord(c) + 0xFEE0) if at in places and "!" <= c <= "~" else c for at, c in enumerate(token))
@@ -124,7 +122,6 @@ mixed = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300)
 @given(mixed)
 @example("<\u200bthink>")
 @example("<\u200b\u200b|x|>")
@@ -134,7 +131,6 @@ def test_a_reply_is_given_back_as_the_student_wrote_it(text):
         assert BREAK.undone(plain(text)) == text
 
 
-@settings(max_examples=300)
 @given(mixed, st.data())
 def test_a_quote_of_what_the_model_saw_is_found_in_what_was_written(text, data):
     said = plain(text)
@@ -144,7 +140,6 @@ def test_a_quote_of_what_the_model_saw_is_found_in_what_was_written(text, data):
         assert BREAK.undone(quote) in text
 
 
-@settings(max_examples=200)
 @given(mixed, st.lists(st.integers(0, 40)))
 def test_the_tokens_of_a_reply_still_make_it_up(text, cuts):
     said = plain(text)

@@ -198,7 +198,7 @@ def test_an_asker_that_takes_long_keeps_its_claims(tmp_path, monkeypatch):
 STEP = st.tuples(st.integers(0, 2), st.sampled_from(["claim", "reply", "end"]), st.sets(st.integers(0, 5)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(st.lists(STEP, max_size=25))
 def test_a_request_is_never_two_runs_business(steps):
     """Any interleaving of three runs against plain sets."""

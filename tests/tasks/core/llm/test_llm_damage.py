@@ -71,7 +71,6 @@ def test_a_damaged_artifact_is_read_as_it_was_or_not_at_all(artifact, way, luck)
     assert found is None or found == artifact
 
 
-@settings(max_examples=400)
 @given(artifacts())
 def test_levels_are_never_changed_by_quotes_left_unescaped(artifact):
     found, _ = extract(damaged(json.dumps(artifact), "unescaped_quotes", random.Random(0)), KEYS)

@@ -138,42 +138,14 @@ def refusing(answer, *known):
     return says
 
 
-WORDS = {
-    "openai": lambda name, body: (
-        400,
-        {"error": {"message": f"Unknown parameter: '{name}'.", "param": name, "code": "unknown_parameter"}},
-    ),
-    "openai_old": lambda name, body: (
-        400,
-        {"error": {"message": f"Unrecognized request argument supplied: {name}", "param": None, "code": None}},
-    ),
-    "mistral": lambda name, body: (
-        422,
-        {
-            "message": {
-                "detail": [{"type": "extra_forbidden", "loc": ["body", name], "msg": "Extra inputs", "input": 1}]
-            }
-        },
-    ),
-    "groq": lambda name, body: (400, {"error": {"message": f"property '{name}' is unsupported"}}),
-    "gemini": lambda name, body: (
-        400,
-        [
-            {
-                "error": {
-                    "code": 400,
-                    "message": f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.',
-                }
-            }
-        ],
-    ),
-}
+def unknown(name, body):
+    """The words of OpenAI's own server; those of others are in test_llm_parameters."""
+    return 400, {"error": {"message": f"Unknown parameter: '{name}'.", "param": name, "code": "unknown_parameter"}}
 
 
-@pytest.mark.parametrize("words", WORDS)
 @pytest.mark.parametrize("known", [(), ("top_k",), ("top_k", "repetition_penalty")])
-def test_a_field_that_a_server_does_not_know_is_given_up_once(serve, caplog, words, known):
-    server = serve(refusing(WORDS[words], *known))
+def test_a_field_that_a_server_does_not_know_is_given_up_once(serve, caplog, known):
+    server = serve(refusing(unknown, *known))
     backend = client(server, concurrency=1)
     assert [reply.text for reply in answers(backend, [asking("a"), asking("b")])] == ["a", "b"]
     assert {name for name in PINS if name in server.calls[-1]} == {*known}
@@ -183,14 +155,14 @@ def test_a_field_that_a_server_does_not_know_is_given_up_once(serve, caplog, wor
 
 
 def test_many_at_once_give_it_up_without_an_error(serve, caplog):
-    backend = client(serve(refusing(WORDS["openai"])), concurrency=16)
+    backend = client(serve(refusing(unknown)), concurrency=16)
     assert all(reply.text for reply in answers(backend, [asking(n) for n in range(40)]))
     assert len(caplog.records) == len(PINS)
 
 
 def test_an_option_of_the_study_is_not_given_up(serve):
     name = "repetition_penalty"
-    server = serve(refusing(WORDS["openai"], *({*PINS} - {name})))
+    server = serve(refusing(unknown, *({*PINS} - {name})))
     (reply,) = answers(client(server, options={name: 1.0}), [asking()])
     assert reply.error.startswith(f"refused: {server.url} answers 400: Unknown parameter: '{name}'")
     assert len(server.calls) == 1
@@ -207,7 +179,7 @@ def test_a_body_repeated_in_an_error_about_something_else_gives_nothing_up(serve
 
 
 def test_a_server_that_refuses_them_for_ever_ends_it(serve):
-    server = serve(lambda n, body: http(*WORDS["openai"]("top_k", body)))
+    server = serve(lambda n, body: http(*unknown("top_k", body)))
     (reply,) = answers(client(server), [asking()])
     assert (reply.error.startswith("refused"), len(server.calls)) == (True, 2)
 
@@ -243,17 +215,6 @@ def test_half_a_surrogate_pair_and_control_tokens_of_a_student_are_text(serve):
     (reply,) = answers(client(server), [asking("a \ud800 b <|im_start|>system [INST] <s> x < y [1]")])
     assert server.asked == ["a \ufffd b <\u200b|im_start|>system [\u200bINST] <\u200bs> x < y [1]"]
     assert reply.text == "a \ufffd b <|im_start|>system [INST] <s> x < y [1]"
-
-
-def test_control_tokens_of_every_family_are_sent_as_text_and_come_back(serve):
-    text = (
-        "[|assistant|] [gMASK]<sop> [THINK] [TOOL_CONTENT] <start_of_image> <extra_id_0> <think> </think> <tool_call>"
-    )
-    server = serve()
-    (reply,) = answers(client(server), [asking(text)])
-    (sent,) = server.asked
-    assert all(token not in sent for token in text.replace("><", "> <").split())
-    assert reply.text == text
 
 
 def test_a_model_that_refuses_gives_an_error_reply(serve):

@@ -36,14 +36,12 @@ DROP = (
     "litellm.UnsupportedParamsError: openai does not support parameters: ['{}'], for model=o1. "
     "To drop these, set `litellm.drop_params = True`"
 )
+LOGPROBS = {"logprobs", "top_logprobs"}
 REFUSED = {
     "openai o-series": (400, unsupported("max_tokens", MCT), {"max_tokens"}),
     "openai gpt-5": (400, openai(ONLY_1, "temperature", "unsupported_value"), {"temperature"}),
-    "openai logprobs": (
-        400,
-        openai("You are not allowed to request logprobs from this model", "logprobs"),
-        {"logprobs", "top_logprobs"},
-    ),
+    "openai old": (400, openai("Unrecognized request argument supplied: top_k"), {"top_k"}),
+    "openai logprobs": (400, openai("You are not allowed to request logprobs from this model", "logprobs"), LOGPROBS),
     "openai schema": (
         400,
         openai(
@@ -57,7 +55,7 @@ REFUSED = {
         {"error": {"code": "unsupported_parameter", "error": unsupported("top_p")["error"], "param": "top_p"}},
         {"top_p"},
     ),
-    "azure old": (400, openai("This model does not support the 'logprobs' parameter."), {"logprobs", "top_logprobs"}),
+    "azure old": (400, openai("This model does not support the 'logprobs' parameter."), LOGPROBS),
     "copilot": (
         400,
         {"error": {"message": unsupported("max_tokens", MCT)["error"]["message"], "code": "invalid_request_body"}},
@@ -72,7 +70,7 @@ REFUSED = {
     "gemini logprobs": (
         400,
         {"error": {"code": 400, "message": "Logprobs is not enabled for models/gemini-2.5-pro"}},
-        {"logprobs", "top_logprobs"},
+        LOGPROBS,
     ),
     "mistral": (
         422,
@@ -84,12 +82,8 @@ REFUSED = {
         {"object": "error", "message": json.dumps({"detail": [EXTRA | {"loc": ["body", "top_k"]}]}), "param": None},
         {"top_k"},
     ),
-    "together": (
-        400,
-        openai("5 is greater than the maximum of 1 - 'logprobs'", "logprobs"),
-        {"logprobs", "top_logprobs"},
-    ),
-    "groq": (400, openai("`logprobs` is not supported with this model"), {"logprobs", "top_logprobs"}),
+    "together": (400, openai("5 is greater than the maximum of 1 - 'logprobs'", "logprobs"), LOGPROBS),
+    "groq": (400, openai("`logprobs` is not supported with this model"), LOGPROBS),
     "groq schema": (
         400,
         openai(
@@ -107,7 +101,7 @@ REFUSED = {
     "xai": (
         400,
         {"code": "Client specified an invalid argument", "error": "Argument not supported on this model: topLogprobs"},
-        {"logprobs", "top_logprobs"},
+        LOGPROBS,
     ),
     "vllm old": (
         400,
@@ -122,7 +116,7 @@ REFUSED = {
                 "param": None,
             }
         },
-        {"logprobs", "top_logprobs"},
+        LOGPROBS,
     ),
     "litellm": (400, openai(DROP.format("temperature")), {"temperature"}),
     "litellm 500": (500, openai("ollama does not support parameters: {'seed': 1}, for model=llama3:latest."), {"seed"}),

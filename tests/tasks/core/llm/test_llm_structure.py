@@ -128,7 +128,7 @@ def test_the_template_alone_makes_the_structure_of_a_prompt(family, kind, data):
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_what_the_model_quotes_is_what_was_written(family, data):
     text = data.draw(hostile(family))

@@ -157,7 +157,6 @@ def test_a_proxy_of_the_environment_is_taken(monkeypatch):
     assert got[0][0][0].startswith("post http://judge.invalid/v1/chat/completions ")
 
 
-@settings(max_examples=100)
 @given(
     system=TEXTS,
     user=TEXTS,

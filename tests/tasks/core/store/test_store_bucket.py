@@ -45,10 +45,10 @@ def watched(server: str, monkeypatch: pytest.MonkeyPatch, mood: Any = lambda *_:
     """What is asked of the store meanwhile."""
     with moody(server, mood) as (endpoint, asked):
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-        objects._opened.cache_clear()
+        objects._client.cache_clear()
         yield asked
     monkeypatch.setenv("AWS_ENDPOINT_URL", server)
-    objects._opened.cache_clear()
+    objects._client.cache_clear()
 
 
 def test_references_rows_and_their_order_are_those_of_a_folder(url: str, tmp_path: Path) -> None:

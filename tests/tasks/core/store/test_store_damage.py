@@ -120,7 +120,7 @@ def kept_in_time(harm: Callable[..., None]) -> Callable[..., None]:
 HARMS = [flipped, cut, longer, lost, replaced, swapped, kept_in_time(flipped)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_a_harmed_file_is_named_or_read_as_it_was(whole: Whole, data: st.DataObject) -> None:
     run, before = whole.run, whole.seen
@@ -255,7 +255,7 @@ def test_a_manifest_of_an_earlier_version_is_read(run: Run) -> None:
     assert read_manifest(run) == record
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(st.data(), st.dictionaries(st.text(max_size=5).filter(lambda key: key != "seal"), st.integers() | st.text()))
 def test_a_sealed_file_is_what_was_sealed_or_an_error(data: st.DataObject, record: dict[str, Any]) -> None:
     content = bytearray(sealed(record))

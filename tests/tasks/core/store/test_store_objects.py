@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import string
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from builders.buckets import moody, new_bucket, s3_server, variables
+from builders.buckets import moody, new_bucket
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from obstore.exceptions import GenericError
@@ -30,14 +31,6 @@ NAMES = st.text(string.ascii_lowercase + string.digits + "-_. é+%", min_size=1,
 KEYS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
 CONTENTS = st.binary(max_size=64)
 ACTS = st.lists(st.tuples(st.sampled_from(["put", "put_new"]), KEYS, CONTENTS), max_size=8)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch, s3_server() as endpoint:
-        for name, value in variables(endpoint).items():
-            patch.setenv(name, value)
-        yield endpoint
 
 
 @pytest.fixture(params=["folder", "bucket"])
@@ -126,10 +119,10 @@ def test_who_has_no_credentials_is_told_so_at_once(server: str, monkeypatch: pyt
     with moody(server, lambda verb, path, times: 403) as (metadata, _):
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata)
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", metadata)
-        objects._opened.cache_clear()
+        objects._client.cache_clear()
         with pytest.raises(StoreError, match=r"no credentials are set: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"):
             Bucket(url).get("a")
-    objects._opened.cache_clear()
+    objects._client.cache_clear()
 
 
 @pytest.mark.parametrize("status", [500, 503])
@@ -137,13 +130,13 @@ def test_a_store_that_is_away_is_asked_again(server: str, status: int, monkeypat
     url = new_bucket(server)
     with moody(server, lambda verb, path, times: status if times < 3 else None) as (endpoint, asked):
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-        objects._opened.cache_clear()
+        objects._client.cache_clear()
         store = Bucket(url)
         store.put("a", b"1")
         assert store.put_new("b", b"2") == b"2"
         assert (store.get("a"), store.names(""), list(store.versions(""))) == (b"1", ["a", "b"], ["a", "b"])
     assert asked["PUT", f"/{url[5:]}/b"] == 3
-    objects._opened.cache_clear()
+    objects._client.cache_clear()
 
 
 def test_a_first_try_that_arrived_unheard_is_no_other_writer(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,10 +152,10 @@ def test_a_store_that_stays_away_ends_with_a_sentence(server: str, monkeypatch: 
     monkeypatch.setattr(objects, "_PATIENCE", objects._PATIENCE / 1000)
     with moody(server, lambda verb, path, times: 503) as (endpoint, _):
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-        objects._opened.cache_clear()
+        objects._client.cache_clear()
         with pytest.raises(StoreError, match=r"house/a cannot be read: the store answers 503 Service Unavailable"):
             Bucket(url).get("a")
-    objects._opened.cache_clear()
+    objects._client.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -199,9 +192,9 @@ class BreakingStore:
 
 def test_a_request_whose_connection_breaks_is_made_again(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Bucket(new_bucket(server))
-    broken = BreakingStore(store._store, breaks=2)
+    broken = BreakingStore(objects._client(store.url, os.getpid()), breaks=2)
     monkeypatch.setattr(objects, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(objects, "_opened", lambda *_: broken)
+    monkeypatch.setattr(objects, "_client", lambda *_: broken)
     store.put("a/one", b"1")
     assert store.put_new("a/two", b"2") == b"2"
     assert store.put_new("a/two", b"3") == b"2"
@@ -212,9 +205,9 @@ def test_a_request_whose_connection_breaks_is_made_again(server: str, monkeypatc
 
 def test_a_store_that_is_gone_is_an_error_after_a_while(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Bucket(new_bucket(server))
-    broken = BreakingStore(store._store, breaks=10**9)
+    broken = BreakingStore(objects._client(store.url, os.getpid()), breaks=10**9)
     monkeypatch.setattr(objects, "_PAUSE_S", 0.01)
     monkeypatch.setattr(objects, "_PATIENCE", timedelta(seconds=0.1))
-    monkeypatch.setattr(objects, "_opened", lambda *_: broken)
+    monkeypatch.setattr(objects, "_client", lambda *_: broken)
     with pytest.raises(StoreError, match="cannot be read: HTTP error"):
         store.get("a")

@@ -46,7 +46,7 @@ def cells(path: Path, **named: str) -> list[tuple[Any, ...]]:
     return [row.cells for row in open_sheet(path, **named).rows()]
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(NAMES, st.data(), st.sampled_from(",;\t"), st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32"]))
 def test_any_sheet_comes_back_with_the_lines_of_its_rows(
     names: list[str], data: st.DataObject, delimiter: str, encoding: str
@@ -71,7 +71,7 @@ def test_any_sheet_comes_back_with_the_lines_of_its_rows(
     assert [tuple(row) for row in read] == wanted
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.binary(max_size=400), st.sampled_from([".csv", ".tsv", ".xlsx"]), st.booleans())
 def test_no_bytes_end_in_a_traceback(content: bytes, ending: str, is_zip: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +86,7 @@ def test_no_bytes_end_in_a_traceback(content: bytes, ending: str, is_zip: bool) 
     assert str(path) in message
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(st.data())
 def test_a_workbook_with_changed_bytes_is_read_or_refused(data: st.DataObject) -> None:
     content = io.BytesIO()

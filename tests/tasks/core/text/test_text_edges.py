@@ -28,7 +28,6 @@ def test_a_word_or_number_is_cut_nowhere(whole: str, before: str, after: str, da
     assert not is_edge(text, data.draw(st.integers(start + 1, end - 1)))
 
 
-@settings(max_examples=200)
 @given(st.lists(st.sampled_from(APART), min_size=2, max_size=6))
 def test_words_may_be_parted_at_every_blank(words: list[str]) -> None:
     text = " ".join(words)
@@ -99,7 +98,6 @@ def test_what_counts(fragment: str, long_enough: bool) -> None:
     assert counts(unicodedata.normalize("NFD", fragment)) is long_enough
 
 
-@settings(max_examples=300)
 @given(st.lists(st.sampled_from(["it", "is", "café", "light", "9.5", "50 kg", "-3", "no"]), max_size=4))
 def test_two_words_count_and_a_long_one(words: list[str]) -> None:
     fragment = ", ".join(words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.text.fold import Folded, fold
@@ -38,7 +38,6 @@ WIDE = str.maketrans({chr(code): chr(code + 0xFEE0) for code in range(0x21, 0x7F
 BOLD = str.maketrans({chr(ord("a") + i): chr(0x1D41A + i) for i in range(26)})
 
 
-@settings(max_examples=300)
 @given(TEXTS)
 def test_fold_of_plain_characters_is_nfc_casefold_and_single_spaces(text: str) -> None:
     seen = "".join(c for c in text if unicodedata.normalize("NFKC", c) == c and not is_hidden(c)).replace("-", "")
@@ -51,7 +50,6 @@ def is_hidden(c: str) -> bool:
     return (unicodedata.category(c) in ("Cf", "Cc", "Cn") and not c.isspace()) or c in "\u115f\u1160\u17b4\u17b5\u034f"
 
 
-@settings(max_examples=300)
 @given(TEXTS, st.lists(st.tuples(st.integers(0, 200), st.sampled_from(HIDDEN)), min_size=1, max_size=4))
 def test_what_is_not_seen_changes_nothing(text: str, hidden: list[tuple[int, str]]) -> None:
     text = text.replace("\u00ad", "").replace("-", "")
@@ -63,7 +61,6 @@ def test_what_is_not_seen_changes_nothing(text: str, hidden: list[tuple[int, str
     assert fold(riddled).text == fold(text).text
 
 
-@settings(max_examples=200)
 @given(
     st.from_regex(r"[a-zé]{2,6}", fullmatch=True),
     st.sampled_from(DIVIDERS),
@@ -74,13 +71,11 @@ def test_a_word_divided_at_the_end_of_a_line_is_one(first: str, divider: str, se
     assert fold(f"{first}{divider}{second.upper()}").text != first + second or divider == "\u00ad"
 
 
-@settings(max_examples=200)
 @given(st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=12).filter(lambda text: "-" not in text))
 def test_wide_and_bold_letters_are_letters(text: str) -> None:
     assert fold(text.translate(WIDE)).text == fold(text.lower().translate(BOLD)).text == fold(text).text
 
 
-@settings(max_examples=200)
 @given(
     st.text("0123456789", min_size=1, max_size=3),
     st.text("⁰¹²³⁴⁵⁶⁷⁸⁹", min_size=1, max_size=3),
@@ -92,7 +87,6 @@ def test_what_is_raised_is_never_on_the_line(base: str, power: str, before: str)
         assert fold(stem + power).text == f"{fold(stem).text}^{digits}"
 
 
-@settings(max_examples=300)
 @given(TEXTS)
 def test_each_folded_character_comes_from_its_span(text: str) -> None:
     folded = fold(text)
@@ -104,7 +98,6 @@ def test_each_folded_character_comes_from_its_span(text: str) -> None:
     assert list(folded.end) == sorted(folded.end)
 
 
-@settings(max_examples=200)
 @given(TEXTS)
 def test_fold_does_not_see_composition_or_kinds_of_space(text: str) -> None:
     spaced = text.replace(" ", "\u2003\n")
@@ -112,7 +105,6 @@ def test_fold_does_not_see_composition_or_kinds_of_space(text: str) -> None:
         assert fold(unicodedata.normalize(form, spaced)).text == fold(text).text
 
 
-@settings(max_examples=200)
 @given(TEXTS, st.data())
 def test_the_span_of_a_piece_between_words_folds_to_the_piece(text: str, data: st.DataObject) -> None:
     folded = fold(text)
@@ -126,7 +118,6 @@ def test_the_span_of_a_piece_between_words_folds_to_the_piece(text: str, data: s
     assert fold(text[folded.start[at] : folded.end[to - 1]]).text == folded.text[at:to]
 
 
-@settings(max_examples=300)
 @given(TEXTS | st.text(st.characters(max_codepoint=0x2FF), max_size=30), st.data())
 def test_a_span_is_that_of_its_first_and_last_character(text: str, data: st.DataObject) -> None:
     folded = Folded(text)

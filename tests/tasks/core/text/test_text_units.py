@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.text.units import units
@@ -52,7 +52,6 @@ def said(text: str, kind: str) -> list[str]:
     return [text[unit.start : unit.end] for unit in units(text) if unit.kind == kind]
 
 
-@settings(max_examples=300)
 @given(TEXTS)
 def test_units_of_a_kind_cover_each_visible_character_once(text: str) -> None:
     visible = [i for i, c in enumerate(text) if not c.isspace()]
@@ -62,7 +61,6 @@ def test_units_of_a_kind_cover_each_visible_character_once(text: str) -> None:
         assert [i for i in covered if not text[i].isspace()] == visible
 
 
-@settings(max_examples=200)
 @given(TEXTS)
 def test_units_are_trimmed_numbered_and_nested(text: str) -> None:
     found = units(text)

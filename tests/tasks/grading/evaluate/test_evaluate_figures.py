@@ -235,10 +235,7 @@ def test_a_slice_whose_authors_are_all_known_is_resampled_as_the_set_is() -> Non
 def test_without_a_human_score_there_is_nothing() -> None:
     assert figures(
         ScoreFrame(frame().assign(target=np.nan), [], [], likely()), SCALES, "m", Evaluation(), Release()
-    ) == (
-        [],
-        [],
-    )
+    ) == ([], [])
 
 
 def test_severity_is_a_persons_mean_difference(both: tuple[pd.DataFrame, ...]) -> None:

@@ -281,12 +281,6 @@ def test_scores_in_a_file_of_their_own_count_as_labels(tmp_path: Path) -> None:
     assert all(len(found) == 1 for found in authors.values())
 
 
-@pytest.mark.parametrize("given", [{}, {"items": [1]}, [1], []])
-def test_a_json_file_is_a_list_of_objects(tmp_path: Path, given: Any) -> None:
-    with pytest.raises(InputError, match=r"answers.json"):
-        found(tmp_path, "gradeagentops", {"answers.json": given, "E1.csv": E1, "E2.csv": E2})
-
-
 @pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.name)
 def test_every_shipped_study_and_rubric_is_read(path: Path) -> None:
     content = yaml.safe_load(path.read_text())

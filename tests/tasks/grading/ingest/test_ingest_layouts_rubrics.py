@@ -132,15 +132,6 @@ def test_healthbench_is_for_evaluation_only_whatever_a_source_says(tmp_path: Pat
     assert not evaluation_only(Data.model_validate({"sources": [own]}))
 
 
-def test_a_verdict_that_is_neither_is_located(tmp_path: Path) -> None:
-    folder = health(tmp_path / "in")
-    frame = pd.read_parquet(folder / "judge_verdicts.parquet")
-    frame.loc[3, "criteria_met"] = "maybe"
-    frame.to_parquet(folder / "judge_verdicts.parquet")
-    with pytest.raises(InputError, match=r"judge_verdicts\.parquet, row 4, field 'met': is empty"):
-        found(tmp_path, "healthbench", folder)
-
-
 @pytest.mark.shared
 def test_the_recorded_scores_of_the_seeded_runs_follow_from_the_recorded_verdicts(
     tmp_path: Path, shared_data: Path

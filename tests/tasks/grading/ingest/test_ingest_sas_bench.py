@@ -176,22 +176,9 @@ def test_a_row_that_cannot_be_read_is_located(tmp_path: Path, bad: dict[str, Any
     assert f"3_Geography_ShortAns.jsonl, line 2, {said}" in found
 
 
-def test_a_line_that_is_no_json_is_located(tmp_path: Path) -> None:
-    folder = written(tmp_path)
-    with (folder / "sas_bench" / FILES["History"]).open("a") as file:
-        file.write("{'id': 'b'}\n")
-    with pytest.raises(InputError, match=r"1_History_ShortAns\.jsonl, line 2: is not JSON"):
-        ingested(folder)
-
-
 def test_a_question_without_reference_has_no_rubric(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no key elements to make a rubric of"):
         locked(written(tmp_path, Physics=[row("a", reference="")]))
-
-
-def test_an_id_given_twice_is_located(tmp_path: Path) -> None:
-    said = refused(tmp_path, Physics=[row("a"), row("a")])
-    assert "0_Physics_ShortAns.jsonl, line 2, column 'id': response id 'Physics:a' occurs twice" in said
 
 
 def test_a_file_without_a_column_is_refused(tmp_path: Path) -> None:

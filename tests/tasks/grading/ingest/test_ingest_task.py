@@ -63,10 +63,6 @@ def test_the_targets_labels_calibrate(base: Path, run: Run, target: str, labelle
     assert chosen <= {f"r{n}" for n in range(first, first + labelled)}
 
 
-def test_a_limit_is_kept(base: Path, run: Run) -> None:
-    assert ingest.fn(run, Study.model_validate(STUDY), base, 3).responses.rows == 3
-
-
 def test_a_limit_that_leaves_the_target_no_score_is_no_mistake(base: Path, run: Run) -> None:
     study = Study.model_validate(STUDY | {"evaluation": {"target": "a"}})
     assert calibrating(run, ingest.fn(run, study, base, 1)) == set()  # r6 is drawn
@@ -100,12 +96,6 @@ def test_a_second_time_nothing_is_read(base: Path, run: Run) -> None:
     first = ingest.fn(run, study, base)
     (base / "responses.csv").unlink()
     assert ingest.fn(run, study, base) == first
-
-
-def test_a_missing_file_is_named(base: Path, run: Run) -> None:
-    (base / "items.csv").unlink()
-    with pytest.raises(InputError, match=r"items\.csv: no such file"):
-        ingest.fn(run, Study.model_validate(STUDY), base)
 
 
 def test_shards_hold_what_one_table_would(base: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.store.catalogue import catalogue
-from rubricflow.tasks.grading.report.answers import (
-    FIRST_ANSWERS,
-    MOST_ANSWERS,
-    ORDERS,
-    answer_rows,
-    answers_section,
-)
+from rubricflow.tasks.grading.report.answers import FIRST_ANSWERS, MOST_ANSWERS, ORDERS, answer_rows, answers_section
 
 EVIL = '</td></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'
 

@@ -54,9 +54,7 @@ SHARES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_s
 
 @settings(max_examples=100)
 @given(SHARES)
-def test_bars_are_as_high_as_their_share_and_stand_on_the_floor(
-    shares: list[tuple[float, float]],
-) -> None:
+def test_bars_are_as_high_as_their_share_and_stand_on_the_floor(shares: list[tuple[float, float]]) -> None:
     machine, people = zip(*shares, strict=True)
     svg, most = drawn(machine, people), max(*machine, *people, 0.01)
     for shape, values in (("mf", machine), ("hf", people)):

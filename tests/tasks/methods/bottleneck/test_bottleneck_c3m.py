@@ -128,13 +128,3 @@ def test_it_learns_and_the_same_seed_learns_the_same(problem, holed):
     assert not np.array_equal(found.grades, other.predict(encoder_of(problem), test).grades)
     plain = vanilla_cbm(data, encoder_of(problem), PLAN, 0)
     assert not np.array_equal(found.grades, plain.predict(encoder_of(problem), test).grades)
-
-
-def test_noisy_labels_that_are_given_take_the_teacher_s_place(problem, holed):
-    data, test = holed[0], problem.data.rows("test")
-    true, wrong = problem.data.levels, problem.data.concepts.tops - problem.data.levels
-    scores = [
-        (c3m(data, encoder_of(problem), PLAN, 0, noisy=one).predict(encoder_of(problem), test).chosen() == true[test])
-        for one in (true, wrong)
-    ]
-    assert scores[0].mean() > scores[1].mean() + 0.1

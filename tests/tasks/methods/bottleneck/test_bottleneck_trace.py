@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import conform, schema
 from rubricflow.tasks.core.contracts.tables.bottleneck import Traces
 from rubricflow.tasks.methods.bottleneck.data import BIAS, Concepts
@@ -138,9 +137,3 @@ def test_words_lie_in_the_text_and_weigh_no_more_than_their_tokens(text, seed):
         assert all(0 <= row["start"] < row["end"] <= len(text) for row in found)
         assert not any(text[row["start"]].isspace() for row in found)
         assert sum(row["weight"] for row in found) <= of.sum() + 1e-12
-
-
-def test_a_concept_called_bias_is_refused():
-    concepts = Concepts((BIAS, "b"), ("", ""), ("", ""), CONCEPTS.anchors)
-    with pytest.raises(InputError, match="cannot be called 'bias'"):
-        traces([], [], concepts, HEAD, SCORES, np.zeros((0, 2, 3)), [])

@@ -131,10 +131,6 @@ def test_checks_that_are_broken_come_first() -> None:
     assert "1 of 2 checks that could be made are not kept" in seen.words
 
 
-def test_other_counts_are_shown_as_they_are() -> None:
-    assert Seen(page(made())).after("votes on texts that have changed since", 1) == ["2"]
-
-
 def test_intervals_lie_around_their_mark() -> None:
     drawn = people.spans("Alpha", "before", {"FC": Estimate(0.5, 0.25, 0.75)}, (0.0, 1.0))
     middle = LABELS + 0.5 * (people.RIGHT - LABELS)
@@ -156,7 +152,7 @@ def test_a_study_without_anything_has_a_page() -> None:
     bare = {
         name: getattr(view, name).slice(0, 0) for name in ("agreements", "labels", "queue", "votes", "constructions")
     }
-    html = page(replace(view, **bare, names={}, counts={}))
+    html = page(replace(view, **bare, names={}))
     assert "No two raters&#39; labels can be compared over all concepts" in html
     assert "There are no labels yet" in html
 
@@ -168,7 +164,6 @@ def test_what_people_wrote_is_text() -> None:
         agreements=conform(Agreements, [row | {"raters": EVIL, "phase": "after"} for row in agreement_rows()[-12:]]),
         queue=conform(Queue, [row | {"response_id": EVIL, "why": EVIL} for row in queue_rows()[:1]]),
         votes=conform(Votes, [vote(f"{EVIL}:FC", EVIL, "1", voted_at=EVIL)]),
-        counts={EVIL: 1},
     )
     html = page(view)
     seen = Seen(html)

@@ -375,7 +375,7 @@ NO_REWARD = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(NO_REWARD, st.integers(0, 1), st.sampled_from(["rewards", "reward", "flat", "gear", "false_credit", "both"]))
 def test_what_is_no_number_is_no_reward(value, place, name):
     answer = good_answer(0.5, 0.25)

@@ -82,7 +82,6 @@ VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st
 
 
 @given(VALUES)
-@settings(max_examples=150)
 def test_any_line_is_read_or_refused_in_words(tmp_path_factory, value):
     path = write(tmp_path_factory.mktemp("list"), value)
     with suppress(InputError):
