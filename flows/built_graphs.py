@@ -3,16 +3,14 @@ questions, the rubrics, the annotator and the votes, and not by who judges or ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rubricflow.flows.rollouts import StudyGraphs
 from rubricflow.tasks.core.contracts.backends import is_generative
-from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.graph import Graph
-from rubricflow.tasks.core.contracts.settings.reward import Graphs
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.rubrics import RubricGraphs
 from rubricflow.tasks.core.llm.backends.replay import Replay
@@ -35,12 +33,13 @@ CODE = "code"
 """What a graph is made by besides all that its row names: a run's code."""
 
 
-class _Kept(NamedTuple):
+class StoredGraph(NamedTuple):
     """A graph of the warehouse."""
 
     run_id: str
     row: Mapping[str, Any]
     parts: Mapping[str, str]
+    """What it was made from."""
 
 
 def built_graphs(study: Study, path: Path, warehouse: Warehouse) -> StudyGraphs:
@@ -49,7 +48,13 @@ def built_graphs(study: Study, path: Path, warehouse: Warehouse) -> StudyGraphs:
     No model is asked: what one made of rubrics is read from the reply store. InputError for bad input;
     StoreError where a graph is not there: it names what differs from those that are, and the command that builds it.
     """
-    stored = list(_kept(warehouse))
+    stored: list[StoredGraph] = []
+    for run_id in reversed(warehouse.runs()):
+        run = warehouse.run(run_id)
+        if run.done("graph", "all"):
+            code = {CODE: str(read_manifest(run)["identity"].get("code"))}
+            rows = run.read(run.ref(RubricGraphs, "graph")).to_pylist(maps_as_pydicts="strict")
+            stored += [StoredGraph(run_id, row, row["made_from"] | code) for row in rows]
     if not stored:
         raise StoreError(f"no run in {warehouse.place} has a graph; {_build(path, warehouse)}")
     base = path.parent
@@ -64,34 +69,18 @@ def built_graphs(study: Study, path: Path, warehouse: Warehouse) -> StudyGraphs:
         study, rubrics, authored_by_name, items, replies, lambda store: Replay(store, model_of(study.judge, base))
     )
     bundles = {name: locked_rubric.bundle for name, locked_rubric in locked.items()}
-    sources = _sources(study.graph, base, items, bundles)
-    graphs = {name: _match(name, made_from, stored, path, warehouse) for name, made_from in sources.items()}
-    return StudyGraphs(items, bundles, graphs)
-
-
-def _sources(
-    plan: Graphs, base: Path, items: list[dict[str, Any]], bundles: Mapping[str, Bundle]
-) -> dict[str, Sources]:
-    """What the graph of every rubric would be made from now."""
-    rubric_subjects = subjects(items, bundles)
+    plan, rubric_subjects = study.graph, subjects(items, bundles)
     written = authored(base / plan.file, rubric_subjects) if plan.file else {}
     votes = read_votes(base / plan.votes, rubric_subjects) if plan.votes else []
     settings = settings_of(plan, model_of(plan, base) if is_generative(plan) else MODEL, is_generative(plan))
-    return sources_of(rubric_subjects, written, votes, settings)
+    graphs = {
+        name: _match(name, made_from, stored, path, warehouse)
+        for name, made_from in sources_of(rubric_subjects, written, votes, settings).items()
+    }
+    return StudyGraphs(items, bundles, graphs)
 
 
-def _kept(warehouse: Warehouse) -> Iterator[_Kept]:
-    """All graphs of finished runs, the newest first."""
-    for run_id in reversed(warehouse.runs()):
-        run = warehouse.run(run_id)
-        if not run.done("graph", "all"):
-            continue
-        code = {CODE: str(read_manifest(run)["identity"].get("code"))}
-        for row in run.read(run.ref(RubricGraphs, "graph")).to_pylist(maps_as_pydicts="strict"):
-            yield _Kept(run_id, row, row["made_from"] | code)
-
-
-def _match(name: str, sources: Sources, stored: list[_Kept], path: Path, warehouse: Warehouse) -> Graph:
+def _match(name: str, sources: Sources, stored: list[StoredGraph], path: Path, warehouse: Warehouse) -> Graph:
     """The graph that was made from these; StoreError where there is none."""
     parts = sources.parts | {CODE: code_digest()}
     alike = [candidate for candidate in stored if candidate.row["rubric_id"] == name]

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, TypeGuard, cast, get_args
 
 from rubricflow.tasks.core.contracts.backends import LIBRARIES, Grader, Work, install, needs, require
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
@@ -43,17 +43,19 @@ def check_aggregation(value: object) -> Aggregation:
 
 def check_number(value: object, field: str, low: float, high: float = math.inf, whole_number: bool = False) -> None:
     """The value is a finite number above `low` and at most `high`."""
-    kinds = (int,) if whole_number else (int, float)
-    fits = isinstance(value, kinds) and not isinstance(value, bool) and low < value <= high and value < math.inf
-    if not fits:
+    if not (_is_finite(value) and low < value <= high and (isinstance(value, int) or not whole_number)):
         kind = "whole number" if whole_number else "number"
         most = f" and at most {high:g}" if high < math.inf else ""
         raise InputError(f"{value!r} is no {kind} above {low:g}{most}", field=field)
 
 
+def _is_finite(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def check_share(value: object, field: str) -> None:
     """The value is a number in [0, 1]."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+    if not (_is_finite(value) and 0 <= value <= 1):
         raise InputError(f"{value!r} is no share from 0 to 1", field=field)
 
 
@@ -70,7 +72,7 @@ def check_record(record: object) -> None:
 
 def check_unscored(value: object) -> None:
     """The value is a number that verl can train on."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not _is_finite(value):
         raise InputError(f"{value!r} is no finite number to train on in place of a reward", field="unscored")
 
 
