@@ -25,7 +25,7 @@ from rubricflow.tasks.core.stats.scores import people_marks, target_scores
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge import prompt
-from rubricflow.tasks.grading.judge.memory import numbered_names, room
+from rubricflow.tasks.grading.judge.memory import numbered_names, spare_characters
 from rubricflow.tasks.grading.judge.protocol import NOTHING, Part, Shown
 from rubricflow.tasks.grading.judge.rows import Case, WorkedExample, sheets_of
 from rubricflow.tasks.grading.judge.score import round_half_up
@@ -265,7 +265,7 @@ def _means(marks: Iterable[Sequence[Any]]) -> Means:
 
 def fitting(case: Case, part: Part, bare: Request) -> Shown:
     """As many of a case's examples as the context holds beside a request without them; the most wanted stay."""
-    most = room(case.bundle, bare)
+    most = spare_characters(case.bundle, bare)
     for count in range(len(case.examples), 0, -1):
         shown = show(case.examples[:count], part, case.bundle)
         if len(shown.text) <= most:
