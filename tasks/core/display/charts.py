@@ -3,7 +3,7 @@ lines over what was set or counted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, product
 from typing import NamedTuple
 
@@ -134,11 +134,11 @@ def line_chart(
     one point in all."""
     points = list(chain.from_iterable(line.points for line in series))
     ends = [end for end in chain.from_iterable(point[1:] for point in points) if end is not None]
+    tick_words: Callable[[float], str] = ticks.__getitem__ if ticks else say.level
     on = axis([point.x for point in points], 8, left=LEFT, right=RIGHT)
     on = on._replace(ticks=tuple(tick for tick in on.ticks if tick == int(tick)))
-    tick_words = say.level
     if ticks:
-        on, tick_words = Axis(min(ticks) - 0.3, max(ticks) + 0.3, tuple(ticks), LEFT, RIGHT), ticks.__getitem__
+        on = Axis(min(ticks) - 0.3, max(ticks) + 0.3, tuple(ticks), LEFT, RIGHT)
     plot = Plot(on, axis([*ends, *within], most=5))
     marks = plot.frame(f"{across}; upwards: {up}", tick_words)
     labels, occupied, sentences = list[draw.Label](), list[tuple[float, float]](), list[str]()
