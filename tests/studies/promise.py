@@ -32,7 +32,7 @@ from rubricflow.tasks.grading.calibrate.choose import decide
 from rubricflow.tasks.grading.calibrate.features import LONE
 from rubricflow.tasks.grading.calibrate.methods import CrossFitted, apply_to_labels, cross_fit, folds
 from rubricflow.tasks.grading.calibrate.outcome import outcome
-from rubricflow.tasks.grading.calibrate.release import Scope, Vouching, seen_levels, vouching
+from rubricflow.tasks.grading.calibrate.release import ReleaseCandidates, Scope, release_candidates, seen_levels
 from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 from rubricflow.tasks.grading.calibrate.spread import Placed, Spread, error_risk, risks, sigmas
 from rubricflow.tasks.grading.evaluate.released import binomial
@@ -50,7 +50,7 @@ WORLDS += [World(1, clustered, 1.0, blind=True) for clustered in (False, True)]
 class Fitted(NamedTuple):
     """Labels with their risks, as told and as learned, and new rows with theirs."""
 
-    vouching: dict[str, dict[str, Vouching]]
+    vouching: dict[str, dict[str, ReleaseCandidates]]
     new: LabelledRows
     level: Floats
     open: Bools
@@ -76,7 +76,7 @@ def holm(risk: Floats, wrong: Bools, target: float) -> Promise:
     return Promise(float(thresholds[best]), int(released[best]), int(mistakes[released[best] - 1]), 0.0, None)
 
 
-def promised(how: str, rows: dict[str, Vouching], target: float) -> float:
+def promised(how: str, rows: dict[str, ReleaseCandidates], target: float) -> float:
     """Largest risk released, below 0 where nothing is."""
     one = rows["told" if how in ("before", "test") else "learned"]
     made = (
@@ -93,9 +93,9 @@ def fitted(labels: LabelledRows, tried: CrossFitted, fold: np.ndarray, new: Labe
     spread, learned, _ = outcome(labels, tried, fold, release)
     told = learned._replace(risk=learned.by_distribution)
     seen = seen_levels(labels)
-    by_item: dict[str, dict[str, Vouching]] = {}
+    by_item: dict[str, dict[str, ReleaseCandidates]] = {}
     for kind, rows in (("told", told), ("learned", learned)):
-        for item, part in vouching(Scope(labels, rows), seen, tolerance).items():
+        for item, part in release_candidates(Scope(labels, rows), seen, tolerance).items():
             by_item.setdefault(item, {})[kind] = part
     mapped = apply_to_labels(tried.mapping, new)
     level = new.levels(mapped.aligned)
@@ -120,11 +120,11 @@ def _risks(spread: Spread, new: LabelledRows, aligned: Floats, level: Floats) ->
     return {"told": told, "learned": error_risk(spread.errors, Placed(steps, level, new.top, told), new.matrix, effect)}
 
 
-def together(parts: dict[str, dict[str, Vouching]]) -> dict[str, Vouching]:
+def together(parts: dict[str, dict[str, ReleaseCandidates]]) -> dict[str, ReleaseCandidates]:
     """The vouching rows of all items as one."""
     kinds = ("told", "learned")
     return {
-        kind: Vouching(
+        kind: ReleaseCandidates(
             *(np.concatenate(column) for column in zip(*(part[kind] for part in parts.values()), strict=True))
         )
         for kind in kinds

@@ -3,7 +3,7 @@ lines over what was set or counted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, product
 from typing import NamedTuple
 
@@ -134,9 +134,16 @@ def line_chart(
     one point in all."""
     points = list(chain.from_iterable(line.points for line in series))
     ends = [end for end in chain.from_iterable(point[1:] for point in points) if end is not None]
-    plot = Plot(_across([point.x for point in points], ticks), axis([*ends, *within], most=5))
-    marks = plot.frame(f"{across}; upwards: {up}", ticks.__getitem__ if ticks else say.level)
-    labels, occupied = list[draw.Label](), list[tuple[float, float]]()
+    tick_words: Callable[[float], str] = ticks.__getitem__ if ticks else say.level
+    on = axis([point.x for point in points], 8, left=LEFT, right=RIGHT)
+    on = on._replace(ticks=tuple(tick for tick in on.ticks if tick == int(tick)))
+    if ticks:
+        on = Axis(min(ticks) - 0.3, max(ticks) + 0.3, tuple(ticks), LEFT, RIGHT)
+    plot = Plot(on, axis([*ends, *within], most=5))
+    marks = plot.frame(f"{across}; upwards: {up}", tick_words)
+    labels, occupied, sentences = list[draw.Label](), list[tuple[float, float]](), list[str]()
+    # A label stands at its line's end where it can, else along it from the right.
+    offsets = ((0, -9), (0, 18), (-1.5, -22), (-1.5, 31))
     for index, line in enumerate(series):
         stroke, style = LINE_STYLES[index % len(LINE_STYLES)]
         nudge = (index - (len(series) - 1) / 2) * 0.5  # intervals at the same place stand next to each other
@@ -146,38 +153,12 @@ def line_chart(
                 x = plot.across.x(point.x) + nudge
                 marks.append(draw.line(x, plot.y(point.low), x, plot.y(point.high), f"{stroke.split()[0]} thin"))
         marks += draw.polyline(places, stroke)
-        marks += [_mark(index, *place) for place in places]
+        for x, y in places:  # disc, square and ring in turn
+            mark = draw.circle(x, y, 3.5, "mf" if index % 3 == 0 else "sq")
+            marks.append(draw.square(x, y) if index % 3 == 1 else mark)
         occupied += places
-        labels.append(draw.Label(say.cut(line.label, 40), style, _label_places(places)))
-    sentences = "; ".join(_in_words(line, ticks) for line in series)
-    return plot.svg([*marks, *draw.place_labels(labels, occupied)], f"{title}. {sentences}")
-
-
-def _in_words(line: ChartLine, ticks: Mapping[float, str] | None) -> str:
-    points = [f"{_x(point.x, ticks)} {say.number(point.y, 3)}" for point in line.points]
-    return f"{line.label}: {', '.join(points)}"
-
-
-def _across(values: Sequence[float], ticks: Mapping[float, str] | None) -> Axis:
-    """The axis of the ticks, else one with ticks at whole numbers."""
-    if ticks:
-        return Axis(min(ticks) - 0.3, max(ticks) + 0.3, tuple(ticks), LEFT, RIGHT)
-    on = axis(values, 8, left=LEFT, right=RIGHT)
-    return on._replace(ticks=tuple(tick for tick in on.ticks if tick == int(tick)))
-
-
-def _x(value: float, ticks: Mapping[float, str] | None) -> str:
-    return ticks[value] if ticks else say.level(value)
-
-
-def _mark(index: int, x: float, y: float) -> Markup:
-    """Disc, square and ring in turn."""
-    if index % 3 == 1:
-        return draw.square(x, y)
-    return draw.circle(x, y, 3.5, "mf" if index % 3 == 0 else "sq")
-
-
-def _label_places(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float, str], ...]:
-    """Places for a label: at the line's end first, then along it from the right."""
-    offsets = ((0, -9), (0, 18), (-1.5, -22), (-1.5, 31))
-    return tuple((x + dx, y + dy, "end") for (x, y), (dx, dy) in product(reversed(points), offsets))
+        beginnings = tuple((x + dx, y + dy, "end") for (x, y), (dx, dy) in product(reversed(places), offsets))
+        labels.append(draw.Label(say.cut(line.label, 40), style, beginnings))
+        told = (f"{tick_words(point.x)} {say.number(point.y, 3)}" for point in line.points)
+        sentences.append(f"{line.label}: {', '.join(told)}")
+    return plot.svg([*marks, *draw.place_labels(labels, occupied)], f"{title}. {'; '.join(sentences)}")

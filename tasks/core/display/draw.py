@@ -25,37 +25,23 @@ class Label(NamedTuple):
 
 def place_labels(labels: Sequence[Label], points: Points) -> list[Markup]:
     """Each label where it covers neither points nor lines through them nor another label, if there is such a place."""
-    occupied = [_around(x, y) for x, y in (*_along_lines(points), *points)]
+    spots = list(points)
+    for (x1, y1), (x2, y2) in pairwise(points):
+        if x2 >= x1:  # quarter points of the lines that lead to the right
+            spots += [(x1 + (x2 - x1) * part / 4, y1 + (y2 - y1) * part / 4) for part in range(4)]
+    occupied = [(x * NARROW / 100 - 5, y - 5, x * NARROW / 100 + 5, y + 5) for x, y in spots]
     drawn = []
     for label in labels:
-        if not label.places:
-            continue
-        boxes = [_box(label.text, place) for place in label.places]
-        best = min(range(len(boxes)), key=lambda i: (_covered(boxes[i], occupied), i))
-        occupied.append(boxes[best])
-        x, y, anchor = label.places[best]
-        drawn.append(text(x, y, label.text, f"{label.style} halo".strip(), anchor))
+        width, boxes = len(label.text) * CHARACTER, []
+        for x, y, anchor in label.places:
+            left = x * NARROW / 100 - {"start": 0, "middle": width / 2, "end": width}[anchor]
+            boxes.append((left, y - LINE + 3, left + width, y + 3))
+        if boxes:
+            best = min(range(len(boxes)), key=lambda i: (_covered(boxes[i], occupied), i))
+            occupied.append(boxes[best])
+            x, y, anchor = label.places[best]
+            drawn.append(text(x, y, label.text, f"{label.style} halo".strip(), anchor))
     return drawn
-
-
-def _along_lines(points: Points) -> list[tuple[float, float]]:
-    """Quarter points of the lines through the points, of those that lead to the right."""
-    along: list[tuple[float, float]] = []
-    for (x1, y1), (x2, y2) in pairwise(points):
-        if x2 >= x1:
-            along += [(x1 + (x2 - x1) * part / 4, y1 + (y2 - y1) * part / 4) for part in range(4)]
-    return along
-
-
-def _around(x: float, y: float) -> Box:
-    """The space that a point takes up, in px. x: in per cent."""
-    return x * NARROW / 100 - 5, y - 5, x * NARROW / 100 + 5, y + 5
-
-
-def _box(text: str, place: tuple[float, float, str]) -> Box:
-    width = len(text) * CHARACTER
-    x = place[0] * NARROW / 100 - {"start": 0, "middle": width / 2, "end": width}[place[2]]
-    return x, place[1] - LINE + 3, x + width, place[1] + 3
 
 
 def _covered(box: Box, occupied: Sequence[Box]) -> float:

@@ -40,9 +40,16 @@ def why_waits(answer: Row, rules: Rules) -> str:
         return f"{words}: {UNSCORED_REASONS[answer['unscored_reason']]}"
     if reason in get_args(Refusal) and rule is not None and rule["note"]:
         return str(rule["note"])
-    if reason == "risk" and answer["risk"] is not None:
-        return f"{words}: {_risk(answer['risk'], rule)}"
-    return words
+    if reason != "risk" or answer["risk"] is None:
+        return words
+    estimate = say.share(answer["risk"])
+    words += f": estimated risk {estimate}"
+    if rule is None or rule["threshold"] is None:
+        return words
+    most = say.share(rule["threshold"])
+    if estimate == most:  # the difference is in digits that a reader does not need
+        return f"{words}, just above what may go out"
+    return f"{words}, at most {most} may go out"
 
 
 def marked_by(marks: Mapping[str, float]) -> str:
@@ -73,16 +80,6 @@ def against_constant(figures: Row) -> str:
         f"the same score for every answer to a question would be so for {constant} them ({of_all}); "
         f"{exact} them are exactly right ({exact_of_all})"
     )
-
-
-def _risk(risk: float, rule: Row | None) -> str:
-    estimate = f"estimated risk {say.share(risk)}"
-    if rule is None or rule["threshold"] is None:
-        return estimate
-    shown, most = say.share(risk), say.share(rule["threshold"])
-    if shown == most:  # the difference is in digits that a reader does not need
-        return f"{estimate}, just above what may go out"
-    return f"{estimate}, at most {most} may go out"
 
 
 # What a promise wants.

@@ -66,18 +66,15 @@ def distribution(text: str, pieces: Sequence[TokenPlace], start: int, values: Se
     chosen = max((value for value in values if text.startswith(value, start)), key=len, default=None)
     if chosen is None or (chosen[-1].isdigit() and _GOES_ON.match(text, start + len(chosen))):
         return None
-    first = next((i for i, piece in enumerate(pieces) if _reaches(piece, start)), None)
+    reach = start - _REACH  # a token that ends before it holds no part of the value
+    far = (i for i, (at, token) in enumerate(pieces) if at >= 0 and at + len(token.token) > reach)
+    first = next(far, None)
     if first is None or pieces[first].start > start:
         return None
     spellings = [text[pieces[first].start : start] + value for value in values]
     masses = [_mass(pieces, first, spelling, spellings) for spelling in spellings]
     total = math.fsum(masses)
     return [mass / total for mass in masses] if masses[values.index(chosen)] > 0 else None
-
-
-def _reaches(piece: TokenPlace, start: int) -> bool:
-    """Whether a token of the text may hold a part of the value that begins at `start`."""
-    return piece.start >= 0 and piece.start + len(piece.token.token) > start - _REACH
 
 
 def _mass(pieces: Sequence[TokenPlace], i: int, value: str, others: Sequence[str]) -> float:

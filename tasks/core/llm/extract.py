@@ -193,7 +193,11 @@ def _search(text: str, serves: Serves, itemised: frozenset[str], serving: Servin
             position = max(end, closings[start])
             continue
         nodes = serving(value)
-        if nodes and (reader.swallows or _is_torn(text, position)):
+        following = text.find("{", position)
+        between = text[position : following if following >= 0 else len(text)]
+        # More members and another closing brace follow: the object ended inside a string with unescaped quotes.
+        is_torn = "}" in between and _MEMBER.search(between, 0, between.rfind("}")) is not None
+        if nodes and (reader.swallows or is_torn):
             return Found(None, "ambiguous")
         for node in nodes:
             nested = [] if node is value else ["nested"]
@@ -305,22 +309,21 @@ def _strict(text: str) -> object:
     return value
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         raise RefusedObject("duplicate_key")
     return members
 
 
-def _refuse(constant: str) -> float:
-    raise RefusedObject("not_finite")
+def _finite(written: str) -> float:
+    """A number, or what JSON has no place for: NaN and infinities, or digits beyond them."""
+    if not math.isfinite(number := float(written)):
+        raise RefusedObject("not_finite")
+    return number
 
 
-def _finite(digits: str) -> float:
-    return number if math.isfinite(number := float(digits)) else _refuse(digits)
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refuse, parse_float=_finite)
+_DECODER = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_finite, parse_float=_finite)
 
 
 def inside(level: Iterable[object]) -> list[Any]:
@@ -355,13 +358,6 @@ def _closings(text: str) -> dict[int, int]:
         elif opened:
             closed[opened.pop()] = match.end()
     return closed
-
-
-def _is_torn(text: str, end: int) -> bool:
-    """Whether more members and another closing brace follow: the object ended inside a string with unescaped quotes."""
-    following = text.find("{", end)
-    between = text[end : following if following >= 0 else len(text)]
-    return "}" in between and _MEMBER.search(between, 0, between.rfind("}")) is not None
 
 
 def _how(text: str, start: int, end: int, notes: list[str]) -> str | None:

@@ -138,7 +138,7 @@ def _cache(engine: Engine, weights: Path, machine: Machine) -> Iterator[str]:
     stored_type = config.get("torch_dtype", config.get("dtype"))
     stored_bytes = _BYTES.get(str(stored_type), 2)
     used_bytes = _BYTES.get(str(engine.options.get("dtype", stored_type)), 2)
-    longest = engine.options.get("max_model_len", config.get("max_position_embeddings", 0))
+    longest: Any = engine.options.get("max_model_len", config.get("max_position_embeddings", 0))
     prompt = int(longest) * _per_token(config, used_bytes)
     if prompt > space * GIB:
         yield (

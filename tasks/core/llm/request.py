@@ -149,8 +149,8 @@ def digest(request: Request, model: str, by_subject: bool = False) -> str:
         _FORM,
         model,
         [(message.role, _text_digest(message.content)) for message in request.messages],
-        None if request.schema is None else _schema_digest(IdentityKey(request.schema)),
-        _sampling_record(IdentityKey(request.sampling)),
+        None if request.schema is None else _schema_digest(request.schema),
+        _sampling_record(request.sampling),
         request.data_digest,
         request.want_logprobs,
         *([request.subject] if by_subject else []),
@@ -195,13 +195,12 @@ def cached_by_identity(function: Callable[P, T]) -> Callable[P, T]:
     return cached
 
 
-@lru_cache(maxsize=256)
-def _schema_digest(schema: IdentityKey[Mapping[str, Any]]) -> str:
+@cached_by_identity
+def _schema_digest(schema: Mapping[str, Any]) -> str:
     # Order is kept: structured output writes the properties in the order of the schema.
-    return _text_digest(_COMPACT.encode(schema.value))
+    return _text_digest(_COMPACT.encode(schema))
 
 
-@lru_cache(maxsize=256)
-def _sampling_record(sampling: IdentityKey[Sampling]) -> tuple[float, float, int | None, int, int]:
-    how = sampling.value
+@cached_by_identity
+def _sampling_record(how: Sampling) -> tuple[float, float, int | None, int, int]:
     return (how.temperature, how.top_p, how.top_k, how.seed, how.longest)

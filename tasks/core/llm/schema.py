@@ -76,12 +76,8 @@ def plain(schema: Any) -> Any:
     if kinds and all("properties" in kind for kind in kinds):
         merged = {name: plain(_joined([kind["properties"][name] for kind in kinds])) for name in kinds[0]["properties"]}
         return record(merged)
-    return {name: plain(part) for name, part in schema.items() if name not in _BOUNDS or not _is_keyword(part)}
-
-
-def _is_keyword(part: object) -> bool:
-    """Whether what stands under a keyword's name is its value, and not the schema of a member of that name."""
-    return not isinstance(part, dict)
+    # A dict under a bound's name is the schema of a member that is called so.
+    return {name: plain(part) for name, part in schema.items() if name not in _BOUNDS or isinstance(part, dict)}
 
 
 def _joined(members: list[dict[str, Any]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
@@ -48,15 +48,19 @@ def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -
     BackendError for an extra that is not installed, an address where nobody answers, a cluster without workers, and
     workers on other machines without a server of Prefect's that they could report to.
     """
-    _refuse_missing(placement)
-    _refuse_deaf(placement)
+    require_cluster(placement)
     begun: list[bool] = []
 
     def shared_out() -> Result:
         begun.append(True)
         runner: Any = cast(FlowRunContext, FlowRunContext.get()).task_runner  # a copy of the one that the flow got
         slots_now = partial(_slots_now, placement, runner)
-        return work(Crew(placement, _slots(placement, slots_now()), slots_now))
+        slots = slots_now()
+        if slots < 1:
+            raise BackendError(
+                f"the {placement.engine} cluster{named(placement)} has no workers: start some ({how(placement)})"
+            )
+        return work(Crew(placement, min(slots, placement.workers or slots), slots_now))
 
     stays = _Here(shared_out)
 
@@ -69,60 +73,18 @@ def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -
         except Exception as error:
             if begun:
                 raise
-            raise _unstarted(placement, error) from error
+            reason = (str(error) or type(error).__name__).partition("\n")[0]
+            raise BackendError(
+                f"the {placement.engine} cluster{named(placement)} did not start: {reason}; the same command tries "
+                "again, and --engine local needs none"
+            ) from error
 
 
-class _Here:
-    """What a flow does in this process. Each piece takes its flow along to a worker, with all that the flow holds: this
-    stays behind, with the locks and the lists of pieces that it may hold."""
-
-    def __init__(self, act: Callable[[], Any] = lambda: None) -> None:
-        self.act = act
-
-    def __reduce__(self) -> tuple[type[_Here], tuple[()]]:
-        return _Here, ()
-
-
-def _unstarted(placement: Placement, error: Exception) -> BackendError:
-    """What is said where the engine itself fails before any work begins."""
-    reason = (str(error) or type(error).__name__).partition("\n")[0]
-    return BackendError(
-        f"the {placement.engine} cluster{named(placement)} did not start: {reason}; the same command tries again, and "
-        "--engine local needs none"
-    )
-
-
-def _refuse_missing(placement: Placement) -> None:
-    """BackendError where the engine's extra is not installed."""
+def require_cluster(placement: Placement) -> None:
+    """BackendError where the engine's extra is not installed, nobody answers at the address, or workers elsewhere would
+    have no server to report to."""
     if is_missing(placement.engine):
         raise BackendError(f"engine: {placement.engine} needs the extra: {install(placement.engine)}")
-
-
-def _runner(placement: Placement) -> TaskRunner[Any]:
-    """The engine's task runner, of a running cluster or of one that starts with the flow."""
-    if placement.engine == "dask":
-        from prefect_dask.task_runners import DaskTaskRunner
-
-        logging.getLogger("distributed").setLevel(logging.WARNING)  # else it tells of every worker that comes and goes
-        if placement.address:
-            return cast(TaskRunner[Any], DaskTaskRunner(address=placement.address))
-        one_thread = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}
-        cluster = {"n_workers": _workers(placement), **one_thread}
-        return cast(TaskRunner[Any], DaskTaskRunner(cluster_kwargs=cluster))
-    from prefect_ray.task_runners import RayTaskRunner
-
-    os.environ.setdefault("RAY_worker_niceness", "0")  # else its workers stand back behind all else on this machine
-    here = {"num_cpus": _workers(placement), "include_dashboard": False}
-    runner: TaskRunner[Any] = RayTaskRunner(placement.address or _OWN_RAY, {} if placement.address else here)
-    return runner
-
-
-def _workers(placement: Placement) -> int:
-    return placement.workers or os.cpu_count() or 1
-
-
-def _refuse_deaf(placement: Placement) -> None:
-    """BackendError where nobody answers at the address, or workers elsewhere would have nobody to report to."""
     if placement.host is None:
         return
     try:
@@ -138,6 +100,36 @@ def _refuse_deaf(placement: Placement) -> None:
             "server start --host 0.0.0.0` on a machine that all reach, and set PREFECT_API_URL=http://THAT-MACHINE:4200/api"
             " here and on the workers"
         )
+
+
+class _Here:
+    """What a flow does in this process. Each piece takes its flow along to a worker, with all that the flow holds: this
+    stays behind, with the locks and the lists of pieces that it may hold."""
+
+    def __init__(self, act: Callable[[], Any] = lambda: None) -> None:
+        self.act = act
+
+    def __reduce__(self) -> tuple[type[_Here], tuple[()]]:
+        return _Here, ()
+
+
+def _runner(placement: Placement) -> TaskRunner[Any]:
+    """The engine's task runner, of a running cluster or of one that starts with the flow."""
+    workers = placement.workers or os.cpu_count() or 1
+    if placement.engine == "dask":
+        from prefect_dask.task_runners import DaskTaskRunner
+
+        logging.getLogger("distributed").setLevel(logging.WARNING)  # else it tells of every worker that comes and goes
+        if placement.address:
+            return cast(TaskRunner[Any], DaskTaskRunner(address=placement.address))
+        one_thread = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}
+        return cast(TaskRunner[Any], DaskTaskRunner(cluster_kwargs={"n_workers": workers, **one_thread}))
+    from prefect_ray.task_runners import RayTaskRunner
+
+    os.environ.setdefault("RAY_worker_niceness", "0")  # else its workers stand back behind all else on this machine
+    here = {"num_cpus": workers, "include_dashboard": False}
+    runner: TaskRunner[Any] = RayTaskRunner(placement.address or _OWN_RAY, {} if placement.address else here)
+    return runner
 
 
 @contextmanager
@@ -181,15 +173,6 @@ def _slots_now(placement: Placement, runner: Any) -> int:
     return int(ray.cluster_resources().get("CPU", 0))
 
 
-def _slots(placement: Placement, slots: int) -> int:
-    """Pieces that the cluster of this flow run takes at once; BackendError where it has no workers."""
-    if slots < 1:
-        raise BackendError(
-            f"the {placement.engine} cluster{named(placement)} has no workers: start some ({how(placement)})"
-        )
-    return min(slots, placement.workers) if placement.workers else slots
-
-
 # Workers that are all gone: what is said while none is left, and when a run stops waiting for them.
 
 SAID_AFTER_S = 10.0
@@ -211,11 +194,13 @@ class Absence:
         self._is_said = False
 
     def look(self, workers: int) -> None:
-        """Take in how many workers there are now. Says once that there are none, and once that some are back;
+        """Take in how many workers there are now. Logs once that there are none, and once that some are back;
         BackendError when there were none for `STOPPED_AFTER_S`."""
         with self._lock:
             if workers:
-                self._end()
+                if self._is_said:
+                    self._say(f"{self._cluster} has workers again; the run goes on")
+                self._since, self._is_said = None, False
                 return
             if self._since is None:
                 self._since = self._clock()
@@ -231,11 +216,6 @@ class Absence:
                     f"{self._cluster} has no workers left: the run waits up to {STOPPED_AFTER_S / 60:.0f} minutes for "
                     f"new ones and goes on with them; start some ({self._how})"
                 )
-
-    def _end(self) -> None:
-        if self._is_said:
-            self._say(f"{self._cluster} has workers again; the run goes on")
-        self._since, self._is_said = None, False
 
 
 LOOK_EVERY_S = 5.0
@@ -268,10 +248,10 @@ class Crew:
         self,
         task: WatchedTask[..., Result],
         pieces: Mapping[str, tuple[Any, ...]],
-        at_once: int,
+        workers: int,
         done: Callable[[str, Result], None],
     ) -> None:
-        """Calls the task with every piece, at most so many at once; `done` gets name and result of each, one by one.
+        """Calls the task with every piece, by at most so many workers; `done` gets name and result of each in turn.
 
         pieces: name → arguments, small ones. An error ends it when the pieces under way are over, without beginning
         others; a piece that ends its workers, when all the others are done: PoisonError names it. BackendError where
@@ -284,25 +264,35 @@ class Crew:
                 return
             try:
                 result = self._result_of(task.submit(*pieces[name]))
-            except UserError:
-                stop.set()
-                raise
             except BaseException as error:
-                if type(error).__name__ in _POISONED:
+                kind = type(error).__name__
+                if kind in _POISONED:
                     poisoned[name] = error
                     return
                 stop.set()
-                raise self._explained(error) from error
+                if isinstance(error, UserError) or not (kind in _GONE or "Failed to connect to GCS" in str(error)):
+                    raise
+                raise BackendError(
+                    f"the {self._placement.engine} cluster{named(self._placement)} is gone: {error}; start it again "
+                    f"({how(self._placement)}), then the same command goes on with what is not finished"
+                ) from error
             with gate:
                 done(name, result)
 
-        with ThreadPoolExecutor(at_once, thread_name_prefix="pieces") as lanes:
-            _ended([lanes.submit(copy_context().run, work, name) for name in pieces])
+        with ThreadPoolExecutor(workers, thread_name_prefix="pieces") as lanes:
+            ended = [lanes.submit(copy_context().run, work, name) for name in pieces]
+        errors = [error for lane in ended if (error := lane.exception()) is not None]
+        if errors:
+            raise errors[0]
         if poisoned:
-            raise PoisonError(_poison_words(poisoned))
+            names, why = ", ".join(sorted(poisoned)), next(iter(poisoned.values()))
+            raise PoisonError(
+                f"{names}: every worker that took this ended; the others are done and stay. Its worker's own log says "
+                f"why (no memory left, a library that crashed): {why}"
+            )
 
     def _result_of(self, future: PrefectFuture[Result]) -> Result:
-        """The piece's result; while it is waited for, it is looked whether anybody is there to work on it."""
+        """The piece's result; BackendError where there have been no workers for it for minutes."""
         while True:
             started = time.monotonic()
             try:
@@ -311,31 +301,6 @@ class Crew:
                 if time.monotonic() - started < LOOK_EVERY_S / 2:  # it is the piece's own
                     raise
             self._absence.look(self._slots_now())
-
-    def _explained(self, error: BaseException) -> BaseException:
-        """The error in words where the engine itself is gone; itself otherwise."""
-        lost = type(error).__name__ in _GONE or "Failed to connect to GCS" in str(error)
-        if not lost:
-            return error
-        return BackendError(
-            f"the {self._placement.engine} cluster{named(self._placement)} is gone: {error}; "
-            f"start it again ({how(self._placement)}), then the same command goes on with what is not finished"
-        )
-
-
-def _ended(lanes: list[Future[None]]) -> None:
-    """Waits for all of them; the first error is raised then."""
-    errors = [error for lane in lanes if (error := lane.exception()) is not None]
-    if errors:
-        raise errors[0]
-
-
-def _poison_words(poisoned: Mapping[str, BaseException]) -> str:
-    names = ", ".join(sorted(poisoned))
-    return (
-        f"{names}: every worker that took this ended; the others are done and stay. Its worker's own log says why (no "
-        f"memory left, a library that crashed): {next(iter(poisoned.values()))}"
-    )
 
 
 def named(placement: Placement) -> str:

@@ -243,7 +243,7 @@ def shift(marks: Residuals, unit: Floats, looks: int = 1) -> Estimate:
         return Estimate(None, n=len(gaps), note="fewer than 2 shared responses")
     reach = float(student.ppf(1 - 0.025 / looks, len(gaps) - 1) * gaps.std(ddof=1) / np.sqrt(len(gaps)))
     value = float(gaps.mean())
-    return Estimate(value, value - reach, value + reach, n=len(gaps), note=_few_responses(len(gaps)))
+    return Estimate(value, value - reach, value + reach, n=len(gaps), note=_few_ratings(len(gaps)))
 
 
 def leniency(fitted: Facets, unit: Floats) -> list[Estimate]:
@@ -335,8 +335,8 @@ def _excess(totals: Floats) -> Floats:
 
 def _between(value: float, se: float, n: int) -> Estimate:
     reach = float(norm.ppf(0.975)) * se
-    return Estimate(value, value - reach, value + reach, se, n=int(n), note=_few_responses(n))
+    return Estimate(value, value - reach, value + reach, se, n=int(n), note=_few_ratings(n))
 
 
-def _few_responses(n: int) -> str:
+def _few_ratings(n: int) -> str:
     return f"fewer than {FEW} ratings" if n < FEW else ""

@@ -86,32 +86,23 @@ def plain(text: str) -> str:
 
 def _shown(text: str) -> str:
     """What inscriptis makes of HTML; the text without its tags where these are nested more deeply than parsers go."""
-    if _depth(text) > _DEEPEST:
+    # Those that need no end count as if they had one.
+    if max(accumulate(-1 if tag["slash"] else 1 for tag in _tags(text)), default=0) > _DEEPEST:
         return unescape(_TAG.sub(" ", text))
     document = f"<html><body>{_with_stray_signs_escaped(text)}</body></html>"
     tree = document_fromstring(document)
     for formula in tree.iter("math"):
         _write_in_a_line(formula)
     etree.strip_elements(tree, *_UNSEEN, with_tail=False)
-    for element in tree.iter():
-        _guard_ampersands(element)
+    for element in tree.iter():  # inscriptis reads character references a second time
+        element.text, element.tail = _escaped(element.text), _escaped(element.tail)
+        for name, words in element.attrib.items():
+            element.set(name, words.replace("&", "&amp;"))
     return str(Inscriptis(tree, _CONFIG).get_text())
 
 
-def _guard_ampersands(element: etree._Element) -> None:
-    """Writes &amp; for each & that is left: inscriptis reads character references a second time."""
-    if element.text:
-        element.text = element.text.replace("&", "&amp;")
-    if element.tail:
-        element.tail = element.tail.replace("&", "&amp;")
-    for name, words in element.attrib.items():
-        element.set(name, words.replace("&", "&amp;"))
-
-
-def _depth(text: str) -> int:
-    """How many elements are open at once, at most; those that need no end count as if they did."""
-    steps = [-1 if tag["slash"] else 1 for tag in _tags(text)]
-    return max(accumulate(steps), default=0)
+def _escaped(text: str | None) -> str | None:
+    return text and text.replace("&", "&amp;")
 
 
 def _write_in_a_line(formula: etree._Element) -> None:
@@ -119,17 +110,11 @@ def _write_in_a_line(formula: etree._Element) -> None:
     for element in formula.iter(*_BETWEEN):
         if len(element) == 2:
             for part in element:
-                _in_parentheses(part)
+                if len(part) > 1:
+                    part.text, part[-1].tail = f"({part.text or ''}", f"{part[-1].tail or ''})"
             element[0].tail = _BETWEEN[element.tag]
     for root in formula.iter("msqrt"):
         root.text, root.tail = f"√({root.text or ''}", f"){root.tail or ''}"
-
-
-def _in_parentheses(part: etree._Element) -> None:
-    """Puts parentheses around a part of several elements."""
-    if len(part) > 1:
-        part.text = f"({part.text or ''}"
-        part[-1].tail = f"{part[-1].tail or ''})"
 
 
 def _with_stray_signs_escaped(text: str) -> str:

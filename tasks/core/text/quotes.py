@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from rubricflow.tasks.core.text.fold import Folded, Letters, bare_of, fold, folded, letters, say_the_same
+from rubricflow.tasks.core.text.fold import Folded, bare_of, fold, folded, letters, say_the_same
 from rubricflow.tasks.core.text.languages import is_without_negation, language_of
 from rubricflow.tasks.core.text.tokens import counts, is_edge, is_seam, tokens
 
@@ -141,12 +141,9 @@ def fragments(needle: str) -> list[str]:
 
 def _cuts_nothing(region: Folded, low: int, high: int) -> bool:
     """Whether the folded characters [low, high) of a region cut no word and no number."""
-    return all(is_edge(region.text, position) or _is_glued(region, position) for position in (low, high))
-
-
-def _is_glued(region: Folded, position: int) -> bool:
-    """Whether two words that a lost line break glued together meet before a folded character."""
-    return is_seam(region.source, region.span(position, position + 1)[0])
+    return all(
+        is_edge(region.text, place) or is_seam(region.source, region.span(place, place + 1)[0]) for place in (low, high)
+    )
 
 
 def _match(places: Iterable[_Place], region: Folded, offset: int) -> Match:
@@ -230,15 +227,10 @@ def _respelled(needle: str, region: Folded) -> Iterator[_Place]:
             return
         low, high = stored.origin(index), stored.origin(index + len(quoted.text) - 1) + 1
         if _cuts_nothing(region, low, high):
-            standing = letters(region.text[low:high])
-            if say_the_same(quoted, standing, _language_near(region.text, low, high)):
-                yield _Place(low, high, _difference(quoted, standing))
-
-
-def _difference(quoted: Letters, stored: Letters) -> Spelling:
-    """Whether two texts of equal letters differ in marks only."""
-    for hyphen in ("", " "):
-        words = [_APART.findall(_DROPPED.sub(hyphen, side.source)) for side in (quoted, stored)]
-        if words[0] == words[1]:
-            return "marks"
-    return "spacing"
+            found = letters(region.text[low:high])
+            if say_the_same(quoted, found, _language_near(region.text, low, high)):
+                sides = [
+                    [_APART.findall(_DROPPED.sub(hyphen, side.source)) for side in (quoted, found)]
+                    for hyphen in ("", " ")
+                ]
+                yield _Place(low, high, "marks" if any(one == other for one, other in sides) else "spacing")

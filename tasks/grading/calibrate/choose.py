@@ -10,7 +10,7 @@ import numpy as np
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.settings.study import Calibration as Plan
 from rubricflow.tasks.core.contracts.tables.calibration import CalibrationMethod
-from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.bootstrap import cluster_sums, pair_terms, statistics_of_totals
 from rubricflow.tasks.grading.calibrate.alignment import Refusal
 from rubricflow.tasks.grading.calibrate.methods import STANDARD, CrossFitted, cross_fit, folds
@@ -86,7 +86,7 @@ class MethodChoice(NamedTuple):
 
 def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None) -> MethodChoice:
     """Compare the methods inside folds of the labels, and choose. Ridge stands among them only where it is asked for,
-    and `text_only`, the baseline beside all others, is taken only by name.
+    and `text_only`, the baseline of all others, is taken only by name.
 
     The first of `STANDARD` that can be fitted is taken unless another is better by more than three standard errors of
     their difference, by the delete-one-author jackknife. Of pooled items what counts is agreement within items. A
@@ -94,10 +94,14 @@ def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None)
     one author only, the raw score is kept; ContractError where the study's signals leave that out. chosen: labels that
     teach the methods too, and have no part in the figures.
     """
-    lack = _lack(labels)
     methods: list[CalibrationMethod] = [*STANDARD, "text_only"]
     if plan.method == "ridge":
         methods.append("ridge")
+    lack = None
+    if len(labels) < FEWEST:
+        lack = f"{len(labels)} usable labels, fewer than {FEWEST}"
+    elif len(np.unique(labels.cluster)) < 2:
+        lack = "all usable labels are of one author, none is left to try a fit on"
     if lack:
         untried = [MethodTrial(method, note=lack) for method in methods]
         _raw_is_kept(labels, lack)
@@ -107,15 +111,6 @@ def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None)
     method, reason = _choice(candidates, plan, int(fold.max()) + 1, labels)
     tried = next(trial.tried for trial in candidates if trial.method == method)
     return MethodChoice(method, reason, tried, fold, candidates)
-
-
-def _lack(labels: LabelledRows) -> str | None:
-    """What labels lack for trying anything on them."""
-    if len(labels) < FEWEST:
-        return f"{len(labels)} usable labels, fewer than {FEWEST}"
-    if len(np.unique(labels.cluster)) < 2:
-        return "all usable labels are of one author, none is left to try a fit on"
-    return None
 
 
 def _raw_is_kept(labels: LabelledRows, why: str) -> None:
@@ -134,7 +129,8 @@ def _try(
     """The figures of a method inside folds.
 
     QWK is that of the levels as shares of their scale: the usual one where all items have one scale, and defined where
-    they have not. RMSE is in score units or, where scales differ, in shares.
+    they have not. Within items it is twice the covariance within items over both variances within items and the squared
+    differences of the items' means, summed over items. RMSE is in score units or, where scales differ, in shares.
     """
     try:
         tried = cross_fit(method, labels, fold, plan.alpha, chosen)
@@ -144,9 +140,18 @@ def _try(
     if method != "identity" and (flat := _one_score_each(labels, human, level)):
         return MethodTrial(method, note=flat)
     human_share, machine_share = human / labels.top, level / labels.top
-    qwk = _jackknifed("qwk_continuous", human_share, machine_share, labels)
-    within = _within_items(human_share, machine_share, labels) if len(labels.items) > 1 else None
-    rmse = _jackknifed("rmse", labels.shares(labels.human), labels.shares(tried.aligned), labels) * labels.span
+    qwk = statistics_of_totals(_jackknifed(pair_terms(human_share, machine_share, UNIT), labels))["qwk_continuous"]
+    errors = pair_terms(labels.shares(labels.human), labels.shares(tried.aligned), UNIT)
+    rmse = statistics_of_totals(_jackknifed(errors, labels))["rmse"] * labels.span
+    within: Floats | None = None
+    if len(labels.items) > 1:
+        size = np.maximum(np.bincount(labels.item), 1)
+        means = [np.bincount(labels.item, weights=scores) / size for scores in (human_share, machine_share)]
+        human_gap, machine_gap = human_share - means[0][labels.item], machine_share - means[1][labels.item]
+        squares = human_gap**2 + machine_gap**2 + (means[0] - means[1])[labels.item] ** 2
+        totals = _jackknifed(np.column_stack([2 * human_gap * machine_gap, squares]), labels)
+        undefined = np.full(len(totals), np.nan)
+        within = np.divide(totals[:, 0], totals[:, 1], out=undefined, where=totals[:, 1] > 0)
     agreement = qwk if within is None or np.isnan(within[0]) else within
     worth = agreement if plan.choose_by == "qwk" else -rmse
     spread = float(labels.human.std())
@@ -166,38 +171,18 @@ def _try(
 def _one_score_each(labels: LabelledRows, human: Floats, level: Floats) -> str | None:
     """Why scores that do not tell responses of an item apart are refused: in every item where people and the judge do,
     they are the same."""
-    by_item = _rows_of_items(labels)
+    by_item = [labels.item == index for index in np.unique(labels.item)]
     telling = [rows for rows in by_item if np.ptp(human[rows]) > 0 and np.ptp(labels.raw[rows]) > 0]
     if not telling or any(np.ptp(level[rows]) > 0 for rows in telling):
         return None
     return "it gives all responses of an item one score, where people and the judge tell them apart"
 
 
-def _rows_of_items(labels: LabelledRows) -> list[Bools]:
-    return [labels.item == index for index in np.unique(labels.item)]
-
-
-def _within_items(human: Floats, machine: Floats, labels: LabelledRows) -> Floats:
-    """QWK of the differences within items, on all rows and without each author, (1 + authors,): twice the covariance
-    within items over both variances within items and the squared differences of the items' means, summed over items."""
-    size = np.maximum(np.bincount(labels.item), 1)
-    means = [np.bincount(labels.item, weights=scores) / size for scores in (human, machine)]
-    human_gap, machine_gap = human - means[0][labels.item], machine - means[1][labels.item]
-    mean_gap = (means[0] - means[1])[labels.item]
-    terms = np.column_stack([2 * human_gap * machine_gap, human_gap**2 + machine_gap**2 + mean_gap**2])
+def _jackknifed(terms: Floats, labels: LabelledRows) -> Floats:
+    """Totals of terms, (n, t), over all rows, then without each author, (1 + authors, t)."""
     sums = cluster_sums(terms, labels.cluster)
     total = sums.sum(axis=0, keepdims=True)
-    totals = np.vstack([total, total - sums])
-    undefined = np.full(len(totals), np.nan)
-    worth: Floats = np.divide(totals[:, 0], totals[:, 1], out=undefined, where=totals[:, 1] > 0)
-    return worth
-
-
-def _jackknifed(name: str, human: Floats, machine: Floats, labels: LabelledRows) -> Floats:
-    """A statistic on all rows, then without each author, shape (1 + authors,)."""
-    sums = cluster_sums(pair_terms(human, machine, UNIT), labels.cluster)
-    total = sums.sum(axis=0, keepdims=True)
-    return statistics_of_totals(np.vstack([total, total - sums]))[name]
+    return np.vstack([total, total - sums])
 
 
 def _defined(value: float) -> float | None:
@@ -205,15 +190,22 @@ def _defined(value: float) -> float | None:
 
 
 def _against_standard(candidates: list[MethodTrial]) -> list[MethodTrial]:
-    """The candidates with their distance from the standard one and its standard error, where both are defined."""
+    """The candidates with their distance from the standard one and its standard error, where both are defined; the
+    error is that of the jackknife (Tukey 1958), undefined values left out."""
     standard = _standard(candidates)
     if standard is None:
         return candidates
-    gaps = [standard.worth - trial.worth for trial in candidates]
-    return [
-        trial if np.isnan(gap[0]) else replace(trial, behind=float(gap[0]), behind_se=_jackknife_se(gap[1:]))
-        for trial, gap in zip(candidates, gaps, strict=True)
-    ]
+    found = []
+    for trial in candidates:
+        gap, se = standard.worth - trial.worth, None
+        if not np.isnan(gap[0]):
+            without = gap[1:][~np.isnan(gap[1:])]
+            if len(without) >= 2:
+                squares = np.sum((without - without.mean()) ** 2)
+                se = float(np.sqrt((len(without) - 1) / len(without) * squares))
+            trial = replace(trial, behind=float(gap[0]), behind_se=se)
+        found.append(trial)
+    return found
 
 
 def _standard(candidates: list[MethodTrial]) -> MethodTrial | None:
@@ -221,25 +213,31 @@ def _standard(candidates: list[MethodTrial]) -> MethodTrial | None:
     return next((trial for trial in candidates if trial.usable and trial.method in STANDARD), None)
 
 
-def _jackknife_se(without: Floats) -> float | None:
-    """Standard error of a statistic from its values without each cluster (Tukey 1958), undefined ones left out."""
-    defined = without[~np.isnan(without)]
-    if len(defined) < 2:
-        return None
-    return float(np.sqrt((len(defined) - 1) / len(defined) * np.sum((defined - defined.mean()) ** 2)))
-
-
 def _choice(
     candidates: list[MethodTrial], plan: Plan, folds: int, labels: LabelledRows
 ) -> tuple[CalibrationMethod, str]:
     """The method to take and why."""
     if plan.method != "choose":
-        return _by_name(next(trial for trial in candidates if trial.method == plan.method), labels)
+        asked = next(trial for trial in candidates if trial.method == plan.method)
+        if asked.tried is not None:
+            return asked.method, "asked for by the study"
+        why = f"the study asks for {asked.method}, but {asked.note}"
+        _raw_is_kept(labels, why)
+        return "identity", f"{why}: the raw score is kept"
     name, standard = NAMES[plan.choose_by], _standard(candidates)
     if standard is None:
         _raw_is_kept(labels, f"{name} is undefined for every method")
         return "identity", f"{name} is undefined for every method: the raw score is kept"
-    better = [trial for trial in candidates if trial.method in STANDARD and _clearly_better(trial, standard)]
+    # Better beyond noise and, of pooled items, no worse over all: within items alone, what is learned of an item looks
+    # bad inside folds, since its mean without a response lies away from that response.
+    better = [
+        trial
+        for trial in candidates
+        if trial.method in STANDARD
+        and trial.behind is not None
+        and -trial.behind > CLEARLY * (trial.behind_se or 0.0)
+        and (trial.qwk_within is None or (trial.qwk or 0.0) >= (standard.qwk or 0.0))
+    ]
     if not better:
         return standard.method, f"the standard method; {name} inside {folds} folds: {_figure(standard, plan):.3f}"
     best = max(better, key=lambda trial: float(trial.worth[0]))
@@ -247,21 +245,6 @@ def _choice(
         f"{name} {_figure(best, plan):.3f} inside {folds} folds, better by more than {CLEARLY:g} standard errors "
         f"({best.behind_se:.3f}) than the standard method, {standard.method} with {_figure(standard, plan):.3f}"
     )
-
-
-def _clearly_better(trial: MethodTrial, standard: MethodTrial) -> bool:
-    """Whether a method is better beyond noise and, of pooled items, no worse over all: within items alone, what is
-    learned of an item looks bad inside folds, since its mean without a response lies away from that response."""
-    if trial.behind is None or -trial.behind <= CLEARLY * (trial.behind_se or 0.0):
-        return False
-    return trial.qwk_within is None or (trial.qwk or 0.0) >= (standard.qwk or 0.0)
-
-
-def _by_name(trial: MethodTrial, labels: LabelledRows) -> tuple[CalibrationMethod, str]:
-    if trial.tried is None:
-        _raw_is_kept(labels, f"the study asks for {trial.method}, but {trial.note}")
-        return "identity", f"the study asks for {trial.method}, but {trial.note}: the raw score is kept"
-    return trial.method, "asked for by the study"
 
 
 def _figure(trial: MethodTrial, plan: Plan) -> float:

@@ -15,7 +15,7 @@ from rubricflow.tasks.grading.calibrate.calibration import POOLED, FoldFit, Scal
 from rubricflow.tasks.grading.calibrate.choose import FEWEST, MethodChoice, decide
 from rubricflow.tasks.grading.calibrate.methods import inputs
 from rubricflow.tasks.grading.calibrate.outcome import outcome
-from rubricflow.tasks.grading.calibrate.release import Rules, Scope, release_rules
+from rubricflow.tasks.grading.calibrate.release import Scope, release_rules
 from rubricflow.tasks.grading.calibrate.rows import Collected, Item, LabelledRows, collect
 from rubricflow.tasks.grading.calibrate.spread import Spread
 
@@ -64,28 +64,41 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study, encoder: str |
             decided.append(_decide(collected, item.bundle.bundle_id, study))
     if pool:
         decided.append(_decide(collect(pool, pooled=True), None, study))
-    rules = release_rules([fit_decision.scope for fit_decision in decided], study.release, _marked(items))
+    marked, crossed = dict[str, int](), set[str]()
+    for item in items:
+        split = item.rows["split"]
+        counts = pc.and_(pc.is_in(split, value_set=pa.array(CALIBRATES)), pc.is_valid(item.rows["target"]))
+        marked[item.item_id] = pc.sum(counts).as_py() or 0
+        if pc.any(pc.equal(split, "crossed")).as_py():
+            crossed.add(item.item_id)
+    rules = release_rules([one.scope for one in decided], study.release, marked)
     mappings: dict[str, ScaleMapping] = {}
-    crossed = {item.item_id for item in items if pc.any(pc.equal(item.rows["split"], "crossed")).as_py()}
-    for fit_decision in decided:
-        members = fit_decision.labels.items
-        is_crossed = not crossed.isdisjoint(members)
-        calibration = _calibration(fit_decision, rules, rater_id, study, is_crossed, encoder)
-        mappings |= dict.fromkeys(members, calibration)
     candidates = list[dict[str, object]]()
-    for fit_decision in decided:
-        candidates += _candidates(fit_decision)
+    for one in decided:
+        labels, decision = one.labels, one.decision
+        calibration = ScaleMapping(
+            scope=one.name,
+            bundle_id=one.bundle_id,
+            rater_id=rater_id,
+            method=decision.method,
+            reason=decision.reason,
+            features=inputs(decision.method, labels.names),
+            left_out=labels.left_out,
+            n=len(labels) + one.chosen,
+            target=study.evaluation.target,
+            mapping=decision.tried.mapping if decision.tried else None,
+            text_only=decision.text_only[0],
+            texts=study.calibration.texts if labels.blocks else (),
+            encoder=encoder if "embedding" in labels.blocks else None,
+            spread=one.spread,
+            rules={item: rules.items[item] for item in labels.items},
+            new=None if one.bundle_id else rules.new,
+            folds=() if crossed.isdisjoint(labels.items) else one.folds,
+        )
+        mappings |= dict.fromkeys(labels.items, calibration)
+        for trial in decision.candidates:
+            candidates.append(trial.row(one.name, len(labels), decision.folds, trial.method == decision.method))
     return FittedItems(mappings, candidates, [promise._asdict() for promise in rules.promises])
-
-
-def _marked(items: Sequence[Item]) -> dict[str, int]:
-    """Item → its marked answers that calibrate, judged or not."""
-    rows = {item.item_id: item.rows for item in items}
-    counting = pa.array(CALIBRATES)
-    return {
-        name: pc.sum(pc.and_(pc.is_in(own["split"], value_set=counting), pc.is_valid(own["target"]))).as_py() or 0
-        for name, own in rows.items()
-    }
 
 
 def _decide(collected: Collected, bundle_id: str | None, study: Study) -> Decided:
@@ -100,36 +113,3 @@ def _decide(collected: Collected, bundle_id: str | None, study: Study) -> Decide
         for k, (part, text, own) in each
     )
     return Decided(labels, len(chosen), bundle_id, decision, spread, Scope(labels, risk_rows), folds)
-
-
-def _candidates(fit_decision: Decided) -> list[dict[str, object]]:
-    decision = fit_decision.decision
-    return [
-        candidate.row(fit_decision.name, len(fit_decision.labels), decision.folds, candidate.method == decision.method)
-        for candidate in decision.candidates
-    ]
-
-
-def _calibration(
-    fit_decision: Decided, rules: Rules, rater_id: str, study: Study, crossed: bool, encoder: str | None
-) -> ScaleMapping:
-    labels, decision = fit_decision.labels, fit_decision.decision
-    return ScaleMapping(
-        scope=fit_decision.name,
-        bundle_id=fit_decision.bundle_id,
-        rater_id=rater_id,
-        method=decision.method,
-        reason=decision.reason,
-        features=inputs(decision.method, labels.names),
-        left_out=labels.left_out,
-        n=len(labels) + fit_decision.chosen,
-        target=study.evaluation.target,
-        mapping=decision.tried.mapping if decision.tried else None,
-        text_only=decision.text_only[0],
-        texts=study.calibration.texts if labels.blocks else (),
-        encoder=encoder if "embedding" in labels.blocks else None,
-        spread=fit_decision.spread,
-        rules={item: rules.items[item] for item in labels.items},
-        new=None if fit_decision.bundle_id else rules.new,
-        folds=fit_decision.folds if crossed else (),
-    )

@@ -1,4 +1,4 @@
-"""The methods behind one interface: each is fitted on labels, inside folds too, and applied to the features it takes."""
+"""The methods behind one interface: each is fitted on labels, also inside folds, and applied to its features."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 from rubricflow.tasks.grading.calibrate.spread import (
     ErrorModel,
     Placed,
+    Sigma,
     Spread,
     error_risk,
     fit_errors,
@@ -50,27 +50,46 @@ def outcome(
     these spreads, one for each fold.
 
     fold: (n,). A label's sigma, epsilons and error model come from the other folds; their residuals come from mappings
-    fitted with its fold among others, so that the split is not a fully nested one.
+    fitted with its fold among others, so that the split is not a fully nested one. What a fold's risks go by and what
+    teaches its error model come from one distribution, of the other folds: with those of its own, each fold's risks
+    would give away how many errors it has. Where the other folds teach nothing, the risk is as the distribution has it.
     """
     names = tuple(name for name in labels.names if name in LONE)
     signals = labels.matrix[:, [labels.names.index(name) for name in names]]
     residual, span = labels.human - tried.aligned, labels.high - labels.low
-    sigma = np.empty(len(labels))
-    for out in _folds(fold):
-        model = fit_sigma(residual[~out], tried.aligned[~out], signals[~out], span)
-        sigma[out] = sigmas(model, tried.aligned[out], signals[out])
-    epsilon = residual / sigma
-    spread = Spread(
-        signals=names,
-        sigma=fit_sigma(residual, tried.aligned, signals, span),
-        epsilon=tuple(thinned(epsilon).tolist()),
-        reach=_reach(epsilon, release),
-        tolerance=release.tolerance,
-        grain=grain_of(labels.steps(labels.human), labels.weight),
-    )
-    rows, spreads = _cross_fitted(labels, tried, fold, signals, spread, release)
-    placed = _placed(labels, tried, sigmas(spread.sigma, tried.aligned, signals), np.array(spread.epsilon), spread)
-    return spread.model_copy(update={"errors": _errors(labels, placed, rows.wrong)}), rows, spreads
+    level = labels.levels(tried.aligned)
+    wrong = np.abs(labels.steps(labels.human) - level) > release.tolerance + SLACK
+    grain = grain_of(labels.steps(labels.human), labels.weight)
+    sigma, by_distribution, risk = np.empty((3, len(labels)))
+    spreads = list[Spread]()
+
+    def fitted(size: Sigma, epsilon: Floats) -> Spread:
+        return Spread(
+            signals=names,
+            sigma=size,
+            epsilon=tuple(thinned(epsilon).tolist()),
+            reach=_reach(epsilon, release),
+            tolerance=release.tolerance,
+            grain=grain,
+        )
+
+    for out in (fold == k for k in range(fold.max() + 1)):
+        size = fit_sigma(residual[~out], tried.aligned[~out], signals[~out], span)
+        sigma_of_fold = sigmas(size, tried.aligned, signals)
+        sigma[out] = sigma_of_fold[out]
+        spread = fitted(size, (residual / sigma_of_fold)[~out])
+        placed = _placed(labels, tried, sigma_of_fold, spread)
+        model = _errors(labels.take(~out), placed.take(~out), wrong[~out])
+        spreads.append(spread.model_copy(update={"errors": model}))
+        by_distribution[out] = risk[out] = placed.by_distribution[out]
+        if model is not None:
+            unseen = labels.take(out)
+            effect = np.array([model.effect(item) for item in labels.items])[unseen.item]
+            risk[out] = error_risk(model, placed.take(out), unseen.matrix, effect)
+    whole = fitted(fit_sigma(residual, tried.aligned, signals, span), residual / sigma)
+    placed = _placed(labels, tried, sigmas(whole.sigma, tried.aligned, signals), whole)
+    rows = RiskRows(level, by_distribution, risk, wrong, tried.clipped)
+    return whole.model_copy(update={"errors": _errors(labels, placed, wrong)}), rows, tuple(spreads)
 
 
 def _reach(epsilon: Floats, release: Release) -> float | None:
@@ -79,42 +98,10 @@ def _reach(epsilon: Floats, release: Release) -> float | None:
     return float(reach) if np.isfinite(reach) else None
 
 
-def _cross_fitted(
-    labels: LabelledRows, tried: CrossFitted, fold: Ints, signals: Floats, spread: Spread, release: Release
-) -> tuple[RiskRows, tuple[Spread, ...]]:
-    """The outcome of each label by what the other folds tell and teach, as told where they teach nothing, and the
-    spread of each fold: what the others tell and teach.
-
-    What a fold is told, and what teaches its error model, comes from one distribution, of the other folds: told
-    by those of its own, each fold's risks would give away how many errors it has.
-    """
-    level = labels.levels(tried.aligned)
-    wrong = np.abs(labels.steps(labels.human) - level) > spread.tolerance + SLACK
-    residual, span = labels.human - tried.aligned, labels.high - labels.low
-    by_distribution, risk = np.empty(len(labels)), np.empty(len(labels))
-    spreads = list[Spread]()
-    for out in _folds(fold):
-        fitted = fit_sigma(residual[~out], tried.aligned[~out], signals[~out], span)
-        sigma = sigmas(fitted, tried.aligned, signals)
-        epsilon = (residual / sigma)[~out]
-        placed = _placed(labels, tried, sigma, thinned(epsilon), spread)
-        model = _errors(labels.take(~out), placed.take(~out), wrong[~out])
-        told = {"sigma": fitted, "epsilon": tuple(thinned(epsilon).tolist()), "reach": _reach(epsilon, release)}
-        spreads.append(spread.model_copy(update=told | {"errors": model}))
-        by_distribution[out] = placed.by_distribution[out]
-        risk[out] = by_distribution[out] if model is None else _learned(model, labels.take(out), placed.take(out))
-    return RiskRows(level, by_distribution, risk, wrong, tried.clipped), tuple(spreads)
-
-
-def _folds(fold: Ints) -> Iterator[Bools]:
-    """The rows of each fold, (n,)."""
-    return (fold == k for k in range(fold.max() + 1))
-
-
-def _placed(labels: LabelledRows, tried: CrossFitted, sigma: Floats, epsilon: Floats, spread: Spread) -> Placed:
-    """Where the cross-fitted scores lie, and the risk that sigma, (n,), and the epsilons, rising, tell."""
+def _placed(labels: LabelledRows, tried: CrossFitted, sigma: Floats, spread: Spread) -> Placed:
+    """Where the cross-fitted scores lie, and the risk by sigma, (n,), and the spread's epsilons."""
     aligned, level, top = labels.steps(tried.aligned), labels.levels(tried.aligned), labels.top
-    steps = sigma / (labels.high - labels.low) * top
+    steps, epsilon = sigma / (labels.high - labels.low) * top, np.array(spread.epsilon)
     risk = risks(aligned, steps, level, top, epsilon, tolerance=spread.tolerance, grain=spread.grain)
     return Placed(aligned, level, top, risk)
 
@@ -122,8 +109,3 @@ def _placed(labels: LabelledRows, tried: CrossFitted, sigma: Floats, epsilon: Fl
 def _errors(labels: LabelledRows, placed: Placed, wrong: Bools) -> ErrorModel | None:
     least = 0.5 / len(labels)
     return fit_errors(placed, labels.matrix, labels.names, labels.item, labels.items, wrong=wrong, least=least)
-
-
-def _learned(model: ErrorModel, labels: LabelledRows, placed: Placed) -> Floats:
-    effect = np.array([model.effect(item) for item in labels.items])[labels.item]
-    return error_risk(model, placed, labels.matrix, effect)

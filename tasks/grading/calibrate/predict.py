@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Scale
+from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.agreement import to_levels
-from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.stats.conformal import interval
-from rubricflow.tasks.grading.calibrate.alignment import Aligned, ScoreCurve, stretch
+from rubricflow.tasks.grading.calibrate.alignment import ScoreCurve, stretch
 from rubricflow.tasks.grading.calibrate.calibration import ScaleMapping, read_calibration
 from rubricflow.tasks.grading.calibrate.features import floats, is_scored, is_weak, matrix, without_absent_counts
-from rubricflow.tasks.grading.calibrate.methods import Mapping, apply_method
+from rubricflow.tasks.grading.calibrate.methods import apply_method
 from rubricflow.tasks.grading.calibrate.release import reasons
 from rubricflow.tasks.grading.calibrate.rows import Item, clusters, one_per_response, only_rater
-from rubricflow.tasks.grading.calibrate.spread import Placed, Spread, error_risk, level_probabilities, risks, sigmas
-from rubricflow.tasks.grading.calibrate.stack import PARTS, Points, Stack, StackedRows, apply_stack
+from rubricflow.tasks.grading.calibrate.spread import Placed, error_risk, level_probabilities, risks, sigmas
+from rubricflow.tasks.grading.calibrate.stack import PARTS, Stack, StackedRows, apply_stack
 from rubricflow.tasks.grading.calibrate.texts import Blocks, taken
-
-
-class PredictedScores(NamedTuple):
-    """low, high: (n,) interval; risk: (n,); levels: (n, L) their probabilities; NaN where they cannot be told."""
-
-    low: Floats
-    high: Floats
-    risk: Floats
-    levels: Floats
 
 
 def apply_later(
@@ -70,7 +61,12 @@ def predict(calibration: ScaleMapping, item: Item) -> pa.Table:
     Interval, risk and level probabilities are null where there were too few labels to tell, and in a row that lacks a
     signal that they go by.
     """
-    name, fold = calibration.calibration_id, _folds(calibration, item.rows)
+    name, fold = calibration.calibration_id, np.full(len(item.rows), -1)
+    if calibration.folds and "split" in item.rows.column_names:
+        fold_of = {cluster: k for k, fit in enumerate(calibration.folds) for cluster in fit.clusters}
+        crossed = np.asarray(pc.equal(item.rows["split"], "crossed").to_numpy(), dtype=np.bool_)
+        left_out = np.array([fold_of.get(cluster, -1) for cluster in clusters(item.rows)], dtype=np.int64)
+        fold = np.where(crossed, left_out, -1)
     if (fold < 0).all():
         return _predicted(calibration, item, name)
     parts = [(fold < 0, calibration), *((fold == k, calibration.without(k)) for k in range(len(calibration.folds)))]
@@ -79,39 +75,86 @@ def predict(calibration: ScaleMapping, item: Item) -> pa.Table:
 
 
 def _predicted(calibration: ScaleMapping, item: Item, calibration_id: str) -> pa.Table:
-    """Predictions by one fit, under the name that it is stored by."""
-    gradings, bundle = item.rows, item.bundle
-    raw = floats(gradings["score"])
-    inputs_of_mapping, signals, hints = _features(calibration, gradings, bundle)
-    inputs = StackedRows(inputs_of_mapping, item.blocks, np.full(len(gradings), item.item_id))
-    mapped, points, ready = _mapped(calibration, inputs, is_scored(gradings), bundle)
-    predicted = _by_distribution(calibration.spread, mapped, signals, calibration.unit(bundle.scale), bundle.scale)
-    predicted = predicted._replace(
-        risk=_learned_risk(calibration.spread, mapped, predicted.risk, hints, item.item_id, bundle.scale)
-    )
+    """Predictions by one fit, under the name that it is stored by. ContractError without the blocks of texts that a
+    stack was fitted on."""
+    gradings, bundle, spread = item.rows, item.bundle, calibration.spread
+    raw, scale, n = floats(gradings["score"]), bundle.scale, len(gradings)
+    # The features that the mapping takes, the signals of its spread, and the features of its error model.
+    wanted = calibration.features, *((spread.signals, spread.hints) if spread else ((), ()))
+    names = list(dict.fromkeys(chain.from_iterable(wanted)))
+    values = without_absent_counts(matrix(gradings, bundle, names, calibration.pooled), names)
+    inputs, signals, hints = (values[:, [names.index(name) for name in part]] for part in wanted)
+    stacks = [stack for stack in (calibration.mapping, calibration.text_only) if isinstance(stack, Stack)]
+    needed = {block.name for stack in stacks for block in stack.blocks} - PARTS.keys()
+    if lacking := sorted(needed - item.blocks.keys()):
+        raise ContractError(f"calibration {calibration.calibration_id[:12]} goes by {', '.join(lacking)} of the texts")
+
+    # What cannot be mapped, or a method does not tell, stays NaN.
+    ready = is_scored(gradings) & np.isfinite(inputs).all(axis=1)
+    of_stack = StackedRows(inputs[ready], taken(item.blocks, ready), np.full(int(ready.sum()), item.item_id))
+    latent, aligned, score, judge, text, of_item, text_only = np.full((7, n), np.nan)
+    clipped = np.zeros(n, dtype=np.bool_)
+    if isinstance(calibration.mapping, Stack):
+        mapped, points = apply_stack(calibration.mapping, of_stack, scale.bounds)
+        judge[ready], text[ready], of_item[ready] = points
+    else:
+        curve, unit = calibration.mapping, calibration.unit(scale)
+        offset = curve.offset(item.item_id) if isinstance(curve, ScoreCurve) else 0.0
+        mapped = apply_method(curve, inputs[ready], offset, (unit.min, unit.max), scale.bounds)
+    latent[ready], aligned[ready], score[ready], clipped[ready] = mapped
+    if calibration.text_only is not None:
+        text_only[ready] = apply_stack(calibration.text_only, of_stack, scale.bounds)[0].score
+
+    low, high, risk = np.full((3, n), np.nan)
+    levels = np.full((n, scale.levels), np.nan)
+    is_known = ready & np.isfinite(aligned) & np.isfinite(signals).all(axis=1)
+    if spread is not None and is_known.any():
+        unit, top, epsilon = calibration.unit(scale), scale.levels - 1, np.array(spread.epsilon)
+        fitted = stretch(aligned[is_known], (scale.min, scale.max), unit.bounds)
+        sigma = sigmas(spread.sigma, fitted, signals[is_known]) / (unit.max - unit.min)
+        steps = (aligned[is_known] - scale.min) / scale.step
+        level = to_levels(score[is_known], *scale.bounds).astype(np.float64)
+        reach = (np.inf if spread.reach is None else spread.reach) * sigma * (scale.max - scale.min)
+        low[is_known], high[is_known] = interval(aligned[is_known], reach, scale.bounds, spread.grain)
+        levels[is_known] = level_probabilities(steps, sigma * top, top, epsilon)
+        told = risks(steps, sigma * top, level, top, epsilon, tolerance=spread.tolerance, grain=spread.grain)
+        risk[is_known] = told
+        if spread.errors is not None:
+            placed = Placed(steps, level, np.full(len(level), float(top)), told)
+            has_hints = np.isfinite(hints[is_known]).all(axis=1)
+            learned = np.full(len(level), np.nan)
+            learned[has_hints] = error_risk(
+                spread.errors, placed.take(has_hints), hints[is_known][has_hints], spread.errors.effect(item.item_id)
+            )
+            risk[is_known] = learned
+
     prechecked = pc.equal(gradings["status"], "precheck").to_numpy()
-    score = np.where(prechecked, raw, mapped.score)
-    rule = calibration.rule(item.item_id, bundle.scale)
-    route_reason = reasons(score, prechecked, is_weak(gradings), mapped.clipped, predicted.risk, rule)
+    score = np.where(prechecked, raw, score)
+    rule = calibration.rule(item.item_id, scale)
+    route_reason = reasons(score, prechecked, is_weak(gradings), clipped, risk, rule)
     unscored_reason = pc.fill_null(gradings["unscored_reason"], "criterion_unscored")
+    has_levels = ~np.isnan(levels).any(axis=1)
+    ends = np.concatenate([[0], np.cumsum(has_levels) * scale.levels])
     columns = {
         "response_id": gradings["response_id"],
         "item_id": gradings["item_id"],
         "rater_id": gradings["rater_id"],
         "calibration_id": pc.if_else(pa.array(ready), calibration_id, None),
         "raw": _nullable(raw),
-        "latent": _nullable(mapped.latent),
-        "aligned": _nullable(mapped.aligned),
-        "points_judge": _nullable(points.judge),
-        "points_text": _nullable(points.text),
-        "points_item": _nullable(points.item),
-        "text_only": _nullable(_text_only(calibration.text_only, inputs, ready, bundle.scale)),
+        "latent": _nullable(latent),
+        "aligned": _nullable(aligned),
+        "points_judge": _nullable(judge),
+        "points_text": _nullable(text),
+        "points_item": _nullable(of_item),
+        "text_only": _nullable(text_only),
         "score": _nullable(score),
-        "clipped": pa.array(mapped.clipped),
-        "low": _nullable(predicted.low),
-        "high": _nullable(predicted.high),
-        "risk": _nullable(predicted.risk),
-        "level_probabilities": _lists(predicted.levels),
+        "clipped": pa.array(clipped),
+        "low": _nullable(low),
+        "high": _nullable(high),
+        "risk": _nullable(risk),
+        "level_probabilities": pa.ListArray.from_arrays(
+            pa.array(ends, pa.int32()), pa.array(levels[has_levels].ravel()), mask=pa.array(~has_levels)
+        ),
         "route": pc.if_else(pc.is_null(route_reason), "release", "review"),
         "route_reason": route_reason,
         "unscored_reason": pc.if_else(pa.array(np.isnan(score)), unscored_reason, None),
@@ -119,126 +162,10 @@ def _predicted(calibration: ScaleMapping, item: Item, calibration_id: str) -> pa
     return pa.table(columns)
 
 
-def _folds(calibration: ScaleMapping, rows: pa.Table) -> Ints:
-    """The fold that each crossed label was left out with, (n,), -1 for all other rows."""
-    if not calibration.folds or "split" not in rows.column_names:
-        return np.full(len(rows), -1)
-    fold_of = {cluster: k for k, fold in enumerate(calibration.folds) for cluster in fold.clusters}
-    crossed = pc.equal(rows["split"], "crossed").to_pylist()
-    return np.array([fold_of.get(c, -1) if of else -1 for c, of in zip(clusters(rows), crossed, strict=True)], int)
-
-
 def _nullable(values: Floats) -> pa.Array:
     """A column, null where a value is NaN."""
     return pa.array(values, from_pandas=True)
 
 
-def _features(calibration: ScaleMapping, gradings: pa.Table, bundle: Bundle) -> tuple[Floats, Floats, Floats]:
-    """The features that the mapping takes, the signals of its spread and the features of its error model, (n, d) each,
-    NaN where absent."""
-    spread = calibration.spread
-    of_spread, of_errors = (spread.signals, spread.hints) if spread else ((), ())
-    names = list(dict.fromkeys([*calibration.features, *of_spread, *of_errors]))
-    values = without_absent_counts(matrix(gradings, bundle, names, calibration.pooled), names)
-    column = {name: index for index, name in enumerate(names)}
-
-    def columns(chosen: Sequence[str]) -> Floats:
-        return values[:, [column[name] for name in chosen]]
-
-    return columns(calibration.features), columns(of_spread), columns(of_errors)
-
-
-def _mapped(
-    calibration: ScaleMapping, rows: StackedRows, scored: Bools, bundle: Bundle
-) -> tuple[Aligned, Points, Bools]:
-    """The aligned rows and what adds to them, NaN where a row cannot be mapped or a method does not tell, and whether
-    it can, (n,). ContractError without the blocks that a stack was fitted on."""
-    needed = _blocks(calibration.mapping) | _blocks(calibration.text_only)
-    if lacking := sorted(needed - rows.blocks.keys()):
-        raise ContractError(f"calibration {calibration.calibration_id[:12]} goes by {', '.join(lacking)} of the texts")
-    ready = scored & np.isfinite(rows.matrix).all(axis=1)
-    latent, aligned, score, judge, text, item = np.full((6, len(ready)), np.nan)
-    clipped = np.zeros(len(ready), dtype=np.bool_)
-    unit, scale = calibration.unit(bundle.scale), bundle.scale.bounds
-    if isinstance(calibration.mapping, Stack):
-        mapped, points = apply_stack(calibration.mapping, _some(rows, ready), scale)
-        judge[ready], text[ready], item[ready] = points
-    else:
-        matrix = rows.matrix[ready]
-        mapped = apply_method(calibration.mapping, matrix, _offset(calibration, rows), (unit.min, unit.max), scale)
-    latent[ready], aligned[ready], score[ready], clipped[ready] = mapped
-    return Aligned(latent, aligned, score, clipped), Points(judge, text, item), ready
-
-
-def _blocks(mapping: Mapping) -> set[str]:
-    """What of the text a mapping takes."""
-    return {block.name for block in mapping.blocks} - PARTS.keys() if isinstance(mapping, Stack) else set()
-
-
-def _text_only(stack: Stack | None, rows: StackedRows, ready: Bools, scale: Scale) -> Floats:
-    """The baseline's score of every row that has a calibrated one, (n,), NaN without a baseline."""
-    score = np.full(len(ready), np.nan)
-    if stack is not None:
-        score[ready] = apply_stack(stack, _some(rows, ready), scale.bounds)[0].score
-    return score
-
-
-def _offset(calibration: ScaleMapping, rows: StackedRows) -> float:
-    """What a curve adds to the scores of the rows' item."""
-    if isinstance(calibration.mapping, ScoreCurve) and len(rows.item):
-        return calibration.mapping.offset(str(rows.item[0]))
-    return 0.0
-
-
 def _some(rows: StackedRows, chosen: Bools) -> StackedRows:
     return StackedRows(rows.matrix[chosen], taken(rows.blocks, chosen), rows.item[chosen])
-
-
-def _by_distribution(
-    spread: Spread | None, mapped: Aligned, signals: Floats, unit: Scale, scale: Scale
-) -> PredictedScores:
-    """What the spread tells of aligned rows; signals: (n, d); unit: the scale that the spread was fitted on."""
-    n = len(mapped.aligned)
-    low, high, risk = np.full((3, n), np.nan)
-    levels = np.full((n, scale.levels), np.nan)
-    is_known = np.isfinite(mapped.aligned) & np.isfinite(signals).all(axis=1)
-    if spread is None or not is_known.any():
-        return PredictedScores(low, high, risk, levels)
-    aligned, epsilon, top = mapped.aligned[is_known], np.array(spread.epsilon), scale.levels - 1
-    fitted = stretch(aligned, (scale.min, scale.max), unit.bounds)
-    sigma = sigmas(spread.sigma, fitted, signals[is_known]) / (unit.max - unit.min)
-    steps, sigma_steps = (aligned - scale.min) / scale.step, sigma * top
-    level = to_levels(mapped.score[is_known], *scale.bounds).astype(np.float64)
-    reach = np.inf if spread.reach is None else spread.reach
-    q = reach * sigma * (scale.max - scale.min)
-    low[is_known], high[is_known] = interval(aligned, q, scale.bounds, spread.grain)
-    risk[is_known] = risks(steps, sigma_steps, level, top, epsilon, tolerance=spread.tolerance, grain=spread.grain)
-    levels[is_known] = level_probabilities(steps, sigma_steps, top, epsilon)
-    return PredictedScores(low, high, risk, levels)
-
-
-def _learned_risk(
-    spread: Spread | None, mapped: Aligned, by_distribution: Floats, hints: Floats, item_id: str, scale: Scale
-) -> Floats:
-    """Risk by the error model, (n,), NaN where a row lacks what it takes; as told where none was learned.
-
-    told: (n,) by the distribution; hints: (n, d) the features that the model takes.
-    """
-    if spread is None or spread.errors is None:
-        return by_distribution
-    is_known = np.isfinite(by_distribution) & np.isfinite(hints).all(axis=1)
-    level = to_levels(mapped.score[is_known], *scale.bounds).astype(np.float64)
-    steps, top = (mapped.aligned[is_known] - scale.min) / scale.step, np.full(len(level), scale.levels - 1.0)
-    risk = np.full(len(by_distribution), np.nan)
-    effect = spread.errors.effect(item_id)
-    risk[is_known] = error_risk(
-        spread.errors, Placed(steps, level, top, by_distribution[is_known]), hints[is_known], effect
-    )
-    return risk
-
-
-def _lists(levels: Floats) -> pa.Array:
-    """Rows of a matrix as lists, null where a row is NaN."""
-    there = ~np.isnan(levels).any(axis=1)
-    ends = np.concatenate([[0], np.cumsum(there) * levels.shape[1]])
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(levels[there].ravel()), mask=pa.array(~there))

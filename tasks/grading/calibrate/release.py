@@ -23,6 +23,7 @@ from rubricflow.tasks.grading.calibrate.outcome import RiskRows
 from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 
 ALL = "all"
+NO_PROMISE = Promise(None, 0, 0, 0.0, None)
 MOST_POSSIBLE = 0.5
 """Largest share of wrong scores at which it is still said that some could go out."""
 Levels = dict[str, tuple[float, ...]]
@@ -73,7 +74,7 @@ class ReleasePromise(NamedTuple):
     possible_threshold: float | None = None
 
 
-class Vouching(NamedTuple):
+class ReleaseCandidates(NamedTuple):
     """Labelled rows that would be released but for their risk, (n,) each.
 
     risk, wrong: as in `RiskRows`; cluster: the author or, where not known, the response; human: human scores in steps
@@ -89,6 +90,11 @@ class Vouching(NamedTuple):
     missed: Bools
     constant: Floats
     exact: Bools
+
+    @classmethod
+    def joined(cls, parts: Iterable[ReleaseCandidates]) -> ReleaseCandidates:
+        """Those of several items."""
+        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 class Rules(NamedTuple):
@@ -112,43 +118,72 @@ def release_rules(scopes: Sequence[Scope], release: Release, marked: Mapping[str
     """
     levels: Levels = {}
     scales: dict[str, tuple[float, float, float]] = {}
-    rows: dict[str, Vouching] = {}
+    rows: dict[str, ReleaseCandidates] = {}
     for scope in scopes:
         levels_seen = seen_levels(scope.labels)
         levels |= levels_seen
-        bounds = (scale.bounds for scale in scope.labels.scales)
-        scales |= zip(scope.labels.items, bounds, strict=True)
-        rows |= vouching(scope, levels_seen, release.tolerance)
+        scales |= zip(scope.labels.items, (scale.bounds for scale in scope.labels.scales), strict=True)
+        rows |= release_candidates(scope, levels_seen, release.tolerance)
     items, by_set = sorted(levels), release.by == "set"
-    marks = marked or {item: len(rows[item].risk) for item in items}
     fewest = fewest_without_error(release.risk, release.confidence)
+
+    def asks_something(item: str, enough: bool) -> bool:
+        """Whether no constant score keeps the promise about an item: not on every label that its scale allows nor,
+        where there are enough labels to promise anything, on each marked answer by the best constant of the others."""
+        top = level_count(*scales[item]) - 1
+        missed = missed_by_constant(rows[item].human, top, release.tolerance, of_others=True)
+        may_miss = bool(missed_by_constant(np.array([0.0, top]), top, release.tolerance).any())
+        return may_miss and not (enough and len(missed) and _keeps(missed, release))
+
+    members = {ALL: items} if by_set else {item: [item] for item in items}
     asked = dict[str, list[str]]()
-    for scope_name, members in ({ALL: items} if by_set else {item: [item] for item in items}).items():
-        enough = sum(len(rows[item].risk) for item in members) >= fewest
-        asking = [item for item in members if not _asks_nothing(rows[item], scales[item], release, enough)]
+    for name, own in members.items():
+        enough = sum(len(rows[item].risk) for item in own) >= fewest
+        asking = [item for item in own if asks_something(item, enough)]
         kept = asking and enough and _keeps(np.concatenate([rows[item].missed for item in asking]), release)
-        asked[scope_name] = [] if kept else asking
+        asked[name] = [] if kept else asking
     tested = sum(sum(len(rows[item].risk) for item in asking) >= fewest for asking in asked.values())
-    of_scope, question_means = dict[str, ReleasePromise](), _by_question_means(scopes)
-    for scope_name, asking in asked.items():
-        members = items if by_set else [scope_name]
-        if asking:
-            seen = sorted(set[float]().union(*(levels[item] for item in asking)))
-            joined = _joined(rows[item] for item in asking)
-            count = sum(marks[item] for item in members)
-            of_scope[scope_name] = _promise(
-                scope_name, joined, seen, release, UNLIKELY / max(1, tested), question_means, count
-            )
-            of_scope |= {item: _refused(item, [item], rows, scales, release) for item in members if item not in asking}
-        else:
-            of_scope[scope_name] = _refused(scope_name, members, rows, scales, release)
+    unlikely, question_means = UNLIKELY / max(1, tested), _by_question_means(scopes)
+    promises = dict[str, ReleasePromise]()
+    for name, asking in asked.items():
+        if not asking:
+            promises[name] = _refused(name, members[name], rows, scales, release)
+            continue
+        seen = sorted(set[float]().union(*(levels[item] for item in asking)))
+        count = sum(marked[item] if marked else len(rows[item].risk) for item in members[name])
+        joined = ReleaseCandidates.joined(rows[item] for item in asking)
+        promises[name] = _promise(name, joined, seen, release, unlikely, question_means, count)
+        for item in members[name]:
+            if item not in asking:
+                promises[item] = _refused(item, [item], rows, scales, release)
     rules = dict[str, ReleaseRule]()
     for item in items:
-        promised = of_scope.get(item) or of_scope[ALL]
+        promised = promises.get(item) or promises[ALL]
         rules[item] = ReleaseRule(
             scale=scales[item], levels=levels[item], threshold=promised.threshold, refused=promised.refused
         )
-    return Rules(rules, of_scope[ALL].threshold if by_set else None, list(of_scope.values()))
+    return Rules(rules, promises[ALL].threshold if by_set else None, list(promises.values()))
+
+
+def _by_question_means(scopes: Sequence[Scope]) -> str | None:
+    """Why the labels do not show that the scores agree with people inside items; None where they do, where there is one
+    item, and without cross-fitted scores."""
+    known = [(labels, rows) for labels, rows in scopes if rows is not None]
+    items = np.concatenate([np.empty(0, np.str_), *(labels.item_id for labels, _ in known)])
+    if len(np.unique(items)) < 2:
+        return None
+    human = np.concatenate([labels.shares(labels.human) for labels, _ in known])
+    machine = np.concatenate([rows.level / labels.top for labels, rows in known])
+    stat, ends = within_items(human, machine, items, np.concatenate([labels.cluster for labels, _ in known]))
+    found = say.number(stat.value) if stat.value is not None else "none"
+    if ends is not None and ends.low is not None and ends.high is not None:
+        if stat.value is not None and ends.low > 0:
+            return None
+        found += f", 95% interval {say.number(ends.low)} to {say.number(ends.high)}"
+    return (
+        f"the {say.count(len(human))} marked answers do not show that the scores agree with people inside questions "
+        f"(correlation {found}): agreement by question means alone releases nothing"
+    )
 
 
 def reasons(score: Floats, prechecked: Bools, weak: Bools, clipped: Bools, risk: Floats, rule: ReleaseRule) -> pa.Array:
@@ -185,19 +220,19 @@ def seen_levels(labels: LabelledRows) -> Levels:
     }
 
 
-def vouching(scope: Scope, levels: Levels, tolerance: float) -> dict[str, Vouching]:
+def release_candidates(scope: Scope, levels: Levels, tolerance: float) -> dict[str, ReleaseCandidates]:
     """Item → its labelled rows that would be released but for their risk; none where the risk is not known."""
     labels, outcome = scope
-    human, vouches = labels.steps(labels.human), dict[str, Vouching]()
+    human, found = labels.steps(labels.human), dict[str, ReleaseCandidates]()
     for index, (item, scale) in enumerate(zip(labels.items, labels.scales, strict=True)):
         if outcome is None:
             none, false = np.empty(0), np.empty(0, dtype=np.bool_)
-            vouches[item] = Vouching(none, false, np.empty(0, np.str_), none, false, none, false)
+            found[item] = ReleaseCandidates(none, false, np.empty(0, np.str_), none, false, none, false)
             continue
         rows = (labels.item == index) & ~outcome.clipped & ~labels.weak
         rows[rows] = np.isin(snap(scale.min + scale.step * outcome.level[rows], scale.bounds), levels[item])
         missed = missed_by_constant(human[rows], scale.levels - 1, tolerance)
-        vouches[item] = Vouching(
+        found[item] = ReleaseCandidates(
             risk=outcome.risk[rows],
             wrong=outcome.wrong[rows],
             cluster=labels.cluster[rows],
@@ -206,42 +241,7 @@ def vouching(scope: Scope, levels: Levels, tolerance: float) -> dict[str, Vouchi
             constant=np.full(len(missed), missed.mean() if len(missed) else np.nan),
             exact=(labels.levels(labels.human) == outcome.level)[rows],
         )
-    return vouches
-
-
-def _by_question_means(scopes: Sequence[Scope]) -> str | None:
-    """Why the labels do not show that the scores agree with people inside items; None where they do, where there is one
-    item, and without cross-fitted scores."""
-    known = [(labels, rows) for labels, rows in scopes if rows is not None]
-    items = [labels.item_id for labels, _ in known]
-    if not items or len(np.unique(np.concatenate(items))) < 2:
-        return None
-    human = np.concatenate([labels.shares(labels.human) for labels, _ in known])
-    machine = np.concatenate([rows.level / labels.top for labels, rows in known])
-    clusters = np.concatenate([labels.cluster for labels, _ in known])
-    stat, ends = within_items(human, machine, np.concatenate(items), clusters)
-    if stat.value is not None and ends is not None and ends.low is not None and ends.low > 0:
-        return None
-    found = say.number(stat.value) if stat.value is not None else "none"
-    if ends is not None and ends.low is not None and ends.high is not None:
-        found += f", 95% interval {say.number(ends.low)} to {say.number(ends.high)}"
-    return (
-        f"the {say.count(len(human))} marked answers do not show that the scores agree with people inside questions "
-        f"(correlation {found}): agreement by question means alone releases nothing"
-    )
-
-
-def _joined(rows: Iterable[Vouching]) -> Vouching:
-    return Vouching(*(np.concatenate(columns) for columns in zip(*rows, strict=True)))
-
-
-def _asks_nothing(rows: Vouching, scale: tuple[float, float, float], release: Release, enough: bool) -> bool:
-    """Whether a constant score keeps the promise about an item: on every label that its scale allows or, where there
-    are enough labels to promise anything, on each marked answer by the best constant of the others."""
-    top = level_count(*scale) - 1
-    never_wrong = not missed_by_constant(np.array([0.0, top]), top, release.tolerance).any()
-    missed = missed_by_constant(rows.human, top, release.tolerance, of_others=True)
-    return never_wrong or (enough and len(missed) > 0 and _keeps(missed, release))
+    return found
 
 
 def _keeps(missed: Bools, release: Release) -> bool:
@@ -251,62 +251,54 @@ def _keeps(missed: Bools, release: Release) -> bool:
 def _refused(
     scope: str,
     items: Sequence[str],
-    rows: Mapping[str, Vouching],
+    rows: Mapping[str, ReleaseCandidates],
     scales: Mapping[str, tuple[float, float, float]],
     release: Release,
 ) -> ReleasePromise:
     """No promise about items of which a constant score for each would keep it."""
-    joined, asking = _joined(rows[item] for item in items), None
+    joined, asking = ReleaseCandidates.joined(rows[item] for item in items), None
     for tolerance in range(ceil(release.tolerance) - 1, -1, -1):
         missed = [missed_by_constant(rows[item].human, level_count(*scales[item]) - 1, tolerance) for item in items]
         if len(joined.human) and not _keeps(np.concatenate(missed), release):
-            asking = float(tolerance)
+            asking = tolerance
             break
     share = say.share(joined.missed.mean()) if len(joined.missed) else "none"
+    remedy = "on these answers no smaller tolerance would ask something"
+    if asking is not None:
+        remedy = f"a tolerance of {say.plural(asking, 'step')} would ask something"
     note = (
         f"the promise would ask nothing: one and the same score for every answer to a question is wrong for {share} of "
-        f"the {say.plural(len(joined.missed), 'marked answer')}, and {say.rate(release.risk)} may be; "
+        f"the {say.plural(len(joined.missed), 'marked answer')}, and {say.rate(release.risk)} may be; {remedy}"
     )
-    if asking is None:
-        note += "on these answers no smaller tolerance would ask something"
-    else:
-        note += f"a tolerance of {say.plural(int(asking), 'step')} would ask something"
-    return _row(scope, joined, Promise(None, 0, 0, 0.0, None), [], release)._replace(
-        refused="asks_nothing", note=note, asking_tolerance=asking
+    return _row(scope, joined, NO_PROMISE, [], release)._replace(
+        refused="asks_nothing", note=note, asking_tolerance=None if asking is None else float(asking)
     )
 
 
-def _row(scope: str, rows: Vouching, made: Promise, levels: list[float], release: Release) -> ReleasePromise:
+def _row(scope: str, rows: ReleaseCandidates, made: Promise, levels: list[float], release: Release) -> ReleasePromise:
     """The row of a promise that is made, or of one for whose absence there is no reason yet."""
     out = rows.risk <= (-np.inf if made.threshold is None else made.threshold)
+    shares = [float(flags.mean()) if len(flags) else None for flags in (rows.missed, rows.missed[out], rows.exact)]
     return ReleasePromise(
         scope=scope,
         tolerance=release.tolerance,
         target=release.risk,
         confidence=release.confidence,
         n=len(rows.risk),
-        threshold=made.threshold,
-        released=made.released,
-        wrong=made.wrong,
-        worth=made.worth,
-        upper=made.upper,
         levels=levels,
         refused=None,
         note=None,
-        constant=_share(rows.missed),
-        constant_released=_share(rows.missed[out]),
-        exact=_share(rows.exact),
-        exact_released=_share(rows.exact[out]),
+        constant=shares[0],
+        constant_released=shares[1],
+        exact=shares[2],
+        exact_released=float(rows.exact[out].mean()) if out.any() else None,
+        **made._asdict(),
     )
-
-
-def _share(flags: Bools) -> float | None:
-    return float(flags.mean()) if len(flags) else None
 
 
 def _promise(
     scope: str,
-    rows: Vouching,
+    rows: ReleaseCandidates,
     levels: list[float],
     release: Release,
     unlikely: float = UNLIKELY,
@@ -319,7 +311,7 @@ def _promise(
     means alone; marked: marked answers that count, those too that a person has to look at for another reason.
     """
     if question_means:
-        nothing = _row(scope, rows, Promise(None, 0, 0, 0.0, None), levels, release)
+        nothing = _row(scope, rows, NO_PROMISE, levels, release)
         return nothing._replace(refused="question_means", note=question_means)
 
     def made_at(target: float, constant: Floats | None = rows.constant) -> Promise:
@@ -328,12 +320,25 @@ def _promise(
     promised = _row(scope, rows, made_at(release.risk), levels, release)
     if promised.threshold is not None:
         return promised
-    promised = promised._replace(refused="no_promise", note=_why_none(rows, release, marked))
+    n, authors = len(rows.cluster), len(np.unique(rows.cluster))
+    fewest = fewest_without_error(release.risk, release.confidence)
     if made_at(release.risk, None).threshold is not None:
-        return promised._replace(
-            note=f"the {say.plural(len(rows.risk), 'marked answer')} do not show that scores are wrong less often than "
+        note = (
+            f"the {say.plural(n, 'marked answer')} do not show that scores are wrong less often than "
             f"one and the same score for every answer to a question, which is wrong for {say.share(rows.missed.mean())}"
         )
+        return promised._replace(refused="no_promise", note=note)
+    if n < fewest:
+        here = n if marked is None else marked
+        others = f", of which {say.count(here - n)} go to a person in any case" if here > n else ""
+        note = f"too few marked answers to promise anything: {say.count(fewest)} needed, {say.count(here)} here{others}"
+    else:
+        by = f" of {say.plural(authors, 'author')}" if authors < n else ""
+        note = (
+            f"the {say.count(n)} marked answers{by} do not show, even for the surest scores, "
+            f"that at most {say.rate(release.risk)} are wrong"
+        )
+    promised = promised._replace(refused="no_promise", note=note)
     # Where a constant would keep it, a promise of more wrong scores is none.
     most = min([MOST_POSSIBLE, *np.unique(rows.constant - SLACK)])
     for percent in range(int(100 * release.risk) + 1, int(100 * most) + 1):
@@ -341,17 +346,3 @@ def _promise(
         if threshold is not None:
             return promised._replace(possible_target=percent / 100, possible_threshold=threshold)
     return promised
-
-
-def _why_none(rows: Vouching, release: Release, marked: int | None) -> str:
-    n, authors = len(rows.cluster), len(np.unique(rows.cluster))
-    fewest = fewest_without_error(release.risk, release.confidence)
-    here = n if marked is None else marked
-    if n < fewest:
-        others = f", of which {say.count(here - n)} go to a person in any case" if here > n else ""
-        return f"too few marked answers to promise anything: {say.count(fewest)} needed, {say.count(here)} here{others}"
-    by = f" of {say.plural(authors, 'author')}" if authors < n else ""
-    return (
-        f"the {say.count(n)} marked answers{by} do not show, even for the surest scores, "
-        f"that at most {say.rate(release.risk)} are wrong"
-    )

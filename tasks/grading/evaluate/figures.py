@@ -138,17 +138,12 @@ def _figures(
             elif worst["n"] >= FEWEST:
                 yield worst, worst["n"] < FEWEST_OF_A_GROUP
     if "items" in gate.slices:
-        yield from _over_items(metrics, metric, gate)
-
-
-def _over_items(metrics: pd.DataFrame, metric: str, gate: Gate) -> Iterator[tuple[Mapping[Hashable, Any], bool]]:
-    """The mean over several items, next to the figure that pools them and so flatters; nothing where it stands for that
-    already."""
-    rows = _judged_rows(metrics, f"{metric}_item_mean", gate, "all")
-    items = metrics.loc[metrics["slice"] == "item", "value_of"].nunique()
-    pooled = "all" not in gate.slices or _judged_rows(metrics, metric, gate, "all")["metric"].eq(metric).any()
-    if len(rows) and items > 1 and pooled:
-        yield rows.sort_values("value").iloc[0].to_dict() | {"value_of": ITEM_MEAN}, False
+        # The mean over several items, next to the figure that pools them and so flatters.
+        rows = _judged_rows(metrics, f"{metric}_item_mean", gate, "all")
+        items = metrics.loc[metrics["slice"] == "item", "value_of"].nunique()
+        pooled = "all" not in gate.slices or _judged_rows(metrics, metric, gate, "all")["metric"].eq(metric).any()
+        if len(rows) and items > 1 and pooled:
+            yield rows.sort_values("value").iloc[0].to_dict() | {"value_of": ITEM_MEAN}, False
 
 
 def _bound(bound: Bound, plan: Release, levels: set[int]) -> float | None:
@@ -174,7 +169,8 @@ def _judged_rows(metrics: pd.DataFrame, metric: str, gate: Gate, kind: str) -> p
 def _row(
     gate: Gate, metric: str, bounds: tuple[float | None, float | None], figure: Mapping[Hashable, Any], doubtful: bool
 ) -> Record:
-    estimate, low, high = (_number(figure[name]) for name in ("value", "low", "high"))
+    ends = (figure[name] for name in ("value", "low", "high"))
+    estimate, low, high = (None if end is None or pd.isna(end) else float(end) for end in ends)
     outcome = verdict(estimate, low, high, *bounds)
     if doubtful and outcome != "unknown":
         outcome = "undecided"
@@ -200,7 +196,3 @@ def _row(
         "source": gate.source,
         "if_missed": gate.if_missed,
     }
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None or pd.isna(value) else float(value)

@@ -194,9 +194,9 @@ class Credit(NamedTuple):
 
 
 def explains(question: GradedQuestion, answer: GradedAnswer) -> bool:
-    """Whether an answer's levels are shown with its final score: a person set them or decided the score, or they come to
-    that score or the one next to it. Calibration may move a score far from them, and nobody has looked at it: to show
-    them would then tell another story."""
+    """Whether an answer's levels are shown with its final score: a person set them or decided the score, or they come
+    to that score or the one next to it. Calibration may move a score far from them, and nobody has looked at it: they
+    would not explain it."""
     if answer.final_score is None:
         return False
     if answer.levels_are_peoples:

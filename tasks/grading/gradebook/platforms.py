@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.grading.gradebook.book import (
-    CriterionLevel,
     Gradebook,
     GradedAnswer,
     StudentGrades,
@@ -79,20 +78,16 @@ def _moodle(book: Gradebook, students: list[StudentGrades]) -> tuple[GradeSheet,
 
 
 def _canvas(book: Gradebook, students: list[StudentGrades]) -> tuple[GradeSheet, str]:
-    points: tuple[Value, ...] = (POINTS, None, None, None, None, number(book.highest))
-    rows = [(*_canvas_names(student), number(student.points)) for student in students]
-    return GradeSheet("canvas", (*CANVAS, book.study), (points, *rows)), (
+    rows: list[tuple[Value, ...]] = [(POINTS, None, None, None, None, number(book.highest))]
+    for student in students:
+        # Canvas's own id is a number; any other id is one of the school's.
+        name, own = student.student or "", (student.student or "").isascii() and (student.student or "").isdigit()
+        ids = (name, None, None) if own else (None, name, name)
+        rows.append((student.display_name, *ids, student.section, number(student.points)))
+    return GradeSheet("canvas", (*CANVAS, book.study), tuple(rows)), (
         f"import it in the gradebook (Import); Canvas asks whether '{book.study}' is a new assignment or an old one, "
         "and shows every change before it is made"
     )
-
-
-def _canvas_names(student: StudentGrades) -> tuple[Value, ...]:
-    """Canvas's own id is a number; any other id is one of the school's."""
-    student_id = student.student or ""
-    canvas_id = student_id if student_id.isascii() and student_id.isdigit() else None
-    school_id = None if canvas_id else student_id
-    return student.display_name, canvas_id, school_id, school_id, student.section
 
 
 _FORMS: Mapping[Platform, Callable[[Gradebook, list[StudentGrades]], tuple[GradeSheet, str]]] = {
@@ -106,19 +101,14 @@ def _lines(book: Gradebook, answer: GradedAnswer) -> Iterator[str]:
     yield f"{say.question(answer.item_id, question.text)}: {number(answer.final_score)} of {number(question.scale.max)}"
     if explains(question, answer):
         groups = credit(question.bundle, answer.levels)
-        yield from _listed("Counted", [_with_level(level) for level in groups.counted])
-        yield from _listed("Missing", [criterion.text for criterion in groups.missing])
-        yield from _listed("Cost points", [level.criterion.text for level in groups.cost])
+        counted = []
+        for level in groups.counted:
+            words = level_words(level)  # of a level that is reached in part
+            counted.append(f"{level.criterion.text} ({words})" if words else level.criterion.text)
+        missing = [criterion.text for criterion in groups.missing]
+        cost = [level.criterion.text for level in groups.cost]
+        for title, texts in (("Counted", counted), ("Missing", missing), ("Cost points", cost)):
+            if texts:
+                yield f"{title}: {'; '.join(text.rstrip('. ') for text in texts)}"
     if answer.note:
         yield f"Your teacher: {answer.note}"
-
-
-def _with_level(level: CriterionLevel) -> str:
-    """The criterion's text, with the level in words where it is reached in part."""
-    words = level_words(level)
-    return f"{level.criterion.text} ({words})" if words else level.criterion.text
-
-
-def _listed(title: str, texts: list[str]) -> Iterator[str]:
-    if texts:
-        yield f"{title}: {'; '.join(text.rstrip('. ') for text in texts)}"

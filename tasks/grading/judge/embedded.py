@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,15 @@ from rubricflow.tasks.core.text.quotes import shortened
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_module
 from rubricflow.tasks.grading.judge.schema import MAX_QUOTE
-from rubricflow.tasks.grading.judge.score import Shares, added, counted, round_half_up, share_of_points, whole_shares
+from rubricflow.tasks.grading.judge.score import (
+    Shares,
+    added,
+    counted,
+    onto,
+    round_half_up,
+    share_of_points,
+    whole_shares,
+)
 
 MODEL = f"{NAME}-tokens-1"
 CENTRE, SPREAD, SOFTNESS = 0.46, 0.2, 0.1
@@ -89,16 +96,12 @@ def similarity(criterion: Tokens, pieces: Sequence[Tokens], posed: Collection[in
     weights = criterion.weights * np.where(np.isin(criterion.ids, list(posed)), POSED, 1)
     if not weights.any() or not pieces:
         return 0.0, np.zeros(len(pieces))
-    closest = np.stack([_closest(criterion, piece) for piece in pieces], axis=1)
+    # 0 where a piece has no token.
+    cosines = [
+        criterion.vectors @ piece.vectors.T if len(piece.ids) else np.zeros((len(weights), 1)) for piece in pieces
+    ]
+    closest = np.stack([cosine.max(axis=1, initial=-1.0) for cosine in cosines], axis=1)
     return float(weights @ closest.max(axis=1) / weights.sum()), weights @ closest / weights.sum()
-
-
-def _closest(criterion: Tokens, piece: Tokens) -> np.ndarray:
-    """For each token of a criterion the cosine to the closest token of a piece, 0 where the piece has none."""
-    if not len(piece.ids):
-        return np.zeros(len(criterion.ids))
-    closest: np.ndarray = (criterion.vectors @ piece.vectors.T).max(axis=1, initial=-1.0)
-    return closest
 
 
 def compete(cosine: np.ndarray, earns: np.ndarray) -> np.ndarray:
@@ -168,9 +171,12 @@ def _reply(
     # A call may ask for a part of a criterion's sub-points, or of what excludes each other.
     reached = {**shares, **whole_shares(bundle, shares)}
     adding = [c for c in added(bundle) if c.id in reached] or criteria
-    evidence = {}
+    evidence: dict[str, list[dict[str, str]]] = {}
     for criterion, row in zip(criteria, of_piece, strict=True):
-        evidence[criterion.id] = _quotes(question, pieces, row) if levels[criterion.id] else []
+        if levels[criterion.id] and pieces:
+            unit = _sentences(question)[pieces[int(row.argmax())][0]]
+            quote = shortened(question.text[unit.start : unit.end], MAX_QUOTE)
+            evidence[criterion.id] = [{"unit": unit.unit_id, "quote": quote}]
     traits = {}
     for trait in bundle.traits:
         of_trait = [criterion for criterion in adding if criterion.trait == trait.id]
@@ -183,26 +189,13 @@ def _reply(
         because=f"similarity {cosines.max():.2f}",
     )
     artifact = protocol_module(bundle.protocol.name).artifact(question, opinion)
-    return _as_reply(artifact, {name: p.tolist() for name, p in probabilities.items()} if question.criteria else None)
+    likely = {name: p.tolist() for name, p in probabilities.items()} if question.criteria else None
+    return Reply(text=json.dumps(artifact, ensure_ascii=False), level_probabilities=likely)
 
 
 def _reached(scale: Scale, criteria: Sequence[Criterion], shares: Shares) -> float:
     """The score that the weighted share of the criteria stands for."""
-    return round_half_up(scale.min + share_of_points(criteria, shares) * (scale.max - scale.min), scale)
-
-
-def _quotes(question: Question, pieces: list[tuple[int, str]], cosines: np.ndarray) -> list[dict[str, str]]:
-    """The most similar sentence, cut at a word's end; nothing from a response without sentences."""
-    if not pieces:
-        return []
-    sentence_index, _ = pieces[int(cosines.argmax())]
-    unit = _sentences(question)[sentence_index]
-    quote = shortened(question.text[unit.start : unit.end], MAX_QUOTE)
-    return [{"unit": unit.unit_id, "quote": quote}]
-
-
-def _as_reply(artifact: dict[str, Any], probabilities: dict[str, list[float]] | None) -> Reply:
-    return Reply(text=json.dumps(artifact, ensure_ascii=False), level_probabilities=probabilities)
+    return round_half_up(onto(share_of_points(criteria, shares), scale), scale)
 
 
 # Misspelled words: one that the encoder does not know is read as the closest word of the question or the rubric.

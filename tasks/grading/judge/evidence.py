@@ -361,3 +361,9 @@ def relevance_of(bundle: Bundle) -> Relevance | None:
 def _words(row: Mapping[str, object], text: str) -> str:
     start, end = row["start"], row["end"]
     return text[start:end] if isinstance(start, int) and isinstance(end, int) else str(row["quote"])
+
+
+def row_words(row: Mapping[str, Any], text: str) -> str:
+    """The words that prove a claim: those of the response where a quote holds by what it means."""
+    quote: str = text[row["start"] : row["end"]] if row["status"] == "semantic" else row["quote"]
+    return quote

@@ -61,7 +61,7 @@ def grade_batch(
 
     judged = iter(_judged(asking, rater, ask_all))
     for case, settled in zip(cases, unasked, strict=True):
-        answers, outcome = ([], _unread(case) if case.unread else _precheck(case)) if settled else next(judged)
+        answers, outcome = ([], _unasked(case)) if settled else next(judged)
         graded.called += [Called(case, part.name, call) for part, call in answers]
         graded.judged.append(outcome.judged)
         graded.gradings.append(outcome.grading)
@@ -98,18 +98,14 @@ def rounds(cases: Sequence[Case]) -> list[list[int]]:
     of_item: defaultdict[str, list[int]] = defaultdict(list)
     for i, case in enumerate(cases):
         of_item[case.item_id].append(i)
-    pieces = [_pieces(indices, cases) for indices in of_item.values()]
-    side_by_side = zip_longest(*pieces, fillvalue=())
-    return [list(chain.from_iterable(of_round)) for of_round in side_by_side]
-
-
-def _pieces(indices: list[int], cases: Sequence[Case]) -> list[list[int]]:
-    """The rounds of one item."""
-    limits = cases[indices[0]].bundle.protocol.consistency_memory
-    if limits is None:
-        return [indices]
-    ordered = sorted(indices, key=lambda i: _place(cases[i], limits.order_seed))
-    return [ordered[first : first + limits.round_size] for first in range(0, len(ordered), limits.round_size)]
+    pieces = []
+    for indices in of_item.values():
+        limits, size = cases[indices[0]].bundle.protocol.consistency_memory, len(indices)
+        if limits:
+            size, seed = limits.round_size, limits.order_seed
+            indices = sorted(indices, key=lambda i: _place(cases[i], seed))
+        pieces.append([indices[first : first + size] for first in range(0, len(indices), size)])
+    return [list(chain.from_iterable(of_round)) for of_round in zip_longest(*pieces, fillvalue=())]
 
 
 def _place(case: Case, seed: int | None) -> str:
@@ -170,15 +166,13 @@ def _protocol(bundle: Bundle) -> ProtocolModule:
     return protocol_module(bundle.protocol.name)
 
 
-def _precheck(case: Case) -> Outcome:
-    decided = case.bundle.criteria if _protocol(case.bundle).parts(case.bundle, ())[0].criteria else ()
+def _unasked(case: Case) -> Outcome:
+    """The lowest of everything for want of words; nothing where what was handed in could not be read."""
+    bundle = case.bundle
+    decided = bundle.criteria if _protocol(bundle).parts(bundle, ())[0].criteria else ()
+    if case.unread:
+        judged = Judged(case, [Decision(c.id, None, reason=case.unread) for c in decided], {})
+        return Outcome(judged, Grading(case, Scored(None), {}, reason=case.unread))
     judged = Judged(case, [Decision(c.id, 0) for c in decided], {})
-    lowest = {trait.id: trait.min for trait in case.bundle.traits if trait.source == "judged"}
-    signals = {"precheck": 1.0, "short_answer_gate": 1.0}
-    return Outcome(judged, Grading(case, Scored(case.bundle.scale.min, lowest), signals))
-
-
-def _unread(case: Case) -> Outcome:
-    decided = case.bundle.criteria if _protocol(case.bundle).parts(case.bundle, ())[0].criteria else ()
-    judged = Judged(case, [Decision(c.id, None, reason=case.unread) for c in decided], {})
-    return Outcome(judged, Grading(case, Scored(None), {}, reason=case.unread))
+    lowest = {trait.id: trait.min for trait in bundle.traits if trait.source == "judged"}
+    return Outcome(judged, Grading(case, Scored(bundle.scale.min, lowest), {"precheck": 1.0, "short_answer_gate": 1.0}))

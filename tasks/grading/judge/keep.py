@@ -22,7 +22,7 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.llm.request import cached_by_identity
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.grading.judge import keep, prompt
+from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.evidence import HOLDS, INVALID, ground, looked_for, subject_of
 from rubricflow.tasks.grading.judge.protocol import ALL, Part, question_about
 from rubricflow.tasks.grading.judge.rows import Case, Decision, EarlierDecision, sheets_of
@@ -80,7 +80,7 @@ def with_kept(
 ) -> list[Case]:
     """The cases with what stands of an earlier run.
 
-    earlier: item → what that run knew of it; texts: response → its text then; rows: its judgments, see `standing`.
+    earlier: item → what that run knew of it; texts: response → its text then; rows: its judgments.
     """
     judgments = defaultdict[str, list[Mapping[str, Any]]](list)
     for row in rows:
@@ -89,7 +89,7 @@ def with_kept(
     for case in cases:
         item = earlier.get(case.item_id)
         if item is not None and texts.get(case.response_id) == case.text:
-            case = replace(case, earlier=standing(judgments[case.response_id], case, unchanged(item, case)))
+            case = replace(case, earlier=kept_decisions(judgments[case.response_id], case, unchanged(item, case)))
         filled.append(case)
     return filled
 
@@ -104,7 +104,9 @@ def unchanged(earlier: Earlier, case: Case) -> frozenset[str]:
     return _unchanged(earlier, case.bundle, case.question, case.context)
 
 
-def standing(rows: Iterable[Mapping[str, Any]], case: Case, criteria: frozenset[str]) -> dict[str, EarlierDecision]:
+def kept_decisions(
+    rows: Iterable[Mapping[str, Any]], case: Case, criteria: frozenset[str]
+) -> dict[str, EarlierDecision]:
     """What stands of an earlier run's judgments of the case's response, whose text is the same.
 
     rows: of table `judgments`; criteria: see `unchanged`. A decision that was unscored does not stand, nor one of which
@@ -119,7 +121,15 @@ def standing(rows: Iterable[Mapping[str, Any]], case: Case, criteria: frozenset[
             continue
         quotes = [quote for quote in row["evidence"] if quote["status"] in _LEXICAL]
         if all(ground(q["quote"], q["unit_id"], criterion, subject)[0] == q["status"] for q in quotes):
-            decisions[criterion.id] = EarlierDecision(_decision(row), row["level_probabilities"])
+            decision = Decision(
+                criterion.id,
+                row["decision"],
+                row["stated"],
+                evidence=tuple(row["evidence"]),
+                verified=row["verified"],
+                action=row["action"],
+            )
+            decisions[criterion.id] = EarlierDecision(decision, row["level_probabilities"])
     return decisions
 
 
@@ -177,21 +187,9 @@ def _decisive_fields(criterion: Criterion) -> dict[str, Any]:
 
 
 @cached_by_identity
-def _open_criteria(criteria: tuple[Criterion, ...], standing: frozenset[str]) -> tuple[Criterion, ...]:
+def _open_criteria(criteria: tuple[Criterion, ...], kept: frozenset[str]) -> tuple[Criterion, ...]:
     """One tuple for all responses of which the same stands: caches know it by its identity."""
-    return tuple(criterion for criterion in criteria if criterion.id not in standing)
-
-
-def _decision(row: Mapping[str, Any]) -> Decision:
-    return Decision(
-        row["criterion_id"],
-        row["decision"],
-        row["stated"],
-        None,
-        tuple(row["evidence"]),
-        verified=row["verified"],
-        action=row["action"],
-    )
+    return tuple(criterion for criterion in criteria if criterion.id not in kept)
 
 
 # What stands of the earlier run that a study keeps of.
@@ -210,13 +208,13 @@ def keeping_of(run: Run, plan: Judge, rater_id: str) -> Callable[[list[Case]], l
     sheets = sheets_of(earlier, items, bundles)
     earlier_items = {}
     for name, (row, bundle, _) in sheets.items():
-        earlier_items[name] = keep.Earlier(bundle, row["question"], row["context"])
+        earlier_items[name] = Earlier(bundle, row["question"], row["context"])
 
     def keeping(cases: list[Case]) -> list[Case]:
         mine = ds.field("response_id").isin([case.response_id for case in cases])
         rows = earlier.read(responses, ["response_id", "text"], mine)
         texts = dict(zip(rows["response_id"].to_pylist(), rows["text"].to_pylist(), strict=True))
-        return keep.with_kept(cases, earlier_items, texts, earlier.read(judgments, where=mine).to_pylist())
+        return with_kept(cases, earlier_items, texts, earlier.read(judgments, where=mine).to_pylist())
 
     return keeping
 
@@ -234,10 +232,10 @@ def _earlier(run: Run, plan: Judge, run_id: str) -> Run:
 
 
 def _same_rater(earlier: Run, judgments: TableRef, plan: Judge, rater_id: str) -> None:
-    differing = keep.differing(read_manifest(earlier)["identity"]["study"]["judge"], plan)
+    changed = differing(read_manifest(earlier)["identity"]["study"]["judge"], plan)
     raters = pc.unique(earlier.read(judgments, ["rater_id"])["rater_id"]).to_pylist()
     others = [name for name in raters if name != rater_id]
-    if differing or others:
-        settings = f"it differs in {', '.join(differing)}"
-        hint = settings if differing else f"that was '{others[0]}', this is '{rater_id}'"
+    if changed or others:
+        settings = f"it differs in {', '.join(changed)}"
+        hint = settings if changed else f"that was '{others[0]}', this is '{rater_id}'"
         raise InputError(f"run '{plan.keep}' was judged by another rater", field="judge.keep", hint=hint)

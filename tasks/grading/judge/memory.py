@@ -30,7 +30,7 @@ from rubricflow.tasks.core.contracts.protocols import ConsistencyMemory, RubricM
 from rubricflow.tasks.core.llm.request import Request, cached_by_identity
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge import prompt
-from rubricflow.tasks.grading.judge.protocol import NOTHING, Outcome, Shown
+from rubricflow.tasks.grading.judge.protocol import Outcome, Shown
 from rubricflow.tasks.grading.judge.rows import Case
 
 CHARACTERS_PER_TOKEN = 4
@@ -145,7 +145,7 @@ def fitting(memory: Memory, bundle: Bundle, bare: Request) -> Shown:
     Characters over CHARACTERS_PER_TOKEN stand for tokens. Exemplars go first, the least similar of them before the
     others, then cards; the request itself is never cut.
     """
-    shown, most = show(memory, bundle), room(bundle, bare)
+    shown, most = show(memory, bundle), spare_characters(bundle, bare)
     while len(shown.text) > most and shown.text:
         if memory.exemplars:
             memory = memory._replace(exemplars=memory.exemplars[:-1])
@@ -155,7 +155,7 @@ def fitting(memory: Memory, bundle: Bundle, bare: Request) -> Shown:
     return shown
 
 
-def room(bundle: Bundle, bare: Request) -> float:
+def spare_characters(bundle: Bundle, bare: Request) -> float:
     """Characters of a text that the context holds beside a request and its longest reply, the line break after the text
     counted; infinite where the bundle names no bound."""
     context = bundle.protocol.context_tokens
@@ -167,31 +167,25 @@ def room(bundle: Bundle, bare: Request) -> float:
 
 def show(memory: Memory, bundle: Bundle) -> Shown:
     """What memory has to show as text, with its sources."""
-    if not (memory.cards or memory.exemplars):
-        return NOTHING
-    sources = [f"card:{criterion.id}" for criterion in memory.cards]
-    sources += [f"exemplar:{exemplar.response_id}" for exemplar in memory.exemplars]
-    texts = [_of_cards(memory.cards, bundle)] if memory.cards else []
-    texts += [_of_exemplars(memory.exemplars)] if memory.exemplars else []
+    texts, sources, names = [], [], numbered_names(bundle)
+    if memory.cards:
+        lines = [f"- {names[criterion.id]}: {criterion.text}" for criterion in memory.cards]
+        texts.append(prompt.fill("cards", {"cards": "\n".join(lines)}).rstrip("\n"))
+        sources += [f"card:{criterion.id}" for criterion in memory.cards]
+    if memory.exemplars:
+        lines = []
+        for number, exemplar in enumerate(memory.exemplars, 1):
+            excerpt = prompt.quoted(exemplar.excerpt)
+            subscores = ", ".join(f"{name} {value:g}" for name, value in exemplar.subscores.items())
+            covered = ", ".join(map(str, exemplar.covered)) or "none"
+            line = (
+                f"{number}. final score {exemplar.final:g}; {subscores}; points covered: {covered}; answer: {excerpt}"
+            )
+            lines.append(line)
+        text = "\n".join(lines)
+        texts.append(prompt.fill("exemplars", {"exemplars": text, "nonce": prompt.nonce(text)}).rstrip("\n"))
+        sources += [f"exemplar:{exemplar.response_id}" for exemplar in memory.exemplars]
     return Shown("\n".join(texts), tuple(sources))
-
-
-def _of_cards(chosen: Sequence[Criterion], bundle: Bundle) -> str:
-    names = numbered_names(bundle)
-    lines = [f"- {names[criterion.id]}: {criterion.text}" for criterion in chosen]
-    return prompt.fill("cards", {"cards": "\n".join(lines)}).rstrip("\n")
-
-
-def _of_exemplars(chosen: Sequence[Exemplar]) -> str:
-    text = "\n".join(_line(number, exemplar) for number, exemplar in enumerate(chosen, 1))
-    return prompt.fill("exemplars", {"exemplars": text, "nonce": prompt.nonce(text)}).rstrip("\n")
-
-
-def _line(number: int, exemplar: Exemplar) -> str:
-    excerpt = prompt.quoted(exemplar.excerpt)
-    subscores = ", ".join(f"{name} {value:g}" for name, value in exemplar.subscores.items())
-    covered = ", ".join(map(str, exemplar.covered)) or "none"
-    return f"{number}. final score {exemplar.final:g}; {subscores}; points covered: {covered}; answer: {excerpt}"
 
 
 @cached_by_identity
@@ -211,9 +205,13 @@ class Numbered(NamedTuple):
     traits: tuple[Trait, ...]
 
 
+@cached_by_identity
 def numbered(bundle: Bundle) -> Numbered:
     """The numbered points and misconceptions of a bundle."""
-    return _numbered(bundle)
+    points = [c for c in bundle.criteria if c.kind != "misconception"]
+    banned = [c for c in bundle.criteria if c.kind == "misconception"]
+    traits = tuple(trait for trait in bundle.traits if trait.source == "judged")
+    return Numbered(dict(enumerate(points, 1)), dict(enumerate(banned, 1)), traits)
 
 
 def numbered_names(bundle: Bundle) -> dict[str, str]:
@@ -221,12 +219,3 @@ def numbered_names(bundle: Bundle) -> dict[str, str]:
     points, misconceptions, _ = numbered(bundle)
     names = {criterion.id: f"point {number}" for number, criterion in points.items()}
     return names | {criterion.id: f"misconception {number}" for number, criterion in misconceptions.items()}
-
-
-@cached_by_identity
-def _numbered(bundle: Bundle) -> Numbered:
-    criteria = bundle.criteria
-    points = [c for c in criteria if c.kind != "misconception"]
-    banned = [c for c in criteria if c.kind == "misconception"]
-    traits = tuple(trait for trait in bundle.traits if trait.source == "judged")
-    return Numbered(dict(enumerate(points, 1)), dict(enumerate(banned, 1)), traits)

@@ -61,7 +61,7 @@ _DEMAND = {
 def kind_of(violations: Sequence[str]) -> Kind:
     """`semantic` where only evidence fails, else `contract`. A reply in which nothing was read counts only where
     nothing else is said."""
-    kinds = {_kind(violation) for violation in violations}
+    kinds = {violation.partition(":")[0] for violation in violations}
     return "semantic" if kinds & SEMANTIC and kinds <= SEMANTIC | NOT_READ else "contract"
 
 
@@ -97,10 +97,6 @@ def task(role: Role, mends: Sequence[str], violations: Sequence[str], previous: 
         "demand": _DEMAND[role].format(mends=", ".join(mends)),
     }
     return prompt.fill("repair", values).rstrip("\n")
-
-
-def _kind(violation: str) -> str:
-    return violation.partition(":")[0]
 
 
 def _in_words(violation: str) -> str:
@@ -156,9 +152,9 @@ def incomplete(checked: Checked[Any], note: str | None) -> Checked[Any]:
         return checked
     value: Any = checked.value
     if how == "truncated" and hasattr(value, "decisions"):
-        value = replace(value, decisions=tuple(map(_cut_off, value.decisions)))
+        decisions = []
+        for decision in value.decisions:
+            is_missing = decision.reason == "criterion_missing"
+            decisions.append(decision._replace(reason="truncated") if is_missing else decision)
+        value = replace(value, decisions=tuple(decisions))
     return Checked(value, (f"incomplete:{how}", *checked.violations))
-
-
-def _cut_off(decision: Any) -> Any:
-    return decision._replace(reason="truncated") if decision.reason == "criterion_missing" else decision

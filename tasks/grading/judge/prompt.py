@@ -74,7 +74,7 @@ def system(
         "traits": "\n".join(_trait(trait, protocol) for trait in traits),
         "anchors": "\n".join(_trait(trait, protocol) for trait in anchored),
         "guidance": "" if is_described else prose,
-        "scale": "".join([_range(bundle.scale), *_counts(bundle)]),
+        "scale": "".join([range_of(bundle.scale), *_counts(bundle)]),
         "reference": under("Reference answer:", reference),
         "examples": examples,
         "units": units.forms(),
@@ -151,7 +151,8 @@ def nonce(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _range(scale: Scale) -> str:
+def range_of(scale: Scale) -> str:
+    """The scores of a scale in words."""
     low, high, step = scale.bounds
     return f"{low:g} to {high:g} in steps of {step:g}"
 
@@ -169,7 +170,7 @@ def _counts(bundle: Bundle) -> Iterator[str]:
 
 def _trait(trait: Trait, protocol: Protocol) -> str:
     anchors = _in_order([f"\n  {anchor.score:g} = {anchor.text}" for anchor in trait.anchors], protocol)
-    return f"- {trait.id} ({trait.name}): a number from {_range(trait)}{''.join(anchors)}"
+    return f"- {trait.id} ({trait.name}): a number from {range_of(trait)}{''.join(anchors)}"
 
 
 def _in_order(ascending: list[str], protocol: Protocol) -> list[str]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, Trait
-from rubricflow.tasks.core.contracts.composite import Composition, composed, composition, levels_counted, together
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
+from rubricflow.tasks.core.contracts.composite import composed, composition, levels_counted, together
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.llm.request import cached_by_identity
 
@@ -41,13 +41,9 @@ def share_of_points(criteria: Sequence[Criterion], shares: Shares) -> float:
     return _clipped(earned / positive if positive else 1 + earned / (together(criteria) or 1.0))
 
 
+@cached_by_identity
 def counted(bundle: Bundle) -> Mapping[str, tuple[int, ...]]:
     """Decided criterion → the level that each of its levels counts as, see `levels_counted`."""
-    return _counted(bundle)
-
-
-@cached_by_identity
-def _counted(bundle: Bundle) -> Mapping[str, tuple[int, ...]]:
     return levels_counted(bundle)
 
 
@@ -79,9 +75,7 @@ def added(bundle: Bundle) -> tuple[Criterion, ...]:
     return bundle.whole if bundle.composites else bundle.criteria
 
 
-@cached_by_identity
-def _composition(bundle: Bundle) -> Composition:
-    return composition(bundle)
+_composition = cached_by_identity(composition)
 
 
 def _clipped(share: float) -> float:
@@ -126,7 +120,7 @@ def score(bundle: Bundle, levels: Mapping[str, int | None], stated: Mapping[str,
         return Scored(None, all_traits, means, tie, low=low, high=high, reason="criterion_unscored")
     shares |= {c.id: 0.0 for c in missing}
     traits, means, tie = _traits(bundle, shares)
-    return Scored(_total_of(bundle, shares, traits), {**traits, **(stated or {})}, means, tie)
+    return Scored(_total(bundle, shares), {**traits, **(stated or {})}, means, tie)
 
 
 def trait_means(bundle: Bundle, shares: Shares) -> dict[str, float]:
@@ -142,7 +136,7 @@ def trait_means(bundle: Bundle, shares: Shares) -> dict[str, float]:
 def _traits(bundle: Bundle, shares: Shares) -> tuple[dict[str, float], dict[str, float], bool]:
     means = trait_means(bundle, shares)
     ranges = {trait.id: trait for trait in bundle.traits}
-    linear = [(name, _onto(mean, ranges[name]), ranges[name]) for name, mean in means.items()]
+    linear = [(name, onto(mean, ranges[name]), ranges[name]) for name, mean in means.items()]
     traits = {name: round_half_up(value, scale) for name, value, scale in linear}
     return traits, means, any(is_tie(value, scale) for _, value, scale in linear)
 
@@ -161,49 +155,41 @@ def _judged(bundle: Bundle, shares: Shares, stated: Mapping[str, float]) -> Scor
         low = high = None
         if bundle.protocol.unscored == "bounds":
             highest = {trait.id: trait.max for trait in missing}
-            low = round_half_up(_of_judged(bundle, judged, scores | lowest), bundle.scale)
-            high = round_half_up(_of_judged(bundle, judged, scores | highest), bundle.scale)
+            low = round_half_up(_of_traits(bundle, scores | lowest), bundle.scale)
+            high = round_half_up(_of_traits(bundle, scores | highest), bundle.scale)
         return Scored(None, scores | others, means, low=low, high=high, reason="trait_unscored")
     scores |= lowest
-    total = _of_judged(bundle, judged, scores)
+    total = _of_traits(bundle, scores)
     return Scored(round_half_up(total, bundle.scale), scores | others, means, is_tie(total, bundle.scale))
 
 
-def _of_judged(bundle: Bundle, judged: Sequence[Trait], scores: Mapping[str, float]) -> float:
-    """The sum of the judged traits or the mean of their shares, on the scale before rounding."""
+def _of_traits(bundle: Bundle, scores: Mapping[str, float]) -> float:
+    """The sum of the traits' scores or the mean of their shares, on the scale before rounding."""
+    traits = [trait for trait in bundle.traits if trait.id in scores]
     if bundle.protocol.final_score == "trait_sum":
-        return sum(scores[trait.id] for trait in judged)
-    reached = [_share(scores[trait.id], trait) for trait in judged]
-    return _onto(sum(reached) / len(reached), bundle.scale)
+        return sum(scores[trait.id] for trait in traits)
+    reached = [share_of(scores[trait.id], trait) for trait in traits]
+    return onto(sum(reached) / len(reached), bundle.scale)
 
 
 def _total(bundle: Bundle, shares: Shares) -> float:
-    return _total_of(bundle, shares, _traits(bundle, shares)[0])
-
-
-def _total_of(bundle: Bundle, shares: Shares, traits: Mapping[str, float]) -> float:
-    return round_half_up(_exact_total(bundle, shares, traits), bundle.scale)
-
-
-def _exact_total(bundle: Bundle, shares: Shares, traits: Mapping[str, float]) -> float:
-    """The total on the scale before rounding."""
+    """The score of derived traits, or of the points."""
     rule = bundle.protocol.final_score
     if rule == "judged":
         raise ValueError("a judged score is stated, not derived")
-    if rule == "trait_sum":
-        return sum(traits.values())
-    if rule == "trait_mean":
-        ranges = {trait.id: trait for trait in bundle.traits}
-        reached = [_share(score, ranges[name]) for name, score in traits.items()]
-        return _onto(sum(reached) / len(reached), bundle.scale)
-    return _onto(share_of_points(added(bundle), whole_shares(bundle, shares)), bundle.scale)
+    if rule == "weighted_points":
+        share = share_of_points(added(bundle), whole_shares(bundle, shares))
+        return round_half_up(onto(share, bundle.scale), bundle.scale)
+    return round_half_up(_of_traits(bundle, _traits(bundle, shares)[0]), bundle.scale)
 
 
-def _share(score: float, scale: Scale) -> float:
+def share_of(score: float, scale: Scale) -> float:
+    """A score as a share of its scale, 0 at the lowest."""
     return (score - scale.min) / (scale.max - scale.min)
 
 
-def _onto(share: float, scale: Scale) -> float:
+def onto(share: float, scale: Scale) -> float:
+    """The place of a share on a scale, not rounded."""
     return scale.min + share * (scale.max - scale.min)
 
 
@@ -236,9 +222,6 @@ def level_signals(
 # A grading after a person set levels of it, by the same formula and with the same features.
 
 
-_OF_LEVELS = ("criterion.", "mean.")
-
-
 def score_follows(bundle: Bundle) -> bool:
     """Whether the raw score is made of the criteria's levels, and not stated by the judge itself."""
     protocol = bundle.protocol
@@ -263,8 +246,15 @@ def regraded(
     traits = {trait.id for trait in bundle.traits if trait.source == "judged"}
     stated = {name: value for name, value in grading["trait_scores"].items() if name in traits}
     scored = score(bundle, decided, stated)
-    features = level_signals(bundle, decided, _chances(bundle, judgments, levels))
-    others = {name: value for name, value in grading["signals"].items() if _stays(name)}
+    chances = {}
+    if PROTOCOLS[bundle.protocol.name].shape != "points":  # of which levels count as they are
+        for row in judgments:
+            if row["criterion_id"] not in levels and row["decision"] == row["stated"] and row["level_probabilities"]:
+                chances[row["criterion_id"]] = row["level_probabilities"]
+    features = level_signals(bundle, decided, chances)
+    of_levels = ("criterion.", "mean.")
+    kept = [name for name in grading["signals"] if name != "conflicts" and not name.startswith(of_levels)]
+    others = {name: grading["signals"][name] for name in kept}
     signals = {"tie": float(scored.tie), **others, **features, **conflicts(bundle, decided)}
     settled = "precheck" if grading["status"] == "precheck" else "scored"
     return {
@@ -276,21 +266,4 @@ def regraded(
         "signals": dict(sorted(signals.items())),
         "status": "unscored" if scored.score is None else settled,
         "unscored_reason": scored.reason,
-    }
-
-
-def _stays(signal: str) -> bool:
-    return signal != "conflicts" and not signal.startswith(_OF_LEVELS)
-
-
-def _chances(
-    bundle: Bundle, judgments: Sequence[Mapping[str, Any]], levels: Mapping[str, int]
-) -> dict[str, Sequence[float]]:
-    """The probabilities of the levels that nobody set. Where criteria are points, levels count as they are."""
-    if PROTOCOLS[bundle.protocol.name].shape == "points":
-        return {}
-    return {
-        row["criterion_id"]: row["level_probabilities"]
-        for row in judgments
-        if row["criterion_id"] not in levels and row["decision"] == row["stated"] and row["level_probabilities"]
     }

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.settings.judge import Truth
 from rubricflow.tasks.core.llm.damage import WAYS, damaged
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
@@ -33,7 +33,15 @@ from rubricflow.tasks.core.text.quotes import shortened
 from rubricflow.tasks.core.text.tokens import counts, tokens
 from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_module
 from rubricflow.tasks.grading.judge.schema import MAX_QUOTE
-from rubricflow.tasks.grading.judge.score import added, counted, round_half_up, share_of_points, whole_shares
+from rubricflow.tasks.grading.judge.score import (
+    added,
+    counted,
+    onto,
+    round_half_up,
+    share_of,
+    share_of_points,
+    whole_shares,
+)
 
 RIGHT = 0.9
 """Share of its repairs that are neither broken nor invented."""
@@ -107,7 +115,10 @@ def answer(request: Request, truth: Truth, marks: Mapping[str, HumanMarks]) -> R
     question: Question = request.data
     if request.subject not in marks:
         return Reply(error=f"not_known: rater '{truth.rater}' said nothing about '{request.subject}'")
-    rng = random.Random(f"{truth.seed}:{request.role}:{question.part}:{request.subject}:{_content_digest(request)}")
+    # Memory and what a repair shows tell one request about a response from another.
+    words = "".join(message.content for message in request.messages) + f":{request.sampling.seed}"
+    digest = hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
+    rng = random.Random(f"{truth.seed}:{request.role}:{question.part}:{request.subject}:{digest}")
     is_repair = request.role.endswith("_repair")
     broken, invented = (1 - RIGHT, 1 - RIGHT) if is_repair else (truth.broken, truth.invented)
     # Rates of 0 mean a rater that never errs, when it repairs neither.
@@ -148,18 +159,19 @@ def _opinion(
     for criterion in bundle.criteria:
         place = perceived.levels[criterion.id] + _sign(criterion) * shift
         probabilities[criterion.id] = level_probabilities(place, criterion.top, truth.noise)
-        levels[criterion.id] = _likeliest(probabilities[criterion.id])
+        likely = probabilities[criterion.id]
+        levels[criterion.id] = max(range(len(likely)), key=lambda level: (likely[level], level))
         if levels[criterion.id]:
             evidence[criterion.id] = _quotes(question, criterion, invented, rng)
     traits = {}
     for trait in (*bundle.traits, *question.traits):
-        traits[trait.id] = _onto(perceived.traits.get(trait.id, perceived.score) + shift, trait)
+        traits[trait.id] = round_half_up(onto(perceived.traits.get(trait.id, perceived.score) + shift, trait), trait)
     met = sum(level > 0 for level in levels.values())
     opinion = Opinion(
         levels=levels,
         evidence=evidence,
         traits=traits,
-        score=_onto(perceived.score + shift, bundle.scale),
+        score=round_half_up(onto(perceived.score + shift, bundle.scale), bundle.scale),
         because=f"simulated: {met} of {len(levels)} criteria are met",
     )
     return opinion, probabilities
@@ -169,24 +181,20 @@ def _perceived(
     response_id: str, sample: int, bundle: Bundle, truth: Truth, marks: Mapping[str, HumanMarks]
 ) -> _Perceived:
     human = marks[response_id]
-    score = _share(human.score, bundle.scale) if human.score is not None else _earned(bundle, human)
+    score = share_of(human.score, bundle.scale) if human.score is not None else _earned(bundle, human)
     of_response = _draw(truth, response_id, sample, "") * math.sqrt(0.5)
     levels = {}
     for c in bundle.criteria:
-        place = _place(c, human, score)
+        if c.id in human.levels:
+            place = (c.top * _marked(c, human) + 0.5) / (c.top + 1)
+        else:
+            place = score if c.weight >= 0 else (1 - score) / 2
         shift = _sign(c) * (truth.severity + truth.noise * of_response)
         levels[c.id] = place + shift + truth.noise * _draw(truth, response_id, sample, c.id) * math.sqrt(0.5)
     of_score = _draw(truth, response_id, sample, "score") * math.sqrt(0.5)
     shift = truth.severity + truth.noise * (of_response + of_score)
-    traits = {t.id: _share(human.traits[t.id], t) + shift for t in bundle.traits if t.id in human.traits}
+    traits = {t.id: share_of(human.traits[t.id], t) + shift for t in bundle.traits if t.id in human.traits}
     return _Perceived(levels, traits, score + shift)
-
-
-def _place(criterion: Criterion, human: HumanMarks, score: float) -> float:
-    """Where the truth of a criterion lies."""
-    if criterion.id not in human.levels:
-        return score if criterion.weight >= 0 else (1 - score) / 2
-    return (criterion.top * _marked(criterion, human) + 0.5) / (criterion.top + 1)
 
 
 def _sign(criterion: Criterion) -> int:
@@ -199,42 +207,23 @@ def _draw(truth: Truth, *key: object) -> float:
     return random.Random(f"{truth.seed}:{':'.join(map(str, key))}").gauss(0.0, 1.0)
 
 
-def _content_digest(request: Request) -> str:
-    """What tells one request about a response from another: memory and what a repair shows."""
-    words = "".join(message.content for message in request.messages) + f":{request.sampling.seed}"
-    return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 def _earned(bundle: Bundle, human: HumanMarks) -> float:
-    marked = [c for c in bundle.criteria if c.id in human.levels]
-    shares = whole_shares(bundle, {c.id: _counting(bundle, c, human) for c in marked})
+    """The share that the marks earn; a level that lies between the criterion's counts as the lower where it is
+    counted."""
+    counting = {}
+    for c in bundle.criteria:
+        if c.id in human.levels:
+            share, worth = _marked(c, human), counted(bundle)[c.id]
+            between = worth == tuple(range(c.top + 1))
+            counting[c.id] = share if between else worth[math.floor(share * c.top + 1e-9)] / c.top
+    shares = whole_shares(bundle, counting)
     adding = [c for c in added(bundle) if c.id in shares and c.weight]
     return share_of_points(adding, shares) if adding else 0.5
-
-
-def _counting(bundle: Bundle, criterion: Criterion, human: HumanMarks) -> float:
-    """The share that a mark counts for; of a level that lies between the criterion's, the lower where it is counted."""
-    share, worth = _marked(criterion, human), counted(bundle)[criterion.id]
-    between = worth == tuple(range(criterion.top + 1))
-    return share if between else worth[math.floor(share * criterion.top + 1e-9)] / criterion.top
 
 
 def _marked(criterion: Criterion, human: HumanMarks) -> float:
     """The level that people marked as a share of the highest: theirs, where they have more levels."""
     return human.levels[criterion.id] / max(criterion.top, human.tops.get(criterion.id, 0))
-
-
-def _likeliest(probabilities: list[float]) -> int:
-    return max(range(len(probabilities)), key=lambda level: (probabilities[level], level))
-
-
-def _share(value: float, scale: Scale) -> float:
-    return (value - scale.min) / (scale.max - scale.min)
-
-
-def _onto(share: float, scale: Scale) -> float:
-    """The score closest to a share of the scale."""
-    return round_half_up(scale.min + share * (scale.max - scale.min), scale)
 
 
 def _quotes(question: Question, criterion: Criterion, invented: float, rng: random.Random) -> list[dict[str, str]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, filterfalse
+from itertools import filterfalse
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -25,9 +25,9 @@ from rubricflow.tasks.core.stats.scores import people_marks, target_scores
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge import prompt
-from rubricflow.tasks.grading.judge.memory import numbered_names, room
+from rubricflow.tasks.grading.judge.memory import numbered_names, spare_characters
 from rubricflow.tasks.grading.judge.protocol import NOTHING, Part, Shown
-from rubricflow.tasks.grading.judge.rows import Case, Sheet, WorkedExample, sheets_of
+from rubricflow.tasks.grading.judge.rows import Case, WorkedExample, sheets_of
 from rubricflow.tasks.grading.judge.score import round_half_up
 
 LONGEST = 1_200
@@ -139,15 +139,6 @@ _SOME = 3
 """Items that an error names."""
 
 
-class PeoplesMarks(NamedTuple):
-    """What people said of responses: response → score, trait → score, criterion → level, each the mean of those that
-    count."""
-
-    scores: Mapping[str, float]
-    traits: Mapping[str, Mapping[str, float]]
-    levels: Mapping[str, Mapping[str, float]]
-
-
 class People(NamedTuple):
     """Human gradings and judgments, and whose count: see `Evaluation.target`."""
 
@@ -176,18 +167,21 @@ def teaching_of(
     graded_items = {item_id: GradedItem(examples, plan) for item_id, examples in graded.items() if examples}
     shown = {item_id for item_id, item in graded_items.items() if item.shows}
     if lacking := sorted(set(item_ids) - shown):
-        raise InputError(_problem(lacking, graded), field="judge.examples", hint=_HINT)
+        some = ", ".join(f"'{name}'" for name in lacking[:_SOME])
+        more = f" and {len(lacking) - _SOME} more" if len(lacking) > _SOME else ""
+        most = max(len(graded.get(name, ())) for name in lacking)
+        rule = f"there is no worked example to show for item {some}{more}, with {most} usable labels at most"
+        raise InputError(rule, field="judge.examples", hint=_HINT)
 
     def teaching(cases: list[Case]) -> list[Case]:
         mine = ds.field("response_id").isin([case.response_id for case in cases])
         rows = run.read(responses, ["response_id", "author_id"], mine)
         author = dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
-
-        def with_examples(case: Case) -> Case:
-            item = graded_items[case.item_id]
-            return replace(case, examples=item.beside(case.response_id, author[case.response_id], case.text))
-
-        return [with_examples(case) for case in cases]
+        with_examples = []
+        for case in cases:
+            examples = graded_items[case.item_id].beside(case.response_id, author[case.response_id], case.text)
+            with_examples.append(replace(case, examples=examples))
+        return with_examples
 
     return teaching
 
@@ -198,72 +192,64 @@ def _graded(
     """Item → its responses outside the test split that people graded as far as the protocol shows it."""
     columns = ["response_id", "item_id", "author_id", "text"]
     rows = run.read(responses, columns, ds.field("split").isin(TAUGHT))
-    marks, sheets = _peoples_marks(run, people, rows["response_id"]), sheets_of(run, items, bundles)
+    sheets, (scores, trait_scores, levels) = sheets_of(run, items, bundles), _marks(run, people, rows["response_id"])
     of_item = defaultdict[str, list[dict[str, Any]]](list)
     for row in rows.to_pylist():
-        if row["response_id"] in marks.scores:
+        if row["response_id"] in scores:
             of_item[row["item_id"]].append(row)
-    return {item_id: list(_examples(mine, marks, sheets[item_id])) for item_id, mine in of_item.items()}
+    graded = {}
+    for item_id, mine in of_item.items():
+        _, bundle, _ = sheets[item_id]
+        judged = [trait for trait in bundle.traits if trait.source == "judged"]
+        teaches = PROTOCOLS[bundle.protocol.name].teaches
+        # Where the protocol states no score, people must have decided all that it states.
+        required = {trait.id for trait in judged} if "traits" in teaches else set()
+        required |= {criterion.id for criterion in bundle.criteria} if "criteria" in teaches else set()
+        # Criteria that people marked on more levels than the bundle has cannot be shown.
+        comparable = {criterion.id: criterion.top for criterion in bundle.criteria}
+        for row in mine:
+            for name, level in levels.get(row["response_id"], {}).items():
+                if level > comparable.get(name, -1):
+                    comparable.pop(name, None)
+        examples = []
+        for row in mine:
+            response_id = row["response_id"]
+            means, marked = trait_scores.get(response_id, {}), levels.get(response_id, {})
+            traits = {trait.id: round_half_up(means[trait.id], trait) for trait in judged if trait.id in means}
+            decided = {name: int(level + 0.5) for name, level in marked.items() if name in comparable}
+            if "score" in teaches or required <= traits.keys() | decided.keys():
+                score = round_half_up(scores[response_id], bundle.scale)
+                examples.append(WorkedExample(response_id, row["author_id"], row["text"], score, traits, decided))
+        graded[item_id] = examples
+    return graded
 
 
-def _examples(rows: Sequence[Mapping[str, Any]], marks: PeoplesMarks, sheet: Sheet) -> Iterator[WorkedExample]:
-    """Those of an item's scored responses that have all that the protocol wants of an example."""
-    _, bundle, _ = sheet
-    required = _required(bundle)
-    comparable = _comparable(bundle, [marks.levels.get(row["response_id"], {}) for row in rows])
-    traits = {trait.id: trait for trait in bundle.traits if trait.source == "judged"}
-    for row in rows:
-        name = row["response_id"]
-        means = marks.traits.get(name, {})
-        trait_scores = {t: round_half_up(means[t], trait) for t, trait in traits.items() if t in means}
-        levels = {c: int(level + 0.5) for c, level in marks.levels.get(name, {}).items() if c in comparable}
-        if required <= {*trait_scores, *levels}:
-            score = round_half_up(marks.scores[name], bundle.scale)
-            yield WorkedExample(name, row["author_id"], row["text"], score, trait_scores, levels)
+Means = dict[str, dict[str, float]]
+"""Response → trait or criterion → mean of the marks that count."""
 
 
-def _required(bundle: Bundle) -> set[str]:
-    """Traits and criteria that people must have decided: all that the protocol states where it states no score."""
-    teaches = PROTOCOLS[bundle.protocol.name].teaches
-    if "score" in teaches:
-        return set()
-    traits = {trait.id for trait in bundle.traits if trait.source == "judged"} if "traits" in teaches else set()
-    return traits | ({criterion.id for criterion in bundle.criteria} if "criteria" in teaches else set())
-
-
-def _comparable(bundle: Bundle, levels: Iterable[Mapping[str, float]]) -> set[str]:
-    """The criteria that people marked on no more levels than the bundle has."""
-    top = {criterion.id: criterion.top for criterion in bundle.criteria}
-    marks = chain.from_iterable(of_response.items() for of_response in levels)
-    beyond = {name for name, level in marks if level > top.get(name, -1)}
-    return top.keys() - beyond
-
-
-def _peoples_marks(run: Run, people: People, ids: pa.ChunkedArray) -> PeoplesMarks:
-    """What people said of these responses: a named target's own word or, where it gave none of a kind, everybody's."""
+def _marks(run: Run, people: People, ids: pa.ChunkedArray) -> tuple[dict[str, float], Means, Means]:
+    """Scores, trait scores and levels of these responses: those by a named target or, where it gave none of a kind,
+    everybody's."""
     mine = ds.field("response_id").isin(ids.combine_chunks())
     gradings = run.read(people.gradings, ["response_id", "rater_id", "rater_kind", "score", "trait_scores"], mine)
     judgments = run.read(people.judgments, ["response_id", "criterion_id", "rater_id", "rater_kind", "decision"], mine)
     scores = target_scores(gradings.select(["response_id", "rater_id", "rater_kind", "score"]), people.target)
     levels = people_marks(judgments, people.target).select(["response_id", "criterion_id", "decision"])
-    return PeoplesMarks(
-        scores=dict(zip(*(column.to_pylist() for column in scores.columns), strict=True)),
-        traits=_means(_trait_scores(gradings, people.target)),
-        levels=_means(tuple(row.values()) for row in levels.to_pylist()),
+    rows = [row for row in gradings.to_pylist(maps_as_pydicts="strict") if row["trait_scores"]]
+    by_target = [row for row in rows if row["rater_id"] == people.target]
+    traits = []
+    for row in by_target or [row for row in rows if row["rater_kind"] == "human"]:
+        traits += [(row["response_id"], name, score) for name, score in row["trait_scores"].items()]
+    return (
+        dict(zip(*(column.to_pylist() for column in scores.columns), strict=True)),
+        _means(traits),
+        _means(tuple(row.values()) for row in levels.to_pylist()),
     )
 
 
-def _trait_scores(gradings: pa.Table, target: str) -> Iterator[tuple[str, str, float]]:
-    """(response, trait, score) by the target or, where it scored no trait, by everybody."""
-    rows = [row for row in gradings.to_pylist(maps_as_pydicts="strict") if row["trait_scores"]]
-    by_target = [row for row in rows if row["rater_id"] == target]
-    for row in by_target or [row for row in rows if row["rater_kind"] == "human"]:
-        for name, score in row["trait_scores"].items():
-            yield row["response_id"], name, score
-
-
-def _means(marks: Iterable[Sequence[Any]]) -> dict[str, dict[str, float]]:
-    """Response → name → mean, of (response, name, number)."""
+def _means(marks: Iterable[Sequence[Any]]) -> Means:
+    """The means of (response, name, number)."""
     numbers = defaultdict[str, dict[str, list[float]]](lambda: defaultdict(list))
     for response_id, name, number in marks:
         numbers[response_id][name].append(number)
@@ -273,21 +259,13 @@ def _means(marks: Iterable[Sequence[Any]]) -> dict[str, dict[str, float]]:
     return means
 
 
-def _problem(lacking: Collection[str], graded: Mapping[str, Collection[WorkedExample]]) -> str:
-    """What is wrong with items that have no example to show."""
-    some = ", ".join(f"'{name}'" for name in sorted(lacking)[:_SOME])
-    more = f" and {len(lacking) - _SOME} more" if len(lacking) > _SOME else ""
-    most = max(len(graded.get(name, ())) for name in lacking)
-    return f"there is no worked example to show for item {some}{more}, with {most} usable labels at most"
-
-
 # Worked examples in a prompt: responses that people graded, in the user's message before the response, where the
 # prefix cache holds those that are the same for an item.
 
 
 def fitting(case: Case, part: Part, bare: Request) -> Shown:
     """As many of a case's examples as the context holds beside a request without them; the most wanted stay."""
-    most = room(case.bundle, bare)
+    most = spare_characters(case.bundle, bare)
     for count in range(len(case.examples), 0, -1):
         shown = show(case.examples[:count], part, case.bundle)
         if len(shown.text) <= most:
@@ -298,16 +276,14 @@ def fitting(case: Case, part: Part, bare: Request) -> Shown:
 def show(examples: Sequence[WorkedExample], part: Part, bundle: Bundle) -> Shown:
     """Examples, the most wanted first, with what people decided of the part that is asked for; the most wanted is shown
     last, next to the response."""
-    ordered = examples[::-1]
-    text = "\n".join(f"{number}. {_line(example, part, bundle)}" for number, example in enumerate(ordered, 1))
+    lines = []
+    for number, example in enumerate(examples[::-1], 1):
+        cut = " […]" if len(example.text) > LONGEST else ""
+        lines.append(f"{number}. response: {prompt.quoted(example.text[:LONGEST])}{cut}")
+        lines.append(f"   decided by people: {'; '.join(_decided(example, part, bundle))}")
+    text = "\n".join(lines)
     shown = prompt.fill("worked", {"examples": text, "nonce": prompt.nonce(text)}).rstrip("\n")
-    return Shown(shown, tuple(f"example:{example.response_id}" for example in ordered))
-
-
-def _line(example: WorkedExample, part: Part, bundle: Bundle) -> str:
-    cut = " […]" if len(example.text) > LONGEST else ""
-    decided = "; ".join(_decided(example, part, bundle))
-    return f"response: {prompt.quoted(example.text[:LONGEST])}{cut}\n   decided by people: {decided}"
+    return Shown(shown, tuple(f"example:{example.response_id}" for example in examples[::-1]))
 
 
 def _decided(example: WorkedExample, part: Part, bundle: Bundle) -> Iterator[str]:

@@ -27,7 +27,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.text.quotes import unquoted
 from rubricflow.tasks.core.text.tokens import number_of
 from rubricflow.tasks.grading.judge.doubted_quotes import NOTHING, settled
-from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, grounded
+from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, grounded, row_words
 from rubricflow.tasks.grading.judge.rows import FAILED, Decision
 from rubricflow.tasks.grading.judge.schema import PLAIN, UnitNames, fields
 
@@ -56,17 +56,13 @@ class Verdict:
         for criterion, decision in zip(criteria, self.decisions, strict=True):
             if decision.level is not None:
                 rows = [row for row in decision.evidence if row["status"] in HOLDS]
-                quotes = [{"unit": self._unit(row["unit_id"]), "quote": self._words(row)} for row in rows]
+                quotes = []
+                for row in rows:
+                    unit = row["unit_id"] and self.names.name(row["unit_id"])
+                    quotes.append({"unit": unit, "quote": row_words(row, self.text)})
                 members = {"evidence": quotes, "diagnostic": decision.diagnostic, "level": decision.level}
                 entries[criterion.id] = {name: members[name] for name in fields(criterion)}
         return {"decisions": entries}
-
-    def _unit(self, unit_id: str | None) -> str | None:
-        return None if unit_id is None else self.names.name(unit_id)
-
-    def _words(self, row: dict[str, Any]) -> str:
-        quote: str = self.text[row["start"] : row["end"]] if row["status"] == "semantic" else row["quote"]
-        return quote
 
 
 def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Criterion], subject: Subject) -> Verdict:

@@ -20,10 +20,16 @@ from rubricflow.tasks.core.llm.calls import telling
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.lock import offline
-from rubricflow.tasks.grading.lock.induce import MadeRubric, induction, make
+from rubricflow.tasks.grading.lock.induce import (
+    MadeRubric,
+    check_paraphrase,
+    induction,
+    make,
+    order_turned,
+    paraphrase,
+    prose_turned,
+)
 from rubricflow.tasks.grading.lock.induce import check as check_induction
-from rubricflow.tasks.grading.lock.perturb import check as check_paraphrase
-from rubricflow.tasks.grading.lock.perturb import order_turned, paraphrase, prose_turned
 from rubricflow.tasks.grading.lock.rubric import parted
 
 
@@ -74,29 +80,21 @@ def finished(
     types: dict[str, set[str]] = {name: set() for name in item_rubrics}
     for item in items:
         types[item["rubric_id"]].add(item["type"])
+    shown = "descending" if study.rubrics.variant == "levels_reversed" else "ascending"
     rubrics = {}
     for name, judged in ordered(made_rubrics, study.rubrics).items():
-        rubrics[name] = _finished(judged, _origin(study, name in authored), study, types[name])
+        if name in authored:
+            origin: str = "induced" if study.rubrics.induce else "authored"
+        else:
+            assert study.rubrics.derive  # or `rubrics_of` would have refused the item
+            origin = study.rubrics.derive.origin
+        # Where the criteria come from a model answer, a good answer repeats its words; else only their author does.
+        echo = study.judge.echo or ("allowed" if origin in ("reference_answer", "key_elements") else "refused")
+        protocol = study.judge.as_protocol().model_copy(update={"echo": echo, "levels_shown": shown})
+        bundle = lock(judged.rubric, protocol, types[name], study.judge.evidence)
+        remarks = (*untyped(bundle, types[name]), *unexplained(bundle))
+        rubrics[name] = Finished(judged, origin, bundle, remarks)
     return rubrics
-
-
-def _finished(judged: MadeRubric, origin: str, study: Study, item_types: Collection[str]) -> Finished:
-    bundle = lock(judged.rubric, _protocol(study, origin), item_types, study.judge.evidence)
-    return Finished(judged, origin, bundle, (*untyped(bundle, item_types), *unexplained(bundle)))
-
-
-def _protocol(study: Study, origin: str) -> Protocol:
-    """Where the criteria come from a model answer, a good answer says the same words; else only their author does."""
-    by_origin = "allowed" if origin in ("reference_answer", "key_elements") else "refused"
-    shown = "descending" if study.rubrics.variant == "levels_reversed" else "ascending"
-    return study.judge.as_protocol().model_copy(update={"echo": study.judge.echo or by_origin, "levels_shown": shown})
-
-
-def _origin(study: Study, is_authored: bool) -> str:
-    if is_authored:
-        return "induced" if study.rubrics.induce else "authored"
-    assert study.rubrics.derive  # or `rubrics_of` would have refused the item
-    return study.rubrics.derive.origin
 
 
 # The rubrics of a study as it wants them judged: in the presentation it names, and with criteria induced anew.
@@ -136,7 +134,9 @@ def remade(
         remade = make(requests, maker.backend, maker.replies, check_paraphrase)
     if plan.induce is None:
         return remade
-    single_items = _single_items(items)
+    single_items: dict[str, Mapping[str, Any]] = {}
+    for item in items:
+        single_items[item["rubric_id"]] = {} if item["rubric_id"] in single_items else item
     requests = []
     for name, made in remade.items():
         if name in authored:
@@ -162,14 +162,6 @@ def ordered(rubrics: Mapping[str, MadeRubric], plan: RubricSettings) -> dict[str
     return {name: MadeRubric(order_turned(made.rubric), made.calls) for name, made in rubrics.items()}
 
 
-def _single_items(items: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Rubric → its item; an empty one where it has several."""
-    item_of: dict[str, Mapping[str, Any]] = {}
-    for item in items:
-        item_of[item["rubric_id"]] = {} if item["rubric_id"] in item_of else item
-    return item_of
-
-
 # Locking a rubric into a bundle.
 
 
@@ -187,7 +179,8 @@ def lock(
     registered = PROTOCOLS[protocol.name]
     rubric = shaped(rubric, protocol, item_types)
     if evidence == "off":
-        rubric = without_evidence(rubric)
+        criteria = tuple(criterion.model_copy(update={"evidence": "none"}) for criterion in rubric.criteria)
+        rubric = rubric.model_copy(update={"criteria": criteria})
     judged = [trait.id for trait in rubric.traits if trait.source == "judged"]
     holistic = registered.final_score == "judged"
     if judged and not (holistic or "traits" in registered.decides):
@@ -251,15 +244,14 @@ def shaped(rubric: Rubric, protocol: Protocol, item_types: Collection[str]) -> R
             traits = tuple(trait.model_copy(update={"source": "judged"}) for trait in rubric.traits)
             return rubric.model_copy(update={"traits": traits})
         case "yes_no":
-            return rubric.model_copy(update={"criteria": tuple(map(_question, rubric.criteria))})
+            questions = []
+            for criterion in rubric.criteria:
+                count = criterion.count and criterion.count.model_copy(update={"least": None})
+                question = {"levels": ("no", "yes"), "evidence": "none", "count": count}
+                questions.append(criterion.model_copy(update=question))
+            return rubric.model_copy(update={"criteria": tuple(questions)})
         case "as_written":
             return rubric
-
-
-def without_evidence(rubric: Rubric) -> Rubric:
-    """The rubric with no demand for evidence."""
-    criteria = tuple(criterion.model_copy(update={"evidence": "none"}) for criterion in rubric.criteria)
-    return rubric.model_copy(update={"criteria": criteria})
 
 
 def subscores(item_types: Collection[str]) -> tuple[str, ...]:
@@ -275,22 +267,14 @@ def _points(rubric: Rubric, item_types: Collection[str]) -> Rubric:
         names = subscores(item_types)
         judged = tuple(Trait(id=id_, name=id_.title(), min=low, max=high, step=step, source="judged") for id_ in names)
     coverage = Trait(id=COVERAGE, name="Coverage of the gold points", min=low, max=high, step=step)
-    points = tuple(_point(criterion) for criterion in parted(rubric)[0])
-    return rubric.model_copy(update={"traits": (*judged, coverage), "criteria": points})
-
-
-def _question(criterion: Criterion) -> Criterion:
-    """A criterion that is answered with yes or no, and met by a yes."""
-    count = criterion.count and criterion.count.model_copy(update={"least": None})
-    return criterion.model_copy(update={"levels": ("no", "yes"), "evidence": "none", "count": count})
-
-
-def _point(criterion: Criterion) -> Criterion:
-    """A criterion that is covered or missed, with a quote."""
-    kind = "gold_point" if criterion.weight >= 0 else "misconception"
-    levels = ("missed", "covered") if criterion.weight >= 0 else ("absent", "detected")
-    point = {"trait": COVERAGE, "kind": kind, "levels": levels, "evidence": "local_quote", "parent": None}
-    return criterion.model_copy(update=point)
+    points = []
+    for criterion in parted(rubric)[0]:
+        kind, levels = "gold_point", ("missed", "covered")
+        if criterion.weight < 0:
+            kind, levels = "misconception", ("absent", "detected")
+        point = {"trait": COVERAGE, "kind": kind, "levels": levels, "evidence": "local_quote", "parent": None}
+        points.append(criterion.model_copy(update=point))
+    return rubric.model_copy(update={"traits": (*judged, coverage), "criteria": tuple(points)})
 
 
 # What a judge's prompt lacks: what is asked for has to stand on some part of the rubric that the prompt shows.
@@ -343,17 +327,19 @@ def _score(bundle: Bundle) -> Iterator[Remark]:
     """The score that the judge states: by prose that names scores, by anchors, or by points that are counted."""
     low, high, _ = bundle.scale.bounds
     question = f"{bundle.protocol.name} asks for one score from {low:g} to {high:g}"
-    if _names(bundle.text, bundle.scale) or any(trait.anchors for trait in bundle.traits) or _counts(bundle):
+    if (
+        _names(bundle.text, bundle.scale)
+        or any(trait.anchors for trait in bundle.traits)
+        or all(
+            criterion.count
+            for criterion in bundle.whole  # which the prompt names next to the scale
+        )
+    ):
         return
     if not bundle.text.strip():
         yield Remark(f"text: {question}, and its prompt says of no score what it means; {_WRITE}", True)
     else:
         yield Remark(f"text: {question}, and the prose names fewer than two scores; {_WRITE}", False)
-
-
-def _counts(bundle: Bundle) -> bool:
-    """Whether all that is not a sub-point is counted, which the prompt says beside the scale."""
-    return all(criterion.count for criterion in bundle.whole)
 
 
 def _traits(bundle: Bundle) -> Iterator[Remark]:

@@ -17,13 +17,14 @@ from pydantic import ValidationError
 from rubricflow.tasks.core.contracts.bundle import Anchor, Criterion, EvidenceType, Rubric, Trait
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.contracts.settings.study import Induce
-from rubricflow.tasks.core.llm.ask import Checked, RequestOutcome, all_again, as_call, ask_amending, usable
+from rubricflow.tasks.core.llm.ask import Checked, all_again, as_call, ask_amending, usable
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
-from rubricflow.tasks.core.llm.schema import form, record, several, text
+from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
 from rubricflow.tasks.core.text.templates import Templates
+from rubricflow.tasks.grading.lock.lint import reversed_bands
 from rubricflow.tasks.grading.lock.rubric import broken
 
 PROMPTS = Templates(Path(__file__).with_name("prompts"))
@@ -76,11 +77,12 @@ def induction(
     contract = schema(rubric, plan.criteria)
     longest = max(sampling.longest, _TOKENS + _TOKENS_PER_ITEM * plan.criteria)
     drawing = sampling.model_copy(update={"seed": plan.seed, "temperature": plan.temperature, "max_tokens": longest})
+    about = f"\nIt is about answers to this question:\n{question}\n" if question else ""
     values = {
         "title": rubric.title or rubric.rubric_id,
         "rubric": rubric.text,
         "scale": f"{low:g} to {high:g} in steps of {step:g}",
-        "material": _material(question, context),
+        "material": about + (f"\nMaterial that belongs to the question:\n{context}\n" if context else ""),
         "traits": "\n".join(_trait_lines(rubric, descending)),
         "count": str(plan.criteria),
         "shape": form(contract),
@@ -138,10 +140,15 @@ def _rubric(source: Rubric, artifact: Any) -> Rubric:
         if not isinstance(artifact, list):
             raise TypeError("'traits' is no list")
         contents = [(_trait(f"T{number}", source, content), content) for number, content in enumerate(artifact, 1)]
-    ids = _ids(source)
+    # I01, I02, …, but never an id that the author used: people may have marked that criterion.
+    used = {criterion.id for criterion in source.criteria}
+    ids = (name for number in range(1, 1000) if (name := f"I{number:02d}") not in used)
     criteria: list[Criterion] = []
     for trait, content in contents:
-        criteria += [_criterion(next(ids), trait.id, item) for item in _list(content["items"])]
+        items = content["items"]
+        if not isinstance(items, list) or not items:
+            raise TypeError("'items' is no list of items")
+        criteria += [_criterion(next(ids), trait.id, item) for item in items]
     traits = tuple(trait for trait, _ in contents)
     return source.model_copy(update={"traits": traits, "criteria": tuple(criteria), "examples": ()})
 
@@ -159,18 +166,6 @@ def _criterion(name: str, trait: str, item: Mapping[str, Any]) -> Criterion:
     levels = tuple(_words(item["levels"][level]) for level in LEVELS)
     kind = cast(EvidenceType, item["evidence"])
     return Criterion(id=name, trait=trait, text=_words(item["text"]), kind="checklist", levels=levels, evidence=kind)
-
-
-def _ids(source: Rubric) -> Iterator[str]:
-    """I01, I02, …, but never an id that the author used: people may have marked that criterion."""
-    used = {criterion.id for criterion in source.criteria}
-    return (name for n in range(1, 1000) if (name := f"I{n:02d}") not in used)
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list) or not value:
-        raise TypeError("'items' is no list of items")
-    return value
 
 
 def _words(value: Any) -> str:
@@ -198,11 +193,6 @@ def _anchored(rubric: Rubric) -> dict[str, float]:
     if scale.levels > 2:
         return {"lowest": scale.min, "middle": middle, "highest": scale.max}
     return {"lowest": scale.min, "highest": scale.max}
-
-
-def _material(question: str | None, context: str | None) -> str:
-    about = f"\nIt is about answers to this question:\n{question}\n" if question else ""
-    return about + (f"\nMaterial that belongs to the question:\n{context}\n" if context else "")
 
 
 def _trait_lines(rubric: Rubric, descending: bool) -> Iterator[str]:
@@ -243,10 +233,117 @@ def make(
 
     InputError names a rubric for which there is no usable reply within the budget, and what was wrong with the last.
     """
-    answers = ask_amending(requests, backend, replies, check, all_again(PROMPTS))
-    return {answer.request.subject: _made_rubric(answer) for answer in answers}
+    made = {}
+    for answer in ask_amending(requests, backend, replies, check, all_again(PROMPTS)):
+        rubric = usable(answer, answer.request.role, "write its criteria by hand", field="rubrics")
+        made[answer.request.subject] = MadeRubric(rubric, tuple(map(as_call, answer.attempts)))
+    return made
 
 
-def _made_rubric(answer: RequestOutcome[Rubric]) -> MadeRubric:
-    rubric = usable(answer, answer.request.role, "write its criteria by hand", field="rubrics")
-    return MadeRubric(rubric, tuple(as_call(attempt) for attempt in answer.attempts))
+# The same rubric in another presentation (Rulers, section 4.5 and Table 10): ids, weights and numbers of levels stay.
+# `criteria_reversed` is code's. `levels_reversed` changes no rubric: it is `Protocol.levels_shown`. `paraphrased`
+# takes a model, or the rewording of tasks/grading/lock/offline.py.
+
+
+_TOKENS_OF_PARAPHRASE, _CHARACTERS_PER_TOKEN = 256, 2
+"""What a paraphrase takes beside the rubric's own length."""
+
+
+def prose_turned(rubric: Rubric) -> Rubric:
+    """The rubric with the score bands of its prose in the reverse order."""
+    return rubric.model_copy(update={"text": reversed_bands(rubric.text, rubric.scale)})
+
+
+def order_turned(rubric: Rubric) -> Rubric:
+    """The rubric with its criteria and its traits in the reverse order."""
+    return rubric.model_copy(update={"traits": rubric.traits[::-1], "criteria": rubric.criteria[::-1]})
+
+
+def paraphrase(rubric: Rubric, sampling: Sampling, structured: bool = True) -> Request:
+    """The request that puts a rubric into other words."""
+    wording = compact(words(rubric))
+    longest = max(sampling.longest, _TOKENS_OF_PARAPHRASE + len(wording) // _CHARACTERS_PER_TOKEN)
+    brief = RubricBrief("paraphrase", rubric, 0, sampling.seed)
+    longer = sampling.model_copy(update={"max_tokens": longest})
+    return request(
+        brief, PROMPTS.fill("paraphrase", {"rubric": wording}), paraphrase_schema(rubric), longer, structured
+    )
+
+
+def words(rubric: Rubric) -> dict[str, Any]:
+    """All that a rubric says, by where it says it: {"text", "traits": {id: {"name", "anchors"}}, "criteria": {id:
+    {"text", "levels"}}}; without "text" where it has no prose."""
+    prose = {"text": rubric.text} if rubric.text.strip() else {}
+    traits, criteria = {}, {}
+    for trait in rubric.traits:
+        traits[trait.id] = {"name": trait.name, "anchors": [anchor.text for anchor in trait.anchors]}
+    for criterion in rubric.criteria:
+        criteria[criterion.id] = {"text": criterion.text, "levels": list(criterion.levels)}
+    return {**prose, "traits": traits, "criteria": criteria}
+
+
+def paraphrase_schema(rubric: Rubric) -> dict[str, Any]:
+    """The contract: the shape of `words`, with lists of the same lengths; a string may grow by half and 60 more."""
+    return _like(words(rubric))
+
+
+def _like(old: Any) -> dict[str, Any]:
+    if isinstance(old, dict):
+        return record({name: _like(member) for name, member in old.items()})
+    if isinstance(old, list):
+        return several(_like(max(old, key=len, default="")), len(old), len(old))
+    return text(60 + len(old) * 3 // 2)
+
+
+def check_paraphrase(request: Request, reply: Reply) -> Checked[Rubric]:
+    """The rubric in the reply's words; violations where something is missing, added, unusable, or as it was."""
+    source: Rubric = request.data.rubric
+    artifact, note = extract(reply.text, request.keys)
+    if artifact is None:
+        return Checked(None, (f"unreadable:{note}",))
+    wrong = tuple(_differences(words(source), artifact, ()))
+    if wrong:
+        return Checked(None, wrong[:5])
+    traits, criteria = [], []
+    for trait in source.traits:
+        new = artifact["traits"][trait.id]
+        pairs = zip(trait.anchors, new["anchors"], strict=True)
+        anchors = tuple(anchor.model_copy(update={"text": _line(words)}) for anchor, words in pairs)
+        traits.append(trait.model_copy(update={"name": _line(new["name"]), "anchors": anchors}))
+    for criterion in source.criteria:
+        new = artifact["criteria"][criterion.id]
+        reworded = {"text": _line(new["text"]), "levels": tuple(map(_line, new["levels"]))}
+        criteria.append(criterion.model_copy(update=reworded))
+    parts = {"text": artifact.get("text", source.text), "traits": tuple(traits), "criteria": tuple(criteria)}
+    rubric = source.model_copy(update=parts)
+    problem = broken(rubric) if source.criteria else None
+    if problem:
+        return Checked(None, (f"unusable: {problem}",))
+    texts = [(old.text, new.text) for old, new in zip(source.criteria, rubric.criteria, strict=True)]
+    same = [old for old, new in texts or [(source.text, rubric.text)] if old == new]
+    if same:
+        return Checked(None, tuple(f"not in other words: '{old[:60]}'" for old in same[:5]))
+    return Checked(rubric, ())
+
+
+def _differences(old: Any, new: Any, path: tuple[str, ...]) -> Iterator[str]:
+    """Where two values do not have the same shape, in words."""
+    place = ".".join(path) or "the object"
+    if isinstance(old, dict):
+        if not isinstance(new, dict) or set(old) != set(new):
+            yield f"{place} does not have the keys {', '.join(old)}"
+            return
+        for key in old:
+            yield from _differences(old[key], new[key], (*path, key))
+    elif isinstance(old, list):
+        if not isinstance(new, list) or len(old) != len(new):
+            yield f"{place} is no list of {len(old)}"
+            return
+        for number, item in enumerate(old):
+            yield from _differences(item, new[number], (*path, str(number)))
+    elif not (isinstance(new, str) and new.strip()):
+        yield f"{place} is no text"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

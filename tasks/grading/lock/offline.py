@@ -20,9 +20,8 @@ from rubricflow.tasks.core.contracts.bundle import Rubric, Trait
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.core.text.units import units
-from rubricflow.tasks.grading.lock.induce import RubricBrief
+from rubricflow.tasks.grading.lock.induce import RubricBrief, words
 from rubricflow.tasks.grading.lock.lint import bands
-from rubricflow.tasks.grading.lock.perturb import words
 
 MODEL = "offline-rubrics-1"
 TOGETHER = 0.35

@@ -150,26 +150,34 @@ def gate_rows(verdicts: pd.DataFrame) -> Rows:
     rows = []
     for gate in verdicts[~is_counted].to_dict("records"):
         part_names = " ".join(name for name in (gate["slice"], gate["value_of"]) if name != "all")
-        rows.append((f"{gate['gate']}: {part_names}" if part_names else gate["gate"], *_gate(gate)))
+        more, is_count = gate["labels_needed"], gate["gate"] == "doubly_scored"
+        row = (
+            f"{gate['gate']}: {part_names}" if part_names else gate["gate"],
+            f"{gate['estimate']:.0f}" if is_count else _number(gate["estimate"]),
+            "–" if is_count else _interval(gate["low"], gate["high"], gate["clusters"]),
+            f"{gate['n']:,}",
+            _bounds(gate),
+            gate["outcome"],
+            "" if pd.isna(more) else f"{int(more):,}",
+            "" if gate["outcome"] == "pass" else gate["if_missed"],
+        )
+        rows.append(row)
     for (kind, name), part in verdicts[is_counted].groupby(["slice", "gate"], sort=False):
-        counts = part["outcome"].value_counts()
-        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-        where = f"{name}: {len(part)} {kind}s{_worst(part.to_dict('records'))}"
-        rows.append((where, "", "", "", _bounds(part.iloc[0].to_dict()), outcomes, "", ""))
+        gates = part.to_dict("records")
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in part["outcome"].value_counts().items())
+        where = f"{name}: {len(part)} {kind}s{_worst(gates)}"
+        rows.append((where, "", "", "", _bounds(gates[0]), outcomes, "", ""))
     return rows
 
 
-def _inside(gate: Mapping[Any, Any]) -> float:
-    """How far inside its bounds a gate's estimate lies."""
-    estimate, least, most = (None if pd.isna(gate[name]) else gate[name] for name in ("estimate", "least", "most"))
-    return margin(estimate, least, most)
-
-
 def _worst(gates: Sequence[Mapping[Any, Any]]) -> str:
-    """The parts that miss a gate, else those that may, furthest off first."""
+    """The parts that miss a gate, else those that may, furthest outside its bounds first."""
+
+    def inside(gate: Mapping[Any, Any]) -> float:
+        return margin(*(None if pd.isna(gate[name]) else gate[name] for name in ("estimate", "least", "most")))
+
     for outcome in ("fail", "undecided"):
-        off = sorted((gate for gate in gates if gate["outcome"] == outcome), key=_inside)
-        if off:
+        if off := sorted((gate for gate in gates if gate["outcome"] == outcome), key=inside):
             shown = [f"{say.cut(gate['value_of'], _LONGEST_NAME)} {_number(gate['estimate'])}" for gate in off[:3]]
             return f"; worst {', '.join(shown)}"
     return ""
@@ -254,23 +262,6 @@ def _row(kind: str, value: str, part: pd.DataFrame) -> tuple[str, ...]:
     n, unscored = (str(int(calibrated[name].max())) if len(calibrated) else "0" for name in ("n", "unscored"))
     name = kind if value == "all" else f"{kind} {value}"
     return (name, n, unscored, _interval(low, high, clusters), *cells)
-
-
-def _gate(gate: Mapping[Any, Any]) -> tuple[str, ...]:
-    more = gate["labels_needed"]
-    if gate["gate"] == "doubly_scored":
-        estimate, interval = f"{gate['estimate']:.0f}", "–"
-    else:
-        estimate, interval = _number(gate["estimate"]), _interval(gate["low"], gate["high"], gate["clusters"])
-    return (
-        estimate,
-        interval,
-        f"{gate['n']:,}",
-        _bounds(gate),
-        gate["outcome"],
-        "" if pd.isna(more) else f"{int(more):,}",
-        "" if gate["outcome"] == "pass" else gate["if_missed"],
-    )
 
 
 def _interval(low: float | None, high: float | None, clusters: float | None) -> str:

@@ -99,7 +99,7 @@ class Revision:
     """The first rollout so continued that reached the gold mark; None where none did."""
 
 
-def thresholds(grounding: Floats, below: float = 0.25) -> Floats:
+def thresholds(grounding: Floats, below: float) -> Floats:
     """(3,) the value under which each kind of grounding counts as weak: its quantile over all steps of the data set.
 
     grounding: (n, 3) G^ρ, G^a and G̃^p (rho: scheme, a: answer, p: prefix, residualised; Eqs. 3-4) of every step of

@@ -123,12 +123,9 @@ def keep_settled_scores(run: Run, study: str, target: str | None = None, keep: b
     decisions = []
     for prediction in run.read(run.ref(Predictions, "calibrate"), columns, decided).to_pylist():
         name = prediction["response_id"]
-        data, outcome = in_data.get(name, ScoreInData()), results.get((name, None))
-        decisions.append(
-            ScoreDecision(
-                name, prediction, data, of_score.get(name, []), outcome, levels.get(name, {}), notes.get(name)
-            )
-        )
+        data, voted = in_data.get(name, ScoreInData()), results.get((name, None))
+        on_score, on_criteria = of_score.get(name, []), levels.get(name, {})
+        decisions.append(ScoreDecision(name, prediction, data, on_score, voted, on_criteria, notes.get(name)))
     rows = settled_scores(decisions)
     is_there = run.done(STAGE, "all")
     if rows or is_there:

@@ -80,12 +80,29 @@ def build(
     """
     sources = sources_of(subjects, written, votes, annotator.settings if annotator else {})
     ballot = {name: RubricVotes() for name in subjects} | ballots(votes)
-    drafts = {name: _authored(subjects[name], one, ballot[name]) for name, one in written.items()}
+    drafts: dict[str, GraphDraft] = {}
+    for name, one in written.items():
+        given = {node.criterion_id: node.role for node in one.graph.nodes}
+        origins: dict[str, Source] = {key: "authored" if key in one.listed else "fallback" for key in given}
+        edges = one.graph.edges
+        proposals = [EdgeProposal(edge.parent, edge.child, edge.relation, source="authored") for edge in edges]
+        drafts[name] = GraphDraft(subjects[name], *_voted_roles(given, origins, ballot[name]), proposals=proposals)
     others = [subject for name, subject in subjects.items() if name not in written]
     if others:
         assert annotator is not None
         drafts |= _annotated(others, annotator, ballot)
-    return [_built(drafts[name], ballot[name], sources[name]) for name in subjects]
+    graphs = []
+    for name in subjects:
+        draft = drafts[name]
+        found = project(draft.roles, with_votes(draft.proposals, ballot[name].edges))
+        nodes = tuple(Node(criterion_id=key, role=role) for key, role in draft.roles.items())
+        kept = tuple(
+            Edge(parent=edge.parent, child=edge.child, relation=cast(Relation, edge.relation))
+            for edge in found
+            if not edge.dropped
+        )
+        graphs.append(Built(draft, found, Graph(nodes=nodes, edges=kept), sources[name]))
+    return graphs
 
 
 def sources_of(
@@ -98,33 +115,26 @@ def sources_of(
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in subjects}
     for vote in votes:
         rows[vote.rubric_id].append(vote.row)
-    made_with = {name: _authored_with(written[name]) if name in written else dict(settings) for name in subjects}
-    return {name: _sources(subject, made_with[name], rows[name]) for name, subject in subjects.items()}
-
-
-def _sources(subject: GraphSubject, made_with: Mapping[str, Any], votes: list[dict[str, Any]]) -> Sources:
-    ordered = sorted(votes, key=lambda row: (row["subject"], row["rater_id"], row["voted_at"]))
-    whole = {**made_with, "votes": ordered}
-    parts = {"question": subject.question, "context": subject.context, "criteria": subject.content, **whole}
-    return Sources(
-        annotator=made_with["annotator"],
-        profile=made_with["profile"],
-        digest=subject.digest(whole),
-        parts={name: digest_of(part) for name, part in parts.items()},
-    )
-
-
-def _authored(subject: GraphSubject, written: Authored, ballot: RubricVotes) -> GraphDraft:
-    given = {node.criterion_id: node.role for node in written.graph.nodes}
-    origins: dict[str, Source] = {name: "authored" if name in written.listed else "fallback" for name in given}
-    edges = written.graph.edges
-    proposals = [EdgeProposal(edge.parent, edge.child, edge.relation, source="authored") for edge in edges]
-    return GraphDraft(subject, *_voted_roles(given, origins, ballot), proposals=proposals)
-
-
-def _authored_with(written: Authored) -> dict[str, Any]:
-    content = {"graph": written.graph.graph_id, "listed": sorted(written.listed)}
-    return {"annotator": "authored", "profile": "none"} | content
+    sources = {}
+    for name, subject in subjects.items():
+        whole: dict[str, Any] = dict(settings)
+        if name in written:
+            listed = sorted(written[name].listed)
+            whole = {
+                "annotator": "authored",
+                "profile": "none",
+                "graph": written[name].graph.graph_id,
+                "listed": listed,
+            }
+        whole["votes"] = sorted(rows[name], key=lambda row: (row["subject"], row["rater_id"], row["voted_at"]))
+        parts = {"question": subject.question, "context": subject.context, "criteria": subject.content, **whole}
+        sources[name] = Sources(
+            annotator=whole["annotator"],
+            profile=whole["profile"],
+            digest=subject.digest(whole),
+            parts={part: digest_of(content) for part, content in parts.items()},
+        )
+    return sources
 
 
 def _annotated(
@@ -172,14 +182,6 @@ def _voted_roles(
     return {**given, **voted}, {**origins, **dict.fromkeys(voted, "vote")}
 
 
-def _built(draft: GraphDraft, ballot: RubricVotes, sources: Sources) -> Built:
-    proposals = project(draft.roles, with_votes(draft.proposals, ballot.edges))
-    kept = [one for one in proposals if not one.dropped]
-    nodes = tuple(Node(criterion_id=name, role=role) for name, role in draft.roles.items())
-    edges = tuple(Edge(parent=one.parent, child=one.child, relation=cast(Relation, one.relation)) for one in kept)
-    return Built(draft=draft, proposals=proposals, graph=Graph(nodes=nodes, edges=edges), sources=sources)
-
-
 _CHARACTERS_PER_TOKEN = 4
 _REPLY_TOKENS = {"roles": 12, "pairs": 20}
 """Of a reply, for each role or pair."""
@@ -212,13 +214,9 @@ def planned_calls(requests: Iterable[Request], annotator: Annotator) -> PlannedC
         calls, kept = calls + len(together), kept + sum(key in known for key in keys)
         for request in (request for request, key in zip(together, keys, strict=True) if key not in known):
             characters += sum(len(message.content) for message in request.messages)
-            replies += _reply_tokens(request)
+            (key,) = request.keys
+            replies += _REPLY_TOKENS[key] * len(request.data.ids if key == "roles" else request.data.pairs)
     return PlannedCalls(calls, kept, characters // _CHARACTERS_PER_TOKEN, replies)
-
-
-def _reply_tokens(request: Request) -> int:
-    (key,) = request.keys
-    return _REPLY_TOKENS[key] * len(request.data.ids if key == "roles" else request.data.pairs)
 
 
 # Graphs as rows of their tables.

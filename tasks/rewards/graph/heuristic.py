@@ -25,16 +25,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rubricflow.tasks.core.contracts.bundle import Criterion
-from rubricflow.tasks.core.contracts.graph import Relation, Role
+from rubricflow.tasks.core.contracts.graph import Role
 from rubricflow.tasks.core.llm.backends.scripted import Offline
 from rubricflow.tasks.core.llm.encoder import NAME, minilm
 from rubricflow.tasks.core.llm.request import IdentityKey, Reply
@@ -73,9 +73,25 @@ def rules_of_thumb() -> Offline:
 
 def answer(wanted: Sequence[RoleQuestion | PairQuestion]) -> list[Reply]:
     """One reply in the contract for each request's data. The encoder reads the texts of all rubrics together."""
-    decided = _decided_together([question for question in wanted if isinstance(question, PairQuestion)])
-    artifacts = (_roles(one) if isinstance(one, RoleQuestion) else _pairs(one, decided[_rubric(one)]) for one in wanted)
-    return [Reply(text=json.dumps(artifact, ensure_ascii=False)) for artifact in artifacts]
+    rubrics: dict[tuple[IdentityKey[GraphSubject], IdentityKey[Mapping[str, Role]]], _ComparedTexts] = {}
+    for one in wanted:
+        if isinstance(one, PairQuestion):
+            key = IdentityKey(one.subject), IdentityKey(one.roles)
+            rubrics[key] = rubrics.get(key) or _ComparedTexts(one.subject)
+    texts = list(dict.fromkeys(compared.texts[place] for compared in rubrics.values() for place in compared.to_read))
+    vectors = dict(zip(texts, minilm()(texts).astype(np.float64), strict=True)) if texts else {}
+    labels = {key: compared.labels(key[1].value, vectors) for key, compared in rubrics.items()}
+    replies = []
+    for one in wanted:
+        if isinstance(one, RoleQuestion):
+            weights = [c.weight for c in one.subject.criteria if c.weight > 0]
+            usual = float(np.median(weights)) if weights else 0.0
+            artifact: dict[str, Any] = {"roles": {c.id: role(c, usual) for c in one.criteria}}
+        else:
+            label = labels[IdentityKey(one.subject), IdentityKey(one.roles)]
+            artifact = {"pairs": {str(number): label(pair) for number, pair in enumerate(one.pairs, 1)}}
+        replies.append(Reply(text=json.dumps(artifact, ensure_ascii=False)))
+    return replies
 
 
 def role(criterion: Criterion, usual: float) -> Role:
@@ -108,91 +124,46 @@ def may_specialise(covered: Floats) -> Bools:
     return pairs
 
 
-def _pairs(wanted: PairQuestion, decided: _Decided) -> dict[str, Any]:
-    return {"pairs": {str(number): decided.label(pair) for number, pair in enumerate(wanted.pairs, 1)}}
+class _ComparedTexts:
+    """The k criteria of a rubric held against each other."""
 
-
-def _roles(wanted: RoleQuestion) -> dict[str, Any]:
-    weights = [c.weight for c in wanted.subject.criteria if c.weight > 0]
-    usual = float(np.median(weights)) if weights else 0.0
-    return {"roles": {criterion.id: role(criterion, usual) for criterion in wanted.criteria}}
-
-
-class _Decided(NamedTuple):
-    """What is decided of all pairs of one rubric."""
-
-    place: dict[str, int]
-    relations: dict[tuple[int, int], Relation]
-    """Those that have one, by place."""
-    measure: Floats
-    """(k, k) what the confidence is."""
-
-    def label(self, pair: Pair) -> dict[str, Any]:
-        """A pair's label in the contract."""
-        at = self.place[pair[0]], self.place[pair[1]]
-        relation, sure = self.relations.get(at), float(self.measure[at])
-        return {"relation": relation or NONE, "confidence": round(100 * (sure if relation else 1 - sure))}
-
-
-class _Compared(NamedTuple):
-    """The texts of a rubric beside each other."""
-
-    texts: list[str]
-    covered: Floats
-    """(k, k) share of the row's content that the column holds."""
-    has_signs: Bools
-    """(k,) whether the encoder cannot read a text."""
-
-    @property
-    def wanted(self) -> list[int]:
+    def __init__(self, subject: GraphSubject) -> None:
+        self._subject, self.texts = subject, [criterion.text for criterion in subject.criteria]
+        self._covered = coverage(self.texts, self.texts, subject.question)
+        has_signs = np.array([is_signs(text) for text in self.texts], dtype=bool)
+        self._is_unread = np.logical_or.outer(has_signs, has_signs)
+        special = may_specialise(self._covered) & ~self._is_unread
+        self.to_read: list[int] = np.flatnonzero(special.any(axis=0) | special.any(axis=1)).tolist()
         """The texts that the encoder has to read: of the others no pair can be a specialisation."""
-        special = may_specialise(self.covered) & ~np.logical_or.outer(self.has_signs, self.has_signs)
-        places: list[int] = np.flatnonzero(special.any(axis=0) | special.any(axis=1)).tolist()
-        return places
 
+    def labels(self, roles: Mapping[str, Role], vectors: Mapping[str, Floats]) -> Callable[[Pair], dict[str, Any]]:
+        """Decides all pairs; gives a pair's label in the contract. vectors: of the texts that were read."""
+        criteria, texts, covered = self._subject.criteria, self.texts, self._covered
+        cosine = np.zeros(covered.shape)  # 0 where it does not matter
+        if self.to_read:
+            rows = np.stack([vectors[texts[place]] for place in self.to_read])
+            cosine[np.ix_(self.to_read, self.to_read)] = rows @ rows.T
+        cosine[self._is_unread] = np.nan
+        by_role = np.array([roles[criterion.id] for criterion in criteria])
+        support = specialised(covered, cosine)
+        licensed = support * _between(by_role, ("core",), ("core", "additional"))
+        rests = nearest(licensed, np.where(np.isnan(cosine), UNREAD, READ))
+        holds = coverage([condition(text) for text in texts], texts, self._subject.question)
+        active = nearest(holds * _between(by_role, ("applicability",), ("additional", "penalty")), ACTIVE)
+        measure = np.where(active, holds, support)
+        place = {criterion.id: at for at, criterion in enumerate(criteria)}
 
-def _rubric(question: PairQuestion) -> tuple[IdentityKey[GraphSubject], IdentityKey[Mapping[str, Role]]]:
-    """A key for all that is asked about one rubric."""
-    return IdentityKey(question.subject), IdentityKey(question.roles)
+        def label(pair: Pair) -> dict[str, Any]:
+            at = place[pair[0]], place[pair[1]]
+            relation, sure = NONE, 1 - float(measure[at])
+            if active[at]:
+                relation, sure = "activation", float(measure[at])
+            elif rests[at]:
+                strength = "strong" if covered[at] >= STRONG else "weak"
+                relation, sure = f"{strength}_prerequisite", float(measure[at])
+            return {"relation": relation, "confidence": round(100 * sure)}
 
-
-def _decided_together(
-    questions: Sequence[PairQuestion],
-) -> dict[tuple[IdentityKey[GraphSubject], IdentityKey[Mapping[str, Role]]], _Decided]:
-    """What is decided of the rubrics that are asked about."""
-    rubrics = {_rubric(question): _compared(question.subject) for question in questions}
-    texts = list(dict.fromkeys(compared.texts[place] for compared in rubrics.values() for place in compared.wanted))
-    vectors = dict(zip(texts, minilm()(texts).astype(np.float64), strict=True)) if texts else {}
-    return {
-        (subject, roles): _decided(subject.value, roles.value, compared, _cosine(compared, vectors))
-        for (subject, roles), compared in rubrics.items()
-    }
-
-
-def _compared(subject: GraphSubject) -> _Compared:
-    texts = [criterion.text for criterion in subject.criteria]
-    has_signs = np.array([is_signs(text) for text in texts], dtype=bool)
-    return _Compared(texts, coverage(texts, texts, subject.question), has_signs)
-
-
-def _decided(subject: GraphSubject, roles: Mapping[str, Role], compared: _Compared, cosine: Floats) -> _Decided:
-    """What is decided of all pairs of a rubric. cosine: see `specialised`."""
-    criteria, texts, covered = subject.criteria, compared.texts, compared.covered
-    by_role = np.array([roles[criterion.id] for criterion in criteria])
-    support = specialised(covered, cosine)
-    rests = nearest(
-        support * _between(by_role, ("core",), ("core", "additional")), np.where(np.isnan(cosine), UNREAD, READ)
-    )
-    holds = coverage([condition(text) for text in texts], texts, subject.question)
-    active = nearest(holds * _between(by_role, ("applicability",), ("additional", "penalty")), ACTIVE)
-    relations: dict[tuple[int, int], Relation] = {}
-    for parent, child in np.argwhere(rests).tolist():
-        is_strong = covered[parent, child] >= STRONG
-        relations[parent, child] = "strong_prerequisite" if is_strong else "weak_prerequisite"
-    for parent, child in np.argwhere(active).tolist():
-        relations[parent, child] = "activation"
-    place = {criterion.id: at for at, criterion in enumerate(criteria)}
-    return _Decided(place, relations, np.where(active, holds, support))
+        return label
 
 
 def nearest(measure: Floats, least: Floats | float) -> Bools:
@@ -208,17 +179,6 @@ def nearest(measure: Floats, least: Floats | float) -> Bools:
 def _between(roles: NDArray[np.str_], parents: tuple[Role, ...], children: tuple[Role, ...]) -> Floats:
     """1 for the pairs of a parent with one of these roles and a child with one of those, else 0."""
     return np.outer(np.isin(roles, parents), np.isin(roles, children)).astype(float)
-
-
-def _cosine(compared: _Compared, vectors: Mapping[str, Floats]) -> Floats:
-    """(k, k); NaN where one of the two is in signs that the encoder does not know, 0 where it does not matter."""
-    cosine = np.zeros(compared.covered.shape)
-    places = compared.wanted
-    if places:
-        rows = np.stack([vectors[compared.texts[place]] for place in places])
-        cosine[np.ix_(places, places)] = rows @ rows.T
-    cosine[np.logical_or.outer(compared.has_signs, compared.has_signs)] = np.nan
-    return cosine
 
 
 _SIGN = re.compile(SIGN)

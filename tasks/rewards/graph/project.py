@@ -59,21 +59,24 @@ def project(roles: Mapping[str, Role], proposals: Iterable[EdgeProposal]) -> tup
     no part, except that of two that are the same in everything but detail the first counts.
     """
     place = {name: number for number, name in enumerate(roles)}
+
+    def strongest_first(proposal: EdgeProposal) -> tuple[object, ...]:
+        sure = 1.0 if proposal.confidence is None else proposal.confidence
+        return proposal.source != "vote", -STRENGTH[proposal.relation], -sure, *_in_order(proposal, place)
+
     checked = [proposal if proposal.dropped else _valid(proposal, roles) for proposal in proposals]
-    order = sorted(range(len(checked)), key=lambda number: _strength(checked[number], place))
+    checked.sort(key=strongest_first)
     reached = _Reached(len(place))
     kept_graph: nx.DiGraph[str] = nx.DiGraph()
-    for number in order:
-        proposal = checked[number]
+    for number, proposal in enumerate(checked):
         if proposal.dropped:
             continue
         if kept_graph.has_edge(*proposal.pair):
-            detail = _also(proposal, "a stronger one of this pair is kept")
-            checked[number] = replace(proposal, dropped="duplicate", detail=detail)
+            checked[number] = _dropped(proposal, "duplicate", "a stronger one of this pair is kept")
         elif reached.leads(place[proposal.child], place[proposal.parent]):
             path: Sequence[str] = nx.shortest_path(kept_graph, proposal.child, proposal.parent)
-            detail = _also(proposal, f"the weakest of the circle {' → '.join([*path, proposal.child])}")
-            checked[number] = replace(proposal, dropped="cycle", detail=detail)
+            circle = " → ".join([*path, proposal.child])
+            checked[number] = _dropped(proposal, "cycle", f"the weakest of the circle {circle}")
         else:
             kept_graph.add_edge(*proposal.pair)
             reached.add(place[proposal.parent], place[proposal.child])
@@ -113,21 +116,13 @@ def _bits(places: int) -> list[int]:
 def _valid(proposal: EdgeProposal, roles: Mapping[str, Role]) -> EdgeProposal:
     """The proposal, dropped where it breaks a rule. Roles bind the annotator alone: they guide what it proposes."""
     if unknown := [name for name in proposal.pair if name not in roles]:
-        return replace(
-            proposal, dropped="unknown_criterion", detail=_also(proposal, f"there is no criterion '{unknown[0]}'")
-        )
+        return _dropped(proposal, "unknown_criterion", f"there is no criterion '{unknown[0]}'")
     if proposal.parent == proposal.child:
-        return replace(proposal, dropped="itself", detail=_also(proposal, "no criterion licenses itself"))
+        return _dropped(proposal, "itself", "no criterion licenses itself")
     if proposal.source == "annotator" and proposal.relation not in allowed(roles, proposal.pair):
         rule = f"{roles[proposal.parent]} → {roles[proposal.child]} allows no {proposal.relation}"
-        return replace(proposal, dropped="roles", detail=_also(proposal, rule))
+        return _dropped(proposal, "roles", rule)
     return proposal
-
-
-def _strength(proposal: EdgeProposal, place: Mapping[str, int]) -> tuple[object, ...]:
-    """Sorts the strongest first."""
-    sure = 1.0 if proposal.confidence is None else proposal.confidence
-    return proposal.source != "vote", -STRENGTH[proposal.relation], -sure, *_in_order(proposal, place)
 
 
 def _in_order(proposal: EdgeProposal, place: Mapping[str, int]) -> tuple[object, ...]:
@@ -143,8 +138,8 @@ def _in_order(proposal: EdgeProposal, place: Mapping[str, int]) -> tuple[object,
     )
 
 
-def _also(proposal: EdgeProposal, detail: str) -> str:
-    return f"{proposal.detail}; {detail}" if proposal.detail else detail
+def _dropped(proposal: EdgeProposal, why: Dropped, detail: str) -> EdgeProposal:
+    return replace(proposal, dropped=why, detail=f"{proposal.detail}; {detail}" if proposal.detail else detail)
 
 
 NONE = "none"
@@ -236,33 +231,30 @@ def ballots(votes: Iterable[Vote]) -> dict[str, RubricVotes]:
 
 def with_votes(proposals: Sequence[EdgeProposal], edges: Mapping[Pair, VoteOutcome]) -> list[EdgeProposal]:
     """The proposals as the votes leave them: an edge that was voted for is in, with confidence 1, in place of what was
-    proposed for its pair; one voted against is dropped; a tie changes nothing and is told of."""
+    proposed for its pair; one voted against is dropped; a tie changes nothing and is noted."""
+    found = list[EdgeProposal]()
+    for one in proposals:
+        outcome = edges.get(one.pair)
+        if outcome is None:
+            found.append(one)
+        elif outcome.value is None:
+            found.append(replace(one, detail="; ".join(filter(None, (one.detail, outcome.detail)))))
+        elif outcome.value == NONE:
+            found.append(replace(one, dropped="voted_out", detail=outcome.detail))
+        else:
+            by = f"annotator: {one.relation or one.detail}" if one.source == "annotator" else f"author: {one.relation}"
+            relation, detail = cast(Relation, outcome.value), f"{outcome.detail}; {by}"
+            found.append(EdgeProposal(*one.pair, relation, 1.0, "vote", detail=detail))
     proposed = {one.pair for one in proposals}
-    found = [_voted(one, edges[one.pair]) if one.pair in edges else one for one in proposals]
-    for pair, outcome in edges.items():
-        if pair not in proposed and outcome.value != NONE:
-            found.append(_added(pair, outcome))
+    for pair, (value, detail) in edges.items():
+        if pair in proposed:
+            continue
+        if value is None:
+            detail = f"{detail}; nobody else proposes it"
+            found.append(EdgeProposal(*pair, None, source="vote", dropped="voted_out", detail=detail))
+        elif value != NONE:
+            found.append(EdgeProposal(*pair, cast(Relation, value), 1.0, "vote", detail=detail))
     return found
-
-
-def _voted(one: EdgeProposal, outcome: VoteOutcome) -> EdgeProposal:
-    said = f"annotator: {one.relation or one.detail}" if one.source == "annotator" else f"author: {one.relation}"
-    if outcome.value is None:
-        return replace(one, detail="; ".join(filter(None, (one.detail, outcome.detail))))
-    if outcome.value == NONE:
-        return replace(one, dropped="voted_out", detail=outcome.detail)
-    return _for(one.pair, outcome.value, f"{outcome.detail}; {said}")
-
-
-def _added(pair: Pair, outcome: VoteOutcome) -> EdgeProposal:
-    if outcome.value is None:
-        detail = f"{outcome.detail}; nobody else proposes it"
-        return EdgeProposal(*pair, None, source="vote", dropped="voted_out", detail=detail)
-    return _for(pair, outcome.value, outcome.detail)
-
-
-def _for(pair: Pair, value: str, detail: str) -> EdgeProposal:
-    return EdgeProposal(*pair, cast(Relation, value), 1.0, "vote", detail=detail)
 
 
 def _outcome(votes: Iterable[Vote]) -> VoteOutcome:

@@ -188,18 +188,14 @@ def _checked_criteria(rubric: Any) -> tuple[ListedCriterion, ...]:
         try:
             criteria.append(ListedCriterion.model_validate(entry))
         except ValidationError as error:
-            errors += [_criterion_error(number, detail) for detail in error.errors(include_url=False)]
+            for detail in error.errors(include_url=False):
+                part = str(detail["loc"][0]) if detail["loc"] else ""
+                rule = f" has no {part}" if detail["type"] == "missing" else f": {detail['msg']}"
+                named = {"text": _TEXT, "weight": _WEIGHT}.get(part, ("rubric",))
+                errors.append(InputError(f"criterion {number}{rule}", field=" or ".join(named)))
     if errors:
         raise InputErrors(errors, len(errors))
     return tuple(criteria)
-
-
-def _criterion_error(number: int, detail: Any) -> InputError:
-    names = {"text": _TEXT, "weight": _WEIGHT}
-    part = str(detail["loc"][0]) if detail["loc"] else ""
-    missing = detail["type"] == "missing"
-    rule = f"criterion {number} has no {part}" if missing else f"criterion {number}: {detail['msg']}"
-    return InputError(rule, field=" or ".join(names.get(part, ("rubric",))))
 
 
 def _as_question(prompt: Any) -> str:

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backends.connections import HttpAnswer
 from rubricflow.tasks.core.llm.backends.structure import as_written, messages
-from rubricflow.tasks.core.llm.request import IdentityKey, Reply, Request, Token
+from rubricflow.tasks.core.llm.request import Reply, Request, Token, cached_by_identity
 from rubricflow.tasks.core.llm.schema import BLANKS, plain
 
 BUSY, DOWN, BROKEN, UNFIT, ODD, FINAL = "busy", "unreachable", "broken", "too_long", "refused", "final"
@@ -76,7 +75,7 @@ class Completions:
         if request.want_logprobs and self._engine.logprobs:
             body |= {"logprobs": True, "top_logprobs": self._engine.logprobs}
         if request.schema is not None:
-            body["response_format"] = _contract(IdentityKey(request.schema), self._is_plain)
+            body["response_format"] = _contract(request.schema, self._is_plain)
         return body | self._engine.options
 
     def content(self, body: Mapping[str, Any]) -> bytes:
@@ -85,9 +84,10 @@ class Completions:
         light = _ENCODER.encode({name: value for name, value in body.items() if name not in heavy})
         members = [light[1:-1]]
         if "messages" in heavy:
-            members.append(f'"messages":[{",".join(map(_message, body["messages"]))}]')
+            turns = (f'{{"role":"{turn["role"]}","content":{_written(turn["content"])}}}' for turn in body["messages"])
+            members.append(f'"messages":[{",".join(turns)}]')
         if "response_format" in heavy:
-            members.append(f'"response_format":{_written(IdentityKey(body["response_format"]))}')
+            members.append(f'"response_format":{_written(body["response_format"])}')
         return f"{{{','.join(filter(None, members))}}}".encode()
 
     def read(
@@ -183,25 +183,16 @@ class Completions:
         return "".join(c if c.isprintable() else "?" for c in plain)[:_SHOWN]
 
 
-@lru_cache(maxsize=256)
-def _contract(schema: IdentityKey[Mapping[str, Any]], is_plain: bool) -> dict[str, Any]:
+@cached_by_identity
+def _contract(schema: Mapping[str, Any], is_plain: bool) -> dict[str, Any]:
     """What asks for output that keeps a schema."""
-    contract = {"name": "artifact", "strict": True, "schema": plain(schema.value) if is_plain else schema.value}
+    contract = {"name": "artifact", "strict": True, "schema": plain(schema) if is_plain else schema}
     return {"type": "json_schema", "json_schema": contract}
 
 
-@lru_cache(maxsize=256)
-def _written(value: IdentityKey[Mapping[str, Any]]) -> str:
-    return _ENCODER.encode(value.value)
-
-
-def _message(message: Mapping[str, str]) -> str:
-    return f'{{"role":"{message["role"]}","content":{_quoted(message["content"])}}}'
-
-
-@lru_cache(maxsize=512)
-def _quoted(text: str) -> str:
-    return _ENCODER.encode(text)
+@cached_by_identity
+def _written(value: Mapping[str, Any] | str) -> str:
+    return _ENCODER.encode(value)
 
 
 def _retry_after(response: HttpAnswer) -> float | None:

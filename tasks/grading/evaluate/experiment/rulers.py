@@ -4,6 +4,7 @@ presentation of the rubric, ablation and induction."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from rubricflow.tasks.core.contracts.settings.experiment import (
     induced,
     presented,
 )
+from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, LevelShares, Panel, Table, bar, count, number
 from rubricflow.tasks.core.stats.agreement import level_count, to_levels
 from rubricflow.tasks.core.stats.verdict import Estimate
@@ -37,17 +39,40 @@ STANDARD = "standard"
 
 
 def tables(arms: Mapping[str, ExperimentArm], setting: Rulers, plan: BootstrapPlan) -> Iterator[Table]:
-    """Table 2 with Figure 2, and Table 8."""
-    labels = list(setting.backbones) or [""]
-    grid = {label: _of_backbone(arms, setting.methods, label) for label in labels}
-    yield _methods(grid, setting.methods, plan)
-    yield _tokens(grid, setting.methods)
-
-
-def _of_backbone(arms: Mapping[str, ExperimentArm], methods: Sequence[str], label: str) -> list[ExperimentArm]:
-    """The arms of all methods on one backbone; those of the file where it names no backbones."""
-    names = [backed(name, label) for name in methods] if label else methods
-    return [arms[name] for name in names]
+    """Table 2 with Figure 2, and Table 8: all methods on each backbone, as given where the file names none."""
+    methods, labels = setting.methods, list(setting.backbones) or [""]
+    every = [arms[backed(name, label) if label else name] for label, name in product(labels, methods)]
+    shared = _alike(every)
+    kappas, tokens = list[Cells](), list[Cells]()
+    figures, bars = list[Panel | LevelShares](), list[Bar]()
+    for start, label in enumerate(labels):
+        of_label = slice(start * len(methods), (start + 1) * len(methods))
+        alike, place, name_of = shared[of_label], f" on {label}" if label else "", label or "as given"
+        agreements = [_held_out(arm, plan) for arm in alike]
+        kappas.append((name_of, *map(_kappa, agreements)))
+        figures.append(Panel(f"QWK{place}", _bars(methods, agreements)))
+        low, high, step = alike[0].scale
+        levels = tuple(f"{low + step * level:g}" for level in range(level_count(low, high, step)))
+        people = _levels(max(alike, key=lambda arm: len(arm.scores)), "target")
+        machines = {name: _levels(arm, "calibrated") for name, arm in zip(methods, alike, strict=True)}
+        figures.append(LevelShares(f"Figure 2: held-out scores{place}", levels, people, machines))
+        means = []
+        for name, arm in zip(methods, every[of_label], strict=True):
+            calls = per_response(arm.attempts)
+            known = (calls["prompt_tokens"] + calls["completion_tokens"]).dropna()
+            means.append(float(known.mean()) if len(known) else None)
+            bars += [Bar(f"{name} {label}".strip(), float(known.mean()))] if len(known) else []
+        tokens.append((name_of, *(number(mean, 1) for mean in means)))
+    header = ("backbone", *methods)
+    yield Table("rulers_2", "Table 2: QWK by method and backbone", header, tuple(kappas), (SE_NOTE,), tuple(figures))
+    yield Table(
+        "rulers_8",
+        "Table 8: tokens per response",
+        header,
+        tuple(tokens),
+        ("prompts and replies of all calls about a response; a dash: the backend does not tell",),
+        (Panel("Tokens per response", tuple(bars)),),
+    )
 
 
 def _alike(arms: Sequence[ExperimentArm]) -> list[ExperimentArm]:
@@ -92,29 +117,23 @@ def calibration_size(arms: Mapping[str, ExperimentArm], setting: CalibrationSize
 def perturbation(arms: Mapping[str, ExperimentArm], setting: Perturbation, plan: BootstrapPlan) -> Table:
     """Figure 3: QWK under each presentation, and the largest shift from the standard one."""
     variants = [STANDARD, *(variant for variant in setting.variants if variant != STANDARD)]
+    words = [say.worded(variant) for variant in variants]
     rows, panels = list[Cells](), list[Panel]()
     every = _alike([arms[presented(name, variant)] for name in setting.arms for variant in variants])
     for place, name in enumerate(setting.arms):
         agreements = [_held_out(arm, plan) for arm in every[place * len(variants) :][: len(variants)]]
-        rows.append((name, *map(_kappa, agreements), number(_largest_shift(agreements))))
-        bars = _bars(map(_in_words, variants), agreements)
-        panels.append(Panel(f"QWK of {name} by presentation", bars))
+        standard, *others = (agreed["qwk"].value for agreed in agreements)
+        shifts = [abs(value - standard) for value in others if value is not None and standard is not None]
+        rows.append((name, *map(_kappa, agreements), number(max(shifts, default=None))))
+        panels.append(Panel(f"QWK of {name} by presentation", _bars(words, agreements)))
     return Table(
         "rulers_figure_3",
         "Figure 3: QWK by presentation of the rubric",
-        ("method", *map(_in_words, variants), "largest shift"),
+        ("method", *words, "largest shift"),
         tuple(rows),
         (SE_NOTE, "largest shift: largest absolute difference from the standard presentation"),
         tuple(panels),
     )
-
-
-def _largest_shift(agreements: Sequence[ArmAgreement]) -> float | None:
-    """Largest absolute difference in QWK from the first; None where that or all others have none."""
-    standard, *others = [agreed["qwk"].value for agreed in agreements]
-    if standard is None:
-        return None
-    return max((abs(value - standard) for value in others if value is not None), default=None)
 
 
 def _bars(labels: Iterable[str], agreements: Sequence[ArmAgreement]) -> tuple[Bar, ...]:
@@ -131,8 +150,12 @@ def ablation(arms: Mapping[str, ExperimentArm], setting: Ablation, plan: Bootstr
     rows: list[Cells] = [(setting.full, count(agreed.n), _kappa(agreed), Cell(None), Cell(None))]
     bars = list(bar(setting.full, agreed["qwk"]))
     for label, other in zip(setting.others, others, strict=True):
-        agreed, (gap, p) = _held_out(other, plan), _change(full, other, plan)
-        rows.append((label, count(agreed.n), _kappa(agreed), number(gap, ends="interval"), number(p, 4)))
+        agreed, change, p = _held_out(other, plan), Estimate(None), None
+        if not in_common(full.held_out, other.held_out).empty:
+            differences, *_ = compare(full.held_out, other.held_out, full.scale, plan.draws, plan.seed)
+            gap = differences["qwk"]
+            change, p = Estimate(gap.estimate, gap.low, gap.high, clusters=gap.clusters), gap.p
+        rows.append((label, count(agreed.n), _kappa(agreed), number(change, ends="interval"), number(p, 4)))
         bars += bar(label, agreed["qwk"])
     return Table(
         "rulers_4",
@@ -160,60 +183,6 @@ def stability(arms: Mapping[str, ExperimentArm], setting: Stability, plan: Boots
     )
 
 
-def _methods(grid: Mapping[str, Sequence[ExperimentArm]], methods: Sequence[str], plan: BootstrapPlan) -> Table:
-    rows, figures = list[Cells](), list[Panel | LevelShares]()
-    shared = iter(_alike([arm for arms in grid.values() for arm in arms]))
-    for label, of_label in grid.items():
-        arms = [next(shared) for _ in of_label]
-        agreements = [_held_out(arm, plan) for arm in arms]
-        rows.append((label or "as given", *map(_kappa, agreements)))
-        place = f" on {label}" if label else ""
-        figures.append(Panel(f"QWK{place}", _bars(methods, agreements)))
-        figures.append(_shares(place, arms, methods))
-    return Table(
-        "rulers_2",
-        "Table 2: QWK by method and backbone",
-        ("backbone", *methods),
-        tuple(rows),
-        (SE_NOTE,),
-        tuple(figures),
-    )
-
-
-def _tokens(grid: Mapping[str, Sequence[ExperimentArm]], methods: Sequence[str]) -> Table:
-    rows, bars = list[Cells](), list[Bar]()
-    for label, arms in grid.items():
-        tokens = [_tokens_per_response(arm) for arm in arms]
-        rows.append((label or "as given", *(number(value, 1) for value in tokens)))
-        names = (f"{name} {label}".strip() for name in methods)
-        bars += [Bar(name, value) for name, value in zip(names, tokens, strict=True) if value is not None]
-    return Table(
-        "rulers_8",
-        "Table 8: tokens per response",
-        ("backbone", *methods),
-        tuple(rows),
-        ("prompts and replies of all calls about a response; a dash: the backend does not tell",),
-        (Panel("Tokens per response", tuple(bars)),),
-    )
-
-
-def _tokens_per_response(arm: ExperimentArm) -> float | None:
-    calls = per_response(arm.attempts)
-    tokens = (calls["prompt_tokens"] + calls["completion_tokens"]).dropna()
-    return float(tokens.mean()) if len(tokens) else None
-
-
-def _shares(place: str, arms: Sequence[ExperimentArm], methods: Sequence[str]) -> LevelShares:
-    """Figure 2: share of the held-out responses at each level."""
-    low, high, step = arms[0].scale
-    return LevelShares(
-        f"Figure 2: held-out scores{place}",
-        levels=tuple(f"{low + step * level:g}" for level in range(level_count(low, high, step))),
-        people=_levels(max(arms, key=lambda arm: len(arm.scores)), "target"),
-        arms={name: _levels(arm, "calibrated") for name, arm in zip(methods, arms, strict=True)},
-    )
-
-
 def _levels(arm: ExperimentArm, column: str) -> tuple[float, ...]:
     low, high, step = arm.scale
     scores = arm.held_out[column].dropna().to_numpy(float)
@@ -227,16 +196,3 @@ def _held_out(arm: ExperimentArm, plan: BootstrapPlan) -> ArmAgreement:
 
 def _kappa(agreed: ArmAgreement) -> Cell:
     return number(agreed["qwk"], ends="se")
-
-
-def _change(base: ExperimentArm, other: ExperimentArm, plan: BootstrapPlan) -> tuple[Estimate, float | None]:
-    """QWK of the other less that of the base, and p."""
-    if in_common(base.held_out, other.held_out).empty:
-        return Estimate(None), None
-    differences, *_ = compare(base.held_out, other.held_out, base.scale, plan.draws, plan.seed)
-    gap = differences["qwk"]
-    return Estimate(gap.estimate, gap.low, gap.high, clusters=gap.clusters), gap.p
-
-
-def _in_words(variant: str) -> str:
-    return variant.replace("_", " ")

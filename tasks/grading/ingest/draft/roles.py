@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.study import QUESTION, Pattern
@@ -93,25 +94,21 @@ def recognised(header: Sequence[str]) -> Roles | None:
         columns = {role: column for role, column in found.items() if column}
         if not all(role in columns for role in platform.recognised_by):
             continue
+        same = ("answer", "question", "reference", "points", "response", "attempt")
+        roles: dict[str, Any] = {role: columns[role] for role in same if role in columns}
         names = tuple(columns[role] for role in ("first_name", "last_name", "full_name") if role in columns)
-        scores: tuple[Pattern, ...] = (columns["score"],) if "score" in columns else ()
-        points: Pattern | None = columns.get("points")
+        if "score" in columns:
+            roles["scores"] = (columns["score"],)
         if platform.score_right_of_answer:
-            scores = ({"right_of": "answer"},)
+            roles["scores"] = ({"right_of": "answer"},)
         totals = _matches(columns["total"], header) if "total" in columns else []
         if totals and len(_matches(columns["answer"], header)) == 1:
-            scores, points = tuple(totals), columns["total"]
+            roles |= {"scores": tuple(totals), "points": columns["total"]}
         return Roles(
-            answer=columns["answer"],
-            question=columns.get("question"),
-            reference=columns.get("reference"),
-            scores=scores,
-            points=points,
+            **roles,
             total=next(iter(totals), None),
-            response=columns.get("response"),
             student=(columns["student"],) if "student" in columns else names,
             names=names,
-            attempt=columns.get("attempt"),
             groups=(columns["group"],) if "group" in columns else (),
             html=platform.html,
             blank=platform.blank,

@@ -16,7 +16,7 @@ from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.doubted_quotes import most_shared, sharers
 from rubricflow.tasks.grading.judge.evidence import Subject
 from rubricflow.tasks.grading.judge.grade import grade_batch
-from rubricflow.tasks.grading.judge.protocols.gradeagentops.claims import everything, read
+from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import everything, read
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.settlement import settle
 from rubricflow.tasks.grading.judge.rows import Case, Decision, Rater
 from rubricflow.tasks.grading.judge.verify import verify

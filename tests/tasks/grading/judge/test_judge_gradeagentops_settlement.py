@@ -17,7 +17,7 @@ from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.evidence import Subject
 from rubricflow.tasks.grading.judge.memory import numbered
 from rubricflow.tasks.grading.judge.protocols.gradeagentops import contract
-from rubricflow.tasks.grading.judge.protocols.gradeagentops.claims import Claims, everything, merge, read
+from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import Claims, everything, merge, read
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.settlement import (
     SIGNALS,
     broken,

@@ -16,7 +16,15 @@ from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.manifest import write_manifest
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.judge import task as door
-from rubricflow.tasks.grading.judge.keep import Earlier, differing, open_parts, signals, standing, unchanged, with_kept
+from rubricflow.tasks.grading.judge.keep import (
+    Earlier,
+    differing,
+    kept_decisions,
+    open_parts,
+    signals,
+    unchanged,
+    with_kept,
+)
 from rubricflow.tasks.grading.judge.protocol import Part
 from rubricflow.tasks.grading.judge.rows import Decision, EarlierDecision, Rater
 from rubricflow.tasks.grading.judge.schema import PLAIN
@@ -125,7 +133,7 @@ def test_another_weight_that_the_judge_sees_is_another_question(case_of):
     ],
 )
 def test_only_a_decision_of_the_judge_whose_quotes_still_hold_stands(case_of, row, stands):
-    found = standing([judgment("A", **row)], case_of(bundle_of()), frozenset("ABC"))
+    found = kept_decisions([judgment("A", **row)], case_of(bundle_of()), frozenset("ABC"))
     assert set(found) == (set("A") if stands else set())
 
 

@@ -18,7 +18,7 @@ from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge import evidence
 from rubricflow.tasks.grading.judge.evidence import Relevance, Subject
 from rubricflow.tasks.grading.judge.grade import grade_batch
-from rubricflow.tasks.grading.judge.protocols.gradeagentops.claims import everything, read
+from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import everything, read
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.settlement import settle
 from rubricflow.tasks.grading.judge.rows import Case, Rater
 from rubricflow.tasks.grading.judge.verify import verify

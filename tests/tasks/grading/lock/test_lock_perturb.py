@@ -24,9 +24,10 @@ from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.lock import offline
 from rubricflow.tasks.grading.lock.bundles import Maker, ordered, presented, remade
-from rubricflow.tasks.grading.lock.induce import MadeRubric
+from rubricflow.tasks.grading.lock.induce import MadeRubric, order_turned, paraphrase, prose_turned, words
+from rubricflow.tasks.grading.lock.induce import check_paraphrase as check
+from rubricflow.tasks.grading.lock.induce import paraphrase_schema as schema
 from rubricflow.tasks.grading.lock.lint import bands, reversed_bands
-from rubricflow.tasks.grading.lock.perturb import check, order_turned, paraphrase, prose_turned, schema, words
 from rubricflow.tasks.grading.lock.task import lock
 
 TEXT = (

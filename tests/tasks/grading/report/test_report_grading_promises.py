@@ -19,7 +19,7 @@ from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.reasons import needs_of
 from rubricflow.tasks.core.display.say import plain
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
-from rubricflow.tasks.grading.calibrate.release import Vouching, _promise
+from rubricflow.tasks.grading.calibrate.release import ReleaseCandidates, _promise
 from rubricflow.tasks.grading.report.release import nothing_released, promise
 from rubricflow.tasks.grading.report.view import view
 
@@ -36,7 +36,7 @@ def rules_of(drawn: list[list[tuple[float, bool]]], release: Release) -> list[di
         half = np.arange(len(labels)) % 2 == 0
         rows.append(
             _promise(
-                scope, Vouching(risk, wrong, who, risk, half, np.full(len(risk), 0.5), half), [], release
+                scope, ReleaseCandidates(risk, wrong, who, risk, half, np.full(len(risk), 0.5), half), [], release
             )._asdict()
         )
     return rows

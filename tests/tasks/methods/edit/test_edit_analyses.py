@@ -48,11 +48,6 @@ def test_equal_beliefs_do_not_diverge_and_opposite_ones_do_so_most() -> None:
     assert apart["kl"] is None
 
 
-def test_kl_is_that_of_the_policy_from_the_reference() -> None:
-    found = divergence([np.array([[1.0, 0.0]] * 2)], [np.array([[0.5, 0.5]] * 2)])
-    assert found["kl"] == pytest.approx(log(2))
-
-
 def test_a_rollout_without_steps_has_no_part_and_none_has_nothing() -> None:
     found = divergence([beliefs(0, 3)], [beliefs(0, 3)])
     assert found["jsd"] is not None

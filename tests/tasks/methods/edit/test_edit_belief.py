@@ -91,13 +91,6 @@ def test_1_does_not_stand_for_12():
     assert p[0, 12] > 0.9 > 0.05 > p[0, 1]
 
 
-def test_the_order_of_rollouts_changes_nothing():
-    grader, several = policy("llama", "digits"), cases(4)
-    order = [3, 0, 4, 2, 1]
-    shuffled = beliefs(grader, Asking(), [several[at] for at in order])
-    close([shuffled[order.index(at)] for at in range(5)], beliefs(grader, Asking(), several), 1e-5)
-
-
 def test_500_steps_are_read_whole():
     grader = policy("gpt2", "words")
     case = (sample(12), "\n".join(f"P{at}." for at in range(500)))

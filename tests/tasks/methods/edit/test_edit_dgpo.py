@@ -57,11 +57,3 @@ def test_the_advantage_of_a_rollout_keeps_its_mean_and_its_sign(advantage: float
     assert (found[mask.bool()] * advantage >= 0).all()
     assert (found[~mask.bool()] == 0).all()
     assert not found.isnan().any()
-
-
-def test_a_policy_that_is_its_reference_is_grpo() -> None:
-    policy = distributions(4, 2, 5, 7)
-    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
-    given = torch.tensor([0.4, -2.0], dtype=torch.float64)
-    found = reallocate(hellinger(policy, policy), entropy(policy), mask, given)
-    torch.testing.assert_close(found, given[:, None] * mask)

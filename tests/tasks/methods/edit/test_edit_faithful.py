@@ -17,13 +17,11 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Count, Criterion
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.tables.rules import RuleEdit, RuleFaithfulness, RuleTests
+from rubricflow.tasks.core.contracts.tables.rules import RuleEdit
 from rubricflow.tasks.grading.judge.score import score
 from rubricflow.tasks.methods.edit.rollout import Sample, printed
 from rubricflow.tasks.methods.edit.rule_edits import (
     EDITS,
-    FACTORS,
     edits,
     faithfulness,
     moved,
@@ -255,12 +253,6 @@ def test_a_grader_that_reads_the_scheme_is_faithful() -> None:
         assert row["floor_rate"] == pytest.approx(1 / row["n"])
 
 
-def test_rows_and_measures_keep_their_contracts() -> None:
-    rows = rule_tests(SAMPLES, BUNDLES, reader, "reader")
-    assert conform(RuleTests, rows).num_rows == 3 * len(SAMPLES)
-    assert conform(RuleFaithfulness, faithfulness(rows, draws=20)).num_rows == 6
-
-
 def test_the_grader_is_asked_once_for_everything_under_the_right_scheme() -> None:
     calls: list[list[Sample]] = []
 
@@ -352,10 +344,6 @@ def test_intervals_resample_responses() -> None:
     assert [double[name] for name in bounds] == pytest.approx([single[name] for name in bounds])
     (none,) = faithfulness(once, draws=0)
     assert (none["rsr"], none["rsr_low"]) == (single["rsr"], None)
-
-
-def test_factors_name_the_edits_of_points() -> None:
-    assert tuple(FACTORS) == EDITS["points"]
 
 
 def test_points_that_are_counted_have_no_marks_of_their_own() -> None:

@@ -108,10 +108,6 @@ def test_questions_with_constant_gold_marks_are_left_out_and_counted() -> None:
     assert measured(constant)["qwk"][1:4] == (None, None, None)
 
 
-def test_the_same_mark_for_everyone_is_worth_nothing_where_gold_marks_differ() -> None:
-    assert measured([Row("a", 4, gold, 2) for gold in range(5)])["qwk"].value == 0
-
-
 def test_who_marks_nothing_is_always_wrong_and_has_no_error() -> None:
     found = measured([Row("a", 2, gold, NAN) for gold in range(3)])
     assert [found[name].value for name in ("accuracy", "within_1", "unmarked")] == [0, 0, 1]

@@ -23,7 +23,7 @@ from rubricflow.tasks.methods.edit.revise import (
     diagnosis,
     read_proposal,
 )
-from rubricflow.tasks.methods.edit.rollout import Sample, cut, line_ids, point_ids, up_to_mark
+from rubricflow.tasks.methods.edit.rollout import Sample, line_ids, point_ids
 
 SCHEME = "P1: roots absorb water (1 mark)\nP2: leaves release oxygen (1 mark)\nP3: light drives it (2 marks)"
 SAMPLE = Sample("r1", "q1", "Explain it.", SCHEME, "The roots take in water and leaves give off oxygen.", 4, gold=2)
@@ -229,21 +229,6 @@ def test_a_long_attempt_and_one_in_another_script() -> None:
 )
 def test_sub_steps_are_parted_as_the_steps_of_the_attempt(text: str, chosen: int, begun: str) -> None:
     assert beginning(text, chosen, ["x", "y"]) == begun
-
-
-@settings(max_examples=50)
-@given(st.lists(st.sampled_from(["A one.", "B two.", "C three.", "四。"]), min_size=1, max_size=6), st.data())
-def test_what_stands_before_the_step_stays_to_the_letter(steps: list[str], data: st.DataObject) -> None:
-    text = data.draw(st.sampled_from(["\n", "\n\n", " \n "])).join(steps) + "\nFinal mark: 0"
-    chosen = data.draw(st.integers(0, len(cut(text)) - 1))
-    begun = beginning(text, chosen, ["new step."])
-    assert begun.startswith(text[: cut(text)[chosen].start])
-    assert begun[cut(text)[chosen].start :].strip() == "new step."
-
-
-def test_a_rollout_up_to_its_mark() -> None:
-    assert up_to_mark("a\nFinal mark: 2\nHope this helps", 3) == "a\nFinal mark: 2"
-    assert up_to_mark("a\nb", 3) == "a\nb"
 
 
 def test_the_diagnosis_does_not_give_the_gold_mark_away() -> None:

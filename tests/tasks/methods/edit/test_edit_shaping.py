@@ -56,12 +56,6 @@ def test_many_outcomes_are_the_outcome_of_each(rows: list[tuple[int | None, int,
     assert together.max() <= 1
 
 
-def test_shaping_by_hand() -> None:
-    # Boundaries 1-3 are 1.5, 0.2 and 2 marks off; over half a mark they are 1, 0 and 1.5: 2.5 / (3 steps × 4 marks).
-    expected = np.array([0.0, 1.5, 2.8, 5.0])
-    assert shape(expected, 3, 4, 0.5) == pytest.approx(-2.5 / 12, abs=1e-15)
-
-
 @given(believed(), st.floats(0, 3))
 def test_shaping_is_the_mean_excess_and_keeps_its_bounds(case: tuple[list[float], int, int], tolerance: float) -> None:
     expected, gold, top = case

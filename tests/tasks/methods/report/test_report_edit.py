@@ -211,11 +211,6 @@ def test_it_says_which_of_the_papers_orders_appear() -> None:
     assert {cells[0] for cells in found.values()} == {"not compared"}
 
 
-def test_where_nothing_is_clear_it_says_so() -> None:
-    told = figures.takeaway(Gaps(conform(ArmDifferences, [difference(0.01)])))
-    assert told == "On unseen questions: none is larger than its interval."
-
-
 def test_curves_begin_with_the_start_and_end_with_the_arm() -> None:
     told = charts.takeaway(made())
     assert "GRPO 0.41 to 0.47" in told
@@ -340,14 +335,6 @@ def test_what_policies_and_students_wrote_is_text() -> None:
     assert "{{ 7*7 }}" in html
     assert "\u202e" not in html
     assert any("<script>alert(1)</script>" in word for word in seen.words)
-
-
-def test_nothing_is_fetched() -> None:
-    html = page(made())
-    assert "default-src 'none'" in html
-    assert "http" not in html.replace('http-equiv="', "")
-    assert "@import" not in html
-    assert "url(" not in html
 
 
 @pytest.fixture

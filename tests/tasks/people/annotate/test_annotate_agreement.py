@@ -39,7 +39,7 @@ def named(*given: np.ndarray) -> list[tuple[str, np.ndarray]]:
     return list(zip("abcdef", given, strict=False))
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(st.integers(1, 4).flatmap(lambda top: arrays(np.int64, (2, 12, 2), elements=st.integers(-1, top))))
 def test_figures_are_those_of_the_statistics_room(both: np.ndarray) -> None:
     rows = agreements(named(*both), {"A": 4, "B": 4}, "before", draws=0)

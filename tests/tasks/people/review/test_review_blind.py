@@ -260,7 +260,7 @@ def test_in_every_short_history_each_last_word_counts_once_and_says_whether_it_w
     assert explore(Page(), {"Ada": Part(), "Bo": Part()}, ("Ada", "Bo"), None, 5) > 10_000
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from(("Ada", "Bo", "Cyd")), st.sampled_from(MOVES)), max_size=25))
 def test_so_it_does_in_long_histories_of_three(moves: list[tuple[str, str]]) -> None:
     page, parts, first = Page(), {name: Part() for name in ("Ada", "Bo", "Cyd")}, None

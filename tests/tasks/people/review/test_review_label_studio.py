@@ -115,7 +115,7 @@ def test_a_configuration_is_about_one_rubric():
             config(asked)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.lists(TEXTS, min_size=1, max_size=3, unique=True), TEXTS, st.booleans())
 def test_hostile_texts_make_a_sound_project_and_come_back(tmp_path_factory, criteria, text, by_words):
     asked = [label(text, one, response=text, concept=text, levels=(text, text + "!")) for one in criteria]

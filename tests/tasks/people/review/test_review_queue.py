@@ -1,6 +1,7 @@
 """Who is asked about, in which order, and why."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.judge import Doubt
-from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
-from rubricflow.tasks.core.contracts.tables.people import Queue
+from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS, Predictions, ReleaseRules
+from rubricflow.tasks.core.contracts.tables.people import NextLabels, Queue
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.people.review.cells import CellLabels, cells_of
 from rubricflow.tasks.people.review.queue import label_queue
-from rubricflow.tasks.people.review.waiting import score_queue
+from rubricflow.tasks.people.review.waiting import proposed, score_queue, waiting_scores
 
 NAN = np.nan
 
@@ -128,7 +130,7 @@ def test_the_audit_keeps_its_share_of_a_short_queue():
     assert [row["reasons"] for row in rest] == [["annotators_disagree"]] + [["audit"]] * 49
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data())
 def test_more_evidence_never_lowers_a_priority(data):
     top = data.draw(st.integers(1, 4))
@@ -195,3 +197,47 @@ def test_of_many_responses_the_most_doubtful_are_asked_about():
     both = [annotator(rng.choice([1, 2], 8 * n, p=[0.01, 0.99])) for _ in "ab"]
     rows = label_queue(cells, tuple(both), {f"r{i}": 0.9 for i in range(n)}, Doubt(most=2000))
     assert len(rows) == 2000
+
+
+# What waits for people in a graded run.
+
+
+def predicted(name: str, route: str, risk: float) -> dict[str, object]:
+    row = {"response_id": name, "item_id": "i", "rater_id": "m", "split": "test", "clipped": False}
+    return row | {"route": route, "route_reason": "risk" if route == "review" else None, "risk": risk}
+
+
+def graded(folder: Path, *asked: str) -> Run:
+    """A run with two scores that were not released and two that were; asked: what `next` proposed, if anything."""
+    routes = {"a": ("review", 0.2), "b": ("review", 0.4), "c": ("release", 0.1), "d": ("release", 0.1)}
+    run = Warehouse.open(folder).run("graded")
+    predictions = [predicted(name, *route) for name, route in routes.items()]
+    run.commit("calibrate", "all", {Predictions: predictions, ReleaseRules: []})
+    if asked:
+        row = {"item_id": "i", "sampled": "drawn", "gain": 0.1, "why": "by chance"}
+        rows = [row | {"response_id": name, "rank": rank} for rank, name in enumerate(asked, 1)]
+        run.commit("next", "all", {NextLabels: rows[::-1]})
+    return run
+
+
+def ids(cases: list[dict[str, object]]) -> list[object]:
+    return [case["response_id"] for case in cases]
+
+
+def test_without_a_proposal_what_was_not_released_waits_riskiest_first(tmp_path: Path) -> None:
+    run = graded(tmp_path / "w")
+    assert proposed(run) == []
+    assert ids(waiting_scores(run)) == ["b", "a"]
+
+
+def test_what_next_proposes_comes_first_and_once(tmp_path: Path) -> None:
+    run = graded(tmp_path / "w", "d", "a")
+    cases = waiting_scores(run)
+    assert ids(cases) == ["d", "a", "b"]
+    assert {case["subject_kind"] for case in cases} == {"score"}
+    assert [case["why"] for case in cases][:2] == ["by chance", "by chance"]
+
+
+def test_what_was_scored_before_comes_last_if_it_is_still_graded(tmp_path: Path) -> None:
+    run = graded(tmp_path / "w", "d")
+    assert ids(waiting_scores(run, {"c", "b", "gone"})) == ["d", "b", "a", "c"]

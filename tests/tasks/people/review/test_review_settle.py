@@ -281,7 +281,7 @@ LEVELS = st.integers(-1, 2)
 SAYS = st.tuples(st.sampled_from("ABCD"), st.sampled_from(["vote", "adjudicate"]), st.sampled_from("012x"))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(LEVELS, LEVELS, st.lists(SAYS, max_size=8))
 def test_settling_follows_its_rules_in_their_order(a, b, said_):
     acts = Acts()

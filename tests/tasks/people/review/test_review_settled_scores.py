@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import ContractError
+from rubricflow.tasks.core.contracts.tables.people import Notes
 from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.people.review.board import score_texts
 from rubricflow.tasks.people.review.ledger import LEDGER, Act, Ledger, digest
 from rubricflow.tasks.people.review.settled_scores import keep_settled_scores
+from rubricflow.tasks.people.review.waiting import waiting_scores
 
 TEXT = "Water leaves. Osmosis."
 SCORE_DIGEST = digest(TEXT, "", score_texts(BUNDLE.scale))
@@ -160,12 +163,208 @@ def test_the_final_score_of_every_combination(tmp_path: Path) -> None:
         assert scores[f"r{number}"][:2] == expected(*case), case
 
 
-@settings(max_examples=20)
-@given(st.lists(st.sampled_from("01234x"), max_size=5))
-def test_no_score_is_made_up(tmp_path_factory: pytest.TempPathFactory, values: list[str]) -> None:
-    run = graded_run(tmp_path_factory.mktemp("w"), [answer("a", route="review")])
-    for rater, value in enumerate(values):
-        say(run, act("vote", "a", f"t{rater}", value, comment="why"), act("submit", "a", f"t{rater}"))
-    keep_settled_scores(run, "class")
-    score = final(run)["a"][0]
-    assert score is None or f"{score:g}" in values
+# Marks in the data as decisions: what they come to, and which decision stands where there are several.
+
+
+DIGEST = digest(TEXT, "", score_texts(BUNDLE.scale))
+Marks = Mapping[str, float]
+
+
+def marked_run(folder: Path, *classes: Marks, **more: Any) -> Run:
+    """Answers a0, a1, … that wait for a person, each with these marks by rater."""
+    people = [{(rater, "human"): mark for rater, mark in marks.items()} for marks in classes]
+    return graded_run(folder, [answer(f"a{n}", route="review", people=of, **more) for n, of in enumerate(people)])
+
+
+def vote(run: Run, name: str, value: str, rater: str = "cyd") -> None:
+    fixed: dict[str, Any] = {
+        "study": "class",
+        "subject_kind": "score",
+        "response_id": name,
+        "criterion_id": None,
+        "rater_id": rater,
+    }
+    acts: list[tuple[Any, str | None, str]] = [("vote", value, DIGEST), ("submit", None, "")]
+    with Ledger(run.warehouse.root / LEDGER) as ledger:
+        ledger.add_all(
+            Act(**fixed, act_id=str(uuid.uuid4()), kind=kind, value=said, digest=about) for kind, said, about in acts
+        )
+
+
+def settled(run: Run, target: str | None = "mean") -> dict[str, dict[str, Any]]:
+    """Answer → its row of `final_scores`, once marks and votes are brought in."""
+    keep_settled_scores(run, "class", target, keep=True)
+    with catalogue(run) as tables:
+        rows = tables.sql("SELECT * FROM final_scores").to_arrow_table().to_pylist(maps_as_pydicts="strict")
+    return {row["response_id"]: row for row in rows}
+
+
+SCORES = st.sampled_from([0.0, 1.0, 2.0, 3.0, 4.0])
+CLASS = st.lists(st.dictionaries(st.sampled_from(["anna", "ben", "cem"]), SCORES, max_size=3), min_size=1, max_size=8)
+
+
+@settings(max_examples=25)
+@given(CLASS, st.sampled_from(["mean", "anna", "fair"]))
+def test_marks_are_the_grades_and_only_the_others_wait(
+    tmp_path_factory: pytest.TempPathFactory, marks: list[Marks], target: str
+) -> None:
+    found = settled(marked_run(tmp_path_factory.mktemp("w"), *marks), target)
+    for number, of in enumerate(marks):
+        row = found[f"a{number}"]
+        if target == "mean":
+            wanted = sum(of.values()) / len(of) if of else None
+        else:  # nobody made a fair score here: it says as little of an answer as a rater who did not mark it
+            wanted = of.get(target, next(iter(of.values())) if len(set(of.values())) == 1 else None)
+        assert row["final_score"] == (None if wanted is None else pytest.approx(wanted))
+        assert row["decided_by"] == ("waits" if wanted is None else "person")
+        assert (row["marks"] or {}) == of
+        # No reason of the machine's for waiting stands at what people marked.
+        assert (row["route_reason"] is None) == bool(of)
+
+
+@settings(max_examples=10)
+@given(CLASS)
+def test_marks_that_only_calibrate_decide_nothing(tmp_path_factory: pytest.TempPathFactory, marks: list[Marks]) -> None:
+    run = marked_run(tmp_path_factory.mktemp("w"), *marks)
+    assert {row["decided_by"] for row in settled(run, None).values()} == {"waits"}
+    assert not (run.warehouse.root / LEDGER).exists()
+
+
+def test_a_score_that_people_had_settled_on_comes_before_the_mean_but_not_before_the_rater_named(
+    tmp_path: Path,
+) -> None:
+    people = {
+        ("anna", "human"): 1.0,
+        ("ben", "human"): 3.0,
+        ("board", "adjudication"): 4.0,
+        ("fair", "adjudication"): 2.5,
+    }
+    run = graded_run(tmp_path, [answer("a0", route="review", people=people)])
+    found = {target: settled(run, target)["a0"] for target in ("mean", "fair", "ben", "board")}
+    assert {target: (row["final_score"], row["settled_by"]) for target, row in found.items()} == {
+        "mean": (4.0, "in_data"),
+        "fair": (4.0, "in_data"),
+        "ben": (3.0, "marked"),
+        "board": (4.0, "in_data"),
+    }
+    del people["board", "adjudication"]
+    row = settled(graded_run(tmp_path, [answer("a0", route="review", people=people)]), "fair")["a0"]
+    assert (row["final_score"], row["marks"]) == (2.5, {"anna": 1.0, "ben": 3.0})
+
+
+STEP = st.one_of(
+    st.tuples(st.just("file"), st.dictionaries(st.sampled_from(["anna", "ben"]), SCORES, max_size=2)),
+    st.tuples(st.just("vote"), st.sampled_from("01234")),
+)
+
+
+@settings(max_examples=15)
+@given(st.lists(STEP, min_size=1, max_size=7))
+def test_the_latest_decision_that_stands_is_the_score_and_nothing_is_forgotten(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]
+) -> None:
+    """The rule once more, with a clock: a mark stands since the file began to say it, a vote since it was submitted."""
+    folder, clock = tmp_path_factory.mktemp("w"), itertools.count(1)
+    marks, since, told = dict[str, float](), dict[str, int](), list[tuple[str, float]]()
+    voted: tuple[int, float | None] = (0, None)
+    run = marked_run(folder, {})
+    for kind, content in steps:
+        now = next(clock)
+        if kind == "vote":
+            vote(run, "a0", content)
+            voted = now, float(content)
+        else:
+            run = marked_run(folder, content)
+            since = {rater: since[rater] if marks.get(rater) == mark else now for rater, mark in content.items()}
+            told += [(rater, mark) for rater, mark in sorted(content.items()) if marks.get(rater) != mark]
+            marks = dict(content)
+        row = settled(run)["a0"]
+        wanted = sum(marks.values()) / len(marks) if marks else None
+        if voted[1] is not None and voted[0] > max(since.values(), default=0):
+            wanted = voted[1]
+        assert row["final_score"] == wanted
+        said = [(step["who"], step["score"]) for step in row["history"] or () if step["kind"] == "mark"]
+        assert [pair for pair in said if pair[1] is not None] == told
+        if voted[1] is not None:
+            assert voted[1] in [step["score"] for step in row["history"] if step["kind"] == "vote"]
+
+
+def test_a_decision_on_the_page_stands_until_the_file_says_something_else(tmp_path: Path) -> None:
+    settled(marked_run(tmp_path, {"anna": 2.0}, {"anna": 1.0}))
+    run = marked_run(tmp_path, {"anna": 2.0}, {"anna": 1.0})
+    vote(run, "a0", "3")
+    assert settled(run)["a0"]["final_score"] == 3.0
+    run = marked_run(tmp_path, {"anna": 2.0}, {"anna": 4.0})  # another answer's mark
+    assert [settled(run)[name]["final_score"] for name in ("a0", "a1")] == [3.0, 4.0]
+    run = marked_run(tmp_path, {"anna": 4.0}, {"anna": 4.0})
+    row = settled(run)["a0"]
+    assert (row["final_score"], row["settled_by"]) == (4.0, "marked")
+    history = [(step["kind"], step["who"], step["score"]) for step in row["history"]]
+    assert history == [("machine", "m", 2.0), ("mark", "anna", 2.0), ("vote", "cyd", 3.0), ("mark", "anna", 4.0)]
+    assert all(step["at"] for step in row["history"][1:])
+    assert settled(marked_run(tmp_path, {}, {"anna": 4.0}))["a0"]["final_score"] == 3.0  # the mark was taken away
+
+
+@pytest.mark.parametrize(("mark", "score"), [(2.0, 3.0), (4.0, 4.0)])
+def test_what_was_decided_while_marks_decided_nothing_gives_way_to_a_new_mark_only(
+    tmp_path: Path, mark: float, score: float
+) -> None:
+    run = marked_run(tmp_path, {"anna": 2.0})
+    settled(run, None)
+    vote(run, "a0", "3")
+    people = {("anna", "human"): mark}
+    again = graded_run(tmp_path, [answer("a0", route="review", people=people)], digest="9876543210")
+    for _ in range(2):
+        row = settled(again)["a0"]
+        assert (row["final_score"], row["marks"]) == (score, {"anna": mark})
+
+
+def test_reading_the_same_marks_again_adds_nothing(tmp_path: Path) -> None:
+    for _ in range(3):
+        run = marked_run(tmp_path, {"anna": 2.0}, {"anna": 1.5, "ben": 7 / 3})
+        settled(run)
+    with Ledger(run.warehouse.root / LEDGER) as ledger:
+        assert len(ledger.marks("class")) == 3
+        assert ledger.acts("class") == []
+
+
+def test_marked_answers_come_last_in_the_queue_and_are_marked_there(tmp_path: Path) -> None:
+    run = marked_run(tmp_path, {"anna": 2.0}, {}, {"anna": 1.0, "ben": 3.0})
+    settled(run, "fair")
+    cases = [(case["response_id"], case.get("marked")) for case in waiting_scores(run)]
+    # Two marks that differ, of which the target says nothing, wait before all others.
+    assert cases == [("a2", False), ("a1", None), ("a0", True)]
+
+
+def test_a_note_in_the_data_reaches_the_student_until_a_later_one_does(tmp_path: Path) -> None:
+    def noted(words: str, mark: float = 2.0) -> Run:
+        run = marked_run(tmp_path, {"anna": mark})
+        run.commit("ingest", "notes", {Notes: [{"response_id": "a0", "rater_id": "anna", "note": words}]})
+        return run
+
+    run = noted("Well begun.")
+    assert settled(run)["a0"]["note"] == "Well begun."
+    assert settled(run, None)["a0"]["note"] == "Well begun."
+    note: dict[str, Any] = {
+        "study": "class",
+        "subject_kind": "score",
+        "response_id": "a0",
+        "criterion_id": None,
+        "rater_id": "cyd",
+    }
+    with Ledger(run.warehouse.root / LEDGER) as ledger:
+        ledger.add(Act(**note, act_id=str(uuid.uuid4()), kind="note", value=None, comment="See page 3.", digest=DIGEST))
+    vote(run, "a0", "4")
+    row = settled(run)["a0"]
+    assert (row["note"], row["final_score"]) == ("See page 3.", 4.0)
+    row = settled(noted("Look again."))["a0"]  # other words are no other mark
+    assert (row["note"], row["final_score"]) == ("Look again.", 4.0)
+
+
+@pytest.mark.parametrize("broken", [{"value": "x"}, {"criterion_id": "P1"}, {"subject_kind": "label"}])
+def test_a_mark_in_the_ledger_is_a_number_about_a_score(broken: dict[str, Any]) -> None:
+    right: dict[str, Any] = {"study": "class", "subject_kind": "score", "response_id": "a", "criterion_id": None}
+    right |= {"act_id": str(uuid.uuid4()), "kind": "mark", "value": "2.5", "rater_id": "anna"}
+    assert Act(**right).value == "2.5"
+    with pytest.raises(ContractError, match="mark"):
+        Act(**right | broken)

@@ -99,7 +99,7 @@ def test_a_sheet_shows_what_is_asked_and_nothing_of_machines():
     assert set(first) == set(COLUMNS)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.lists(IDS, min_size=1, max_size=3, unique=True), IDS, TEXTS, TEXTS.filter(str.strip), st.sampled_from(",;\t"))
 def test_ids_come_back_through_a_spreadsheet_as_they_were(tmp_path_factory, ids, criterion, text, rater, delimiter):
     asked = [label(one, criterion, response=text, levels=(text, "b")) for one in ids]
@@ -121,7 +121,7 @@ def test_ids_survive_a_spreadsheet_that_swallows_the_apostrophe(tmp_path, name):
     assert (vote.response_id, vote.criterion_id, vote.rater_id) == (name, name, "Ann")
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(TEXTS)
 def test_no_cell_is_a_formula_however_a_program_splits_the_file(text):
     content = as_csv([label(text, text, response=text, concept=text, levels=(text, text))])

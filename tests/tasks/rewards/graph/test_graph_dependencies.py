@@ -12,7 +12,7 @@ import pytest
 
 from rubricflow.tasks.core.contracts.graph import Role
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.rewards.graph.annotator import PairQuestion, ask_dependencies
+from rubricflow.tasks.rewards.graph.dependencies import PairQuestion, ask_dependencies
 from rubricflow.tasks.rewards.graph.project import project
 from rubricflow.tasks.rewards.graph.subject import GraphSubject, candidates
 

@@ -215,13 +215,11 @@ RUBRICS = st.lists(st.lists(TEXTS, min_size=1, max_size=7), min_size=1, max_size
 def plainly(one: GraphSubject, roles: dict[str, Role], pairs: Sequence[Pair]) -> list[tuple[str, int]]:
     """Relation and confidence of pairs where every text is read alone, whatever it is needed for."""
     texts = [criterion.text for criterion in one.criteria]
-    covered = coverage(texts, texts, one.question)
-    vectors = np.array([minilm()([text])[0] for text in texts]).astype(np.float64)
-    signs = np.array([is_signs(text) for text in texts])
-    cosine = np.where(np.logical_or.outer(signs, signs), np.nan, vectors @ vectors.T)
-    compared = heuristic._Compared(texts, covered, signs)
-    decided = heuristic._decided(one, roles, compared, cosine)
-    return [tuple(decided.label(pair).values()) for pair in pairs]
+    compared = heuristic._ComparedTexts(one)
+    compared.to_read = list(range(len(texts)))
+    vectors = {text: minilm()([text])[0].astype(np.float64) for text in texts}
+    label = compared.labels(roles, vectors)
+    return [tuple(label(pair).values()) for pair in pairs]
 
 
 @settings(max_examples=25)

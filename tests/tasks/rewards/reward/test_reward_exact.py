@@ -80,12 +80,6 @@ def test_marginals_are_those_of_pgmpy(count, density, quiet):
     assert found[0] == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_common_cause_by_hand():
-    compiled = rubric([1] * 4, [(0, 1, 0.0), (0, 2, 0.0), (1, 3, 0.0), (2, 3, 0.0)])
-    found = exact_marginals(compiled, np.array([[0.5, 1.0, 1.0, 1.0], [1.0, 0.5, 0.5, 1.0]]))
-    assert found.tolist() == [[0.5, 0.5, 0.5, 0.5], [1.0, 0.5, 0.5, 0.25]]
-
-
 def test_no_rounding_lifts_a_marginal_above_its_local_score():
     local = np.array(list(itertools.product(np.linspace(0, 1, 11), repeat=3)))
     found = exact_marginals(rubric([1] * 3, [(0, 2, 1.0), (1, 2, 1.0)]), local)

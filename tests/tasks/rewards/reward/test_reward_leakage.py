@@ -13,8 +13,6 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.reward import Diagnostics
 from rubricflow.tasks.core.stats.bootstrap import draw_totals, interval
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
-from rubricflow.tasks.rewards.reward.compare import random_graph
-from rubricflow.tasks.rewards.reward.compiled import batch
 from rubricflow.tasks.rewards.reward.leakage import BOOLEAN, GATED, RELATIONS, SLICES, diagnose, edge_cases
 
 # c0 is weakly needed for c1, and makes the penalty c2 applicable.
@@ -60,22 +58,6 @@ def test_flat_aggregation_leaks_the_local_scores_and_preserves_all():
     assert found["leakage", "edge", "all"]["value"] == pytest.approx((3 / 8 * 0.9 + 2 / 8 * 0.5) / 2)
     assert found["preservation", "edge", "all"]["value"] == 1
     assert not any(metric == "leakage_reduction" for metric, _, _ in found)
-
-
-def test_a_child_with_two_unsupported_parents_leaks_once():
-    two = rubric([1, 1, 2], [(0, 2, WEAK), (1, 2, STRONG)])
-    found = told(locals_of([two], [0, 0], [[0.0, 0.0, 1.0], [0.0, 1.0, 1.0]]), "flat")
-    assert found["leakage", "edge", "all"]["n"] == 3
-    assert found["leakage", "child", "all"]["n"] == 2
-    assert found["leakage", "child", "strong_prerequisite"]["n"] == 1
-
-
-def test_a_child_is_preserved_only_where_all_its_parents_are_supported():
-    two = rubric([1, 1, 2], [(0, 2, WEAK), (1, 2, STRONG)])
-    found = told(locals_of([two], [0, 0], [[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]]), "flat")
-    assert found["preservation", "edge", "all"]["n"] == 3
-    assert found["preservation", "child", "all"]["n"] == 1
-    assert found["preservation", "child", "weak_prerequisite"]["n"] == 1
 
 
 def test_a_rubric_that_can_only_cost_leaks_over_the_sum_of_its_weights():
@@ -237,12 +219,3 @@ def test_intervals_are_those_of_a_loop_over_resampled_items(seed):
             assert found[metric, by, "all"]["clusters"] == held
             ends = interval(np.array(values), held)[:2]
             assert [found[metric, by, "all"][end] for end in ("low", "high")] == pytest.approx(list(ends))
-
-
-def test_a_random_graph_can_be_diagnosed_on_the_annotated_one():
-    locals_ = random_locals(np.random.default_rng(3), responses=200, unscored=0.0)
-    whole = locals_.batch
-    other = batch([random_graph(one, 5) for one in whole.compiled], whole.rubric_index, whole.local, whole.scored)
-    found = told(locals_, "random_graph", found=aggregate(other, "gear"))["leakage", "edge", "all"]
-    assert found["n"] == told(locals_)["leakage", "edge", "all"]["n"]
-    assert found["value"] > told(locals_)["leakage", "edge", "all"]["value"]

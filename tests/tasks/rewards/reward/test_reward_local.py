@@ -99,31 +99,10 @@ def test_a_decision_is_the_share_of_the_levels_reached():
     assert of(found(WHOLE, "decision"))["r1", "judge", 0] == {"a": 1.0, "b": 2 / 3, "c": 0.0}
 
 
-@pytest.mark.parametrize(("action", "share"), [("none", 0.7), ("counted", 0.7), ("demoted", 0.0), ("dropped", 0.0)])
-def test_a_decision_that_a_quote_overturned_counts_as_decided(action, share):
-    rows = [judgment("r1", "a", 1 if action in ("none", "counted") else 0, [0.3, 0.7], action), *WHOLE[1:]]
-    assert of(found(rows))["r1", "judge", 0]["a"] == share
-
-
 def test_what_was_decided_stands_beside_the_probabilities():
     whole = found(WHOLE).batch
     assert whole.decided.tolist() == found(WHOLE, "decision").batch.local.tolist() == [1.0, 2 / 3, 0.0]
     assert whole.local.tolist() != whole.decided.tolist()
-
-
-def test_without_probabilities_the_decision_counts():
-    rows = [judgment("r1", "a", 1), judgment("r1", "b", 1), judgment("r1", "c", 0)]
-    assert of(found(rows))["r1", "judge", 0] == {"a": 1.0, "b": 1 / 3, "c": 0.0}
-
-
-def test_a_null_decision_is_unscored_whatever_its_probabilities():
-    scores = of(found([judgment("r1", "a", None, [0.3, 0.7]), *WHOLE[1:]]))["r1", "judge", 0]
-    assert scores["a"] is None
-    assert None not in (scores["b"], scores["c"])
-
-
-def test_a_missing_judgment_is_unscored():
-    assert of(found(WHOLE[:2]))["r1", "judge", 0]["c"] is None
 
 
 def test_a_composite_is_its_sub_points_weighted_shares_over_its_own_weight():

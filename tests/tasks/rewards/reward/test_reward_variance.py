@@ -54,13 +54,6 @@ def test_it_is_the_variance_over_every_outcome_of_the_doubts(data):
     assert variance(compiled, local, doubt)[0] == pytest.approx(expected, abs=1e-12 * scale, rel=1e-7)
 
 
-def test_it_is_the_variance_of_drawn_verdicts():
-    rng = np.random.default_rng(0)
-    compiled, local = rubric(WEIGHTS, DIAMOND), np.array([0.7, 0.4, 0.9, 0.8, 0.3])
-    drawn = rewards_of(compiled, (rng.random((200_000, 5)) < local).astype(float))
-    assert variance(compiled, local, local * (1 - local))[0] == pytest.approx(drawn.var(), rel=0.01)
-
-
 def test_the_mean_over_the_doubts_is_the_exact_reward():
     compiled, local = rubric(WEIGHTS, DIAMOND), np.array([0.7, 0.4, 0.9, 0.8, 0.3])
     outcomes = np.array(list(itertools.product((0.0, 1.0), repeat=5)))

@@ -1,17 +1,17 @@
 """GradeAgentOps: one call for subscores, covered points and misconceptions, each point with the student's words; what
 fails is mended field by field within two budgets (sections 2.3 and 2.4).
 
-The contract's words are in contract.py, what a reply claims in claims.py, the verifier in settlement.py.
+The contract and what a reply claims are in contract.py, the verifier and the probabilities in settlement.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
-from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
+from rubricflow.tasks.core.llm.ask import Attempt, Checked
 from rubricflow.tasks.core.llm.extract import said
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, cached_by_identity
 from rubricflow.tasks.core.llm.schema import form
@@ -22,7 +22,7 @@ from rubricflow.tasks.grading.judge.memory import CHARACTERS_PER_TOKEN, numbered
 from rubricflow.tasks.grading.judge.mend import NOT_READ, incomplete, reason_of, unread, verdict_in
 from rubricflow.tasks.grading.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Question, Shown, build
 from rubricflow.tasks.grading.judge.protocols.gradeagentops import contract, settlement
-from rubricflow.tasks.grading.judge.protocols.gradeagentops.claims import (
+from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import (
     PUBLISHED,
     STATUSES,
     Claims,
@@ -31,8 +31,13 @@ from rubricflow.tasks.grading.judge.protocols.gradeagentops.claims import (
     merge,
     read,
 )
-from rubricflow.tasks.grading.judge.protocols.gradeagentops.probabilities import confidence, likely, restated, settled
-from rubricflow.tasks.grading.judge.protocols.gradeagentops.settlement import Settlement
+from rubricflow.tasks.grading.judge.protocols.gradeagentops.settlement import (
+    Settlement,
+    confidence,
+    likely,
+    restated,
+    settled,
+)
 from rubricflow.tasks.grading.judge.rows import Case, Decision, Grading, Judged, Rater
 from rubricflow.tasks.grading.judge.schema import MAX_PROSE
 from rubricflow.tasks.grading.judge.score import Scored, round_half_up, score
@@ -98,15 +103,29 @@ def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | Non
     verdict: Settlement | None = last.checked.value
     if role is None or (role == "semantic_repair" and bundle.protocol.failed_quote == "count"):
         return None
-    demand = _demand(role, verdict, bundle)
-    criteria = _criteria(bundle, demand)
+    if verdict is None:
+        demand = everything(bundle)
+    elif role == "contract_repair":
+        demand = settlement.broken(bundle, verdict.claims)
+    else:
+        demand = settlement.ungrounded(bundle, verdict)
+    gold, banned, _ = numbered(bundle)
+    asked = {gold[n].id for n in demand.points} | {banned[n].id for n in demand.misconceptions}
+    criteria = tuple(criterion for criterion in bundle.criteria if criterion.id in asked)
     mends = contract.fields(bundle, demand)
     if role == "semantic_repair" and verdict is not None:
         mends = tuple(criterion.id for criterion in criteria)
     carried = None if verdict is None else Carried(verdict.claims, demand)
     question = replace(request.data, criteria=criteria, traits=demand.traits, role=role, settled=carried)
     names = numbered_names(bundle)
-    failures = [_renamed(violation, names) for violation in last.checked.violations if _is_of(role, violation)]
+    failures = []
+    for violation in last.checked.violations:
+        # It names what is of its own kind, and that nothing could be read.
+        kind, separator, field = violation.partition(":")
+        is_semantic = mend.kind_of((violation,)) == "semantic"
+        if is_semantic == (role == "semantic_repair") or kind in NOT_READ:
+            is_criterion = kind in mend.SEMANTIC or kind.endswith("_point")
+            failures.append(kind + separator + (names.get(field, field) if is_criterion else field))
 
     def showing(previous: str) -> Request:
         task = mend.task(role, [names.get(name, name) for name in mends], failures, previous)
@@ -114,7 +133,13 @@ def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | Non
         mending = follow_up(request, question, shape, mends, f"{task}\n{form(shape)}")
         return replace(mending, keys=demand.fields)
 
-    return _fitting(showing, said(last.reply.text)[: mend.MAX_PREVIOUS])
+    previous = said(last.reply.text)[: mend.MAX_PREVIOUS]
+    fitting = showing(previous)
+    if _excess(fitting) > 0:
+        fitting = _without_memory(fitting)
+    if (excess := _excess(fitting)) > 0:
+        fitting = _without_memory(showing(previous[: max(0, len(previous) - excess)]))
+    return fitting
 
 
 def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
@@ -136,7 +161,9 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     signals |= {f"criterion.{name}": float(level) for name, level in levels.items() if level is not None}
     signals |= {f"mean.{name}": mean for name, mean in scored.means.items()}
     signals |= {"tie": float(scored.tie)}
-    if _is_exhausted(answer, verdict):
+    mended = any(attempt.request.role == "semantic_repair" for attempt in answer.attempts)
+    fails = any(mend.kind_of((violation,)) == "semantic" for violation in verdict.violations)
+    if mended and fails and answer.attempts[-1].reply.text is not None:
         signals["semantic_exhausted_but_accepted"] = 1.0
     judged = Judged(case, verdict.decisions, probable.criteria)
     mean_probability = confidence(verdict, probable, case.bundle)
@@ -172,20 +199,7 @@ def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
     return _whole_schema(bundle)
 
 
-@cached_by_identity
-def _whole_schema(bundle: Bundle) -> dict[str, Any]:
-    return contract.schema(bundle, everything(bundle))
-
-
-def _demand(role: mend.Role, verdict: Settlement | None, bundle: Bundle) -> Demand:
-    """What a repair asks for: the whole artifact where none was ever read."""
-    if verdict is None:
-        return everything(bundle)
-    return (
-        settlement.broken(bundle, verdict.claims)
-        if role == "contract_repair"
-        else settlement.ungrounded(bundle, verdict)
-    )
+_whole_schema = cached_by_identity(lambda bundle: contract.schema(bundle, everything(bundle)))
 
 
 def _quotes(opinion: Opinion, criterion: Criterion) -> list[str]:
@@ -200,16 +214,6 @@ def _claim(opinion: Opinion, point: Criterion) -> dict[str, str]:
     if point.evidence != "none":
         claim["quote"] = "".join(_quotes(opinion, point)) if is_covered else ""
     return claim
-
-
-def _fitting(showing: Callable[[str], Request], previous: str) -> Request:
-    """The repair that shows a reply, made to fit the context as far as memory and that reply can be left out."""
-    request = showing(previous)
-    if _excess(request) > 0:
-        request = _without_memory(request)
-    if (excess := _excess(request)) > 0:
-        request = _without_memory(showing(previous[: max(0, len(previous) - excess)]))
-    return request
 
 
 def _excess(request: Request) -> int:
@@ -229,29 +233,3 @@ def _without_memory(request: Request) -> Request:
     content = user.content[sizes.pop("memory") + 1 :]
     question = replace(request.data, shown=())
     return replace(request, messages=(system, Message("user", content)), data=question, memory=(), characters=sizes)
-
-
-def _criteria(bundle: Bundle, demand: Demand) -> tuple[Criterion, ...]:
-    gold, banned, _ = numbered(bundle)
-    chosen = {gold[n].id for n in demand.points} | {banned[n].id for n in demand.misconceptions}
-    return tuple(criterion for criterion in bundle.criteria if criterion.id in chosen)
-
-
-def _is_of(role: mend.Role, violation: str) -> bool:
-    """Whether a repair of this role is told of a violation: of its own kind, and that nothing could be read."""
-    is_semantic = mend.kind_of((violation,)) == "semantic"
-    return is_semantic == (role == "semantic_repair") or violation.partition(":")[0] in NOT_READ
-
-
-def _renamed(violation: str, names: Mapping[str, str]) -> str:
-    """A violation in the words of the contract."""
-    kind, separator, field = violation.partition(":")
-    is_criterion = kind in mend.SEMANTIC or kind.endswith("_point")
-    return kind + separator + (names.get(field, field) if is_criterion else field)
-
-
-def _is_exhausted(answer: RequestOutcome[Any], verdict: Settlement) -> bool:
-    """Whether evidence still fails after all the semantic repairs that there were."""
-    mended = any(attempt.request.role == "semantic_repair" for attempt in answer.attempts)
-    fails = any(mend.kind_of((violation,)) == "semantic" for violation in verdict.violations)
-    return mended and fails and answer.attempts[-1].reply.text is not None

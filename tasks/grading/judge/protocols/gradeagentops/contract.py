@@ -1,18 +1,43 @@
-"""GradeAgentOps' contract as a model sees it: the JSON Schema, the form by example, and the prompt's parts."""
+"""GradeAgentOps' contract: what a model is asked for, and what its reply claims, field by field and over the
+attempts (section 2.3).
+
+An artifact holds judged subscores, for every gold point whether it is covered or missed and the words that cover it,
+the misconceptions found with their quotes, a rationale and a final score. Points and misconceptions are numbered from
+1, each in the bundle's order. Asked for is an object with every point under its number, as in
+`{"points": {"1": {"quote": ..., "status": "covered"}}}`, which structured output can force; read is the published form,
+too: the lists `covered` and `missed` with `evidence`.
+
+The two sides are a partition: a point on none, or on both, breaks the contract, and that point alone is asked for
+again. The final score follows from the subscores and is never asked for again. A number that names no point puts the
+numbering of its whole field in doubt, so all points count as broken rather than the entry as absent. The order of
+lists and keys does not matter.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, Trait
 from rubricflow.tasks.core.llm.request import Message, cached_by_identity
 from rubricflow.tasks.core.llm.schema import form, record, several
+from rubricflow.tasks.core.text.tokens import number_of
+from rubricflow.tasks.core.text.units import whole_sentences
 from rubricflow.tasks.grading.judge import prompt
-from rubricflow.tasks.grading.judge.memory import numbered
-from rubricflow.tasks.grading.judge.protocols.gradeagentops.claims import STATUSES, Demand, everything
-from rubricflow.tasks.grading.judge.schema import PROSE, QUOTE
+from rubricflow.tasks.grading.judge.memory import Numbered, numbered
+from rubricflow.tasks.grading.judge.schema import MAX_PROSE, PROSE, QUOTE
+from rubricflow.tasks.grading.judge.score import round_half_up
 
+STATUSES = ("missed", "covered")
+"""What is said of a point, in the order of its levels."""
+PUBLISHED = frozenset({"covered", "missed", "evidence"})
+"""Fields of the published form in place of `points`."""
+_LONGEST = 2_000
+"""Characters that are kept of a quote."""
+_NO_QUOTES: tuple[str, ...] = ()
 DIMENSIONS = {
     "accuracy": "what is said is right, and nothing important in it is wrong",
     "clarity": "it can be followed at the first reading",
@@ -28,21 +53,44 @@ _ORDER = ("points", "misconceptions", "rationale", "subscores", "final_score")
 _NOTHING = {"type": "string", "enum": [""]}
 
 
+Quotes = dict[int, tuple[str, ...]]
+
+
+class Demand(NamedTuple):
+    """What a call asks for. `fields`: top-level names; `points`, `misconceptions`: the numbers that may be named."""
+
+    fields: frozenset[str]
+    traits: tuple[Trait, ...] = ()
+    points: tuple[int, ...] = ()
+    misconceptions: tuple[int, ...] = ()
+
+
 @cached_by_identity
 def system(bundle: Bundle, question: str, context: str | None, reference: str | None) -> Message:
-    rubric, demand = bundle, everything(bundle)
-    low, high, step = rubric.scale.bounds
-    prose = rubric.text.removeprefix(reference or "").strip()  # a derived rubric's prose begins with that answer
-    dimensions = [_dimension(trait) for trait in demand.traits]
+    """What all responses of an item share: points and misconceptions stand under the numbers of the contract."""
+    demand, (gold, banned, _) = everything(bundle), numbered(bundle)
+    lines = []
+    for heading, criteria in (("Expected points:", gold), ("Misconceptions that cost marks:", banned)):
+        if criteria:
+            lines.append(heading)
+            for number, criterion in criteria.items():
+                weight = f" (weight {criterion.weight:g})" if bundle.protocol.show_weights else ""
+                lines.append(f"{number}. {criterion.text}{weight}")
+            lines.append("")
+    dimensions = []
+    for trait in demand.traits:
+        looks = DIMENSIONS.get(trait.id, trait.name)
+        anchors = "".join(f"; {anchor.score:g} = {anchor.text}" for anchor in trait.anchors)
+        dimensions.append(f"- {trait.id}, {prompt.range_of(trait)}: {looks}{anchors}")
     values = {
         "question": question,
         "context": prompt.under("Material that belongs to the question:", context),
         "reference": prompt.under("A model answer:", reference),
-        "rubric": prose,
-        "points": _listed(rubric),
+        "rubric": bundle.text.removeprefix(reference or "").strip(),  # a derived one's begins with that answer
+        "points": "\n".join(lines),
         "dimensions": "\n".join(dimensions),
-        "scale": f"{low:g} to {high:g} in steps of {step:g}",
-        "form": form(schema(rubric, demand)),
+        "scale": prompt.range_of(bundle.scale),
+        "form": form(schema(bundle, demand)),
     }
     return Message("system", prompt.fill("gradeagentops", values, prompt.speaking(values)))
 
@@ -97,24 +145,226 @@ def _score(scale: Scale) -> dict[str, Any]:
     return {"type": "integer" if all(isinstance(score, int) for score in scores) else "number", "enum": scores}
 
 
-def _listed(bundle: Bundle) -> str:
-    """Points and misconceptions under the numbers by which the contract names them."""
-    gold, banned, _ = numbered(bundle)
-    lines = []
-    if gold:
-        lines += ["Expected points:", *(_line(n, c, bundle) for n, c in gold.items()), ""]
-    if banned:
-        lines += ["Misconceptions that cost marks:", *(_line(n, c, bundle) for n, c in banned.items()), ""]
-    return "\n".join(lines)
+# What a reply claims.
 
 
-def _line(number: int, criterion: Criterion, bundle: Bundle) -> str:
-    weight = f" (weight {criterion.weight:g})" if bundle.protocol.show_weights else ""
-    return f"{number}. {criterion.text}{weight}"
+@dataclass(frozen=True)
+class Claims:
+    """What replies have claimed so far, field by field; None for a field without a usable value."""
+
+    subscores: Mapping[str, float] = field(default_factory=dict)
+    final: float | None = None
+    points: Mapping[int, tuple[str, ...] | None] = field(default_factory=dict)
+    """Of the points with a usable claim the quotes that cover it; None for a missed one."""
+    misconceptions: Quotes | None = None
+    rationale: str | None = None
+    broken: Mapping[str, str] = field(default_factory=dict)
+    """Field, `subscores.<trait>` or `points.<number>`, to be given again → kind of violation."""
+    notes: Counter[str] = field(default_factory=Counter)
+    """What was canonicalised on the way."""
 
 
-def _dimension(trait: Trait) -> str:
-    low, high, step = trait.bounds
-    looks = DIMENSIONS.get(trait.id, trait.name)
-    anchors = "".join(f"; {anchor.score:g} = {anchor.text}" for anchor in trait.anchors)
-    return f"- {trait.id}, {low:g} to {high:g} in steps of {step:g}: {looks}{anchors}"
+def everything(bundle: Bundle) -> Demand:
+    """The whole contract; points and misconceptions only where the bundle has any."""
+    points, banned, traits = numbered(bundle)
+    names = {"subscores", "final_score", "rationale"}
+    names |= {"points"} if points else set()
+    names |= {"misconceptions"} if banned else set()
+    return Demand(frozenset(names), traits, tuple(points), tuple(banned))
+
+
+def read(artifact: Mapping[str, Any], demand: Demand, bundle: Bundle) -> Claims:
+    """The claims of an artifact that was asked for these fields. Nothing else in it is looked at."""
+    rubric, notes = numbered(bundle), Counter[str]()
+    published = PUBLISHED if rubric.points else frozenset()
+    notes["unknown_field"] = len(artifact.keys() - everything(bundle).fields - published)
+    points, broken = _points(artifact, demand.points, rubric, notes)
+    misconceptions = rationale = None
+    if "misconceptions" in demand.fields:
+        entries = artifact.get("misconceptions")
+        misconceptions, problem = _quotes(entries, "misconception", rubric.misconceptions, notes)
+        broken |= {"misconceptions": problem} if problem else {}
+    if "rationale" in demand.fields:
+        prose = artifact.get("rationale")
+        if isinstance(prose, str):
+            rationale = whole_sentences(prose, MAX_PROSE)
+        else:
+            broken["rationale"] = "missing" if prose is None else "malformed"
+    subscores, problems = _subscores(artifact.get("subscores"), demand.traits, rubric.traits, notes)
+    final, _ = _number(artifact.get("final_score"), bundle.scale, Counter())
+    return Claims(
+        subscores=subscores,
+        final=final,
+        points=points,
+        misconceptions=misconceptions,
+        rationale=rationale,
+        broken=broken | problems,
+        notes=+notes,
+    )
+
+
+def merge(earlier: Claims, new: Claims, demand: Demand) -> Claims:
+    """What was valid before with what a repair gave of the fields it was asked for; nothing else changes.
+
+    Of points it was asked about it may name some: the others stay as they were.
+    """
+    points = {number: claim for number, claim in new.points.items() if number in demand.points}
+    misconceptions = earlier.misconceptions
+    if new.misconceptions is not None:
+        kept = {n: quotes for n, quotes in (misconceptions or {}).items() if n not in demand.misconceptions}
+        misconceptions = kept | {n: new.misconceptions[n] for n in new.misconceptions if n in demand.misconceptions}
+    merged = Claims(
+        subscores={**earlier.subscores, **new.subscores},
+        final=earlier.final,
+        points={**earlier.points, **points},
+        misconceptions=misconceptions,
+        rationale=new.rationale if earlier.rationale is None else earlier.rationale,
+        notes=earlier.notes + new.notes,
+    )
+    valid = {name for name in ("misconceptions", "rationale") if getattr(merged, name) is not None}
+    valid |= {f"subscores.{name}" for name in merged.subscores} | {f"points.{n}" for n in merged.points}
+    broken = {name: kind for name, kind in {**earlier.broken, **new.broken}.items() if name not in valid}
+    return replace(merged, broken=broken)
+
+
+def _points(
+    artifact: Mapping[str, Any], numbers: Iterable[int], rubric: Numbered, notes: Counter[str]
+) -> tuple[dict[int, tuple[str, ...] | None], dict[str, str]]:
+    """Usable claims on the points, and what is wrong with those of these numbers that have none."""
+    form = _by_number if artifact.get("points") is not None else _by_lists
+    claims, problems, doubt = form(artifact, rubric.points, notes)
+    if doubt:
+        return {}, {f"points.{number}": doubt for number in numbers}
+    return claims, {f"points.{n}": problems.get(n, "missing") for n in numbers if n not in claims}
+
+
+def _by_number(
+    artifact: Mapping[str, Any], points: Mapping[int, Criterion], notes: Counter[str]
+) -> tuple[dict[int, tuple[str, ...] | None], dict[int, str], str | None]:
+    """Claims and problems of single points under their numbers, and why all of them are in doubt."""
+    entries = artifact["points"]
+    if not isinstance(entries, dict):
+        return {}, {}, "malformed"
+    claims: dict[int, tuple[str, ...] | None] = {}
+    problems: dict[int, str] = {}
+    for name, entry in entries.items():
+        number = number_of(name)
+        if number is None or number not in points or number in claims:
+            return {}, {}, "malformed" if number is None else "unknown_point"
+        stated = entry.get("status") if isinstance(entry, dict) else None
+        status = stated.strip().casefold() if isinstance(stated, str) else None
+        if status not in STATUSES:
+            problems[int(number)] = "malformed"
+            continue
+        quote = entry.get("quote")
+        is_text = isinstance(quote, str) and bool(quote.strip())
+        notes["malformed_evidence"] += quote is not None and not isinstance(quote, str)
+        notes["unused_evidence"] += is_text and status == "missed"
+        quotes = (quote[:_LONGEST],) if is_text else _NO_QUOTES
+        claims[int(number)] = None if status == "missed" else quotes
+    return claims, problems, None
+
+
+def _by_lists(
+    artifact: Mapping[str, Any], points: Mapping[int, Criterion], notes: Counter[str]
+) -> tuple[dict[int, tuple[str, ...] | None], dict[int, str], str | None]:
+    """The same from the published form. A list that is not there names nothing."""
+    covered, doubt = _numbers(artifact.get("covered", []), points, notes)
+    missed, doubt_too = _numbers(artifact.get("missed", []), points, notes)
+    if doubt or doubt_too:
+        return {}, {}, doubt or doubt_too
+    quotes, problem = _quotes(artifact.get("evidence"), "point", points, notes) if covered else ({}, None)
+    claims: dict[int, tuple[str, ...] | None] = dict.fromkeys(missed - covered)
+    problems = dict.fromkeys(covered & missed, "contradictory")
+    for number in covered - missed:
+        if quotes is not None:
+            claims[number] = quotes.get(number, _NO_QUOTES)
+        elif points[number].evidence == "none":
+            claims[number] = _NO_QUOTES
+        else:
+            problems[number] = problem or "malformed"
+    unused = [texts for number, texts in (quotes or {}).items() if number not in covered]
+    notes["unused_evidence"] += sum(map(len, unused))
+    return claims, problems, None
+
+
+def _subscores(
+    entries: Any, demanded: Iterable[Trait], judged: Iterable[Trait], notes: Counter[str]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Usable subscores of the traits asked for, and what is wrong with the others. judged: all that the bundle has."""
+    stated = entries if isinstance(entries, dict) else {}
+    is_malformed = entries is not None and stated is not entries
+    notes["unknown_field"] += len(stated.keys() - {trait.id for trait in judged})
+    usable: dict[str, float] = {}
+    problems: dict[str, str] = {}
+    for trait in demanded:
+        value, problem = _number(stated.get(trait.id), trait, notes)
+        if value is None:
+            problems[f"subscores.{trait.id}"] = "malformed" if is_malformed else problem
+        else:
+            usable[trait.id] = value
+    return usable, problems
+
+
+def _number(value: Any, scale: Scale, notes: Counter[str]) -> tuple[float | None, str]:
+    """A score on the steps of a scale, or None and what is wrong with it."""
+    if value is None:
+        return None, "missing"
+    number = _plain(value, notes)
+    if number is None:
+        return None, "malformed"
+    if not scale.min <= number <= scale.max:
+        return None, "off_range"
+    steps = (number - scale.min) / scale.step
+    return (round_half_up(number, scale), "") if abs(steps - round(steps)) < 1e-9 else (None, "malformed")
+
+
+def _plain(value: Any, notes: Counter[str]) -> int | float | None:
+    """A number as it stands, or written as text or with a needless decimal point, which is noted."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    stated = number_of(value) if isinstance(value, str) else value
+    if stated is None or stated != stated:
+        return None
+    notes["canonicalised"] += isinstance(value, str) or (isinstance(value, float) and value.is_integer())
+    return stated
+
+
+def _numbers(entries: Any, points: Mapping[int, Criterion], notes: Counter[str]) -> tuple[frozenset[int], str | None]:
+    """The points that a list names, or none and what is wrong with it."""
+    if not isinstance(entries, list):
+        return frozenset(), None if entries is None else "malformed"
+    numbers: set[int] = set()
+    for entry in entries:
+        number = _index(entry, notes)
+        if number is None or number not in points:
+            return frozenset(), "malformed" if number is None else "unknown_point"
+        notes["duplicate_index"] += number in numbers
+        numbers.add(number)
+    return frozenset(numbers), None
+
+
+def _quotes(
+    entries: Any, name: str, criteria: Mapping[int, Criterion], notes: Counter[str]
+) -> tuple[Quotes | None, str | None]:
+    """Number → quotes given for it, from a list of {name: number, "quote": text}, or None and what is wrong with it."""
+    if not isinstance(entries, list):
+        return None, "missing" if entries is None else "malformed"
+    quotes: Quotes = {}
+    for entry in entries:
+        number = _index(entry.get(name), notes) if isinstance(entry, dict) else None
+        if number is None:
+            return None, "malformed"  # whose quote it is is unknown: to pass it over would demote the point it proves
+        if number not in criteria:
+            return None, f"unknown_{name}"
+        quote = entry.get("quote")
+        is_text = isinstance(quote, str) and bool(quote.strip())
+        notes["malformed_evidence"] += not is_text
+        before = quotes.get(number, _NO_QUOTES)
+        quotes[number] = (*before, quote[:_LONGEST]) if is_text else before
+    return quotes, None
+
+
+def _index(value: Any, notes: Counter[str]) -> int | None:
+    number = _plain(value, notes)
+    return int(number) if number is not None and number == number // 1 else None

@@ -6,28 +6,28 @@ Pure; settling the canonical artifact again changes nothing, and the order of li
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
+from rubricflow.tasks.core.llm.ask import RequestOutcome
+from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.text.quotes import unquoted
-from rubricflow.tasks.grading.judge.doubted_quotes import NOTHING, Doubted, most_shared, settled
-from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, ground, grounded
+from rubricflow.tasks.grading.judge import itemised
+from rubricflow.tasks.grading.judge.doubted_quotes import NOTHING, most_shared
+from rubricflow.tasks.grading.judge.doubted_quotes import settled as without_doubted
+from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, ground, grounded, row_words
 from rubricflow.tasks.grading.judge.memory import Numbered, numbered
-from rubricflow.tasks.grading.judge.protocols.gradeagentops.claims import Claims, Demand
-from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import plain
+from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import STATUSES, Claims, Demand, everything, plain
 from rubricflow.tasks.grading.judge.rows import Decision
 from rubricflow.tasks.grading.judge.score import round_half_up, share_of_points
 
+Quoted = tuple[str, ...]
 COMPLETENESS = "completeness"
-
 """The judged trait that must agree with the covered points."""
-
 TOLERANCE = 0.2
-
 """Share of its range by which completeness may differ from the share of the covered points."""
-
 SIGNALS = {
     "contract_fail": "the accepted artifact still breaks the contract, or there is none (0 or 1)",
     "covered_gold_evidence_invalid": "points said to be covered without a quote that holds, moved to missed",
@@ -53,7 +53,6 @@ SIGNALS = {
     "quote_marks": "quotes that hold, written with other apostrophes, hyphens or commas",
     "quote_spacing": "quotes that hold, with words split or joined",
 }
-
 """The signals of this protocol in `gradings.signals`, counts where nothing else is said; what is 0 is left out. The
 first six are those of Table 8."""
 
@@ -85,9 +84,20 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
     """
     rubric, signals = numbered(bundle), Counter(claims.notes)
     _prepare(claims, rubric, subject)
-    decided = _decided(claims, bundle, subject, signals)
-    failed = [f"evidence_failed:{name}" for name, d in decided.items() if d.action != "none"]
-    doubted = _doubted(decided, bundle, subject)
+    keeps = bundle.protocol.failed_quote == "count"
+    by_quotes, actions = {}, {}
+    for criterion, claimed, problem, action in _by_criterion(claims, rubric):
+        actions[criterion.id] = "counted" if keeps else action
+        decision = _decision(criterion, claimed, problem, subject, actions[criterion.id], signals)
+        if action == "demoted":
+            signals["covered_gold_evidence_invalid"] += decision.verified is False
+        else:
+            signals["banned_evidence_invalid_dropped"] += decision.action == "dropped"
+        by_quotes[criterion.id] = decision
+    failed = [f"evidence_failed:{name}" for name, d in by_quotes.items() if d.action != "none"]
+    decisions = [by_quotes[criterion.id] for criterion in bundle.criteria]
+    irrelevant = subject.relevance.irrelevant(decisions, subject.text) if subject.relevance else NOTHING
+    doubted = without_doubted(decisions, bundle.protocol, bundle.criteria, irrelevant, lambda c: actions[c.id])
     decided = {decision.criterion_id: decision for decision in doubted.decisions}
     signals.update(doubted.signals)
     signals.update(most_shared(doubted.decisions))
@@ -99,11 +109,15 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
     if levels and not any(level != 0 for level in levels.values()):
         signals["top_marks_without_points"] = sum(claims.subscores.get(t.id) == t.max for t in rubric.traits)
     signals["contract_fail"] = int(bool(claims.broken))
-    broken_fields = [_violation(name, kind, rubric) for name, kind in sorted(claims.broken.items())]
+    broken_fields = []
+    for name, kind in sorted(claims.broken.items()):
+        field, _, number = name.partition(".")
+        of_point = f"{kind.removesuffix('_point')}_point:{rubric.points[int(number)].id}" if field == "points" else ""
+        broken_fields.append(of_point or f"{kind}:{name}")
     violations = (*broken_fields, *failed, *doubted.violations)
     return Settlement(
         claims=claims,
-        decisions=tuple(decided[criterion.id] for criterion in bundle.criteria),
+        decisions=doubted.decisions,
         traits=traits,
         is_covered=None not in levels.values(),
         signals=+signals,
@@ -169,92 +183,41 @@ def _credited_quotes(name: str, criteria: Mapping[int, Criterion], verdict: Sett
     for number, criterion in criteria.items():
         decision = decisions[criterion.id]
         rows = [row for row in decision.evidence if row["status"] in HOLDS] if decision.level else []
-        quotes += [{name: number, "quote": _words(row, verdict.text)} for row in rows]
+        quotes += [{name: number, "quote": row_words(row, verdict.text)} for row in rows]
     return quotes
 
 
-def _decided(claims: Claims, bundle: Bundle, subject: Subject, signals: Counter[str]) -> dict[str, Decision]:
-    """Criterion → decision by its own quotes alone, points before misconceptions."""
-    rubric, keeps = numbered(bundle), _keeps(bundle)
-    decided: dict[str, Decision] = {}
-    for number, criterion in rubric.points.items():
-        decided[criterion.id] = _point(number, criterion, claims, subject, keeps, signals)
-    for number, criterion in rubric.misconceptions.items():
-        decided[criterion.id] = _misconception(number, criterion, claims, subject, keeps, signals)
-    return decided
+def _by_criterion(claims: Claims, rubric: Numbered) -> Iterator[tuple[Criterion, Quoted | None, str | None, str]]:
+    """Each criterion with the quotes that are claimed for it (None: it is said to be missed), what is wrong with the
+    claim, and what becomes of one without a quote that holds; points before misconceptions."""
+    for number, point in rubric.points.items():
+        problem = None if number in claims.points else claims.broken[f"points.{number}"]
+        yield point, claims.points.get(number), problem, "demoted"
+    problem = claims.broken["misconceptions"] if claims.misconceptions is None and rubric.misconceptions else None
+    for number, misconception in rubric.misconceptions.items():
+        yield misconception, (claims.misconceptions or {}).get(number), problem, "dropped"
 
 
-def _doubted(decided: Mapping[str, Decision], bundle: Bundle, subject: Subject) -> Doubted:
-    """The decisions after shared and irrelevant quotes lost what they proved, in the bundle's order."""
-    banned = {criterion.id for criterion in numbered(bundle).misconceptions.values()}
-
-    def action_of(criterion: Criterion) -> str:
-        if _keeps(bundle):
-            return "counted"
-        return "dropped" if criterion.id in banned else "demoted"
-
-    criteria = [criterion for criterion in bundle.criteria if criterion.id in decided]
-    decisions = [decided[criterion.id] for criterion in criteria]
-    irrelevant = subject.relevance.irrelevant(decisions, subject.text) if subject.relevance else NOTHING
-    return settled(decisions, bundle.protocol, criteria, irrelevant, action_of)
-
-
-def _keeps(bundle: Bundle) -> bool:
-    """Whether a claim without a quote that holds is kept and counted."""
-    return bundle.protocol.failed_quote == "count"
-
-
-def _point(
-    number: int, criterion: Criterion, claims: Claims, subject: Subject, keeps: bool, signals: Counter[str]
+def _decision(
+    criterion: Criterion,
+    claimed: Quoted | None,
+    problem: str | None,
+    subject: Subject,
+    action: str,
+    signals: Counter[str],
 ) -> Decision:
-    if number not in claims.points:
-        return _undecided(criterion, claims.broken[f"points.{number}"])
-    offered = claims.points[number]
-    if offered is None:
+    """The decision by a claim's own quotes alone; action: what to do where none holds."""
+    if problem:
+        reason = "criterion_missing" if problem == "missing" else "invalid_reply"
+        return Decision(criterion.id, None, reason=reason)
+    if claimed is None:
         return Decision(criterion.id, 0, 0)
-    decision = _grounded(criterion, offered, subject, "counted" if keeps else "demoted", signals)
-    signals["covered_gold_evidence_invalid"] += decision.verified is False
-    return decision
-
-
-def _misconception(
-    number: int, criterion: Criterion, claims: Claims, subject: Subject, keeps: bool, signals: Counter[str]
-) -> Decision:
-    if claims.misconceptions is None:
-        return _undecided(criterion, claims.broken["misconceptions"])
-    if number not in claims.misconceptions:
-        return Decision(criterion.id, 0, 0)
-    offered = claims.misconceptions[number]
-    decision = _grounded(criterion, offered, subject, "counted" if keeps else "dropped", signals)
-    signals["banned_evidence_invalid_dropped"] += decision.action == "dropped"
-    return decision
-
-
-def _violation(name: str, kind: str, rubric: Numbered) -> str:
-    """`kind:field`, or `kind_point:criterion` for a point."""
-    field, _, number = name.partition(".")
-    if field != "points":
-        return f"{kind}:{name}"
-    return f"{kind.removesuffix('_point')}_point:{rubric.points[int(number)].id}"
-
-
-def _undecided(criterion: Criterion, problem: str) -> Decision:
-    return Decision(criterion.id, None, reason="criterion_missing" if problem == "missing" else "invalid_reply")
-
-
-def _grounded(
-    criterion: Criterion, quotes: Iterable[str], subject: Subject, action: str, signals: Counter[str]
-) -> Decision:
-    """The decision on a claim with these quotes, and what to do where none holds."""
-    counted: list[str] = []
-    rows, holds = grounded([(None, quote) for quote in sorted(quotes)], criterion, subject, counted)
-    signals.update(counted)
-    if criterion.evidence == "none":
-        return Decision(criterion.id, 1, 1, evidence=rows)
-    if holds:
-        return Decision(criterion.id, 1, 1, evidence=rows, verified=True)
-    level = int(action == "counted")
-    return Decision(criterion.id, level, 1, evidence=rows, verified=False, action=action)
+    found: list[str] = []
+    rows, holds = grounded([(None, quote) for quote in sorted(claimed)], criterion, subject, found)
+    signals.update(found)
+    if holds or criterion.evidence == "none":
+        return Decision(criterion.id, 1, 1, evidence=rows, verified=None if criterion.evidence == "none" else True)
+    return Decision(criterion.id, int(action == "counted"), 1, evidence=rows, verified=False, action=action)
 
 
 def _force_completeness(
@@ -275,11 +238,6 @@ def _force_completeness(
         signals["forced_completeness_from_gold"] = 1
 
 
-def _words(row: Mapping[str, Any], text: str) -> str:
-    quote: str = text[row["start"] : row["end"]] if row["status"] == "semantic" else row["quote"]
-    return quote
-
-
 def _prepare(claims: Claims, rubric: Numbered, subject: Subject) -> None:
     """Has all quotes that stand nowhere encoded at once, where meaning counts too."""
     if subject.match is None:
@@ -291,3 +249,110 @@ def _prepare(claims: Claims, rubric: Numbered, subject: Subject) -> None:
     for criterion, quotes in offered:
         unmatched += [quote for quote in quotes if ground(quote, None, criterion, by_words)[0] == "fabricated"]
     subject.match.prepare(map(unquoted, unmatched))
+
+
+# How likely what a reply claims was, where the model's log-probabilities are known.
+
+
+_WRITTEN = [sorted(STATUSES).index(status) for status in STATUSES]
+"""Places of the statuses among the spellings that probabilities are given for, which are sorted."""
+
+
+class Likely(NamedTuple):
+    """Probabilities of each level of the criteria, and of each score of the judged traits."""
+
+    criteria: dict[str, list[float]]
+    traits: dict[str, list[float]]
+
+
+def likely(call: RequestOutcome[Any], bundle: Bundle) -> Likely:
+    """What the last reply that was asked for it gave, in its place nothing where that gave none. A model's reply has
+    points under their numbers; an answerer that reads no prose gives criteria under their names."""
+    points, banned, _ = numbered(bundle)
+    latest = Likely({}, {})
+    for attempt in call.attempts:
+        carried = attempt.request.data.settled
+        demand: Demand = carried.demand if carried else everything(bundle)
+        if attempt.reply.text is None:
+            continue
+        probabilities = attempt.reply.level_probabilities or {}
+        for number in demand.points:
+            sides = _of_status(probabilities.get(str(number))) or _of_levels(probabilities, points[number])
+            _replace(latest.criteria, points[number].id, sides)
+        for number in demand.misconceptions:
+            _replace(latest.criteria, banned[number].id, _of_levels(probabilities, banned[number]))
+        for trait in demand.traits:
+            scores = probabilities.get(trait.id)
+            _replace(latest.traits, trait.id, scores if scores and len(scores) == trait.levels else None)
+    return latest
+
+
+def restated(artifact: dict[str, Any], reply: Reply, bundle: Bundle) -> dict[str, Any]:
+    """The artifact with what counts by the bundle's `level` in place of what it states; of subscores the likeliest."""
+    probabilities, protocol = reply.level_probabilities or {}, bundle.protocol
+    if protocol.level == "stated" or not probabilities:
+        return artifact
+    points, subscores = artifact.get("points"), artifact.get("subscores")
+    changed: dict[str, Any] = {}
+    if isinstance(points, dict):
+        changed["points"] = {n: _claim(entry, _of_status(probabilities.get(n)), bundle) for n, entry in points.items()}
+    if isinstance(subscores, dict):
+        scales = {trait.id: trait for trait in numbered(bundle).traits}
+        by_level = protocol.model_copy(update={"level": "likeliest"})
+        changed["subscores"] = dict(subscores)
+        for name, stated in subscores.items():
+            if name in scales and name in probabilities and type(stated) in (int, float):
+                changed["subscores"][name] = itemised.value(by_level, probabilities[name], stated, scales[name])
+    return artifact | changed
+
+
+def settled(verdict: Settlement, probabilities: Likely, bundle: Bundle) -> Settlement:
+    """The verdict with expected subscores, where these count; one that was overwritten stands."""
+    if bundle.protocol.level != "expected":
+        return verdict
+    stated = verdict.claims.subscores
+    traits = {}
+    for trait in numbered(bundle).traits:
+        if trait.id in verdict.traits:
+            score = verdict.traits[trait.id]
+            if score == stated.get(trait.id):
+                score = itemised.value(bundle.protocol, probabilities.traits.get(trait.id), score, trait)
+            traits[trait.id] = score
+    return replace(verdict, traits=traits)
+
+
+def confidence(verdict: Settlement, probabilities: Likely, bundle: Bundle) -> float | None:
+    """Mean probability of the sides of the points and of the subscores; None where the rater gives none."""
+    stated: Mapping[str, float] = verdict.claims.subscores
+    chances = []
+    for decision in verdict.decisions:
+        if decision.stated is not None and decision.criterion_id in probabilities.criteria:
+            chances.append(probabilities.criteria[decision.criterion_id][decision.stated])
+    for trait in numbered(bundle).traits:
+        if trait.id in stated and trait.id in probabilities.traits:
+            likely = probabilities.traits[trait.id]
+            chances.append(itemised.confidence(bundle.protocol, likely, stated[trait.id], trait))
+    return sum(chances) / len(chances) if chances else None
+
+
+def _of_status(likely: list[float] | None) -> list[float] | None:
+    """Probabilities of the levels of a point."""
+    return [likely[place] for place in _WRITTEN] if likely and len(likely) == len(STATUSES) else None
+
+
+def _of_levels(probabilities: Mapping[str, list[float]], criterion: Criterion) -> list[float] | None:
+    likely = probabilities.get(criterion.id)
+    return likely if likely and len(likely) == len(criterion.levels) else None
+
+
+def _claim(entry: Any, likely: list[float] | None, bundle: Bundle) -> Any:
+    status = entry.get("status") if isinstance(entry, dict) else None
+    if status not in STATUSES:
+        return entry
+    return {**entry, "status": STATUSES[itemised.level(bundle.protocol, likely, STATUSES.index(status))]}
+
+
+def _replace(latest: dict[str, list[float]], name: str, likely: list[float] | None) -> None:
+    latest.pop(name, None)
+    if likely:
+        latest[name] = likely
