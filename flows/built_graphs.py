@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rubricflow.flows.rollouts import StudyGraphs
+from rubricflow.flows.prepared import StudyGraphs
 from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.graph import Graph

@@ -12,8 +12,8 @@ from typing import Any, TypeGuard, cast, get_args
 from rubricflow.tasks.core.contracts.backends import LIBRARIES, Grader, Work, install, needs, require
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.contracts.settings.reward import Aggregation
 from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.contracts.tables.reward import Aggregation
 from rubricflow.tasks.core.llm.reply_store import is_database
 from rubricflow.tasks.core.store.warehouse import Run
 

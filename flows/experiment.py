@@ -30,10 +30,9 @@ from rubricflow.tasks.core.display.table import records
 from rubricflow.tasks.core.monitor.artifacts import leave_text
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log, task
 from rubricflow.tasks.core.stats.scores import score_frame, target_scores
-from rubricflow.tasks.core.store.catalogue import counted
 from rubricflow.tasks.core.store.part import as_parquet
 from rubricflow.tasks.core.store.recorded import read_manifest
-from rubricflow.tasks.core.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse
+from rubricflow.tasks.core.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse, counted
 from rubricflow.tasks.grading.calibrate.fit import fit_items
 from rubricflow.tasks.grading.calibrate.predict import predict
 from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater

@@ -14,8 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rubricflow.flows.prepared import PreparedItem, prepared_items
-from rubricflow.flows.rollouts import StudyGraphs
+from rubricflow.flows.prepared import PreparedItem, StudyGraphs, prepared_items
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Judge

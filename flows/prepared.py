@@ -17,6 +17,14 @@ from rubricflow.tasks.rewards.reward.exact import check_widths
 from rubricflow.tasks.rewards.reward.factors import Factors
 
 
+class StudyGraphs(NamedTuple):
+    """What the rollouts of a study are rewarded by."""
+
+    items: list[dict[str, Any]]
+    bundles: dict[str, Bundle]
+    graphs: dict[str, Graph]
+
+
 class PreparedItem(NamedTuple):
     """An item that rollouts can answer."""
 

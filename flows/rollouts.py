@@ -29,10 +29,10 @@ from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoppedError
 from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.schema import Row
-from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Reward
+from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
-from rubricflow.tasks.core.contracts.tables.reward import EdgeCases, Rewards
+from rubricflow.tasks.core.contracts.tables.reward import Aggregation, EdgeCases, Rewards
 from rubricflow.tasks.core.llm.ask import Wave
 from rubricflow.tasks.core.llm.backend import Backend, Steady, kept_open
 from rubricflow.tasks.core.llm.calls import InFlight
@@ -74,14 +74,6 @@ class VariedReward(NamedTuple):
     """None where there is no reward."""
     variance: float | None
     """See `reward_variances`; None where nothing is known of it."""
-
-
-class StudyGraphs(NamedTuple):
-    """What the rollouts of a study are rewarded by."""
-
-    items: list[dict[str, Any]]
-    bundles: dict[str, Bundle]
-    graphs: dict[str, Graph]
 
 
 class Opened(NamedTuple):

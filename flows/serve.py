@@ -23,8 +23,9 @@ from rubricflow.flows.trainers import Options, RubricReward, study_rater
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Retention, Reward
+from rubricflow.tasks.core.contracts.settings.reward import Retention, Reward
 from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.contracts.tables.reward import Aggregation
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.core.web.guard import TOKEN, TOKEN_FILE, TokenGate, kept_token
 from rubricflow.tasks.core.web.server import Limits, Server, listening, usual_limits

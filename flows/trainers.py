@@ -30,15 +30,16 @@ from typing import Any, TypedDict, Unpack
 from rubricflow.flows.checks import check_unscored, grader_of
 from rubricflow.flows.failures import OnFailure
 from rubricflow.flows.judged_again import refuse_same_replies
-from rubricflow.flows.rollouts import Rollout, RolloutReward, StudyGraphs
+from rubricflow.flows.prepared import StudyGraphs
+from rubricflow.flows.rollouts import Rollout, RolloutReward
 from rubricflow.tasks.core.contracts.backends import BACKENDS, backends_serving
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.contracts.settings.reward import Aggregation
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.contracts.tables.data import Items
+from rubricflow.tasks.core.contracts.tables.reward import Aggregation
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, RubricGraphs
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse

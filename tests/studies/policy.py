@@ -35,9 +35,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast,
 from trl import GRPOConfig, GRPOTrainer
 
 from rubricflow.flows.trainers import RubricReward
-from rubricflow.tasks.core.contracts.settings.reward import Aggregation
 from rubricflow.tasks.core.contracts.tables.data import Responses
-from rubricflow.tasks.core.contracts.tables.reward import Rewards
+from rubricflow.tasks.core.contracts.tables.reward import Aggregation, Rewards
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 ARMS: tuple[Aggregation, ...] = get_args(Aggregation)

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node
-from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Graphs, Retention, Reward
+from rubricflow.tasks.core.contracts.settings.reward import Graphs, Retention, Reward
+from rubricflow.tasks.core.contracts.tables.reward import Aggregation
 from rubricflow.tasks.core.llm.backends.scripted import Offline
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.rewards.graph.annotator import Annotator

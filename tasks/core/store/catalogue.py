@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -13,10 +12,9 @@ from tempfile import TemporaryDirectory
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.errors import StoreError, UserError
-from rubricflow.tasks.core.contracts.schema import TableRef, schema
+from rubricflow.tasks.core.contracts.schema import schema
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME, TABLES
 from rubricflow.tasks.core.store.files import aside, write_atomically
@@ -270,12 +268,3 @@ def statements(warehouse: Warehouse) -> str:
     return "\n\n".join(
         ["-- All finished runs of a warehouse, by absolute paths. Made by rubricflow; it is written anew.", *lines, ""]
     )
-
-
-def counted(run: Run, ref: TableRef, column: str) -> dict[str, int]:
-    """Value -> number of its rows, for a column of texts without nulls; StoreError if they are not all there."""
-    counts: Counter[str] = Counter()
-    for batch in run.batches(ref, [column]):
-        for row in pc.value_counts(batch[column]).to_pylist():
-            counts[row["values"]] += row["counts"]
-    return dict(counts)

@@ -20,10 +20,9 @@ from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.stats.arrays import Ints
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
 from rubricflow.tasks.core.stats.scores import PROBABILITIES, ScoreTables, narrow, target_scores
-from rubricflow.tasks.core.store.catalogue import counted
 from rubricflow.tasks.core.store.files import aside
 from rubricflow.tasks.core.store.part import first_line, open_parquet, reading
-from rubricflow.tasks.core.store.warehouse import Run, give_back
+from rubricflow.tasks.core.store.warehouse import Run, counted, give_back
 
 PILE = 32 << 20
 """Bytes of rows that are put in order together; a pile ends with the row that fills it."""

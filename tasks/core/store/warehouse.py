@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from rubricflow.tasks.core.contracts.errors import StoreError
@@ -336,3 +338,12 @@ def _sweep(folder: Path) -> None:
     """Remove what a killed writer left half-written in a folder of a run that no other process writes to."""
     for left in folder.glob(".*.tmp"):
         left.unlink(missing_ok=True)
+
+
+def counted(run: Run, ref: TableRef, column: str) -> dict[str, int]:
+    """Value -> number of its rows, for a column of texts without nulls; StoreError if they are not all there."""
+    counts: Counter[str] = Counter()
+    for batch in run.batches(ref, [column]):
+        for row in pc.value_counts(batch[column]).to_pylist():
+            counts[row["values"]] += row["counts"]
+    return dict(counts)

@@ -25,9 +25,8 @@ from rubricflow.tasks.core.monitor.shared_stage import (
     share_out,
     with_absolute_paths,
 )
-from rubricflow.tasks.core.store.catalogue import counted
 from rubricflow.tasks.core.store.files import named
-from rubricflow.tasks.core.store.warehouse import Rows, Run
+from rubricflow.tasks.core.store.warehouse import Rows, Run, counted
 from rubricflow.tasks.grading.calibrate.fit import fit_items
 from rubricflow.tasks.grading.calibrate.predictions import (
     FITTED,

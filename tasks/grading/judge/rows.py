@@ -21,9 +21,8 @@ from rubricflow.tasks.core.contracts.tables.judging import Attempts, Evidence, G
 from rubricflow.tasks.core.llm.ask import Attempt, RequestOutcome
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.core.store.catalogue import counted
 from rubricflow.tasks.core.store.ordered import in_order
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Run, counted
 from rubricflow.tasks.core.text.units import Unit, units
 from rubricflow.tasks.grading.judge.score import Scored
 

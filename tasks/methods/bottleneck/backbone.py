@@ -1,6 +1,6 @@
 """Text encoders: a question, a response and what belongs to them become tokens, and tokens become states (Eq. 7).
 
-Papers' equations here and in the modules beside are those of REC-CBM.
+Papers' equations here and in the other modules are those of REC-CBM.
 
 The part of a transformer that makes token states: its encoder or decoder, up to the layer that is read.
 """

@@ -162,7 +162,7 @@ def _identity(about: About, digest: str) -> list[str]:
 
 
 def _figures(about: About, trials: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The measures of the grader beside those of people."""
+    """The measures of the grader, and those of people."""
     tested = [row for row in trials if row["split"] == "test" and row["criterion_id"] in ("", "all")]
     grader_rows: dict[str, Mapping[str, Any]] = {}  # metric → the grader's row
     people: defaultdict[str, list[float]] = defaultdict(list)  # metric → of each pair of persons

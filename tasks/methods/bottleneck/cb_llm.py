@@ -35,7 +35,7 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 ELASTIC = 0.99
 """α, the share of the L1 penalty."""
 STRENGTH = 0.0007
-"""Weight of the penalty beside the mean loss of a response."""
+"""Weight of the penalty, that of the mean loss of a response being 1."""
 _ITERATIONS = 5_000
 
 

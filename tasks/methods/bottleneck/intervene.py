@@ -116,7 +116,7 @@ def grades_after(head: Head, shares: Floats, order: Ints, values: Floats) -> Int
 
 def _measured(grades: Ints, right: Ints, classes: int, draws: int, seed: int) -> list[dict[str, Any]]:
     """The metrics of each row of `grades`, and their change against its first row."""
-    drawn = drawn_metrics(grades, right, classes, draws, seed)
+    drawn = resampled_metrics(grades, right, classes, draws, seed)
     records = []
     for name, measure in MEASURES.items():
         metric = f"task_{name}"
@@ -130,7 +130,7 @@ def _measured(grades: Ints, right: Ints, classes: int, draws: int, seed: int) ->
     return records
 
 
-def drawn_metrics(grades: Ints, right: Ints, classes: int, draws: int, seed: int) -> dict[str, Floats]:
+def resampled_metrics(grades: Ints, right: Ints, classes: int, draws: int, seed: int) -> dict[str, Floats]:
     """Metric → (ways, draws) its value when responses are resampled, the same ones for all ways.
 
     grades: (ways, n), right: (n,), classes: their number. NaN where undefined; macro-F1 is above 15 classes.
@@ -292,7 +292,7 @@ def savings(
     measure = MEASURES["accuracy"]
     found = [[measure(right, chosen, 0, classes - 1).value for chosen in of_policy] for of_policy in grades]
     values = np.array(found, np.float64)  # NaN where it is undefined
-    sample = drawn_metrics(np.concatenate(grades), right, classes, draws, seed)["task_accuracy"]
+    sample = resampled_metrics(np.concatenate(grades), right, classes, draws, seed)["task_accuracy"]
     drawn = np.moveaxis(sample.reshape(len(POLICIES), len(shares), draws), 2, 1)
     areas = _compared(np.asarray(np.trapezoid(values, shares)), np.asarray(np.trapezoid(drawn, shares)), len(rows))
     needs = _compared(_needed(values, shares), _needed(drawn, shares), len(rows))
@@ -318,7 +318,7 @@ def _needed(values: Floats, shares: Floats) -> Floats:
 
 
 def _compared(values: Floats, drawn: Floats, responses: int) -> list[OverRandom]:
-    """Each policy's number beside that of random; values: (policies,), drawn: (policies, draws), of so many
+    """Each policy's number compared with that of random; values: (policies,), drawn: (policies, draws), of so many
     responses."""
     random = POLICIES.index("random")
     comparisons = []

@@ -11,7 +11,7 @@ concepts: how much better c_k is told by s̃_k together with the s̃_j of anothe
 differences of log-loss, in nats per response, of cross-fitted multinomial logistic regressions: about 0, or a little
 below for the price of useless features, where nothing leaks.
 
-Each stands beside a control: the same number after every s̃_j was shuffled among the responses with the same label of
+Each has a control: the same number after every s̃_j was shuffled among the responses with the same label of
 concept j. What a label and its relation to the others explain, the control keeps; what else the soft value carries, it
 loses. The excess over the control is the leakage.
 

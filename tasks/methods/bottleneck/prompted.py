@@ -45,7 +45,7 @@ class Shot:
     score: float
 
 
-def drawn_shots(answered: Sequence[Answered], scores: Floats, rows: Ints, count: int, seed: int) -> tuple[Shot, ...]:
+def choose_shots(answered: Sequence[Answered], scores: Floats, rows: Ints, count: int, seed: int) -> tuple[Shot, ...]:
     """Examples spread evenly over the scores that occur, lowest first; which responses show them is drawn.
 
     scores: (n,) human scores, NaN where there is none. rows: of the train split. InputError where fewer than `count`

@@ -35,7 +35,7 @@ from rubricflow.tasks.methods.bottleneck.data import MISSING
 from rubricflow.tasks.methods.bottleneck.grader import load as load_grader
 from rubricflow.tasks.methods.bottleneck.grader import save
 from rubricflow.tasks.methods.bottleneck.model import contribution_error
-from rubricflow.tasks.methods.bottleneck.prompted import drawn_shots, prompted
+from rubricflow.tasks.methods.bottleneck.prompted import choose_shots, prompted
 
 STAGE = "bottleneck"
 TABLES: tuple[type[Row], ...] = (Models, Trials, Interventions, ConceptLinks, Judgments, Gradings, Traces)
@@ -102,7 +102,7 @@ def _prompted_rows(
     """What a prompted language model is worth on the test split."""
     data = responses.ground.data
     rows, scale = data.rows("test"), responses.bundle.scale
-    examples = drawn_shots(responses.answered, responses.target, data.rows("train"), shots, seed=plan.sampling.seed)
+    examples = choose_shots(responses.answered, responses.target, data.rows("train"), shots, seed=plan.sampling.seed)
     tested, response_ids = [responses.answered[row] for row in rows], [data.response_ids[row] for row in rows]
     with open_replies(run.warehouse.replies) as replies:
         backend = open_backend(plan, base, replies, key_of)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Protocol
 from rubricflow.tasks.methods.edit.policy import MASK, Prompts
@@ -89,57 +90,45 @@ def corpus(seed: int) -> Iterator[Exchange]:
         item = question(rng, "", _UNUSUAL)
         response = answer(rng, item)
         sample = sample_of(item, response)
-        (make,) = rng.choices((_grading, _checklist, _revision, _rewriting, _intervention), (58, 10, 16, 6, 10))
-        yield make(rng, item, response, sample)
-
-
-def _grading(rng: Random, item: WorldQuestion, response: StudentAnswer, sample: Sample) -> Exchange:
-    return Exchange(PROMPTS.grade(sample), trace(rng, item, response, IMPERFECT).text)
-
-
-def _checklist(rng: Random, item: WorldQuestion, response: StudentAnswer, sample: Sample) -> Exchange:
-    return Exchange(PROMPTS.checklist(sample), checklist(item, response))
-
-
-def _revision(rng: Random, item: WorldQuestion, response: StudentAnswer, sample: Sample) -> Exchange:
-    """A careful step in place of any; without the checklist it is as imperfect as the marker."""
-    attempt = trace(rng, item, response, STEADY)
-    step = rng.randrange(len(attempt.steps))
-    helped = rng.random() < 0.7
-    shown_checklist = checklist(item, response) if helped else None
-    habits = CAREFUL if helped else IMPERFECT._replace(hasty=0.4)
-    reply = _again(rng, item, response, attempt, step, habits)
-    return Exchange(PROMPTS.revise(sample, attempt.steps, step, "", shown_checklist), reply)
+        (task,) = rng.choices(("grade", "checklist", "revise", "rewrite", "intervene"), (58, 10, 16, 6, 10))
+        if task == "grade":
+            yield Exchange(PROMPTS.grade(sample), trace(rng, item, response, IMPERFECT).text)
+            continue
+        noted = checklist(item, response)
+        if task == "checklist":
+            yield Exchange(PROMPTS.checklist(sample), noted)
+            continue
+        attempt = trace(rng, item, response, STEADY)
+        if task == "intervene":
+            # The first wrong step by number, or an early one, and one step in its place
+            right = [verdict == "right" for verdict in response.stated]
+            wrong = [step for step, met in enumerate(right) if (attempt.decided[step] > 0) != met]
+            step = wrong[0] if wrong and rng.random() < 0.7 else rng.randrange(min(2, len(attempt.steps)))
+            reply = _again(rng, item, response, attempt, step, IMPERFECT._replace(hasty=0.3))
+            yield Exchange(PROMPTS.intervene(sample, attempt.steps), f"Step {step + 1}: {reply}")
+            continue
+        step = rng.randrange(len(attempt.steps))
+        helped = rng.random() < 0.7
+        shown = noted if helped else None
+        if task == "revise":
+            # A careful step in place of any; without the checklist it is as imperfect as the marker
+            habits = CAREFUL if helped else IMPERFECT._replace(hasty=0.4)
+            reply = _again(rng, item, response, attempt, step, habits)
+            yield Exchange(PROMPTS.revise(sample, attempt.steps, step, "", shown), reply)
+        else:
+            # The rest of a trace from any step on
+            again = trace(rng, item, response, CAREFUL if helped else STEADY._replace(hasty=0.4))
+            rest = "\n".join(again.text.split("\n")[step:])
+            yield Exchange(PROMPTS.rewrite(sample, attempt.steps, step, "", shown), rest)
 
 
 def _again(rng: Random, item: WorldQuestion, response: StudentAnswer, attempt: Trace, step: int, habits: Habits) -> str:
+    """Another text for a step of an attempt."""
     if step < len(item.facts):
         return judged(rng, item, response, step, habits)[0]
     if attempt.grounding[step]:
         return reasoned(rng, response, habits)[0]
     return summed(rng, item, attempt.decided[:step], habits)[0]
-
-
-def _rewriting(rng: Random, item: WorldQuestion, response: StudentAnswer, sample: Sample) -> Exchange:
-    """The rest of a trace from any step on."""
-    attempt = trace(rng, item, response, STEADY)
-    step = rng.randrange(len(attempt.steps))
-    helped = rng.random() < 0.7
-    again = trace(rng, item, response, CAREFUL if helped else STEADY._replace(hasty=0.4))
-    shown_checklist = checklist(item, response) if helped else None
-    return Exchange(
-        PROMPTS.rewrite(sample, attempt.steps, step, "", shown_checklist), "\n".join(again.text.split("\n")[step:])
-    )
-
-
-def _intervention(rng: Random, item: WorldQuestion, response: StudentAnswer, sample: Sample) -> Exchange:
-    """The first wrong step by number, or an early one, and one step in its place."""
-    attempt = trace(rng, item, response, STEADY)
-    right = [verdict == "right" for verdict in response.stated]
-    wrong = [step for step, met in enumerate(right) if (attempt.decided[step] > 0) != met]
-    step = wrong[0] if wrong and rng.random() < 0.7 else rng.randrange(min(2, len(attempt.steps)))
-    reply = _again(rng, item, response, attempt, step, IMPERFECT._replace(hasty=0.3))
-    return Exchange(PROMPTS.intervene(sample, attempt.steps), f"Step {step + 1}: {reply}")
 
 
 def tokenizer() -> Any:
@@ -276,17 +265,10 @@ def _batches(words: Any, texts: Iterator[Exchange], tokens: int, rng: Random) ->
                 batches.append([])
             batches[-1].append(pair)
         rng.shuffle(batches)
-        yield from (_padded(batch, words.pad_token_id) for batch in batches)
-
-
-def _padded(batch: Sequence[tuple[list[int], list[int]]], pad: int) -> tuple[torch.Tensor, ...]:
-    width = max(len(prompt) + len(reply) for prompt, reply in batch)
-    ids = torch.full((len(batch), width), pad)
-    mask = torch.zeros_like(ids)
-    labels = torch.full_like(ids, -100)
-    for row, (prompt, reply) in enumerate(batch):
-        length = len(prompt) + len(reply)
-        ids[row, :length] = torch.tensor(prompt + reply)
-        mask[row, :length] = 1
-        labels[row, :length] = ids[row, :length]
-    return ids, mask, labels
+        for batch in batches:
+            ids = [torch.tensor(prompt + reply) for prompt, reply in batch]
+            masks = [torch.ones_like(text) for text in ids]
+            yield tuple(
+                pad_sequence(texts, batch_first=True, padding_value=value)
+                for texts, value in ((ids, words.pad_token_id), (masks, 0), (ids, -100))
+            )

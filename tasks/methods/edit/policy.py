@@ -333,21 +333,21 @@ class Policy:
             repetition_penalty=1.0,  # a checkpoint's own settings may say otherwise
             **drawing,
         )
-        return [self._ended(ids) for ids in generated[:, width:].tolist()]
+        # Without what is behind the end-of-sequence token, and without padding
+        end, pad = self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
+        replies = []
+        for ids in generated[:, width:].tolist():
+            if end in ids:
+                ids = ids[: ids.index(end) + 1]
+            while ids and ids[-1] == pad != end:
+                ids.pop()
+            replies.append(ids)
+        return replies
 
     def _marked(self, ids: torch.Tensor, _: Any) -> torch.Tensor:
         """Which replies end with a line that states a mark, and its line break."""
         tails = self.tokenizer.batch_decode(ids[:, -_LAST:])
         return torch.tensor([bool(_MARKED.search(tail)) for tail in tails], device=ids.device)
-
-    def _ended(self, ids: list[int]) -> list[int]:
-        """Without what is behind the end-of-sequence token, and without padding."""
-        end = self.tokenizer.eos_token_id
-        if end in ids:
-            return ids[: ids.index(end) + 1]
-        while ids and ids[-1] == self.tokenizer.pad_token_id:
-            ids.pop()
-        return ids
 
 
 @contextmanager

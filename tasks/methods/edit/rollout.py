@@ -164,16 +164,20 @@ def grading_samples(
     schemes = {item_id: printed(bundle) for item_id, bundle in bundle_of.items()}
 
     def sample(row: Mapping[str, Any]) -> Sample:
-        item_id = row["item_id"]
-        item = item_rows[item_id]
+        item_id, score = row["item_id"], gold.get(row["response_id"])
+        item, top = item_rows[item_id], tops[item_id]
+        if score is not None and not (float(score).is_integer() and 0 <= score <= top):
+            whose = f"response '{row['response_id']}' has the target score {score:g}"
+            rule = f"{whose}; a mark is a whole number from 0 to {top}"
+            raise InputError(rule, field="score", hint="evaluation: {target: …} names one rater in place of the mean")
         return Sample(
             response_id=row["response_id"],
             item_id=item_id,
             question="\n\n".join(filter(None, (item["question"], item["context"]))),
             scheme=schemes[item_id],
             answer=row["text"],
-            top=tops[item_id],
-            gold=_mark(row["response_id"], gold.get(row["response_id"]), tops[item_id]),
+            top=top,
+            gold=None if score is None else int(score),
         )
 
     ordered = sorted(responses, key=lambda row: str(row["response_id"]))
@@ -193,15 +197,6 @@ def grading_samples(
         part[tested.response_id] = "seen" if tested.item_id in train_items else "unseen"
     part |= {sample.response_id: "train" for sample in train}
     return GradingSamples(train, test, part, len(train_split) - len(train), bundle_of)
-
-
-def _mark(response_id: str, score: float | None, top: int) -> int | None:
-    if score is None:
-        return None
-    if not (float(score).is_integer() and 0 <= score <= top):
-        rule = f"response '{response_id}' has the target score {score:g}; a mark is a whole number from 0 to {top}"
-        raise InputError(rule, field="score", hint="evaluation: {target: …} names one rater in place of the mean")
-    return int(score)
 
 
 # The mark scheme ρ as the policy reads it, printed from a locked bundle.
@@ -245,14 +240,19 @@ def printed(bundle: Bundle) -> str:
     if any(composite.count for composite in bundle.composites):
         # The points that one criterion counts, and how many of them earn what.
         counter, *others = bundle.composites
-        if others or not _is_plain(counter, bundle.criteria):
+        counts_alone = counter.count is not None and not counter.count.needs and counter.weight > 0
+        of_counter = all(point.parent == counter.id and point.top == 1 for point in bundle.criteria)
+        if others or not counts_alone or not of_counter:
             rule = f"criterion '{counter.id}' counts sub-points in a way that cannot be printed for the policy"
             raise InputError(rule, field="count", hint="one criterion that counts all points, met or not, or weights")
         points = [f"{point.id}: {' '.join(point.text.split())} (counts)" for point in bundle.criteria]
         return "\n".join([*points, f"What they earn: {_earned(counter, bundle.scale.max)}"])
     if family(bundle) == "levels":
         levels = zip(bands(bundle), bundle.criteria[0].levels, strict=True)
-        return "\n".join(f"Level {number}: {text} ({_range(*band)})" for number, (band, text) in enumerate(levels))
+        lines = []
+        for number, ((low, high), text) in enumerate(levels):
+            lines.append(f"Level {number}: {text} ({_marks(low) if low == high else f'{low}-{high} marks'})")
+        return "\n".join(lines)
     earned = sum(criterion.weight for criterion in bundle.criteria if criterion.weight > 0)
     unit = bundle.scale.max / earned if earned else 1.0
     lines = []
@@ -287,12 +287,6 @@ def refuse_counted(bundle: Bundle) -> None:
         raise InputError(rule, field="count", hint="edit: {faithfulness: false} leaves the edits of schemes out")
 
 
-def _is_plain(counter: Criterion, points: Sequence[Criterion]) -> bool:
-    """Whether a criterion does nothing but count all the points, each met or not, and gives marks for them."""
-    counts_alone = counter.count is not None and not counter.count.needs and counter.weight > 0
-    return counts_alone and all(point.parent == counter.id and point.top == 1 for point in points)
-
-
 def _earned(counter: Criterion, most: float) -> str:
     """How many points earn how many marks.
 
@@ -305,21 +299,15 @@ def _earned(counter: Criterion, most: float) -> str:
     for points, steps in groupby(enumerate(counter.count.points), key=lambda step: step[1]):
         met = [number for number, _ in steps]
         mark = _marks(points / counter.weight * most)
-        bands.append(f"{_how_many(met[0], met[-1], top)} of them {mark}")
+        first, last = met[0], met[-1]
+        if last == top:
+            many = f"{first} or more"
+        elif first == last:
+            many = str(first) if first else "none"
+        else:
+            many = f"{first} or {last}" if last == first + 1 else f"{first} to {last}"
+        bands.append(f"{many} of them {mark}")
     return "; ".join(bands)
-
-
-def _how_many(first: int, last: int, top: int) -> str:
-    """A band of numbers in words; the last one goes on."""
-    if last == top:
-        return f"{first} or more"
-    if first == last:
-        return str(first) if first else "none"
-    return f"{first} or {last}" if last == first + 1 else f"{first} to {last}"
-
-
-def _range(low: int, high: int) -> str:
-    return _marks(low) if low == high else f"{low}-{high} marks"
 
 
 def _marks(value: float) -> str:

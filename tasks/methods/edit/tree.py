@@ -145,66 +145,54 @@ class _Flat(NamedTuple):
 
 
 def _flat(tree: Tree) -> _Flat:
-    order, inner = _order(tree)
-    begins, depths = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
+    nodes = tree.nodes
+    below: list[list[int]] = [[] for _ in nodes]
+    waiting: list[int] = []
+    for number, node in enumerate(nodes):
+        (waiting if node.parent == ROOT else below[node.parent]).append(number)
+    waiting.reverse()
+    order = []
+    begins, depths = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64)
     read: list[Sequence[int]] = []
     total = 0
-    for number in order:
-        node = tree.nodes[number]
+    while waiting:
+        number = waiting.pop()
+        waiting += reversed(below[number])
+        order.append(number)
+        node = nodes[number]
         begins[number] = total
-        depths[number] = 0 if node.parent == ROOT else depths[node.parent] + len(tree.nodes[node.parent].ids)
-        read.append(node.ids if inner[number] else node.ids[:-1])
+        depths[number] = 0 if node.parent == ROOT else depths[node.parent] + len(nodes[node.parent].ids)
+        read.append(node.ids if below[number] else node.ids[:-1])
         total += len(read[-1])
     counts = np.array([len(ids) for ids in read], np.int64)
     places = np.array(order, np.int64)
     ends = begins.copy()
     ends[places] += counts
     for number in reversed(order):
-        parent = tree.nodes[number].parent
+        parent = nodes[number].parent
         if parent != ROOT:
             ends[parent] = max(ends[parent], ends[number])
+    sources: list[int] = []
+    targets: list[int] = []
+    owners: list[int] = []
+    for number, node in enumerate(nodes):
+        if node.scored:
+            if node.parent == ROOT:
+                raise ValueError(f"{tree.name}: the first token of a text has no log-probability")
+            before = begins[node.parent] + len(nodes[node.parent].ids) - 1
+            sources += [before, *range(begins[number], begins[number] + len(node.ids) - 1)]
+            targets += node.ids
+            owners += [number] * len(node.ids)
     within = np.arange(total) - np.repeat(begins[places], counts)
-    path_lengths = [int(depth) + len(node.ids) for depth, node in zip(depths, tree.nodes, strict=True)]
-    sources, targets, owners = _scored(tree, begins)
     return _Flat(
         ids=np.fromiter(chain.from_iterable(read), np.int64, total),
         positions=np.repeat(depths[places], counts) + within,
         ends=np.repeat(ends[places], counts),
-        sources=sources,
-        targets=targets,
-        owners=owners,
-        depth=max(path_lengths, default=0),
+        sources=np.array(sources, np.int64),
+        targets=np.array(targets, np.int64),
+        owners=np.array(owners, np.int64),
+        depth=max((int(depth) + len(node.ids) for depth, node in zip(depths, nodes, strict=True)), default=0),
     )
-
-
-def _order(tree: Tree) -> tuple[list[int], list[bool]]:
-    """The nodes depth first, and whether each has others below it."""
-    below: list[list[int]] = [[] for _ in tree.nodes]
-    waiting: list[int] = []
-    for number, node in enumerate(tree.nodes):
-        (waiting if node.parent == ROOT else below[node.parent]).append(number)
-    waiting.reverse()
-    order = []
-    while waiting:
-        order.append(waiting.pop())
-        waiting += reversed(below[order[-1]])
-    return order, [bool(children) for children in below]
-
-
-def _scored(tree: Tree, begins: Ints) -> tuple[Ints, Ints, Ints]:
-    """Sources, targets and owners of the scored tokens."""
-    sources: list[int] = []
-    targets: list[int] = []
-    owners: list[int] = []
-    for number, node in enumerate(tree.nodes):
-        if node.scored:
-            if node.parent == ROOT:
-                raise ValueError(f"{tree.name}: the first token of a text has no log-probability")
-            before = begins[node.parent] + len(tree.nodes[node.parent].ids) - 1
-            sources += [before, *range(begins[number], begins[number] + len(node.ids) - 1)]
-            targets += node.ids
-            owners += [number] * len(node.ids)
-    return np.array(sources, np.int64), np.array(targets, np.int64), np.array(owners, np.int64)
 
 
 def _alike(flats: Sequence[_Flat], common: int) -> int:

@@ -15,7 +15,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Inference, Reward
+from rubricflow.tasks.core.contracts.settings.reward import Inference, Reward
+from rubricflow.tasks.core.contracts.tables.reward import Aggregation
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, Shorts
 from rubricflow.tasks.rewards.reward.exact import exact_marginals

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.stats import rankdata
 
-from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Inference, Reward
+from rubricflow.tasks.core.contracts.settings.reward import Inference, Reward
+from rubricflow.tasks.core.contracts.tables.reward import Aggregation
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, topological

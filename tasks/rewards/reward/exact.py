@@ -23,7 +23,7 @@ import numpy as np
 from numba import njit
 
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.core.contracts.settings.reward import Aggregation
+from rubricflow.tasks.core.contracts.tables.reward import Aggregation
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.rewards.reward.compiled import MOST, Batch, CompiledGraph, Elimination
 

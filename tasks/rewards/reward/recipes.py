@@ -14,7 +14,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.graph import Graph
-from rubricflow.tasks.core.contracts.settings.reward import Aggregation
+from rubricflow.tasks.core.contracts.tables.reward import Aggregation
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
 from rubricflow.tasks.rewards.reward.compiled import Batch

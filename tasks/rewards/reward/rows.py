@@ -14,9 +14,9 @@ import pyarrow.dataset as ds
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, schema
-from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Learn, Reward
+from rubricflow.tasks.core.contracts.settings.reward import Learn, Reward
 from rubricflow.tasks.core.contracts.settings.study import Study
-from rubricflow.tasks.core.contracts.tables.reward import EdgeCases, Rewards
+from rubricflow.tasks.core.contracts.tables.reward import Aggregation, EdgeCases, Rewards
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.warehouse import Run, give_back

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -64,18 +63,6 @@ class Retention(Frozen):
 Inference = Literal["topological", "exact"]
 """topological: the published linear-time update (Eq. 12), which takes the parents of a criterion for independent;
 exact: exact marginals (Eq. 10), refused where a graph is too wide for them."""
-Aggregation = Literal["flat", "hard_verdict", "hard_local", "hard_propagated", "gear"]
-AGGREGATIONS: Mapping[str, str] = {
-    "flat": "flat",
-    "hard_verdict": "hard, by verdict",
-    "hard_local": "hard, local",
-    "hard_propagated": "hard, propagated",
-    "gear": "GEAR",
-}
-"""flat: every criterion for itself (Eq. 2); hard_verdict: a child counts if the judge decided that every parent holds,
-whatever probability it gave (the published baseline, appendix E); hard_local: if every parent's own score reaches the
-threshold; hard_propagated: if every parent itself still counts and reaches it; gear: dependency-adjusted marginals
-(Eqs. 7-14)."""
 
 
 class Learn(Frozen):

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from rubricflow.tasks.core.contracts.graph import RELATIONS, Relation
 from rubricflow.tasks.core.contracts.schema import Natural, NonNegative, References, Row, Share, Usually
-from rubricflow.tasks.core.contracts.settings.reward import AGGREGATIONS, Aggregation
 
 Inference = Literal["none", "topological", "exact"]
 INFERENCES: Mapping[str, str] = {
@@ -22,6 +21,19 @@ PER = {
     "child": "every licensed criterion once",
     "graph": "every graph",
 }
+
+Aggregation = Literal["flat", "hard_verdict", "hard_local", "hard_propagated", "gear"]
+AGGREGATIONS: Mapping[str, str] = {
+    "flat": "flat",
+    "hard_verdict": "hard, by verdict",
+    "hard_local": "hard, local",
+    "hard_propagated": "hard, propagated",
+    "gear": "GEAR",
+}
+"""flat: every criterion for itself (Eq. 2); hard_verdict: a child counts if the judge decided that every parent holds,
+whatever probability it gave (the published baseline, appendix E); hard_local: if every parent's own score reaches the
+threshold; hard_propagated: if every parent itself still counts and reaches it; gear: dependency-adjusted marginals
+(Eqs. 7-14)."""
 
 
 class Rewards(Row, table="rewards", key=("response_id", "rater_id", "sample", "aggregation")):

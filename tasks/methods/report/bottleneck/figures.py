@@ -189,7 +189,7 @@ def notes(graders: Graders) -> Iterator[str]:
 
 
 def concept_table(graders: Graders, names: Mapping[str, str]) -> Table:
-    """How well each concept is read by the first grader, beside people. names: criterion → what people read."""
+    """How well each concept is read by the first grader, and by people. names: criterion → what people read."""
     main = main_grader(graders)
     shown = ("concept_accuracy", "accuracy"), ("concept_macro_f1", "macro-F1"), ("concept_qwk", "QWK")
     header = ["Concept"]

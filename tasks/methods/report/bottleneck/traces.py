@@ -77,7 +77,7 @@ def head_of(models: pa.Table) -> Row | None:
     return json.loads(best["head"]) if best else None
 
 
-def chosen(traces: pa.Table, models: pa.Table) -> dict[str, str]:
+def choose_responses(traces: pa.Table, models: pa.Table) -> dict[str, str]:
     """Response → why it is worth looking at: the surest right grade, the surest wrong one, the least decided.
 
     A response without a human grade is neither right nor wrong. Ties go by response id.
@@ -155,7 +155,7 @@ class ProbabilityColumn(NamedTuple):
     """The probability of a level or grade."""
 
     name: str
-    """Empty where there is no room for it."""
+    """Empty where it would not fit."""
     share: float
     tooltip: str
     kind: str

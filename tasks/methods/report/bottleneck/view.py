@@ -61,13 +61,13 @@ class BottleneckView:
 
 def needs_texts(traced: pa.Table, models: pa.Table) -> list[str]:
     """The responses whose text the page shows. traced, models: tables `traces` and `models`."""
-    return list(traces.chosen(traced, models))
+    return list(traces.choose_responses(traced, models))
 
 
 def trace_pages(view: BottleneckView) -> dict[str, str]:
     """Response → its decision trace as a document of its own, of those that the page shows."""
     pages = {}
-    for trace, why in _chosen(view):
+    for trace, why in _shown_traces(view):
         name = say.name(trace.response_id)
         section = Section("trace", TRACED, why.capitalize(), READ, pictures=(Drawing("", picture(trace)),))
         page = Page(kind="Decision trace", study=name, title=name, sections=(section,))
@@ -114,8 +114,8 @@ def _keys(graders: Graders) -> Iterator[Key]:
         cell, people = (graders.cell(grader, column) for grader in (main, HUMAN))
         if cell.value is not None:
             spread = f"± {say.number(cell.se)} over seeds" if cell.se is not None else "one seed"
-            beside = f"people {say.number(people.value)}" if people.value is not None else ""
-            yield Key(f"{words}, {grader_name(main)}", say.number(cell.value), (spread, beside))
+            by_people = f"people {say.number(people.value)}" if people.value is not None else ""
+            yield Key(f"{words}, {grader_name(main)}", say.number(cell.value), (spread, by_people))
 
 
 def _compared(view: BottleneckView, graders: Graders) -> Section:
@@ -213,14 +213,14 @@ def _structure(view: BottleneckView, graders: Graders) -> Section | None:
     )
 
 
-def _chosen(view: BottleneckView) -> Iterator[tuple[ResponseTrace, str]]:
+def _shown_traces(view: BottleneckView) -> Iterator[tuple[ResponseTrace, str]]:
     head = traces.head_of(view.models)
-    for name, why in traces.chosen(view.traces, view.models).items():
+    for name, why in traces.choose_responses(view.traces, view.models).items():
         yield traces.read(view.traces, name, view.texts[name], view.names, head), why
 
 
 def _traces(view: BottleneckView) -> Section | None:
-    drawn = tuple(Drawing(why.capitalize(), picture(trace)) for trace, why in _chosen(view))
+    drawn = tuple(Drawing(why.capitalize(), picture(trace)) for trace, why in _shown_traces(view))
     if not drawn:
         return None
     # How many of the traced grades are people's

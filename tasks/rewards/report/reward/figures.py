@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.graph import RELATIONS
-from rubricflow.tasks.core.contracts.settings.reward import AGGREGATIONS, Reward
+from rubricflow.tasks.core.contracts.settings.reward import Reward
+from rubricflow.tasks.core.contracts.tables.reward import AGGREGATIONS
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
 from rubricflow.tasks.rewards.report.reward.picture import EarnedCredit, Row, signed

@@ -13,7 +13,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.methods.bottleneck.prompted import Shot, drawn_shots, prompted
+from rubricflow.tasks.methods.bottleneck.prompted import Shot, choose_shots, prompted
 
 SCALE = Scale(min=0, max=5)
 ASKED = Answered("Why is the sky blue?", "Air scatters blue light.", reference="Rayleigh scattering.", context="A MAP")
@@ -135,16 +135,16 @@ def test_examples_spread_over_the_scores_and_depend_on_the_seed():
     scores = np.array([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, np.nan, 5], float)
     answered = [Answered("Q", str(i)) for i in range(len(scores))]
     rows = np.arange(13)
-    draws = [drawn_shots(answered, scores, rows, 3, seed) for seed in range(20)]
+    draws = [choose_shots(answered, scores, rows, 3, seed) for seed in range(20)]
     assert all([shot.score for shot in shots] == [1, 3, 5] for shots in draws)
     assert len({tuple(shot.answered.response for shot in shots) for shots in draws}) > 3
     assert all(shot.answered.response != "13" for shots in draws for shot in shots)  # it is in no training row
-    assert drawn_shots(answered, scores, rows, 3, 7) == drawn_shots(answered, scores, rows, 3, 7)
-    twelve = drawn_shots(answered, scores, rows, 12, 0)
+    assert choose_shots(answered, scores, rows, 3, 7) == choose_shots(answered, scores, rows, 3, 7)
+    twelve = choose_shots(answered, scores, rows, 12, 0)
     assert len({shot.answered.response for shot in twelve}) == 12
-    assert drawn_shots(answered, scores, rows, 0, 0) == ()
+    assert choose_shots(answered, scores, rows, 0, 0) == ()
     with pytest.raises(InputError, match="only 12"):
-        drawn_shots(answered, scores, rows, 13, 0)
+        choose_shots(answered, scores, rows, 13, 0)
 
 
 def test_a_backend_that_reads_no_prose_is_refused():

@@ -166,13 +166,13 @@ def test_the_responses_shown_are_the_surest_right_and_wrong_and_the_least_decide
     known, unknown = (
         conform(Traces, [row | {"human": of.get(row["response_id"])} for row in traced()]) for of in (people, {})
     )
-    assert traces.chosen(known, view.models) == {
+    assert traces.choose_responses(known, view.models) == {
         "r3": "the surest of the right grades",
         "r2": "the surest of the wrong grades",
         "r4": "the least decided grade",  # 41% against 39%; r1 has 40% against 32%
     }
-    assert list(traces.chosen(unknown, view.models)) == ["r4"]
-    assert traces.chosen(view.traces.slice(0, 0), view.models) == {}
+    assert list(traces.choose_responses(unknown, view.models)) == ["r4"]
+    assert traces.choose_responses(view.traces.slice(0, 0), view.models) == {}
 
 
 def test_a_margin_is_over_all_grades_where_the_head_is_known() -> None:
@@ -186,8 +186,8 @@ def test_a_margin_is_over_all_grades_where_the_head_is_known() -> None:
     ]
     models = conform(Models, [model_rows()[0] | {"head": json.dumps(head)}])
     table = conform(Traces, rows)
-    assert list(traces.chosen(table, models)) == ["even"]
-    assert list(traces.chosen(table, models.slice(0, 0))) == ["spread"]
+    assert list(traces.choose_responses(table, models)) == ["even"]
+    assert list(traces.choose_responses(table, models.slice(0, 0))) == ["spread"]
 
 
 @pytest.mark.parametrize("text", [EVIL, ARABIC * 3, "字" * 90, "x" * 5000, "\n" * 30 + "word", TEXT * 200])

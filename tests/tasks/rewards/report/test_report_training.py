@@ -1,6 +1,7 @@
 """The training report: what it says of curves, criteria, held-out quality, the alarm and the judge."""
 
 import random
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -65,30 +66,35 @@ def scene(gaming=1.0, told=True, twice=True, unverified=None):
     )
 
 
-def section(view, name):
-    return next((part for part in content(view).sections if part.id == name), None)
+@cache
+def shown(gaming=1.0, told=True, twice=True):
+    """The page's content of one scene, made once."""
+    return content(scene(gaming, told, twice))
+
+
+def section(page_content, name):
+    return next((part for part in page_content.sections if part.id == name), None)
 
 
 def test_a_gamed_training_is_called_one():
-    view = scene()
-    assert "looks as if it learns to earn points without licence" in content(view).title
-    held_out = section(view, "held-out")
+    assert "looks as if it learns to earn points without licence" in shown().title
+    held_out = section(shown(), "held-out")
     assert "The alarm rang first at step" in held_out.lead
     assert "rings now" in held_out.lead
     assert [row[0] for row in held_out.small[0].rows] == ["false credit, a rise", "held-out quality, a fall"]
 
 
 def test_a_calm_training_is_not_and_one_without_evaluations_says_how_to_tell_them():
-    calm = content(scene(gaming=0.0))
+    calm = shown(gaming=0.0)
     assert "looks as if" not in calm.title
-    assert section(scene(gaming=0.0), "held-out").lead == "The alarm never rang."
-    silent = section(scene(told=False), "held-out")
+    assert section(calm, "held-out").lead == "The alarm never rang."
+    silent = section(shown(told=False), "held-out")
     assert "client.held_out" in silent.missing
     assert not silent.drawings
 
 
 def test_criteria_are_told_by_their_words_with_what_is_not_licensed():
-    criteria = section(scene(), "criteria")
+    criteria = section(shown(), "criteria")
     assert len(criteria.drawings) == 3
     rows = {(row[0], row[1]): row for row in criteria.tables[0].rows}
     own = rows["q1", "Gives an <i>example</i> of it"]
@@ -98,15 +104,15 @@ def test_criteria_are_told_by_their_words_with_what_is_not_licensed():
 
 
 def test_the_judges_agreement_stands_beside_chance_and_n():
-    judge = section(scene(), "judge")
+    judge = section(shown(), "judge")
     assert (
         f"50% of {STEPS * 3} decisions on {STEPS * 3} rollouts stayed the same; by chance alone 50% would" in judge.lead
     )
-    assert section(scene(twice=False), "judge") is None
+    assert section(shown(twice=False), "judge") is None
 
 
 def test_what_is_read_says_which_criteria_were_not_licensed():
-    read = section(scene(), "read")
+    read = section(shown(), "read")
     words = {row[1]: row[5] for row in read.tables[0].rows}
     assert words["q2"].startswith("example: 0.")
     assert words["q1"].startswith("Gives an <i>example</i> of it: 0.")
@@ -187,10 +193,9 @@ def test_quotes_that_are_not_there_are_drawn_and_counted():
     shares = unverified_shares(pd.DataFrame(rows, columns=["response_id", "verified"]))
     assert shares == {"r1": 0.5, "r3": 1.0}
     responses = scene().responses["response_id"]
-    view = scene(
-        twice=False, unverified={name: float(place < len(responses) / 4) for place, name in enumerate(responses)}
-    )
+    unverified = {name: float(place < len(responses) / 4) for place, name in enumerate(responses)}
+    view = content(scene(twice=False, unverified=unverified))
     assert [drawing.title for drawing in section(view, "judge").drawings] == [
         "Levels above 0 without a quote in the rollout"
     ]
-    assert ("Quotes not in the rollout", "25%") in {(key.name, key.value) for key in content(view).keys}
+    assert ("Quotes not in the rollout", "25%") in {(key.name, key.value) for key in view.keys}

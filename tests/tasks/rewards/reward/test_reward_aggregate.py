@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rubric_graphs import RETENTION, SHARES, bundle, edges_among, graph, rubric, shares, weights_of
 
-from rubricflow.tasks.core.contracts.settings.reward import Aggregation
+from rubricflow.tasks.core.contracts.tables.reward import Aggregation
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
 from rubricflow.tasks.rewards.reward.compiled import batch, compile_graph
 from rubricflow.tasks.rewards.reward.exact import TooWide

@@ -12,8 +12,8 @@ from reward_scene import STRONG, WEAK, locals_of, rubric, study
 from scipy.stats import spearmanr
 
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.settings.reward import Aggregation, Reward
-from rubricflow.tasks.core.contracts.tables.reward import Diagnostics
+from rubricflow.tasks.core.contracts.settings.reward import Reward
+from rubricflow.tasks.core.contracts.tables.reward import Aggregation, Diagnostics
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
 from rubricflow.tasks.rewards.reward.compare import AGGREGATIONS, STRENGTHS, Unscored, ablations, against, figures
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph

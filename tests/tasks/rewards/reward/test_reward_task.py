@@ -99,7 +99,7 @@ def parts_of(size: int) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(SEEDS, st.integers(10, 30), st.sampled_from(["null", "bounds", "zero"]))
 def test_in_however_many_parts_the_tables_are_the_same(seed: int, size: int, unscored: str) -> None:
     with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as parted:
@@ -110,7 +110,7 @@ def test_in_however_many_parts_the_tables_are_the_same(seed: int, size: int, uns
         assert len(run.shards("reward")) > len(AGGREGATIONS) + 1
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(SEEDS)
 def test_killed_wherever_it_goes_on_to_the_same_tables(seed: int) -> None:
     rng = np.random.default_rng(seed)
