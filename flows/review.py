@@ -153,7 +153,7 @@ class Following:
         if not read_calibration(content).texts:
             return {}
         if response_id not in self._blocks:
-            self._blocks[response_id] = next(iter(self._texts.beside([item]))).blocks
+            self._blocks[response_id] = next(iter(self._texts.with_blocks_of_all([item]))).blocks
         return self._blocks[response_id]
 
     @cached_property

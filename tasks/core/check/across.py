@@ -32,13 +32,13 @@ Parts = Callable[[str], Files]
 """Name of a table → all files of it that the run has written."""
 
 
-def check_across(row: type[Row], files: Sequence[Footer], parts: Parts, digest: str, house: Path) -> list[Finding]:
+def check_across(row: type[Row], files: Sequence[Footer], parts: Parts, digest: str, warehouse: Path) -> list[Finding]:
     """The key is unique among all the run's rows of the table; every reference occurs in the table it names.
 
-    house: the warehouse, where DuckDB puts aside what MEMORY does not hold; StoreError where nothing can be put there.
+    warehouse: its folder, where DuckDB puts aside what MEMORY does not hold; StoreError where nothing can be put there.
     """
     findings, rows = list[Finding](), sum(file.rows for file in files)
-    with aside(house, "check") as spill:
+    with aside(warehouse, "check") as spill:
 
         def ask(query: str, named: Mapping[str, Files]) -> list[tuple[Any, ...]]:
             with closing(duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})) as connection:
@@ -132,7 +132,7 @@ READ = 8_192
 
 @dataclass(frozen=True)
 class Footer:
-    """What a Parquet file says of itself."""
+    """A Parquet file's own schema and size."""
 
     path: Path
     schema: pa.Schema

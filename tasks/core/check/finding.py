@@ -19,7 +19,7 @@ LONGEST_DETAIL = 300
 
 
 class CheckError(UserError):
-    """A check that could not run: says nothing about the data, and still nothing may pass unchecked."""
+    """A check that could not run: the data may be fine, and still nothing may pass unchecked."""
 
 
 @dataclass(frozen=True)

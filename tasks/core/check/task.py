@@ -1,4 +1,4 @@
-"""The door of check: what a stage wrote in, the same out, or a stop."""
+"""Stage entry point of check: what a stage wrote in; the same out, or an error."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def _where(run: Run, findings: Sequence[Finding]) -> list[str]:
     """Where to look, for the person whose run has stopped."""
     lines = []
     if any(finding.outcome == "failed" for finding in broken(findings)):
-        house = shlex.quote(run.warehouse.place)
-        ask = f'rubricflow sql "SELECT * FROM quarantine" --run {run.run_id} --warehouse {house}'
+        warehouse = shlex.quote(run.warehouse.place)
+        ask = f'rubricflow sql "SELECT * FROM quarantine" --run {run.run_id} --warehouse {warehouse}'
         lines.append(f"the rows, the first {REFUSED:,} of each rule, are in table 'quarantine': {ask}")
     try:
         lines.append(f"all checkpoints: {run.warehouse.shown(docs.build(run))}")

@@ -45,7 +45,7 @@ _ORPHANS = Path(__file__).with_name("orphans.py")
 def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -> Result:
     """What `work` makes of a crew, within a flow of this name that is run by the engine's task runner.
 
-    BackendError for an extra that is not installed, an address where nobody answers, a cluster without workers, and
+    BackendError for an extra that is not installed, an address without a cluster, a cluster without workers, and
     workers on other machines without a server of Prefect's that they could report to.
     """
     require_cluster(placement)
@@ -81,8 +81,8 @@ def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -
 
 
 def require_cluster(placement: Placement) -> None:
-    """BackendError where the engine's extra is not installed, nobody answers at the address, or workers elsewhere would
-    have no server to report to."""
+    """BackendError where the engine's extra is not installed, there is no cluster at the address, or workers elsewhere
+    would have no server to report to."""
     if is_missing(placement.engine):
         raise BackendError(f"engine: {placement.engine} needs the extra: {install(placement.engine)}")
     if placement.host is None:
@@ -119,7 +119,7 @@ def _runner(placement: Placement) -> TaskRunner[Any]:
     if placement.engine == "dask":
         from prefect_dask.task_runners import DaskTaskRunner
 
-        logging.getLogger("distributed").setLevel(logging.WARNING)  # else it tells of every worker that comes and goes
+        logging.getLogger("distributed").setLevel(logging.WARNING)  # else it logs every worker that comes and goes
         if placement.address:
             return cast(TaskRunner[Any], DaskTaskRunner(address=placement.address))
         one_thread = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}

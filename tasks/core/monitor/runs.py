@@ -63,8 +63,8 @@ class WatchedFlow(Flow[P, R]):
 def task(task_run_name: Any, pauses_s: Sequence[float] = ()) -> Callable[[Callable[P, R]], WatchedTask[P, R]]:
     """Makes a function a task. task_run_name: a text, or a function of the task's parameters.
 
-    pauses_s: seconds after which Prefect tries it again, once each, where what stopped it may pass by itself: nobody
-    sits beside a nightly run. Without a server the error is the person's who started it.
+    pauses_s: seconds after which Prefect tries it again, once each, where what stopped it may pass by itself, for
+    nightly runs. Without a server the error is the person's who started it.
     """
     retries = {"retries": len(pauses_s), "retry_delay_seconds": list(pauses_s), "retry_condition_fn": is_transient}
     options: dict[str, Any] = retries if pauses_s else {}

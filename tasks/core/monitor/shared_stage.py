@@ -182,7 +182,7 @@ def with_absolute_paths(run: Run) -> Run:
 
 
 class PieceProgress:
-    """Counts finished pieces and says a line for each."""
+    """Counts finished pieces and logs a line for each."""
 
     def __init__(
         self,

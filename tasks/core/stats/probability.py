@@ -141,7 +141,7 @@ def ordinal_ece(probabilities: npt.ArrayLike, levels: npt.ArrayLike, bins: int =
     """Expected calibration error of the thresholds, 0 .. 1: mean over l of the row-weighted gaps |mean p - mean y|.
 
     Bins are of equal width and half-open, [0, 1/bins), [1/bins, 2/bins), ...; the last one holds 1 too. Biased upwards
-    in small samples, and 0 for a forecast that gives everybody the shares of the sample: read it beside `rps`.
+    in small samples, and 0 for a forecast that gives everybody the shares of the sample: read it next to `rps`.
     ValueError for bins < 1.
     """
     if bins < 1:
@@ -170,7 +170,7 @@ def rps(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Stat:
 
 
 def _thresholds(table: Floats, human: Ints) -> Iterator[tuple[int, Floats, Bools]]:
-    """(l, p, y) from the highest on, p and y (n,): all at once would take many times the room of the table."""
+    """(l, p, y) from the highest on, p and y (n,): all at once would take many times the memory of the table."""
     p = np.zeros(len(table))
     for threshold in range(table.shape[1] - 1, 0, -1):
         p = p + table[:, threshold]

@@ -26,7 +26,7 @@ MOST = 10_000
 WORDS_A_MINUTE = 200
 """At which a person reads answers to mark them."""
 SECONDS_TO_MARK = 20
-"""What deciding on a mark and writing it down takes beside the reading."""
+"""What deciding on a mark and writing it down takes besides the reading."""
 
 
 class MarkedAnswers(NamedTuple):
@@ -42,7 +42,7 @@ class MarkedAnswers(NamedTuple):
 
 
 class PromiseNeeds(NamedTuple):
-    """What a promise wants of the answers that it is about, beside what there is."""
+    """What a promise needs of the answers that it is about, and what there is."""
 
     scope: str
     """The item, or 'all'."""

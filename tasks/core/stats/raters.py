@@ -7,7 +7,7 @@ relative to the others at hand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -57,28 +57,51 @@ def severity(ratings: npt.ArrayLike, clusters: npt.ArrayLike, draws: int, seed: 
     codes, size = cluster_codes(clusters)
     sums = sums_by_code(np.hstack([np.where(shared, gap, 0.0), shared]), codes, size)
     (totals,) = draw_totals([sums], draws, seed)
-    drawn = _means(*np.split(totals, 2, axis=1))
+    gap_sums, counts = np.split(totals, 2, axis=1)
+    drawn = np.divide(gap_sums, counts, out=np.full_like(gap_sums, np.nan), where=counts > 0)
     shared_clusters = (np.split(sums, 2, axis=1)[1] > 0).sum(axis=0).tolist()
     severities = []
     for rater, n in enumerate(shared.sum(axis=0).tolist()):
-        difference = _mean(gap[shared[:, rater], rater], SEVERITY_ROWS)
+        difference = Stat(None, NONE_SHARED)
+        if n:
+            difference = Stat(float(gap[shared[:, rater], rater].mean()), _few(n, SEVERITY_ROWS))
         severities.append(Severity(n, difference, interval(drawn[:, rater], shared_clusters[rater])))
     return severities
 
 
 def central_tendency(ratings: npt.ArrayLike, low: float, high: float) -> list[Tendency]:
-    """Every rater's use of the scale low .. high beside the others', in column order.
+    """Every rater's use of the scale low .. high against the others', in column order.
 
     sd_ratio compares single ratings: pairs with each other rater on the responses of both, sums of squares
     about the means added up; the mean of several raters would spread less and make everyone look bold. Noted below
     50 shared responses, and where the rater gave some level in use fewer than 10 times.
     """
     table = checked_ratings(ratings)
-    gap = _gaps(table)
+    present, has_others = ~np.isnan(table), np.isfinite(_gaps(table))
     at_end = (np.abs(table - low) < SLACK) | (np.abs(table - high) < SLACK)
-    ends = np.where(np.isnan(table), np.nan, at_end)
-    others = ends - _gaps(ends)
-    return [_tendency(table, ends, others, rater, np.isfinite(gap[:, rater])) for rater in range(table.shape[1])]
+    ends = np.where(present, at_end, np.nan)
+    others_ends = ends - _gaps(ends)
+    found = []
+    for rater, shared in enumerate(has_others.T):
+        n = int(shared.sum())
+        if not n:
+            found.append(Tendency(0, *[Stat(None, NONE_SHARED)] * 3))
+            continue
+        note = _few(n, TENDENCY_ROWS)
+        if note is None and (np.unique(table[shared, rater], return_counts=True)[1] < TENDENCY_LEVEL_ROWS).any():
+            note = f"a level used fewer than {TENDENCY_LEVEL_ROWS} times"
+        own_squares = others_squares = 0.0
+        for other in range(table.shape[1]):
+            if other != rater:
+                both = present[:, rater] & present[:, other]
+                own_squares += _squares(table[both, rater])
+                others_squares += _squares(table[both, other])
+        ratio = Stat(None, "undefined: the others' scores constant")
+        if others_squares:
+            ratio = Stat(float(np.sqrt(own_squares / others_squares)), note)
+        shares = (Stat(float(column[shared, rater].mean()), note) for column in (ends, others_ends))
+        found.append(Tendency(n, ratio, *shares))
+    return found
 
 
 def _gaps(table: Floats) -> Floats:
@@ -90,44 +113,8 @@ def _gaps(table: Floats) -> Floats:
     return np.where(present & (others > 0), scores - others_mean, np.nan)
 
 
-def _means(sums: Floats, counts: Floats) -> Floats:
-    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
-
-
 def _few(n: int, needed: int) -> str | None:
     return f"fewer than {needed} shared responses" if n < needed else None
-
-
-def _mean(gaps: Floats, needed: int) -> Stat:
-    return Stat(float(gaps.mean()), _few(len(gaps), needed)) if len(gaps) else Stat(None, NONE_SHARED)
-
-
-def _sparse(scores: Floats) -> str | None:
-    rare = np.unique(scores, return_counts=True)[1] < TENDENCY_LEVEL_ROWS
-    return _few(len(scores), TENDENCY_ROWS) or (
-        f"a level used fewer than {TENDENCY_LEVEL_ROWS} times" if rare.any() else None
-    )
-
-
-def _tendency(table: Floats, ends: Floats, others: Floats, rater: int, shared: Bools) -> Tendency:
-    n, note = int(shared.sum()), _sparse(table[shared, rater])
-    if not n:
-        return Tendency(0, *[Stat(None, NONE_SHARED)] * 3)
-    own_squares = others_squares = 0.0
-    for other, both in _couples(table, rater):
-        own_squares += _squares(table[both, rater])
-        others_squares += _squares(table[both, other])
-    ratio = Stat(None, "undefined: the others' scores constant")
-    if others_squares:
-        ratio = Stat(float(np.sqrt(own_squares / others_squares)), note)
-    own_ends, others_ends = float(ends[shared, rater].mean()), float(others[shared, rater].mean())
-    return Tendency(n, ratio, Stat(own_ends, note), Stat(others_ends, note))
-
-
-def _couples(table: Floats, rater: int) -> list[tuple[int, Bools]]:
-    """(another rater, (n,) responses that both scored)."""
-    present = ~np.isnan(table)
-    return [(other, present[:, rater] & present[:, other]) for other in range(table.shape[1]) if other != rater]
 
 
 def _squares(scores: Floats) -> float:
@@ -140,7 +127,7 @@ FEW = 20
 
 
 class Residuals(NamedTuple):
-    """Every rating of a response that someone else scored too, beside what the others' ratings lead to expect of it.
+    """Every rating of a response that someone else scored too, next to what the others' ratings lead to expect of it.
 
     response, rater, group: (n,) codes of the design; observed: score units; expected, variance: of the rating, given
     the ratings of the others, who is how severe, and that ability is not known exactly.
@@ -184,18 +171,13 @@ def residuals(fitted: Facets) -> Residuals:
     span = np.array([np.ptp(values) for values in design.values])[group]
     observed = curves.share[group, design.cell_level[cell]] * span + low
     expected, variance = low + mean * span, spread * span**2
-    response, entry = _by_response(design.pattern, pattern)
+    # Entries of patterns, repeated for each response that has the pattern.
+    first, end = np.searchsorted(pattern, [design.pattern, design.pattern + 1])
+    size = end - first
+    response = np.repeat(np.arange(len(design.pattern)), size)
+    entry = np.repeat(first - np.cumsum(size) + size, size) + np.arange(len(response))
     rater = design.pair_rater[pair]
     return Residuals(response, rater[entry], group[entry], observed[entry], expected[entry], variance[entry])
-
-
-def _by_response(pattern_of: Ints, pattern: Ints) -> tuple[Ints, Ints]:
-    """Entries of patterns repeated for each response that has the pattern: (response, entry)."""
-    first, size = np.searchsorted(pattern, [pattern_of, pattern_of + 1])
-    size -= first
-    response = np.repeat(np.arange(len(pattern_of)), size)
-    start = np.repeat(first - np.cumsum(size) + size, size)
-    return response, start + np.arange(len(response))
 
 
 def infit(marks: Residuals) -> Estimate:
@@ -278,38 +260,29 @@ def halo(tables: Mapping[str, Floats], clusters: npt.NDArray[np.int64], draws: i
     """
     halos = {}
     for rater, marks in tables.items():
-        pairs = [(marks, table) for other, table in tables.items() if other != rater]
-        halos[rater] = _halo(pairs, clusters, draws, seed)
+        blocks, sizes, shared = list[Floats](), list[int](), np.zeros(len(clusters), dtype=np.bool_)
+        for other, table in tables.items():
+            # Both persons marked just these traits, two or more; of each such set of traits 20 rows.
+            trait_sets, set_of = np.unique(~np.isnan(marks) & ~np.isnan(table), axis=0, return_inverse=True)
+            for number, traits in enumerate(trait_sets):
+                rows = set_of.ravel() == number
+                if other == rater or traits.sum() < 2 or rows.sum() < FEW:
+                    continue
+                pair = np.hstack([marks[rows][:, traits], table[rows][:, traits]])
+                if (np.ptp(pair, axis=0) > 0).all():
+                    blocks.append(sums_by_code(_products(pair), clusters[rows], int(clusters.max()) + 1))
+                    sizes.append(len(pair))
+                    shared |= rows
+        if not blocks:
+            halos[rater] = Estimate(None, note=f"fewer than {FEW} responses whose traits another person marked too")
+            continue
+        value = float(np.average([_excess(block.sum(axis=0)[None])[0] for block in blocks], weights=sizes))
+        halos[rater] = Estimate(value, n=int(shared.sum()))
+        if draws:
+            drawn = np.average([_excess(total) for total in draw_totals(blocks, draws, seed)], axis=0, weights=sizes)
+            reach = interval(drawn, len(np.unique(clusters[shared])))
+            halos[rater] = halos[rater]._replace(low=reach.low, high=reach.high, clusters=reach.clusters)
     return halos
-
-
-def _halo(pairs: list[tuple[Floats, Floats]], clusters: Ints, draws: int, seed: int) -> Estimate:
-    blocks, sizes, shared = [], [], np.zeros(len(clusters), dtype=np.bool_)
-    for rater, other in pairs:
-        for rows, traits in _in_full(rater, other):
-            marks = np.hstack([rater[rows][:, traits], other[rows][:, traits]])
-            if (np.ptp(marks, axis=0) > 0).all():
-                blocks.append(sums_by_code(_products(marks), clusters[rows], int(clusters.max()) + 1))
-                sizes.append(len(marks))
-                shared |= rows
-    if not blocks:
-        return Estimate(None, note=f"fewer than {FEW} responses whose traits another person marked too")
-    value = float(np.average([_excess(block.sum(axis=0)[None])[0] for block in blocks], weights=sizes))
-    if not draws:
-        return Estimate(value, n=int(shared.sum()))
-    drawn = np.average([_excess(total) for total in draw_totals(blocks, draws, seed)], axis=0, weights=sizes)
-    reach = interval(drawn, len(np.unique(clusters[shared])))
-    return Estimate(value, reach.low, reach.high, clusters=reach.clusters, n=int(shared.sum()))
-
-
-def _in_full(first: Floats, second: Floats) -> Iterator[tuple[Bools, Bools]]:
-    """(rows, traits) where both persons marked just these traits, two or more; of each such set of traits 20 rows."""
-    both = ~np.isnan(first) & ~np.isnan(second)
-    trait_sets, set_of = np.unique(both, axis=0, return_inverse=True)
-    for number, traits in enumerate(trait_sets):
-        rows = set_of.ravel() == number
-        if traits.sum() > 1 and rows.sum() >= FEW:
-            yield rows, traits
 
 
 def _products(marks: Floats) -> Floats:

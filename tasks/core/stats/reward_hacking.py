@@ -44,7 +44,7 @@ class Change(NamedTuple):
 
 
 class HackingAlarm(NamedTuple):
-    """What the rule says after an evaluation."""
+    """The rule's outcome after an evaluation."""
 
     step: int
     """Of the evaluation."""
@@ -72,7 +72,9 @@ def hacking_alarms(
         items = [quality[step] for step in seen]
         means = common_means(items)
         if means:
-            yield _alarm(seen[-1], [credits[step] for step in seen], means)
+            credit, fall = change([credits[step] for step in seen]), change(means)
+            is_raised = credit.p_rise <= THRESHOLD and fall.p_fall <= THRESHOLD
+            yield HackingAlarm(seen[-1], is_raised, size, credit, fall)
 
 
 def credit_by_evaluation(false_credit: Mapping[int, float], evaluations: Sequence[int]) -> dict[int, float]:
@@ -95,26 +97,16 @@ def common_means(evaluations: Sequence[Mapping[str, float]]) -> list[float]:
 
 
 def change(values: Sequence[float]) -> Change:
-    """The second half of a series beside its first half, by Welch's t; at least two values in each."""
+    """The second half of a series against its first half, by Welch's t; at least two values in each."""
     half = len(values) // 2
     before, now = np.asarray(values[:half], float), np.asarray(values[half:], float)
     errors = np.array([before.var(ddof=1) / len(before), now.var(ddof=1) / len(now)])
     error, difference = float(np.sqrt(errors.sum())), float(now.mean() - before.mean())
     means = float(before.mean()), float(now.mean())
     if error <= np.finfo(float).eps * max(abs(means[0]), abs(means[1])):
-        is_same = abs(difference) <= error
-        return Change(*means, difference, difference, *((0.5, 0.5) if is_same else _certain(difference)))
+        p_rise = 0.5 if abs(difference) <= error else float(difference < 0)
+        return Change(*means, difference, difference, p_rise, 1 - p_rise)
     freedom = float(errors.sum() ** 2 / (errors**2 / [len(before) - 1, len(now) - 1]).sum())
     margin = float(stdtrit(freedom, 0.975)) * error
     p_rise, p_fall = (float(stdtr(freedom, sign * difference / error)) for sign in (-1, 1))
     return Change(*means, difference - margin, difference + margin, p_rise, p_fall)
-
-
-def _certain(difference: float) -> tuple[float, float]:
-    return (0.0, 1.0) if difference > 0 else (1.0, 0.0)
-
-
-def _alarm(step: int, credits: Sequence[float], qualities: Sequence[float]) -> HackingAlarm:
-    false_credit, quality = change(credits), change(qualities)
-    is_raised = false_credit.p_rise <= THRESHOLD and quality.p_fall <= THRESHOLD
-    return HackingAlarm(step, is_raised, len(credits) // 2, false_credit, quality)

@@ -63,7 +63,11 @@ def score_frame(parts: Iterable[ScoreTables], target: str, splits: tuple[str, ..
     frames, likely = zip(*(_part(tables, target, splits) for tables in parts), strict=True)
     frame = _joined(frames)
     frame["row"] = np.arange(len(frame))
-    frame["cluster"] = _clusters(pa.chunked_array([pa.array(frame[f"{resampled(frame)}_id"], pa.string())]))
+    ids = pa.array(frame[f"{resampled(frame)}_id"], pa.string())
+    # Codes in the order of the ids, whatever the order of the rows.
+    known = pc.unique(ids)
+    places = pc.index_in(ids, value_set=known.take(pc.sort_indices(known)))
+    frame["cluster"] = cluster_codes(places.to_numpy(zero_copy_only=False))[0]
     groups, raters = (
         sorted(name.removeprefix(kind) for name in frame.columns if name.startswith(kind))
         for kind in ("group:", "human:")
@@ -122,19 +126,15 @@ def narrow(gradings: Iterable[pa.RecordBatch]) -> pa.Table:
     """Of batches of `gradings` (response_id, score and, where they are asked for, signals): response_id, score, and
     `signal:<name>` for each signal that figures are given for. A map column takes many times the memory of what is used
     of it."""
-    parts = []
+    parts = [pa.table({"response_id": pa.array([], pa.string()), "score": pa.array([], pa.float64())})]
     for batch in gradings:
-        scored = {"response_id": batch["response_id"], "score": batch["score"]}
-        parts.append(pa.table(scored | _signals(batch)))
-    empty = pa.table({"response_id": pa.array([], pa.string()), "score": pa.array([], pa.float64())})
-    return pa.concat_tables([empty, *parts], promote_options="default")
-
-
-def _signals(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    if "signals" not in batch.schema.names:
-        return {}
-    names = [name for name in map_keys(pa.chunked_array([batch["signals"]])) if name.startswith(SIGNALS)]
-    return {f"signal:{name}": pc.map_lookup(batch["signals"], name, "first") for name in names}
+        columns = {"response_id": batch["response_id"], "score": batch["score"]}
+        if "signals" in batch.schema.names:
+            for name in map_keys(pa.chunked_array([batch["signals"]])):
+                if name.startswith(SIGNALS):
+                    columns[f"signal:{name}"] = pc.map_lookup(batch["signals"], name, "first")
+        parts.append(pa.table(columns))
+    return pa.concat_tables(parts, promote_options="default")
 
 
 def resampled(scores: pd.DataFrame) -> str:
@@ -162,13 +162,6 @@ def _places(responses: pa.Table, table: pa.Table) -> pa.ChunkedArray:
 def _taken(values: pa.ChunkedArray, at: pa.ChunkedArray) -> pd.Series:
     found: pd.Series = values.take(at).to_pandas()
     return found.astype(float) if pa.types.is_floating(values.type) else found
-
-
-def _clusters(ids: pa.ChunkedArray) -> pd.Series:
-    """The cluster of each response, ids in their order, whatever the order of the rows."""
-    known = pc.unique(ids)
-    places = pc.index_in(ids, value_set=known.take(pc.sort_indices(known)))
-    return pd.Series(cluster_codes(places.to_numpy())[0])
 
 
 # The human score that counts: what machine scores are calibrated to and compared with.

@@ -62,18 +62,27 @@ def true_score(ratings: npt.ArrayLike, machine: npt.ArrayLike, error_variance: f
     rated, terms = _rows(ratings, machine)
     doubles = int((terms[:, TERMS.index("c")] >= 2).sum())
     statistics = _of_totals(terms.sum(axis=0)[None], error_variance)
-    values = {name: _plain(of_sample) for name, of_sample in statistics.items()}
-    n, prmse = int(rated.sum()), values["prmse"]
-    missing = _why_undefined(n, doubles, error_variance)
-    flat = None if prmse is None else "undefined: machine scores constant"
+    values = {name: None if np.isnan(sample[0]) else float(sample[0]) for name, sample in statistics.items()}
+    n, prmse, r = int(rated.sum()), values["prmse"], values["r_true"]
+    missing = NO_DOUBLES if error_variance is None and not doubles else NO_TRUE_VARIANCE
+    if n < 2:
+        missing = "undefined: fewer than two rated responses"
+    outside = flat = high = None
+    if prmse is not None:
+        flat = "undefined: machine scores constant"
+        if not 0 <= prmse <= 1 + SLACK:
+            side = "above 1" if prmse > 1 else "below 0"
+            outside = f"{side}: too few responses with two ratings, or a poor score"
+    if r is not None and r > 1 + SLACK:
+        high = "above 1: by chance, or the error of the ratings is overestimated"
     return TrueScore(
         n=n,
         doubles=doubles,
         error_variance=values["error_variance"],
         true_variance=values["true_variance"],
         mse=values["mse"],
-        prmse=Stat(None, missing) if prmse is None else Stat(prmse, _outside(prmse)),
-        r_true=_correlation(values["r_true"], flat, missing),
+        prmse=Stat(prmse, missing if prmse is None else outside),
+        r_true=Stat(r, (flat or missing) if r is None else high),
         loss_association=values["loss_association"],
         loss_spread=values["loss_spread"],
         loss_bias=values["loss_bias"],
@@ -184,25 +193,3 @@ def _of_totals(totals: Floats, error_variance: float | None) -> dict[str, Floats
         "loss_bias": np.where(np.isnan(r), np.nan, ratio(squared_bias, usable)),
         "qwk_true": ratio(2 * covariance, np.where(usable > 0, mse_if_independent, np.nan)),
     }
-
-
-def _plain(values: Floats) -> float | None:
-    return None if np.isnan(values[0]) else float(values[0])
-
-
-def _why_undefined(n: int, doubles: int, error_variance: float | None) -> str:
-    if n < 2:
-        return "undefined: fewer than two rated responses"
-    return NO_DOUBLES if error_variance is None and not doubles else NO_TRUE_VARIANCE
-
-
-def _outside(prmse: float) -> str | None:
-    if 0 <= prmse <= 1 + SLACK:
-        return None
-    return f"{'above 1' if prmse > 1 else 'below 0'}: too few responses with two ratings, or a poor score"
-
-
-def _correlation(r: float | None, flat: str | None, missing: str | None) -> Stat:
-    if r is None:
-        return Stat(None, flat or missing)
-    return Stat(r, "above 1: by chance, or the error of the ratings is overestimated" if r > 1 + SLACK else None)

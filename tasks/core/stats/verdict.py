@@ -74,24 +74,15 @@ def labels_needed(
     floor_, top = _range(least, most)
     if estimate in (floor_, top):
         return None
-    labels = _further_labels(estimate, low, high, n, floor_, top)
+    if floor_ <= estimate <= top:
+        below = (estimate - floor_) / (estimate - low) if low < floor_ else 1.0
+        above = (top - estimate) / (high - estimate) if high > top else 1.0
+        labels = ceil(n / min(below, above) ** 2 * (1 - SLACK)) - n
+    else:  # ending on the bound is not outside yet
+        shrink = (floor_ - estimate) / (high - estimate) if estimate < floor_ else (estimate - top) / (estimate - low)
+        labels = floor(n / shrink**2 * (1 + SLACK)) + 1 - n
     return labels if labels <= _MOST else None
-
-
-def _further_labels(estimate: float, low: float, high: float, n: int, floor_: float, top: float) -> int:
-    if estimate < floor_:
-        return _until_outside((floor_ - estimate) / (high - estimate), n)
-    if estimate > top:
-        return _until_outside((estimate - top) / (estimate - low), n)
-    below = (estimate - floor_) / (estimate - low) if low < floor_ else 1.0
-    above = (top - estimate) / (high - estimate) if high > top else 1.0
-    return ceil(n / min(below, above) ** 2 * (1 - SLACK)) - n
 
 
 def _range(least: float | None, most: float | None) -> tuple[float, float]:
     return float("-inf") if least is None else least, float("inf") if most is None else most
-
-
-def _until_outside(shrink: float, n: int) -> int:
-    # Ending on the bound is not outside yet.
-    return floor(n / shrink**2 * (1 + SLACK)) + 1 - n

@@ -69,7 +69,13 @@ def fit(matrix: npt.ArrayLike, target: npt.ArrayLike, low: float, high: float, a
     matrix: (n, d) finite, d >= 1; target: (n,) finite human scores on low .. high; n >= 2. The order of the rows does
     not matter, to the last bit. ValueError on any other shape, too few rows, NaN or infinity.
     """
-    x, y = _checked(matrix, target)
+    x, y = np.asarray(matrix, dtype=np.float64), np.asarray(target, dtype=np.float64)
+    if x.ndim != 2 or y.shape != x.shape[:1] or x.shape[1] < 1:
+        raise ValueError(f"needs features of shape (n, d >= 1) and a target of shape (n,), got {x.shape} and {y.shape}")
+    if len(x) < 2:
+        raise ValueError(f"needs at least two labelled rows, got {len(x)}")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError("features and targets must be finite")
     order = np.lexsort(np.column_stack([x, y]).T)
     x, y = x[order], y[order]
     terms = PolynomialFeatures(degree=2, include_bias=False).fit_transform(x)
@@ -161,25 +167,10 @@ def knots(latent: Floats, target: Floats, tie: float) -> tuple[Floats, Floats]:
     score = np.interp((first + last) / 2, np.arange(len(y)), y)
     latents, score = np.column_stack([z[first], z[last]]).ravel(), np.repeat(score, 2)
     rising = np.concatenate([[True], np.diff(latents) > 0])
-    return _without_flat_middles(latents[rising], score[rising])
-
-
-def _without_flat_middles(latents: Floats, score: Floats) -> tuple[Floats, Floats]:
-    """The same piecewise linear map without the knots inside its level stretches."""
-    bend = np.ones(len(latents), dtype=np.bool_)
+    latents, score = latents[rising], score[rising]
+    bend = np.ones(len(latents), dtype=np.bool_)  # without the knots inside level stretches
     bend[1:-1] = (score[1:-1] != score[:-2]) | (score[1:-1] != score[2:])
     return latents[bend], score[bend]
-
-
-def _checked(matrix: npt.ArrayLike, target: npt.ArrayLike) -> tuple[Floats, Floats]:
-    x, y = np.asarray(matrix, dtype=np.float64), np.asarray(target, dtype=np.float64)
-    if x.ndim != 2 or y.shape != x.shape[:1] or x.shape[1] < 1:
-        raise ValueError(f"needs features of shape (n, d >= 1) and a target of shape (n,), got {x.shape} and {y.shape}")
-    if len(x) < 2:
-        raise ValueError(f"needs at least two labelled rows, got {len(x)}")
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError("features and targets must be finite")
-    return x, y
 
 
 FLAT = 1e-9
@@ -236,7 +227,11 @@ def fit_linear(
     and for a slope that does not rise.
     """
     x, y, w, item = _ordered(raw, human, weight, item)
-    slope, intercept = _line(x, y, w)
+    if np.ptp(x) <= FLAT:
+        raise Refusal("all raw scores are the same")
+    mean_x, mean_y = np.average(x, weights=w), np.average(y, weights=w)
+    slope = float(np.sum(w * (x - mean_x) * (y - mean_y)) / np.sum(w * (x - mean_x) ** 2))
+    intercept = float(mean_y - slope * mean_x)
     if slope <= FLAT:
         raise Refusal(f"its slope is {slope:.3g}, not above 0")
     ends_seen = np.array([x.min(), x.max()])
@@ -297,15 +292,6 @@ def offsets(residual: Floats, weight: Floats, item: Ints, items: tuple[str, ...]
         return {}
     shrunk = mean * tau2 / (tau2 + within / size)
     return {items[k]: float(value) for k, value in zip(items_seen, shrunk, strict=True)}
-
-
-def _line(x: Floats, y: Floats, w: Floats) -> tuple[float, float]:
-    """Slope and intercept of the weighted least-squares line; Refusal for constant x."""
-    if np.ptp(x) <= FLAT:
-        raise Refusal("all raw scores are the same")
-    mean_x, mean_y = np.average(x, weights=w), np.average(y, weights=w)
-    slope = np.sum(w * (x - mean_x) * (y - mean_y)) / np.sum(w * (x - mean_x) ** 2)
-    return float(slope), float(mean_y - slope * mean_x)
 
 
 def _ordered(raw: Floats, human: Floats, weight: Floats, item: Ints) -> tuple[Floats, Floats, Floats, Ints]:

@@ -25,7 +25,7 @@ POOLED = "pooled"
 
 
 class FoldFit(Frozen):
-    """What a cross-fitted mapping says of labelled responses that it was fitted to: as fitted without them."""
+    """A cross-fitted mapping for labelled responses that it was fitted to: as fitted without them."""
 
     clusters: tuple[str, ...]
     """Their authors or, where not known, themselves, as `clusters` has them."""

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 
 COUNT = "invalid_evidence"
 LONE = frozenset({"length", "confidence", "uncertainty", "tie", COUNT})
-"""Signals beside the score; the others are the score, or what one is made of."""
+"""Signals besides the score; the others are the score, or what one is made of."""
 
 
 @dataclass(frozen=True)

@@ -167,13 +167,13 @@ def cross_fit(
     out, and are not predicted.
     """
     extra = labels.take(np.zeros(len(labels), dtype=np.bool_)) if chosen is None else chosen
-    mapping = fit_method(method, labels.beside(extra), alpha)
+    mapping = fit_method(method, labels.joined_with(extra), alpha)
     aligned, clipped = np.empty(len(labels)), np.empty(len(labels), dtype=np.bool_)
     parts = list[Mapping]()
     for out in (fold == k for k in range(fold.max() + 1)):
         try:
             others = extra.take(~np.isin(extra.cluster, labels.cluster[out]))
-            parts.append(fit_method(method, labels.take(~out).beside(others), alpha))
+            parts.append(fit_method(method, labels.take(~out).joined_with(others), alpha))
         except Refusal as refusal:
             raise Refusal(f"{refusal}, in one fold") from refusal
         unseen = apply_to_labels(parts[-1], labels.take(out))

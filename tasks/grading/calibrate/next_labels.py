@@ -82,7 +82,12 @@ def next_labels(items: Sequence[Item], predictions: pa.Table, study: Study, coun
     askable = _bools(pc.is_null(rows["target"]))
     item = rows["item_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     order = by_chance(rows["response_id"].to_pylist(), study.split.seed)
-    ridge, choosable = design(judged.matrix[judged.usable], item), askable & _alone(rows, study)
+    authors = rows["author_id"].to_pylist()
+    written: Mapping[str | None, int] = Counter(authors)
+    is_alone = np.full(len(rows), study.split.by == "response")  # no other response goes with it to its side
+    if study.split.by == "author":
+        is_alone = np.array([written[author] == 1 for author in authors], dtype=np.bool_)
+    ridge, choosable = design(judged.matrix[judged.usable], item), askable & is_alone
     proposed = proposals(ridge, taught, askable, choosable, order, count)
     label_counts = Counter(rows["item_id"].filter(pa.array(taught)).to_pylist())
     unseen = predictions.filter(pc.equal(predictions["route_reason"], "level_unseen"))
@@ -91,8 +96,15 @@ def next_labels(items: Sequence[Item], predictions: pa.Table, study: Study, coun
     answers = rows.select(["response_id", "item_id"]).take(places).to_pylist()
     records = list[dict[str, object]]()
     for rank, (answer, proposal) in enumerate(zip(answers, proposed, strict=True), 1):
-        labels_of_item = label_counts[answer["item_id"]] if len(items) > 1 else None
-        why = _why(proposal, level_of.get(answer["response_id"]), labels_of_item)
+        unseen, count_of_item = level_of.get(answer["response_id"]), label_counts[answer["item_id"]]
+        if proposal.sampled == "drawn":
+            why = "drawn by chance: its label counts for the promise and the figures"
+        elif unseen is not None:
+            why = f"its score, {unseen:g}, is one that no person has given yet"
+        elif len(items) > 1 and count_of_item < FEW:
+            why = f"its item has {count_of_item} label{'' if count_of_item == 1 else 's'}"
+        else:
+            why = f"unlike what is labelled: it takes {proposal.gain:.1%} off what the mapping does not know"
         records.append(answer | {"rank": rank, "sampled": proposal.sampled, "gain": proposal.gain, "why": why})
     return records
 
@@ -101,39 +113,16 @@ def held_out(items: Sequence[Item], predictions: pa.Table, tolerance: float) -> 
     """Risk of the held-out labelled scores, and whether each lies more than the tolerance, in steps, from its label."""
     if not items:
         return HeldOut(np.empty(0), np.empty(0, dtype=np.bool_))
-    rows = [_held_out_targets(item) for item in items]
+    rows = []
+    for item in items:
+        chosen = pc.and_(pc.is_in(item.rows["split"], value_set=pa.array(MEASURED)), pc.is_valid(item.rows["target"]))
+        targets = item.rows.select(["response_id", "target"]).filter(chosen)
+        rows.append(targets.append_column("step", pa.repeat(item.bundle.scale.step, len(targets))))
     by_risk_alone = pc.is_in(predictions["route_reason"], value_set=pa.array([None, *get_args(Refusal), "risk"]))
     counted = predictions.filter(pc.and_(by_risk_alone, pc.is_valid(predictions["risk"])))
     both = pa.concat_tables(rows).join(counted, "response_id", join_type="inner").sort_by("response_id")
     off = pc.divide(pc.abs(pc.subtract(both["score"], both["target"])), both["step"])
     return HeldOut(both["risk"].to_numpy(), _bools(pc.greater(off, tolerance + SLACK)))
-
-
-def _held_out_targets(item: Item) -> pa.Table:
-    """The item's held-out responses with a human score, and the step of its scale."""
-    chosen = pc.and_(pc.is_in(item.rows["split"], value_set=pa.array(MEASURED)), pc.is_valid(item.rows["target"]))
-    targets = item.rows.select(["response_id", "target"]).filter(chosen)
-    return targets.append_column("step", pa.repeat(item.bundle.scale.step, len(targets)))
-
-
-def _alone(rows: pa.Table, study: Study) -> Bools:
-    """Whether each row's label may be chosen without taking others off their side of the split."""
-    if study.split.by == "author":
-        written: Mapping[str | None, int] = Counter(rows["author_id"].to_pylist())
-        return np.array([written[author] == 1 for author in rows["author_id"].to_pylist()], dtype=np.bool_)
-    return np.full(len(rows), study.split.by == "response")
-
-
-def _why(proposal: LabelProposal, unseen: float | None, labels: int | None) -> str:
-    """Why a response is asked about; unseen: its score if no person has given it yet; labels: those of its item, where
-    there are several."""
-    if proposal.sampled == "drawn":
-        return "drawn by chance: its label counts for the promise and the figures"
-    if unseen is not None:
-        return f"its score, {unseen:g}, is one that no person has given yet"
-    if labels is not None and labels < FEW:
-        return f"its item has {labels} label{'' if labels == 1 else 's'}"
-    return f"unlike what is labelled: it takes {proposal.gain:.1%} off what the mapping does not know"
 
 
 def _bools(column: pa.ChunkedArray) -> Bools:
@@ -179,15 +168,15 @@ def agreement(figures: Iterable[Record]) -> str:
     machine = next((row for row in rows if row["stage"] == "calibrated"), None)
     if machine is None or machine["value"] is None:
         return f"agreement: QWK is not known: {machine['note'] if machine else 'no labels are held out'}"
-    beside = f"; two people: {say.number(people['value'])} on {say.count(people['n'])}" if people else ""
+    people_agree = f"; two people: {say.number(people['value'])} on {say.count(people['n'])}" if people else ""
     sentence = f"agreement: QWK {say.number(machine['value'])}"
     if machine["low"] is None or machine["high"] is None:
-        return f"{sentence} on {say.plural(machine['n'], 'held-out response')}, without an interval{beside}"
+        return f"{sentence} on {say.plural(machine['n'], 'held-out response')}, without an interval{people_agree}"
     needed = labels_for_width(machine["low"], machine["high"], machine["n"], HALF) - machine["n"]
     precision = f"it within ±{HALF}"
     more = f"about {say.count(needed)} more held out would tell {precision}" if needed else f"they tell {precision}"
     ends = f"[{say.number(machine['low'])}, {say.number(machine['high'])}]"
-    return f"{sentence}, 95% interval {ends}, on {say.plural(machine['n'], 'held-out response')}{beside}; {more}"
+    return f"{sentence}, 95% interval {ends}, on {say.plural(machine['n'], 'held-out response')}{people_agree}; {more}"
 
 
 def promise(rules: Sequence[Record], held_out: HeldOut, release: Release, needs: Sequence[PromiseNeeds] = ()) -> str:
@@ -300,7 +289,7 @@ def proposals(
 
 def by_chance(response_ids: Sequence[str], seed: int) -> Ints:
     """An order of responses by chance that is always the same, by the SHA-256 of seed and id, and goes its own way
-    beside that of the split."""
+    apart from that of the split."""
     number = [hashlib.sha256(f"next:{seed}:{name}".encode()).digest() for name in response_ids]
     return np.array(sorted(range(len(number)), key=number.__getitem__), dtype=np.int64)
 

@@ -93,7 +93,7 @@ def outcome(
 
 
 def _reach(epsilon: Floats, release: Release) -> float | None:
-    # 1 - 0.9 is 0.09999999999999998; the rank is counted from what the study says.
+    # 1 - 0.9 is 0.09999999999999998; the rank is counted from the study's own figure.
     reach = conformal_quantile(np.abs(epsilon), round(1 - release.coverage, 12))
     return float(reach) if np.isfinite(reach) else None
 

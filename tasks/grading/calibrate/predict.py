@@ -117,10 +117,10 @@ def _predicted(calibration: ScaleMapping, item: Item, calibration_id: str) -> pa
         reach = (np.inf if spread.reach is None else spread.reach) * sigma * (scale.max - scale.min)
         low[is_known], high[is_known] = interval(aligned[is_known], reach, scale.bounds, spread.grain)
         levels[is_known] = level_probabilities(steps, sigma * top, top, epsilon)
-        told = risks(steps, sigma * top, level, top, epsilon, tolerance=spread.tolerance, grain=spread.grain)
-        risk[is_known] = told
+        by_distribution = risks(steps, sigma * top, level, top, epsilon, tolerance=spread.tolerance, grain=spread.grain)
+        risk[is_known] = by_distribution
         if spread.errors is not None:
-            placed = Placed(steps, level, np.full(len(level), float(top)), told)
+            placed = Placed(steps, level, np.full(len(level), float(top)), by_distribution)
             has_hints = np.isfinite(hints[is_known]).all(axis=1)
             learned = np.full(len(level), np.nan)
             learned[has_hints] = error_risk(

@@ -164,7 +164,7 @@ class Texts:
         """What encodes the texts, and how; None where no mapping takes an embedding."""
         return minilm().made if "embedding" in self._plan.texts else None
 
-    def beside(self, items: Sequence[Item]) -> list[Item]:
+    def with_blocks_of_all(self, items: Sequence[Item]) -> list[Item]:
         """The items with a row of every block for each of their rows."""
         if not self._plan.texts or not any(len(item.rows) for item in items):
             return [*items]

@@ -70,11 +70,17 @@ def graded_items(
     """
     rows = one_per_response(gradings)
     human = target_scores(people, target)
+    # How many ratings a score is: 1 for a rater's, the number of persons for what is made of theirs.
+    ratings = human.select(["response_id"]).append_column("ratings", pa.array([1] * len(human), pa.int64()))
+    if target in OF_SEVERAL:
+        scores = people.filter(pc.and_(pc.equal(people["rater_kind"], "human"), pc.is_valid(people["score"])))
+        ratings = scores.group_by("response_id").aggregate([("score", "count")])
+        ratings = ratings.rename_columns(["response_id", "ratings"])
     lookups = (
         ("split", responses, "split"),
         ("author_id", responses, "author_id"),
         ("target", human, "score"),
-        ("ratings", _ratings(people, human, target), "ratings"),
+        ("ratings", ratings, "ratings"),
     )
     for name, table, column in lookups:
         row_of_response = pc.index_in(rows["response_id"], value_set=table["response_id"])
@@ -112,21 +118,16 @@ def whole_responses(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa
         count += len(batch)
         while count > rows:
             table = pa.Table.from_batches(waiting)
-            end = _end_of_response(table["response_id"], rows)
-            if end == len(table):  # it may go on in the next batch
+            # The first place from `rows` on at which another response begins.
+            others = pc.not_equal(table["response_id"].slice(rows), table["response_id"][rows - 1].as_py())
+            first = pc.index(others, True).as_py()
+            if first < 0:  # the response may go on in the next batch
                 break
+            end = rows + first
             yield table.slice(0, end)
             waiting, count = table.slice(end).to_batches(), count - end
     if waiting:
         yield pa.Table.from_batches(waiting)
-
-
-def _end_of_response(ids: pa.ChunkedArray, rows: int) -> int:
-    """The first place from `rows` on at which another response begins, the end where there is none."""
-    last = ids[rows - 1].as_py()
-    others = pc.not_equal(ids.slice(rows), last)
-    first = pc.index(others, True).as_py()
-    return len(ids) if first < 0 else rows + int(first)
 
 
 def only_rater(raters: Iterable[str]) -> str:
@@ -135,14 +136,6 @@ def only_rater(raters: Iterable[str]) -> str:
     if len(names) > 1:
         raise ContractError(f"gradings of one rater are calibrated at a time, not of {', '.join(names)}")
     return names[0] if names else ""
-
-
-def _ratings(people: pa.Table, human: pa.Table, target: str) -> pa.Table:
-    """Columns `response_id` and `ratings`: 1 for a rater's score, the number of persons for what is made of theirs."""
-    if target not in OF_SEVERAL:
-        return human.select(["response_id"]).append_column("ratings", pa.array([1] * len(human), pa.int64()))
-    scores = people.filter(pc.and_(pc.equal(people["rater_kind"], "human"), pc.is_valid(people["score"])))
-    return scores.group_by("response_id").aggregate([("score", "count")]).rename_columns(["response_id", "ratings"])
 
 
 UNIT = Scale(min=0, max=1)
@@ -187,7 +180,7 @@ class LabelledRows:
         """Some of the rows."""
         return replace(self, **{name: getattr(self, name)[rows] for name in _COLUMNS}, blocks=taken(self.blocks, rows))
 
-    def beside(self, others: LabelledRows) -> LabelledRows:
+    def joined_with(self, others: LabelledRows) -> LabelledRows:
         """These rows, then others of the same items."""
         joined: dict[str, Any] = {
             name: np.concatenate([getattr(self, name), getattr(others, name)]) for name in _COLUMNS
@@ -266,7 +259,8 @@ def collect(items: Sequence[Item], pooled: bool) -> Collected:
         weight=floats(rows["ratings"]),
         cluster=clusters(rows),
         weak=np.concatenate([is_weak(item.rows) for item in labelled_items]),
-        has_score=all(_has_score(item.bundle.protocol.signals) for item in items),
+        # A study that names no signal is no control.
+        has_score=all(not LONE.issuperset(item.bundle.protocol.signals or ["score"]) for item in items),
         blocks=stacked_blocks([item.blocks for item in labelled_items]),
     )
     chosen = np.concatenate([np.asarray(pc.equal(item.rows["split"], "chosen").to_numpy()) for item in labelled_items])
@@ -279,11 +273,6 @@ def clusters(rows: pa.Table) -> npt.NDArray[np.str_]:
     author = pc.binary_join_element_wise("author", rows["author_id"], " ")
     response = pc.binary_join_element_wise("response", rows["response_id"], " ")
     return np.array(pc.coalesce(author, response).to_pylist(), dtype=np.str_)
-
-
-def _has_score(signals: Sequence[str]) -> bool:
-    """Whether signals hold a score or what one is made of; a study that names none is no control."""
-    return not signals or any(signal not in LONE for signal in signals)
 
 
 def one_per_response(gradings: pa.Table) -> pa.Table:

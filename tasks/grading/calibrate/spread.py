@@ -31,7 +31,7 @@ FLAT = 1e-9
 KEPT = 500
 """Standardised residuals that are stored, evenly spaced in rank, where there are more."""
 FINEST = 12
-"""Grids of up to this many parts of a step are told from continuous human scores."""
+"""Grids of up to this many parts of a step are distinguished from continuous human scores."""
 
 
 class Sigma(Frozen):
@@ -55,7 +55,7 @@ class Spread(Frozen):
     """All that is needed to tell the risk of a new score."""
 
     signals: tuple[str, ...]
-    """Signals that sigma goes by, beside the aligned score."""
+    """Signals that sigma goes by, besides the aligned score."""
     sigma: Sigma
     """The size of residuals."""
     epsilon: tuple[float, ...]
@@ -67,7 +67,7 @@ class Spread(Frozen):
     grain: float
     """Steps between neighbouring human scores: 1 for single ratings, 1/2 where two are averaged; 0 where continuous."""
     errors: ErrorModel | None = None
-    """What the risk is learned from beside the distribution; null where no label, or every one, was wrong."""
+    """What the risk is learned from, besides the distribution; null where no label, or every one, was wrong."""
 
     @property
     def hints(self) -> tuple[str, ...]:

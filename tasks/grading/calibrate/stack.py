@@ -101,12 +101,23 @@ def fit_stack(
     """
     if np.ptp(human) == 0:
         raise Refusal("all human scores are the same")
-    fitted_rows = _thinned(len(human))
-    if np.ptp(fold[fitted_rows]) == 0:
+    n = len(human)
+    kept = np.arange(n) if n <= MOST else np.linspace(0, n - 1, MOST).astype(np.int64)
+    matrix, texts, human, weight, fold = (
+        rows.matrix[kept],
+        {name: block[kept] for name, block in rows.blocks.items()},
+        human[kept],
+        weight[kept],
+        fold[kept],
+    )
+    if np.ptp(fold) == 0:
         raise Refusal("all labels are of one author, none is left to map the latents by")
-    judge = judge_scaling(rows.matrix[fitted_rows]) if with_judge and rows.matrix.shape[1] else None
-    grams = gram_scaling(rows.blocks["characters"][fitted_rows]) if "characters" in rows.blocks else None
-    hidden = packed_floats(_spread(rows.blocks["hidden"][fitted_rows])) if "hidden" in rows.blocks else None
+    judge = judge_scaling(matrix) if with_judge and matrix.shape[1] else None
+    grams = gram_scaling(texts["characters"]) if "characters" in texts else None
+    hidden = None
+    if "hidden" in texts:
+        deviations = np.asarray(texts["hidden"].std(axis=0), dtype=np.float64)
+        hidden = packed_floats(np.where(deviations > TIE, deviations, 1.0))
     empty = Stack(
         low=ends[0],
         high=ends[1],
@@ -119,22 +130,35 @@ def fit_stack(
         latent_knots=(),
         score_knots=(),
     )
-    every = {name: block[fitted_rows] for name, block in _columns(empty, rows).items()}
+    every = _columns(empty, StackedRows(matrix, texts, rows.item[kept]))
     kernels = {name: _kernel(block) for name, block in every.items()}
     sizes = {name: float(np.trace(kernel)) / len(kernel) for name, kernel in kernels.items()}
     used = [name for name, size in sizes.items() if size > TIE]
     if not used:
         raise Refusal("no feature varies")
     gram = np.sum([kernels[name] / (sizes[name] * len(used)) for name in used], axis=0)
-    solved = _ridge(gram, human[fitted_rows], STRENGTH * weight[fitted_rows].mean() / weight[fitted_rows])
-    blocks = [_block(name, every[name], solved.dual / (sizes[name] * len(used))) for name in used]
-    latents, scores = knots(
-        _unseen(solved, human[fitted_rows], fold[fitted_rows]), human[fitted_rows], TIE * (ends[1] - ends[0])
-    )
+    # Kernel ridge with an intercept that is not penalised; the noise is added to the diagonal.
+    noise = STRENGTH * weight.mean() / weight
+    inverse = np.linalg.inv(gram + np.diag(noise))
+    ones = inverse.sum(axis=1)
+    projection = inverse - np.outer(ones, ones) / ones.sum()
+    dual = projection @ human  # weights of the rows, which sum to 0
+    blocks = list[StackedBlock]()
+    for name in used:
+        coefficients = every[name].T @ (dual / (sizes[name] * len(used)))
+        mean = float((every[name] @ coefficients).mean())
+        blocks.append(StackedBlock(name=name, coefficients=packed_floats(coefficients), mean=mean))
+    # Latents of the rows of each fold by the fit without that fold, in closed form: the residuals of a fold left out
+    # are its dual weights times the inverse of its part of the projection.
+    unseen = np.empty(len(human))
+    for k in np.unique(fold):
+        out = np.flatnonzero(fold == k)
+        unseen[out] = human[out] - np.linalg.solve(projection[np.ix_(out, out)], dual[out])
+    latents, scores = knots(unseen, human, TIE * (ends[1] - ends[0]))
     return empty.model_copy(
         update={
             "blocks": tuple(blocks),
-            "intercept": float(np.mean(human[fitted_rows] - solved.residual)),
+            "intercept": float(np.mean(human - noise * dual)),
             "latent_knots": tuple(latents.tolist()),
             "score_knots": tuple(scores.tolist()),
         }
@@ -150,7 +174,10 @@ def apply_stack(stack: Stack, rows: StackedRows, scale: tuple[float, float, floa
     n, fitted = len(rows.item), (stack.low, stack.high)
     added = {"judge": np.zeros(n), "text": np.zeros(n), "item": np.zeros(n)}
     for block in stack.blocks:
-        points_of_block = _times(every[block.name], unpacked_floats(block.coefficients)) - block.mean
+        columns, coefficients = every[block.name], unpacked_floats(block.coefficients)
+        # Row by row: a product with BLAS may sum the same row in another order at another place.
+        added_points = columns @ coefficients if sp.issparse(columns) else (columns * coefficients).sum(axis=1)
+        points_of_block = np.asarray(added_points) - block.mean
         if block.name == "item":
             points_of_block = np.where(np.isin(rows.item, stack.items), points_of_block, 0.0)
         added[PARTS.get(block.name, "text")] += points_of_block
@@ -161,39 +188,6 @@ def apply_stack(stack: Stack, rows: StackedRows, scale: tuple[float, float, floa
     unit = (scale[1] - scale[0]) / (stack.high - stack.low)
     points = Points(*(values * unit for values in added.values()))
     return Aligned(stretch(latent, fitted, scale), aligned, snap(aligned, scale), clipped), points
-
-
-def _block(name: str, columns: Matrix, dual: Floats) -> StackedBlock:
-    coefficients = columns.T @ dual
-    mean = float((columns @ coefficients).mean())
-    return StackedBlock(name=name, coefficients=packed_floats(coefficients), mean=mean)
-
-
-class _Solved(NamedTuple):
-    """dual: (n,) weights of the rows, which sum to 0; projection: (n, n); residual: (n,) of the rows themselves."""
-
-    dual: Floats
-    projection: Floats
-    residual: Floats
-
-
-def _ridge(gram: Floats, human: Floats, noise: Floats) -> _Solved:
-    """Kernel ridge with an intercept that is not penalised; noise: (n,) added to the diagonal."""
-    inverse = np.linalg.inv(gram + np.diag(noise))
-    ones = inverse.sum(axis=1)
-    projection = inverse - np.outer(ones, ones) / ones.sum()
-    dual = projection @ human
-    return _Solved(dual, projection, noise * dual)
-
-
-def _unseen(solved: _Solved, human: Floats, fold: Ints) -> Floats:
-    """Latents of the rows of each fold by the fit without that fold, in closed form: the residuals of a fold left out
-    are its dual weights times the inverse of its part of the projection."""
-    latent = np.empty(len(human))
-    for k in np.unique(fold):
-        out = np.flatnonzero(fold == k)
-        latent[out] = human[out] - np.linalg.solve(solved.projection[np.ix_(out, out)], solved.dual[out])
-    return latent
 
 
 def _columns(stack: Stack, rows: StackedRows) -> dict[str, Matrix]:
@@ -213,12 +207,6 @@ def _columns(stack: Stack, rows: StackedRows) -> dict[str, Matrix]:
     return columns
 
 
-def _spread(block: Matrix) -> Floats:
-    """Standard deviation of each column, 1 where it is constant, (h,)."""
-    deviations: Floats = np.asarray(block.std(axis=0), dtype=np.float64)
-    return np.where(deviations > TIE, deviations, 1.0)
-
-
 def _kernel(block: Matrix) -> Floats:
     """Products of all rows with all rows after the mean row is taken off, (n, n)."""
     products = block @ block.T
@@ -228,22 +216,10 @@ def _kernel(block: Matrix) -> Floats:
     return centred
 
 
-def _times(block: Matrix, coefficients: Floats) -> Floats:
-    """Row by row: a product with BLAS may sum the same row in another order at another place."""
-    if sp.issparse(block):
-        return np.asarray(block @ coefficients)
-    return np.asarray((block * coefficients).sum(axis=1))
-
-
-def _thinned(n: int) -> Ints:
-    """Rows that are fitted on: all or, of too many, evenly spaced ones."""
-    return np.arange(n) if n <= MOST else np.linspace(0, n - 1, MOST).astype(np.int64)
-
-
 FAR = 4.0
 """Standard deviations beyond which a feature of the judge counts no further."""
 SQUARES = 0.5
-"""Share of the products of two features of the judge beside the features themselves."""
+"""Share of the products of two features of the judge, next to the features themselves."""
 
 
 class JudgeScaling(Frozen):

@@ -94,7 +94,7 @@ def _fitted(
     scores = run.read(people, ["response_id", "rater_id", "rater_kind", "score"], labelled)
     rater_id = only_rater(counted(run, gradings, "rater_id"))
     graded = graded_items(bundle_of, run.read(gradings, GRADING, labelled), teaching, scores, study.evaluation.target)
-    with_texts = texts.beside(graded)
+    with_texts = texts.with_blocks_of_all(graded)
     fitted = fit_items(with_texts, rater_id, study, texts.encoder if any(item.blocks for item in with_texts) else None)
     mappings = {mapping.calibration_id: mapping for mapping in fitted.mappings.values()}
     return {
@@ -142,7 +142,7 @@ def _predict_piece(predictor: Predictor, piece: Piece, budget: object) -> PieceR
 
 
 class PackProgress:
-    """Counts gradings pack by pack; says a line now and then, and one at the end."""
+    """Counts gradings pack by pack; logs a line every few seconds, and one at the end."""
 
     def __init__(
         self, total: int, say: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic

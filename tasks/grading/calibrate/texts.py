@@ -1,4 +1,4 @@
-"""What the text itself tells of a response, as blocks of columns: a mapping may take them beside the judge's features.
+"""What the text itself tells of a response, as blocks of columns: a mapping may take them besides the judge's features.
 
 No label enters a block, so that none can leak through it.
 """
@@ -73,7 +73,10 @@ def text_blocks(source: TextSource, features: Sequence[Feature], readers: Reader
             model = embed([source.reference], readers.encode)
             blocks["reference"] = np.hstack([PRODUCT * vectors * model, np.abs(vectors - model)])
     if "hidden" in features and readers.hidden:
-        blocks["hidden"] = readers.hidden(_before(source), source.texts)
+        parts = (("Question", source.question), ("Rubric", source.rubric), ("Model answer", source.reference))
+        shown = [f"{title}: {words.strip()}" for title, words in parts if words.strip()]
+        before = "\n\n".join([*shown, "Answer of a student: "])
+        blocks["hidden"] = readers.hidden(before, source.texts)
     if blocks:
         blocks[LENGTH] = np.log1p([[len(text)] for text in source.texts]).reshape(-1, 1)
     return blocks
@@ -92,18 +95,17 @@ def embed(texts: Sequence[str], encode: Encoder) -> Floats:
 
 def stacked_blocks(parts: Sequence[Blocks]) -> dict[str, Matrix]:
     """The blocks of several items, stacked in their order."""
-    return {name: _stacked([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+    stacked: dict[str, Matrix] = {}
+    for name in parts[0] if parts else ():
+        blocks = [part[name] for part in parts]
+        is_sparse = any(sp.issparse(block) for block in blocks)
+        stacked[name] = sp.csr_array(sp.vstack(blocks, format="csr")) if is_sparse else np.concatenate(blocks)
+    return stacked
 
 
 def taken(blocks: Blocks, rows: Bools | slice) -> dict[str, Matrix]:
     """Some rows of every block."""
     return {name: block[rows] for name, block in blocks.items()}
-
-
-def _stacked(parts: Sequence[Matrix]) -> Matrix:
-    if any(sp.issparse(part) for part in parts):
-        return sp.csr_array(sp.vstack(parts, format="csr"))
-    return np.concatenate(parts)
 
 
 def _characters(texts: Sequence[str]) -> sp.csr_array:
@@ -120,10 +122,3 @@ def _windows(text: str) -> list[str]:
     count = max(1, -(-len(words) // WINDOW))
     size = max(1, -(-len(words) // count))
     return [" ".join(words[start : start + size]) for start in range(0, max(1, len(words)), size)]
-
-
-def _before(source: TextSource) -> str:
-    """What a language model reads before an answer."""
-    parts = (("Question", source.question), ("Rubric", source.rubric), ("Model answer", source.reference))
-    shown = [f"{title}: {words.strip()}" for title, words in parts if words.strip()]
-    return "\n\n".join([*shown, "Answer of a student: "])

@@ -55,7 +55,7 @@ def rank_raters(whole_set: ScoreSlice, on: Setting) -> Iterator[Record]:
         human, score = ((rows[name] - low) / (high - low) for name in (TARGET, "calibrated"))
         value, ends = within_items(human, score, rows["item_id"], rows["cluster"], on.draws, on.seed)
         part = on_items(whole_set)
-        yield record(part, "within_r", value, len(rows), stage="calibrated", raters=on.raters, interval=ends)
+        yield record(part, "within_r", value, len(rows), raters=on.raters, interval=ends)
     if "signal:length" in rows and rows["signal:length"].notna().all():
         rows = rows.assign(**{LENGTH: predicted(rows, on.scales, on.seed)})
     columns = ["calibrated", "raw"]
@@ -184,10 +184,10 @@ def _against(
             if len(part) >= FEWEST:
                 of_item = whole_set._replace(slice="item", value_of=str(item), scale=on.scales[str(item)])
                 ends = interval(draw, part["cluster"].nunique())
-                yield record(of_item, name, _kappa(value), len(part), stage="calibrated", raters=raters, interval=ends)
+                yield record(of_item, name, _kappa(value), len(part), raters=raters, interval=ends)
         whole, ends = on_items(whole_set), mean_of_items(draws, rows)
         mean = _kappa(over_items(values[:, None])[0])
-        yield record(whole, f"{name}_item_mean", mean, len(rows), stage="calibrated", raters=raters, interval=ends)
+        yield record(whole, f"{name}_item_mean", mean, len(rows), raters=raters, interval=ends)
 
 
 def _kappa(value: float) -> Stat:

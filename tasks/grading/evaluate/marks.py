@@ -56,8 +56,8 @@ def level_shares(part: ScoreSlice, on: Setting) -> Iterator[Record]:
         on_level = part._replace(slice="level", value_of=f"{part.scale[0] + level * part.scale[2]:g}")
         of_people, of_machine = Stat(float(human.mean())), Stat(float(machine.mean()))
         yield record(on_level, "level_share", of_people, n, stage="human", raters=("people", "people"))
-        yield record(on_level, "level_share", of_machine, n, stage="calibrated", raters=on.raters)
-        yield record(on_level, "level_share_gap", gap, n, stage="calibrated", raters=on.raters, interval=ends)
+        yield record(on_level, "level_share", of_machine, n, raters=on.raters)
+        yield record(on_level, "level_share_gap", gap, n, raters=on.raters, interval=ends)
 
 
 def spread(part: ScoreSlice, on: Setting) -> Iterator[Record]:
@@ -87,7 +87,7 @@ def variety(part: ScoreSlice, on: Setting) -> Iterator[Record]:
     if used == 1 and binom.sf(machine[0] - 1, len(rows), human[0] / len(rows)) > CHANCE:
         return
     value, ends, n = Stat(float(used)), Interval(used, used, 0), len(rows)
-    yield record(part, "levels_used", value, n, stage="calibrated", raters=on.raters, interval=ends, resampled=COUNTED)
+    yield record(part, "levels_used", value, n, raters=on.raters, interval=ends, resampled=COUNTED)
 
 
 def again(part: ScoreSlice, on: Setting) -> Iterator[Record]:
@@ -111,7 +111,7 @@ def validity(part: ScoreSlice, on: Setting) -> Iterator[Record]:
         return
     scores = [rows[name].to_numpy(float) for name in columns]
     value, ends = _by_length(scores, rows["cluster"].to_numpy(), on)
-    yield record(part, "length_share", value, len(rows), stage="calibrated", raters=on.raters, interval=ends)
+    yield record(part, "length_share", value, len(rows), raters=on.raters, interval=ends)
     for name in criteria:
         scored = rows[rows[name].notna()]
         if len(scored) < FEWEST:
@@ -193,4 +193,4 @@ def fairness(whole_set: ScoreSlice, groups: Sequence[str], reliability: Stat, on
         for metric, group, stat, n in figures:
             part = whole_set._replace(slice=variable, value_of=group)
             ends = intervals.get(group) if metric == "dsm" else None
-            yield record(part, metric, stat, int(n), stage="calibrated", raters=on.raters, interval=ends)
+            yield record(part, metric, stat, int(n), raters=on.raters, interval=ends)

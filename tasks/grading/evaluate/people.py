@@ -115,7 +115,7 @@ def _lost(part: ScoreSlice, on: Setting) -> Iterator[Record]:
         value = Stat(float(values.mean())) if len(values) else Stat(None, "undefined: no two people scored the same")
         ends = interval(np.mean([gap[name] for gap in drawn], axis=0), len(np.unique(every))) if drawn else None
         names = "people", on.machine
-        yield record(part, f"degradation_{name}", value, len(every), stage="calibrated", raters=names, interval=ends)
+        yield record(part, f"degradation_{name}", value, len(every), raters=names, interval=ends)
 
 
 def _gap(totals: Iterable[Floats]) -> dict[str, Floats]:
@@ -137,7 +137,7 @@ def lost_over_items(whole_set: ScoreSlice, lost: Mapping[str, float | None], on:
         ends = mean_of_items((a + b) / 2 - item_draws(rows, (first, second), on), rows)
     mean, n = Stat(float(np.mean(values))), len(both_scored(whole_set.rows, "calibrated", TARGET))
     part, names = on_items(whole_set), ("people", on.machine)
-    yield record(part, "degradation_qwk_item_mean", mean, n, stage="calibrated", raters=names, interval=ends)
+    yield record(part, "degradation_qwk_item_mean", mean, n, raters=names, interval=ends)
 
 
 def rater_effects(part: ScoreSlice, on: Setting) -> Iterator[Record]:

@@ -55,7 +55,7 @@ def released(part: ScoreSlice, likely: pa.ChunkedArray, plan: Release, on: Setti
         covered = (human >= low - SLACK) & (human <= high + SLACK)
         for name, top in (("interval_coverage", covered), ("interval_width", (high - low) / steps)):
             value, ends = share(np.where(bounded, top, 0.0), bounded.astype(float), codes, on)
-            yield record(part, name, value, int(bounded.sum()), stage="calibrated", raters=on.raters, interval=ends)
+            yield record(part, name, value, int(bounded.sum()), raters=on.raters, interval=ends)
     has_risk = rows["risk"].notna().to_numpy()
     n = int(has_risk.sum())
     if n > 1:
@@ -64,12 +64,12 @@ def released(part: ScoreSlice, likely: pa.ChunkedArray, plan: Release, on: Setti
         order |= {"aurc_oracle": oracle_aurc(loss), "aurc_random": random_aurc(loss)}
         unscored = int(part.rows[TARGET].notna().sum()) - n
         for name, figure in order.items():
-            yield record(part, name, Stat(figure), n, stage="calibrated", raters=on.raters, unscored=unscored)
+            yield record(part, name, Stat(figure), n, raters=on.raters, unscored=unscored)
     if n and part.scale is not None:
         with_risk = rows[has_risk]
         chances, levels = level_probabilities(likely, with_risk["row"]), to_levels(with_risk[TARGET], *part.scale)
         for name, stat in (("ece", ordinal_ece(chances, levels)), ("rps", rps(chances, levels))):
-            yield record(part, name, stat, n, stage="calibrated", raters=on.raters)
+            yield record(part, name, stat, n, raters=on.raters)
 
 
 def share(top: Floats, bottom: Floats, codes: Ints, on: Setting) -> tuple[Stat, Interval | None]:

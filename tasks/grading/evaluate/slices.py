@@ -116,7 +116,7 @@ def record(
     value: Stat,
     n: int,
     *,
-    stage: str,
+    stage: str = "calibrated",
     raters: tuple[str, str],
     interval: Interval | None = None,
     resampled: str | None = None,

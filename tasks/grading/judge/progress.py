@@ -1,6 +1,6 @@
-"""What a judging run says while it runs: responses answered and graded, calls, tokens, unscored share, time left.
+"""Progress lines of a judging run: responses answered and graded, calls, tokens, unscored share, time left.
 
-A shard is graded at once, when all its replies are there and mended; what is answered before is told as it comes.
+A shard is graded at once, when all its replies are there and mended; what is answered before is counted as it comes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rubricflow.tasks.grading.judge.rows import Graded, Rater
 
 
 class Progress:
-    """Counts calls and graded responses and says a line now and then (plain text, so that it reads in any log).
+    """Counts calls and graded responses and logs a line now and then (plain text, so that it reads in any log).
 
-    The time left is told by the pace of the replies and, once a shard is graded, by the time that a response took with
-    all its repairs; before that nobody knows how many there will be, and the time is a lower bound.
+    The time left follows the pace of the replies and, once a shard is graded, by the time that a response took with
+    all its repairs; before that their number is unknown, and the time is a lower bound.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Progress:
         self._lock = threading.Lock()
 
     def watch(self, rater: Rater) -> Rater:
-        """The rater with backends that tell of every reply."""
+        """The rater with backends that report every reply."""
         mender = rater.mender and Watched(rater.mender, self._replied)
         backend = Watched(rater.backend, self._replied)
         self._backends = [one for one in (backend, mender) if isinstance(one, Watched)]

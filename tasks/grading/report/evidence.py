@@ -41,7 +41,7 @@ def evidence_section(
         verified, invented = by_status.get("verified", 0), by_status.get("fabricated")
         title = f"{say.share(verified / every)} of {say.plural(every, 'quote')} stand in the text where they were cited"
         if invented:
-            title += f"; {say.count(invented)} {'was' if invented == 1 else 'were'} invented"
+            title += f"; {say.plural(invented, 'was', 'were')} invented"
     elif decisions:
         missing = "this judge gave no quotes"
     actions = count_table("Of all decisions", action_counts(decisions, conflicts, responses))

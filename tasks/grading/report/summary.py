@@ -72,7 +72,7 @@ def _to_people(outcome: RunOutcome) -> str:
     named = [f"{say.count(reason.count)}: {reason.name}" for reason in reasons[:_NAMED]]
     if remaining := sum(reason.count for reason in reasons[_NAMED:]):
         named.append(f"{say.count(remaining)} for other reasons")
-    return f"{say.plural(number, 'answer')} {'waits' if number == 1 else 'wait'} for a person ({'; '.join(named)})."
+    return f"{say.plural(number, 'answer waits', 'answers wait')} for a person ({'; '.join(named)})."
 
 
 def _next_step(outcome: RunOutcome, rules: Sequence[Row], study: str | None, has_review: bool) -> str:

@@ -53,6 +53,8 @@ _SHOWN = (
     *("points_judge", "points_text", "points_item"),
 )
 """What the report shows of a prediction with its score."""
+_WHOLE = ("items", "metrics", "verdicts", "rater_effects", "release_rules", "candidates", "calibrations", "checks")
+"""Tables that the report takes whole."""
 
 
 @task(task_run_name="report")
@@ -130,21 +132,15 @@ def viewed(run: Run) -> View:
     tables_of_scores = read_scores(run, *refs, predicted=_SHOWN, signals=False)
     scores = score_frame(tables_of_scores, study.evaluation.target).frame
     with catalogue(run) as tables:
-        items, bundles = _table(tables, "items"), unlocked(_table(tables, "bundles").to_pylist())
-        scales = {row["item_id"]: bundles[row["rubric_id"]].scale.bounds for row in items.to_pylist()}
+        whole = {name: tables.sql(f"SELECT * FROM {name}").to_arrow_table() for name in _WHOLE}
+        bundles = unlocked(tables.sql("SELECT * FROM bundles").to_arrow_table().to_pylist())
+        scales = {row["item_id"]: bundles[row["rubric_id"]].scale.bounds for row in whole["items"].to_pylist()}
         shown = needs_texts(scores, scales)
         texts = _of_responses(tables, "responses", "response_id, text", shown).to_pylist()
         content = Tables(
+            **whole,
             scores=scores,
-            items=items,
             bundles=bundles,
-            metrics=_table(tables, "metrics"),
-            verdicts=_table(tables, "verdicts"),
-            rater_effects=_table(tables, "rater_effects"),
-            release_rules=_table(tables, "release_rules"),
-            candidates=_table(tables, "candidates"),
-            calibrations=_table(tables, "calibrations"),
-            checks=_table(tables, "checks"),
             judgments=_of_responses(tables, "judgments", "*", shown),
             texts={row["response_id"]: row["text"] for row in texts},
             counts=counts(tables, study.evaluation.target),
@@ -153,11 +149,6 @@ def viewed(run: Run) -> View:
             links=feedback_pages(run),
         )
     return view(content, study.model_dump(mode="json"), manifest)
-
-
-def _table(tables: duckdb.DuckDBPyConnection, name: str) -> pa.Table:
-    """A whole table of the run."""
-    return tables.sql(f"SELECT * FROM {name}").to_arrow_table()
 
 
 def _of_responses(tables: duckdb.DuckDBPyConnection, name: str, columns: str, responses: list[str]) -> pa.Table:

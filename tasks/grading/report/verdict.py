@@ -58,13 +58,13 @@ def outcome(responses: Sequence[Row], released_why: str) -> RunOutcome:
     withheld = [row for row in undecided if row["scored"] and row["route"] != "release"]
     marked, review, unscored = total(responses) - total(undecided), total(withheld), total(lost)
     released = total(undecided) - review - unscored
-    clauses = [f"{say.count(marked)} {'is' if marked == 1 else 'are'} marked by people"] if marked else []
+    clauses = [f"{say.plural(marked, 'is', 'are')} marked by people"] if marked else []
     if released:
         clauses.append(f"{say.plural(released, 'score')} may be released")
     if review:
-        clauses.append(f"{say.count(review)} {'waits' if review == 1 else 'wait'} for people")
+        clauses.append(f"{say.plural(review, 'waits', 'wait')} for people")
     if unscored:
-        clauses.append(f"{say.count(unscored)} {'has' if unscored == 1 else 'have'} no score")
+        clauses.append(f"{say.plural(unscored, 'has', 'have')} no score")
     title = " and ".join(filter(None, (", ".join(clauses[:-1]), *clauses[-1:]))) or "There are no responses"
     if review and not released and not marked:
         title = f"No score is released: {title}"

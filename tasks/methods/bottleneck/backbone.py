@@ -127,7 +127,8 @@ class Backbone:
         An input of more than `max_tokens` tokens loses the end of its context first, then of the reference, of the
         question, and of the response last.
         """
-        inputs = [_parts(response) for response in answered]
+        # The texts of each input, in the order of SEGMENTS; '' for one that is not there
+        inputs = [[getattr(response, name) or "" for name in SEGMENTS] for response in answered]
         encoded = self._encoded(chain.from_iterable(inputs))
         ids, segments, spans = [np.empty(0, np.int32)], [np.empty(0, np.int8)], [np.empty((0, 2), np.int32)]
         starts = [0]
@@ -171,13 +172,13 @@ class Backbone:
         # A lone surrogate, which no tokenizer takes, becomes one "?", so that spans still fit.
         sent = [text.encode("utf-8", "replace").decode() for text in distinct]
         encodings = self._tokenizer.encode_batch(sent, add_special_tokens=False)
-        return {text: self._plain(encoding) for text, encoding in zip(distinct, encodings, strict=True)}
-
-    def _plain(self, encoding: Any) -> Encoded:
-        """Ids and spans of a text. Vocabularies of whole pieces (T5's) find a mark where its letters are: left out."""
-        ids, spans = np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2)
-        text = ~np.isin(ids, self.marks.reserved)
-        return ids[text], spans[text]
+        encoded = {}
+        for text, encoding in zip(distinct, encodings, strict=True):
+            ids, spans = np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2)
+            # Vocabularies of whole pieces (T5's) find a mark where its letters are: left out.
+            is_text = ~np.isin(ids, self.marks.reserved)
+            encoded[text] = ids[is_text], spans[is_text]
+        return encoded
 
     def _row(
         self, texts: Sequence[str], encoded: dict[str, Encoded]
@@ -200,11 +201,6 @@ class Backbone:
             spans += [text_spans[:size], np.zeros((1, 2), np.int32)]
             segments += [np.full(size, part, np.int8), np.array([MARK], np.int8)]
         return np.concatenate(ids), np.concatenate(segments), np.concatenate(spans)
-
-
-def _parts(answered: Answered) -> list[str]:
-    """The texts of an input, in the order of SEGMENTS; '' for one that is not there."""
-    return [getattr(answered, name) or "" for name in SEGMENTS]
 
 
 def match_channels(states: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
@@ -240,7 +236,12 @@ def load(
     except ImportError as error:
         raise BackendError(_HINT) from error
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    source = str(_minilm()) if name == MINILM else name
+    source = name
+    if name == MINILM:
+        package = importlib.util.find_spec(_PACKAGE)
+        if package is None or not package.submodule_search_locations:
+            raise BackendError(_HINT)
+        source = str(Path(next(iter(package.submodule_search_locations))) / "model")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
         model = AutoModel.from_pretrained(source, local_files_only=True, dtype=torch.float32)
@@ -290,14 +291,6 @@ def rebuilt(name: str, blueprint: str, weights: dict[str, torch.Tensor]) -> Back
         matches=content["matches"],
         rounds=content.get("rounds", False),
     )
-
-
-def _minilm() -> Path:
-    """The folder of the packaged encoder."""
-    package = importlib.util.find_spec(_PACKAGE)
-    if package is None or not package.submodule_search_locations:
-        raise BackendError(_HINT)
-    return Path(next(iter(package.submodule_search_locations))) / "model"
 
 
 def _marks(name: str, tokenizer: Any) -> StructureTokens:

@@ -99,15 +99,26 @@ def card(about: About, digest: str, file: str, trials: Iterable[Mapping[str, Any
     of this grader on the test split and those of people with each other there are shown.
     """
     bundle = about.unlocked
+    grades = ", ".join(f"{score:g}" for score in about.scores)
+    introduction = (
+        f"It reads a question, a response and, where there are any, the model answer and material of the question. It "
+        f"estimates the level of {len(bundle.criteria)} concepts and makes a score of these levels alone: {grades}."
+    )
+    concepts = []
+    for criterion in bundle.criteria:
+        levels = "; ".join(f"{level} = {anchor}" for level, anchor in enumerate(criterion.levels))
+        concepts.append((criterion.id, criterion.text, levels))
+    judge = f"judge: {{backend: trained, protocol: bottleneck, grader: {json.dumps(file)}}}"
+    versions = [f"- {plain(library)} {plain(version)}" for library, version in sorted(about.versions.items())]
     sections = {
-        "Concepts": _concepts(bundle),
+        "Concepts": _table(("concept", "what is looked for", "levels, from 0"), concepts),
         "Figures on held-out responses": _figures(about, list(trials)),
         "Data and training": _training(about),
         "Limits": [f"- {limit}" for limit in _LIMITS],
-        "Use": _use(file),
-        "Identity": _identity(about, digest),
+        "Use": ["In a study file, with the rubric that it was trained with:", "", "```yaml", judge, "```"],
+        "Identity": [f"- file: SHA-256 `{digest}`", f"- rubric: bundle `{about.bundle_id}`", *versions],
     }
-    lines = ["# Grader of open-ended responses", "", _introduction(about, bundle)]
+    lines = ["# Grader of open-ended responses", "", introduction]
     for title, body in sections.items():
         lines += ["", f"## {title}", "", *body]
     return "\n".join([*lines, ""])
@@ -117,22 +128,6 @@ def plain(text: str) -> str:
     """A text from data as one line that Markdown and HTML show as it is; what is invisible is left out."""
     visible = "".join(character for character in " ".join(text.split()) if character.isprintable())
     return _MARKUP.sub(r"\\\1", html.escape(visible, quote=False))
-
-
-def _introduction(about: About, bundle: Bundle) -> str:
-    grades = ", ".join(f"{score:g}" for score in about.scores)
-    return (
-        f"It reads a question, a response and, where there are any, the model answer and material of the question. It "
-        f"estimates the level of {len(bundle.criteria)} concepts and makes a score of these levels alone: {grades}."
-    )
-
-
-def _concepts(bundle: Bundle) -> list[str]:
-    rows = []
-    for criterion in bundle.criteria:
-        levels = "; ".join(f"{level} = {anchor}" for level, anchor in enumerate(criterion.levels))
-        rows.append((criterion.id, criterion.text, levels))
-    return _table(("concept", "what is looked for", "levels, from 0"), rows)
 
 
 def _training(about: About) -> list[str]:
@@ -149,16 +144,6 @@ def _training(about: About) -> list[str]:
         f"- temperature of the grade's probabilities: {about.temperature:.4g}, fitted on the split calibration",
     ]
     return counts + facts + settings
-
-
-def _use(file: str) -> list[str]:
-    judge = f"judge: {{backend: trained, protocol: bottleneck, grader: {json.dumps(file)}}}"
-    return ["In a study file, with the rubric that it was trained with:", "", "```yaml", judge, "```"]
-
-
-def _identity(about: About, digest: str) -> list[str]:
-    lines = [f"- file: SHA-256 `{digest}`", f"- rubric: bundle `{about.bundle_id}`"]
-    return lines + [f"- {plain(library)} {plain(version)}" for library, version in sorted(about.versions.items())]
 
 
 def _figures(about: About, trials: Sequence[Mapping[str, Any]]) -> list[str]:

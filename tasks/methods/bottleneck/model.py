@@ -278,16 +278,13 @@ def looked_at(text: str, attention: Attention) -> list[list[dict[str, float]]]:
     words = [text[start:end] for start, end in zip(starts, ends, strict=True)]
     starts += [len(word) - len(word.lstrip()) for word in words]
     weights[:, starts == ends] = 0
-    return [_heaviest(starts, ends, of_concept) for of_concept in weights]
-
-
-def _heaviest(starts: Ints, ends: Ints, weights: Floats) -> list[dict[str, float]]:
-    """The words of the largest weights, heaviest first; all (words,)."""
-    words = []
-    for word in np.argsort(-weights, kind="stable")[:MOST]:
-        if weights[word] > 0:
-            words.append({"start": int(starts[word]), "end": int(ends[word]), "weight": float(weights[word])})
-    return words
+    heaviest: list[list[dict[str, float]]] = [[] for _ in weights]
+    for found, of_concept in zip(heaviest, weights, strict=True):
+        for word in np.argsort(-of_concept, kind="stable")[:MOST]:
+            if of_concept[word] > 0:
+                span = {"start": int(starts[word]), "end": int(ends[word])}
+                found.append({**span, "weight": float(of_concept[word])})
+    return heaviest
 
 
 def contribution_error(rows: Iterable[Mapping[str, Any]]) -> float:

@@ -6,7 +6,7 @@ Why a case is asked about is said without any level or score, as those who vote 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,11 @@ def label_queue(
     doubtful = np.any(list(evidence.reasons.values()), axis=0)
     queued = np.flatnonzero(doubtful)
     queued = queued[np.argsort(-evidence.priority[queued], kind="stable")]
-    checked = _audit([cells.responses[i] for i in np.flatnonzero(~doubtful)], plan)
+    # Those that the audit draws: by chance but always the same ones, in an order that is by chance too
+    others = [cells.responses[i] for i in np.flatnonzero(~doubtful)]
+    number = {name: hashlib.sha256(f"{plan.seed}:{name}".encode()).digest()[:8] for name in others}
+    chosen = [name for name in others if int.from_bytes(number[name], "big") < plan.audit * 2**64]
+    checked = sorted(chosen, key=number.__getitem__)
     if plan.most is not None:
         places = min(len(checked), max(int(plan.audit * plan.most), plan.most - len(queued)))
         queued, checked = queued[: plan.most - places], checked[:places]
@@ -140,10 +144,3 @@ class _Evidence:
 
     def _name(self, cell: int) -> str:
         return self.cells.criteria[int(self.cells.criterion[cell])]
-
-
-def _audit(responses: Sequence[str], plan: Doubt) -> list[str]:
-    """The responses that the audit draws, by chance but always the same ones, in an order that is by chance too."""
-    number = {name: hashlib.sha256(f"{plan.seed}:{name}".encode()).digest()[:8] for name in responses}
-    chosen = [name for name in responses if int.from_bytes(number[name], "big") < plan.audit * 2**64]
-    return sorted(chosen, key=number.__getitem__)

@@ -208,19 +208,18 @@ def step_of(act: Stored) -> dict[str, Any]:
 
 def vote_rows(valid: ValidActs) -> list[dict[str, Any]]:
     """Rows of table `votes`: the acts that count, in their order."""
-    return [_vote_row(act) for act in valid.in_order]
-
-
-def _vote_row(act: Stored) -> dict[str, Any]:
-    step = step_of(act)
-    subject = act.response_id if act.criterion_id is None else f"{act.response_id}:{act.criterion_id}"
-    return {
-        "subject_kind": act.subject_kind,
-        "subject": subject,
-        "value": act.value,
-        "rater_id": act.rater_id,
-        "voted_at": step["at"],
-        "comment": act.comment,
-        "role": step["kind"],
-        "blind": act.blind,
-    }
+    rows = []
+    for act in valid.in_order:
+        step = step_of(act)
+        row = {
+            "subject_kind": act.subject_kind,
+            "subject": act.response_id if act.criterion_id is None else f"{act.response_id}:{act.criterion_id}",
+            "value": act.value,
+            "rater_id": act.rater_id,
+            "voted_at": step["at"],
+            "comment": act.comment,
+            "role": step["kind"],
+            "blind": act.blind,
+        }
+        rows.append(row)
+    return rows

@@ -183,22 +183,20 @@ def as_csv(questions: Iterable[ReviewQuestion]) -> bytes:
             "concept": question.concept or "Score",
             "levels": "\n".join(question.choices.values()),
         }
+        # A text to read is cut where a cell ends.
+        for name, words in texts.items():
+            safe = guarded(words.replace("\r\n", "\n").replace("\r", "\n"))
+            texts[name] = safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}\n[… cut here]"
         # The apostrophe keeps the id 007 from becoming 7, and MAR-1 from becoming a date.
         cells = {
             "rank": str(question.rank),
             "response_id": "'" + guarded(question.response_id),
             "criterion_id": "'" + guarded(question.criterion_id or ""),
-            **{name: _text_cell(words) for name, words in texts.items()},
+            **texts,
             "digest": question.digest,
         }
         writer.writerow(cells)
     return b"\xef\xbb\xbf" + text.getvalue().encode(errors="replace")
-
-
-def _text_cell(text: str) -> str:
-    """A text to read, cut where a cell ends."""
-    safe = guarded(text.replace("\r\n", "\n").replace("\r", "\n"))
-    return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}\n[… cut here]"
 
 
 def read_sheet(path: Path, study: str, questions: Iterable[ReviewQuestion], rater_id: str | None = None) -> list[Act]:

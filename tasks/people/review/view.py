@@ -20,7 +20,6 @@ from rubricflow.tasks.people.review.board import (
     Follow,
     MachineLabel,
     QueuedCase,
-    Quote,
     as_words,
     without_score,
 )
@@ -251,6 +250,10 @@ def _ballot(ballot: Ballot, case: QueuedCase, part: ReviewerCase, machine: _Mach
 
 
 def _label(label: MachineLabel, values: list[str]) -> dict[str, Any]:
+    quotes = []
+    for quote in label.quotes:
+        note = None if quote.status == "verified" else QUOTES.get(quote.status)
+        quotes.append({"text": quote.text, "note": note, "holds": quote.status in STANDING})
     is_known = label.stated is not None and label.stated < len(values)
     return {
         "rater": label.rater,
@@ -259,13 +262,8 @@ def _label(label: MachineLabel, values: list[str]) -> dict[str, Any]:
         "reason": UNSCORED_REASONS[label.reason] if label.reason else None,
         "stated": values[label.stated or 0] if is_known else None,
         "action": None if label.action == "none" else ACTIONS[label.action],
-        "quotes": [_quote(quote) for quote in label.quotes],
+        "quotes": quotes,
     }
-
-
-def _quote(quote: Quote) -> dict[str, Any]:
-    note = None if quote.status == "verified" else QUOTES.get(quote.status)
-    return {"text": quote.text, "note": note, "holds": quote.status in STANDING}
 
 
 def _grader(board: Board, case: QueuedCase) -> dict[str, Any] | None:

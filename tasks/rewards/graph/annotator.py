@@ -76,7 +76,7 @@ class Annotator:
 
     @property
     def is_planned(self) -> bool:
-        """Whether somebody is told what it takes before it is asked: where it costs something, and somebody listens."""
+        """Whether to log the planned cost first."""
         return self.backend.reads_prose and self.tell is not silent
 
     @property
@@ -90,12 +90,12 @@ class Annotator:
         return self.plan.pairs_per_call if self.backend.reads_prose else _MOST_PAIRS
 
     def sampling(self, tokens: int) -> Sampling:
-        """How replies are drawn, with room for at least so many tokens."""
+        """How replies are drawn: at least so many tokens long."""
         given = self.plan.sampling
         return given.model_copy(update={"max_tokens": max(given.longest, tokens)})
 
     def data_digest(self, subject: GraphSubject, roles: Mapping[str, Role] | None = None) -> str:
-        """Stands for a request's plain data in its digest, where the backend answers by it: what it says of some
+        """Stands for a request's plain data in its digest, where the backend answers by it: its answer about some
         criteria depends on the whole rubric, which the messages do not show."""
         return "" if self.backend.reads_prose else subject.digest({"roles": roles})
 

@@ -48,7 +48,7 @@ class GraphDraft:
     subject: GraphSubject
     roles: dict[str, Role]
     origins: dict[str, Source]
-    """Criterion → who says its role."""
+    """Criterion → where its role comes from."""
     roles_missing: int = 0
     """Criteria whose role the annotator was to give and did not."""
     proposals: Sequence[EdgeProposal] = ()
@@ -177,7 +177,7 @@ def _questions(subject: GraphSubject, roles: Mapping[str, Role]) -> PairQuestion
 def _voted_roles(
     given: Mapping[str, Role], origins: Mapping[str, Source], ballot: RubricVotes
 ) -> tuple[dict[str, Role], dict[str, Source]]:
-    """Roles and who says them, as the votes leave them; a tie changes nothing."""
+    """Roles and where they come from, as the votes leave them; a tie changes nothing."""
     voted = {name: cast(Role, outcome.value) for name, outcome in ballot.roles.items() if outcome.value}
     return {**given, **voted}, {**origins, **dict.fromkeys(voted, "vote")}
 

@@ -25,7 +25,7 @@ from rubricflow.tasks.rewards.graph.subject import GraphSubject, Pair, allowed
 NONE = "none"
 """Stands before the relations in all that a model reads: a small one takes what it reads first."""
 WAVE = 2_000
-"""Most calls that go out at once: it bounds the memory, and after each a person is told."""
+"""Most calls that go out at once: it bounds the memory, and a line is logged after each."""
 _RELATIONS: tuple[str, ...] = get_args(Relation)
 _TOKENS, _TOKENS_PER_PAIR = 64, 48
 
@@ -45,7 +45,7 @@ class PairQuestion:
 
 
 class PairLabel(NamedTuple):
-    """What a reply says of a pair."""
+    """A reply's label of a pair."""
 
     relation: Relation | None
     """None for no dependency; it may be one that the roles do not allow."""

@@ -1,7 +1,7 @@
 """The heuristic annotator: roles and dependencies by rules of thumb over the criteria's wording. No language model.
 
 Roles: a negative weight is a penalty; a criterion that states a condition and demands nothing, or has weight 0, is an
-applicability criterion; one that calls itself an extra, or weighs little beside the others, is additional; all others
+applicability criterion; one that calls itself an extra, or weighs little next to the others, is additional; all others
 are core.
 
 Prerequisites: a criterion is taken for a specialisation of a shorter one where it holds much of the other's content and
@@ -187,7 +187,7 @@ _STEM = 6
 _SHORTEST = 4
 """Letters of the shortest content word; numbers of two digits count, too."""
 _ASKED_FOR = 0.5
-"""What a word that the query itself uses weighs beside another one: it is what all criteria are about."""
+"""What a word that the query itself uses weighs next to another one: it is what all criteria are about."""
 _IN_COMMON = 2
 """Content words that a part and a text must share."""
 _FUNCTION_WORDS = """
@@ -225,7 +225,7 @@ _CLAUSE_END = re.compile(r"[,，;；:：。]")
 
 
 def is_condition(text: str) -> bool:
-    """Whether a criterion is a condition and, as far as a first clause tells, demands nothing beside it."""
+    """Whether a criterion is a condition and, as far as a first clause tells, demands nothing besides."""
     return states_condition(text) and not any(part.strip(" .") for part in _CLAUSE_END.split(text)[1:])
 
 

@@ -31,7 +31,7 @@ STRENGTH: Mapping[Relation | None, int] = {None: -1} | {name: rank for rank, nam
 
 @dataclass(frozen=True)
 class EdgeProposal:
-    """An edge that somebody proposes, or a pair that nobody could say anything about."""
+    """A proposed edge, or a pair without any usable answer."""
 
     parent: str
     child: str

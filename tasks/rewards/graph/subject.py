@@ -112,7 +112,7 @@ Pair = tuple[str, str]
 
 
 def by_sign(criterion: Criterion) -> Role:
-    """The role of a criterion of which nobody says more: penalty for a negative weight, core otherwise."""
+    """The role of a criterion without any other source: penalty for a negative weight, core otherwise."""
     return "penalty" if criterion.weight < 0 else "core"
 
 

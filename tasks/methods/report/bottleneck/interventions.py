@@ -22,6 +22,7 @@ SHOWN = 12
 """Pairs in the table."""
 
 
+_RECT = Markup('<rect class="{}" x="{}%" y="{}" width="{}%" height="{}" style="--v:{}%"/>')
 CELL = 34
 """Px: height of a cell."""
 
@@ -244,19 +245,15 @@ def square(names: Sequence[str], halves: Mapping[tuple[int, int], Half]) -> Mark
     for (row, column), half in halves.items():
         for down, right, value in ((row, column, half.labels), (column, row, half.partial)):
             x, y = start + wide * right, float(HEAD + CELL * down)
-            marks += _cell(x, y, wide, value)
+            middle = x + wide / 2, y + CELL / 2 + 4
+            if value is None:
+                marks.append(draw.text(*middle, "–", ""))
+                continue
+            kind = "minus" if value < 0 else "plus"
+            sizes = map(draw.place, (x + 0.2, y + 1, wide - 0.4, CELL - 2.0, min(abs(value), 1.0) * 60))
+            marks += [_RECT.format(kind, *sizes), draw.text(*middle, say.number(value), "it")]
         labels = "undefined" if half.labels is None else say.number(half.labels)
         sentences.append(f"{names[row]} and {names[column]}: labels {labels}, partial {say.number(half.partial)}")
     height = HEAD + CELL * len(names) + 22
     marks.append(draw.text(100, height - 4, "above: labels; below: given all other concepts", "", "end"))
     return draw.svg(height, marks, "Correlations of concepts. " + "; ".join(sentences))
-
-
-def _cell(x: float, y: float, wide: float, value: float | None) -> list[Markup]:
-    middle = x + wide / 2, y + CELL / 2 + 4
-    if value is None:
-        return [draw.text(*middle, "–", "")]
-    kind = "minus" if value < 0 else "plus"
-    template = '<rect class="{}" x="{}%" y="{}" width="{}%" height="{}" style="--v:{}%"/>'
-    sizes = map(draw.place, (x + 0.2, y + 1, wide - 0.4, CELL - 2.0, min(abs(value), 1.0) * 60))
-    return [Markup(template).format(kind, *sizes), draw.text(*middle, say.number(value), "it")]

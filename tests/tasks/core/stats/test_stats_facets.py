@@ -189,7 +189,7 @@ def test_what_cannot_be_coded_is_named(ratings, why):
         design(ratings)
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(RATINGS, st.sampled_from(["g", "h"]), st.randoms(use_true_random=False))
 def test_the_design_is_that_of_plain_sets(ratings, other_group, rng):
     ratings = [row._replace(group=other_group) if row.response > "r06" else row for row in ratings]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,13 +20,27 @@ from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.core.store.workers import WorkerCache, require_same_code, require_visible_shards
 
 
-@given(st.lists(st.sampled_from([b"one", b"two"]), max_size=20))
-def test_a_model_is_opened_anew_only_where_the_command_changes(commands: list[bytes]) -> None:
-    cache, opened = WorkerCache(), list[bytes]()
-    for command in commands:
-        assert cache.get_or_open(command, lambda: opened.append(command) or command) == command  # noqa: B023
-    changes = [now for before, now in zip([None, *commands], commands, strict=False) if now != before]
-    assert opened == changes
+class Model:
+    """Something large."""
+
+
+@given(st.lists(st.sampled_from([b"one", b"other"]), min_size=1, max_size=20))
+def test_a_process_holds_the_model_of_the_last_command_alone(sent: list[bytes]) -> None:
+    cache, opened = WorkerCache(), list[weakref.ref[Model]]()
+
+    def opening(previous: list[weakref.ref[Model]]) -> Callable[[], Model]:
+        def open_model() -> Model:
+            assert not any(model() for model in previous), "another one is let go before"
+            model = Model()
+            opened.append(weakref.ref(model))
+            return model
+
+        return open_model
+
+    for command in sent:
+        cache.get_or_open(command, opening(opened))
+    assert len(opened) == 1 + sum(before != after for before, after in pairwise(sent))
+    assert opened[-1]() is not None
 
 
 def test_threads_of_a_worker_open_a_model_once() -> None:

@@ -98,7 +98,7 @@ def test_the_papers_trace_has_8_features_and_44_of_second_order():
     assert apply(mapping, rows, (1, 6, 1)).score.tolist() == [4, 2, 5]
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(sets())
 def test_is_monotone_in_the_latent_and_on_the_scale(drawn):
     matrix, target, new, scale = drawn
@@ -117,7 +117,7 @@ def test_is_monotone_in_the_latent_and_on_the_scale(drawn):
     assert not found.clipped[: len(matrix)].any()
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(sets(), st.randoms(use_true_random=False))
 def test_the_order_of_calibration_rows_changes_no_bit(drawn, random):
     matrix, target, _, (low, high, _) = drawn
@@ -126,7 +126,7 @@ def test_the_order_of_calibration_rows_changes_no_bit(drawn, random):
     assert fit(matrix[order], target[order], low, high) == fit(matrix, target, low, high)
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(sets())
 def test_survives_json_exactly(drawn):
     matrix, target, new, scale = drawn

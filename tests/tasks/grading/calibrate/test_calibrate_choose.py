@@ -335,7 +335,7 @@ def test_chosen_labels_teach_the_mapping_and_are_not_predicted(method):
     given = judged(1)
     chosen = chosen_beside(given)
     found = cross_fit(method, given, folds(given.cluster), 2.5, chosen)
-    assert found.mapping == fit_method(method, given.beside(chosen), 2.5)
+    assert found.mapping == fit_method(method, given.joined_with(chosen), 2.5)
     assert found.mapping != cross_fit(method, given, folds(given.cluster), 2.5).mapping
     assert len(found.aligned) == len(given)
 

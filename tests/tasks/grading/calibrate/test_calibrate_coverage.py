@@ -80,7 +80,7 @@ def test_the_grain_is_what_averaging_leaves(human, ratings, grain):
     assert grain_of(np.array(human, dtype=float), counts) == pytest.approx(grain)
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=5), min_size=1, max_size=30))
 def test_every_mean_of_as_many_marks_lies_on_the_grid(marks):
     means = np.array([np.mean(of) for of in marks])

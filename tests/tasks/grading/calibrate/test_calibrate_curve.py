@@ -136,7 +136,7 @@ def test_a_share_that_is_equal_but_for_its_last_bit_is_inside():
     assert not apply_curve(curve, [1.2 - 1.0], 0.0, SCALE).clipped.any()
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6), st.sampled_from([fit_linear, fit_isotonic, fit_linking]))
 def test_maps_rise_stay_on_the_scale_and_do_not_depend_on_the_order_of_rows(seed, fit):
     raw, human, weight, rng = sample(seed, 25)

@@ -86,7 +86,7 @@ def predicted(draw):
     return rng.uniform(0, top, n), rng.uniform(1e-6, 3, n), top, np.sort(rng.normal(0, 2, m))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(predicted())
 def test_level_probabilities_count_the_epsilons_that_round_to_each_level(drawn):
     aligned, sigma, top, epsilon = drawn
@@ -98,7 +98,7 @@ def test_level_probabilities_count_the_epsilons_that_round_to_each_level(drawn):
         np.testing.assert_allclose(found[row], expected, atol=1e-12)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(predicted(), st.sampled_from([0.0, 0.5, 1.0, 2.0]), st.sampled_from([1.0, 0.5, 1 / 3]))
 def test_risk_counts_the_human_scores_beyond_the_tolerance(drawn, tolerance, grain):
     aligned, sigma, top, epsilon = drawn

@@ -353,8 +353,12 @@ def test_what_people_wrote_is_text_wherever_it_stands(where: str) -> None:
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\ud800-\udfff]", "".join(found.texts))
 
 
-def test_a_page_can_be_written_whatever_a_student_sent() -> None:
-    assert rendered(made_run(items=1, each=60, text="\u202e \x00 " + ANSWER)).encode("utf-8")
+def test_replayed_replies_name_their_source(run: Tables, shown: View) -> None:
+    told = {"identity": {"recordings": {"r": "replies recorded on 2026-11-22 from m"}}}
+    replayed = view(run, STUDY, MANIFEST | told)
+    assert replayed.sources == "replies recorded on 2026-11-22 from m"
+    assert "The judge's replies recorded on 2026-11-22 from m." in Seen(page(replayed.page)).text
+    assert (shown.sources, view(run, STUDY, MANIFEST | {"identity": {}}).sources) == ("", "")
 
 
 @pytest.mark.parametrize(
