@@ -79,8 +79,8 @@ def _next_step(outcome: RunOutcome, rules: Sequence[Row], study: str | None, has
     """What to do next, with the command to type: one that does not refuse."""
     if study is None:
         return (
-            "Next: write what --model, --url and --beside say into the study file and grade it: review, grades and "
-            "feedback read the study as it is written."
+            "Next: write what --model, --url and --compare-with say into the study file and grade it: review, grades "
+            "and feedback read the study as it is written."
         )
     if not rules:
         return f"Next: rubricflow next {study} --to labels.csv proposes the answers that people should score first."
