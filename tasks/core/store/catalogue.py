@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -115,7 +116,7 @@ def refuse_broken(run: Run) -> None:
 
 def pattern(file: Path | str) -> str:
     """The pattern that means this file only: DuckDB reads the names of files as patterns."""
-    return re.sub(r"[*?\[]", r"[\g<0>]", str(file))
+    return glob.escape(str(file))
 
 
 def quoted(text: str) -> str:

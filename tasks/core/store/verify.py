@@ -34,13 +34,15 @@ class Look(NamedTuple):
 
 AmountAndProblems = tuple[str, list[str]]
 """How much there is in words, and what is wrong."""
+Parts = dict[tuple[str, str], list[tuple[Path, MarkedTable]]]
+"""(Table, stage) → its files, each with its entry in the done-mark."""
 
 
-def timed(subject: str, look: Callable[[], AmountAndProblems]) -> Look:
-    """A look, with its time; a StoreError is a problem."""
+def timed(subject: str, look: Callable[..., AmountAndProblems], *given: Any) -> Look:
+    """A look at what is given, with its time; a StoreError is a problem."""
     start = time.perf_counter()
     try:
-        amount, problems = look()
+        amount, problems = look(*given)
     except StoreError as error:
         amount, problems = "cannot be read", [str(error)]
     return Look(subject, amount, time.perf_counter() - start, tuple(problems))
@@ -49,18 +51,18 @@ def timed(subject: str, look: Callable[[], AmountAndProblems]) -> Look:
 def look_at_run(run: Run) -> Iterator[Look]:
     """The done-marks of a run, the files of every table and stage, its manifest where it finished."""
     forget()
-    parts: dict[tuple[str, str], list[tuple[Path, MarkedTable]]] = defaultdict(list)
-    yield timed("done-marks", lambda: _marks(run, parts))
+    parts: Parts = defaultdict(list)
+    yield timed("done-marks", _marks, run, parts)
     for (table, stage), files in sorted(parts.items()):
-        yield timed(f"{table} of {stage}", lambda table=table, files=files: _files(run, table, files))  # type: ignore[misc]
+        yield timed(f"{table} of {stage}", _files, run, table, files)
     if not run.warehouse.mirrored:  # in a bucket lies what lost attempts wrote, and nothing reads it
-        yield timed("other files", lambda: _others(run, {path for files in parts.values() for path, _ in files}))
+        yield timed("other files", _others, run, {path for files in parts.values() for path, _ in files})
     if run.fetched(MANIFEST).exists():
-        yield timed("manifest", lambda: _manifest(run))
-        yield timed("grade_digest", lambda: _graded(run))
+        yield timed("manifest", _manifest, run)
+        yield timed("grade_digest", _graded, run)
 
 
-def _marks(run: Run, parts: dict[tuple[str, str], list[tuple[Path, MarkedTable]]]) -> AmountAndProblems:
+def _marks(run: Run, parts: Parts) -> AmountAndProblems:
     """Fills in the parts of every (table, stage)."""
     problems, paths = list[str](), run.marks()
     run.warehouse.fetch_all(paths)
@@ -73,24 +75,23 @@ def _marks(run: Run, parts: dict[tuple[str, str], list[tuple[Path, MarkedTable]]
             continue
         for table, marked in mark.tables.items():
             parts[table, stage].append((run.file(table, stage, shard, mark.attempt), marked))
-        lost = [name for name in mark.others if path.with_stem(name) not in paths] if shard == LAST else []
-        problems += [f"{path.with_stem(name)} is lost, and its stage is done; {run.mend()}" for name in lost]
+        for other in map(path.with_stem, mark.others):  # only a stage's last mark names any
+            if other not in paths:
+                problems.append(f"{other} is lost, and its stage is done; {run.mend()}")
     return f"{len(paths):,} shards", problems
 
 
 def _files(run: Run, table: str, files: list[tuple[Path, MarkedTable]]) -> AmountAndProblems:
     problems, row = list[str](), BY_NAME[table]
-    run.warehouse.fetch_all([path for path, _ in files])
+    run.warehouse.fetch_all(path for path, _ in files)
     for path, marked in files:
         try:
             hold(path, row, marked, run.mend())
             with reading(path, run.mend()):
-                content = content_of(path, row)
+                if content_of(path, row) != marked.content:
+                    problems.append(f"{path}: its rows do not add up to what its done-mark says; {run.mend()}")
         except StoreError as error:
             problems.append(str(error))
-            continue
-        if content != marked.content:
-            problems.append(f"{path}: its rows do not add up to what its done-mark says; {run.mend()}")
     return f"{sum(marked.rows for _, marked in files):,} rows in {len(files):,} files", problems
 
 

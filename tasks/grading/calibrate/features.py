@@ -55,7 +55,10 @@ def feature_names(bundles: Sequence[Bundle], pooled: bool) -> tuple[list[str], l
     trait ids, else their means `trait.mean` and `mean.mean`; criteria need one bundle for all.
     """
     first = bundles[0]
-    traits = [trait.id for trait in graded_traits(first)] if not pooled or _same_traits(bundles) else ["mean"]
+    ids = [{trait.id for trait in graded_traits(bundle)} for bundle in bundles]
+    # A trait called 'mean' would be taken for the mean of the traits.
+    share_traits = not pooled or (all(own == ids[0] for own in ids) and "mean" not in ids[0])
+    traits = [trait.id for trait in graded_traits(first)] if share_traits else ["mean"]
     names: list[str] = []
     unpooled: list[str] = []
     for signal in dict.fromkeys(first.protocol.signals):
@@ -164,9 +167,3 @@ def _scores_and_traits(gradings: pa.Table, bundle: Bundle, pooled: bool) -> dict
     if pooled and graded:
         columns |= {"trait.mean": traits.mean(axis=1), "mean.mean": means.mean(axis=1)}
     return columns
-
-
-def _same_traits(bundles: Sequence[Bundle]) -> bool:
-    """Whether all bundles have the same trait ids; a trait called 'mean' would be taken for the mean of the traits."""
-    ids = [{trait.id for trait in graded_traits(bundle)} for bundle in bundles]
-    return all(bundle_ids == ids[0] for bundle_ids in ids) and "mean" not in ids[0]

@@ -64,11 +64,13 @@ def outcome(
     spreads = list[Spread]()
 
     def fitted(size: Sigma, epsilon: Floats) -> Spread:
+        # 1 - 0.9 is 0.09999999999999998; the rank is counted from the study's own figure.
+        reach = conformal_quantile(np.abs(epsilon), round(1 - release.coverage, 12))
         return Spread(
             signals=names,
             sigma=size,
             epsilon=tuple(thinned(epsilon).tolist()),
-            reach=_reach(epsilon, release),
+            reach=float(reach) if np.isfinite(reach) else None,
             tolerance=release.tolerance,
             grain=grain,
         )
@@ -90,12 +92,6 @@ def outcome(
     placed = _placed(labels, tried, sigmas(whole.sigma, tried.aligned, signals), whole)
     rows = RiskRows(level, by_distribution, risk, wrong, tried.clipped)
     return whole.model_copy(update={"errors": _errors(labels, placed, wrong)}), rows, tuple(spreads)
-
-
-def _reach(epsilon: Floats, release: Release) -> float | None:
-    # 1 - 0.9 is 0.09999999999999998; the rank is counted from the study's own figure.
-    reach = conformal_quantile(np.abs(epsilon), round(1 - release.coverage, 12))
-    return float(reach) if np.isfinite(reach) else None
 
 
 def _placed(labels: LabelledRows, tried: CrossFitted, sigma: Floats, spread: Spread) -> Placed:

@@ -94,7 +94,8 @@ def _lost(part: ScoreSlice, on: Setting) -> Iterator[Record]:
     clusters, size = cluster_codes(part.rows["cluster"].to_numpy())  # of this part, which all pairs of people share
     with_codes = part.rows.assign(cluster=clusters)
     scale = part.scale or (0.0, 1.0, 1.0)
-    gaps, drawn, shared = list[dict[str, Floats]](), list[dict[str, Floats]](), [np.empty(0, dtype=int)]
+    gaps, drawn = list[dict[str, Floats]](), list[dict[str, Floats]]()
+    shared = [np.empty(0, dtype=int)]
     for couple in combinations(on.people, 2):
         first, second = (f"human:{name}" for name in couple)
         rows = both_scored(with_codes, first, second, "calibrated", also=["cluster"])

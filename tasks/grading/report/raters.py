@@ -115,13 +115,10 @@ def ranking_parts(ranked: Sequence[RankedRater], doubles: str) -> list[Part]:
     if not ranked:
         return []
     header = ("", "mean over questions", "n", "all as one set: questions' means count, too", "n")
-    rows = [
-        (
-            Markup('<span class="{}">{}</span>').format(f"{row.by} key" if row.by else "", row.name),
-            *(Figure(row.mean, by=row.by), row.mean.n, Figure(row.pooled, by=row.by), row.pooled.n),
-        )
-        for row in ranked
-    ]
+    rows = []
+    for name, by, pooled, mean in ranked:
+        shown = Markup('<span class="{}">{}</span>').format(f"{by} key" if by else "", name)
+        rows.append((shown, Figure(mean, by=by), mean.n, Figure(pooled, by=by), pooled.n))
     caption = "Agreement with people (QWK) on the same held-out answers, with 95% intervals"
     return [Grid(header, rows, "tight narrow", caption), *([Text(doubles)] if doubles else [])]
 

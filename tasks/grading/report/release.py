@@ -51,17 +51,14 @@ def promise(rules: Sequence[Row], wrong: str) -> str:
 def worth_of_promise(figures: Figures, rules: Sequence[Row]) -> str:
     """How often the best constant score of each question would be wrong, and how many scores are exactly right, among
     the released and among all: held out or, without such labels, on the marked answers. '' where that is not known."""
-    stages = {"_released": "released", "": "calibrated"}
-    names = {"constant": "constant_beyond_tolerance", "exact": "exact"}
-    found = {f"{key}{end}": figures.machine(names[key], stages[end]).value for key in names for end in stages}
-    keeping = [row for row in rules if row["threshold"] is not None]
+    found, keeping = dict[str, float | None](), [row for row in rules if row["threshold"] is not None]
+    for end, stage in (("_released", "released"), ("", "calibrated")):
+        found[f"constant{end}"] = figures.machine("constant_beyond_tolerance", stage).value
+        found[f"exact{end}"] = figures.machine("exact", stage).value
     if None in found.values() and keeping:
-        weights = {"_released": "released", "": "n"}
-        found = {
-            f"{key}{end}": sum(row[f"{key}{end}"] * row[of] for row in keeping) / sum(row[of] for row in keeping)
-            for key in names
-            for end, of in weights.items()
-        }
+        for key in found:
+            weight = "released" if key.endswith("_released") else "n"
+            found[key] = sum(row[key] * row[weight] for row in keeping) / sum(row[weight] for row in keeping)
     if None in found.values():
         return ""
     return _sentence(against_constant(found))

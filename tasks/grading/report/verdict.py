@@ -79,15 +79,13 @@ def three_kinds(totals: RunOutcome) -> str:
     one."""
     if not totals.marked:
         return ""
-    waiting = totals.review + totals.unscored
-    if totals.marked == totals.responses:
-        return f"{say.plural(totals.responses, 'answer is', 'answers are')} marked by people, and none waits."
-    return (
-        f"Of {say.plural(totals.responses, 'answer')}, {say.count(totals.marked)} "
-        f"{'is' if totals.marked == 1 else 'are'} marked by people, "
-        f"{say.count(totals.released) if totals.released else 'none'} of the others may go out, and "
-        f"{say.count(waiting) if waiting else 'none'} {'waits' if waiting <= 1 else 'wait'} for a person."
-    )
+    waiting, answers = totals.review + totals.unscored, totals.responses
+    if totals.marked == answers:
+        return f"{say.plural(answers, 'answer is', 'answers are')} marked by people, and none waits."
+    released = say.count(totals.released) if totals.released else "none"
+    waits = f"{say.count(waiting) if waiting else 'none'} {'waits' if waiting <= 1 else 'wait'} for a person"
+    marked = f"{say.plural(totals.marked, 'is', 'are')} marked by people"
+    return f"Of {say.plural(answers, 'answer')}, {marked}, {released} of the others may go out, and {waits}."
 
 
 def headline(totals: RunOutcome, wrong: Estimate, more_than: str, target: float | None, labelled: int) -> str:

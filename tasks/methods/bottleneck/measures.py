@@ -102,18 +102,12 @@ def _concepts(labels: Ints, chosen: Ints, concepts: Concepts) -> list[Measured]:
             on = labelled[:, k]
             stats.append(measure(labels[on, k], chosen[on, k], 0, int(concepts.tops[k])))
             values.append((f"concept_{name}", concepts.ids[k], stats[-1], int(on.sum())))
-        values.append((f"concept_{name}", "all", _mean(stats), int(labelled.any(axis=1).sum())))
+        defined = [stat.value for stat in stats if stat.value is not None]
+        mean = Stat(float(np.mean(defined))) if defined else Stat(None, "undefined: for every concept")
+        if 0 < len(defined) < len(stats):
+            mean = mean._replace(note=f"over the {len(defined)} of {len(stats)} concepts where it is defined")
+        values.append((f"concept_{name}", "all", mean, int(labelled.any(axis=1).sum())))
     return values
-
-
-def _mean(stats: list[Stat]) -> Stat:
-    defined = [stat.value for stat in stats if stat.value is not None]
-    if not defined:
-        return Stat(None, "undefined: for every concept")
-    mean = float(np.mean(defined))
-    if len(defined) == len(stats):
-        return Stat(mean)
-    return Stat(mean, f"over the {len(defined)} of {len(stats)} concepts where it is defined")
 
 
 def _task(labels: Ints, chosen: Ints, scores: Floats) -> list[Measured]:

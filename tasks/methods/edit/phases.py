@@ -205,7 +205,7 @@ def separated(steps: pa.Table, texts: Mapping[Key, str], synthesis: str, seed: i
     return [{"seed": seed, **separation._asdict()} for separation in separations(labels, signals, names)]
 
 
-def chosen(steps: Iterable[Record]) -> dict[Key, list[Candidate]]:
+def steps_to_mend(steps: Iterable[Record]) -> dict[Key, list[Candidate]]:
     """Rollout → its steps to mend, the most harmful first. steps: rows of `steps`, boundaries in order."""
     ranked: dict[Key, list[tuple[float, Candidate]]] = {}
     before = 0.0
@@ -224,7 +224,7 @@ def revised(
     reviser: Reviser,
 ) -> list[Revision]:
     """The revisions of wrong rollouts that an arm's pool is made of. chosen_steps: what the signals chose, see
-    `chosen`."""
+    `steps_to_mend`."""
     if arm == "int_sft":
         return reviser.intervene(attempts)
     ranked: list[Sequence[Candidate]] = []

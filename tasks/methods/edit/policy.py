@@ -270,7 +270,7 @@ class Policy:
         """Replies in the order of the prompts, without the beginnings given.
 
         begun: what each reply begins with; it is continued. temperature: 0 is greedy. The same prompts, seed and
-        machine give the same replies; with other prompts beside it a sampled reply is another one.
+        machine give the same replies; with other prompts next to it a sampled reply is another one.
         """
         torch.manual_seed(seed)
         replies = self.continued(self.input_ids(prompts, begun), temperature, max_tokens)
@@ -286,7 +286,7 @@ class Policy:
         """
         replies: list[list[int]] = [[]] * len(texts)
         model = model or self.model
-        room = _BATCH_TOKENS.get(model.device.type, _BATCH_TOKENS["cpu"])
+        capacity = _BATCH_TOKENS.get(model.device.type, _BATCH_TOKENS["cpu"])
         with self.reading(), shared_heads():
             for group, common in groups(texts) if looks_back_wholly(model) else [(range(len(texts)), 0)]:
                 order = sorted(group, key=lambda number: (len(texts[number]), number))
@@ -294,7 +294,7 @@ class Policy:
                 common = min(common, len(texts[order[0]]) - 1)
                 memory = remembered(model, texts[order[0]][:common]) if common else None
                 while order:
-                    size = max(1, room // (len(texts[order[-1]]) + max_tokens))
+                    size = max(1, capacity // (len(texts[order[-1]]) + max_tokens))
                     batch, order = order[:size], order[size:]
                     batch_ids = [texts[number] for number in batch]
                     batch_replies = self._replies(model, batch_ids, common, memory, temperature, max_tokens)

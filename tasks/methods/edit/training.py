@@ -37,7 +37,6 @@ from rubricflow.tasks.methods.edit.measures import difference_rows, metric_rows,
 from rubricflow.tasks.methods.edit.phases import (
     SIGNALLED,
     Record,
-    chosen,
     grading_row,
     is_wrong,
     learning_row,
@@ -50,6 +49,7 @@ from rubricflow.tasks.methods.edit.phases import (
     selected,
     separated,
     step_rows,
+    steps_to_mend,
 )
 from rubricflow.tasks.methods.edit.policy import Policy
 from rubricflow.tasks.methods.edit.revise import Reviser
@@ -188,7 +188,7 @@ def _revise(workspace: Workspace, arm: Arm, seed: int) -> None:
 
     def fill(shard: str, samples: Sequence[Sample]) -> Tables:
         attempts = [attempt for attempt in attempts_of(workspace, seed, samples) if is_wrong(attempt)]
-        steps = chosen(rows_of(run, Steps, of_arm("base", seed, samples))) if arm in SIGNALLED else {}
+        steps = steps_to_mend(rows_of(run, Steps, of_arm("base", seed, samples))) if arm in SIGNALLED else {}
         reviser = Reviser(prompts, policy.write, plan.revising, plan.max_tokens, sampling_seed(shard))
         revisions = revised(arm, attempts, steps, reviser)
         wrong = {attempt.key: attempt for attempt in attempts}

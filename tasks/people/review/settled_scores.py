@@ -202,18 +202,14 @@ def keep_marks(run: Run, study: str, people: pa.Table, notes: Mapping[_Given, st
         decided = {act.response_id for act in ledger.acts(study)}
         late = {key for key in changed if key not in last and key[0] in decided}
         if late:
-            earlier = _given_before(run, study)
+            # The marks that other finished runs of the study read
+            earlier = set[tuple[_Given, str | None]]()
+            for name in run.warehouse.runs():
+                if name.rpartition("-")[0] == study and name != run.run_id:
+                    theirs = _given(people_of(run.warehouse.run(name)))
+                    earlier |= {(key, _text(score)) for key, score in theirs.items()}
             changed = [key for key in changed if key not in late or (key, now[key][0]) not in earlier]
         ledger.add_all(_mark(study, key, *now[key], last.get(key)) for key in changed)
-
-
-def _given_before(run: Run, study: str) -> set[tuple[_Given, str | None]]:
-    """The marks that other finished runs of a study read."""
-    others = (name for name in run.warehouse.runs() if name.rpartition("-")[0] == study and name != run.run_id)
-    found = set[tuple[_Given, str | None]]()
-    for name in others:
-        found |= {(key, _text(score)) for key, score in _given(people_of(run.warehouse.run(name))).items()}
-    return found
 
 
 def _mark(study: str, key: _Given, value: str | None, note: str | None, last: Stored | None) -> Act:

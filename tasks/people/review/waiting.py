@@ -102,25 +102,17 @@ def marked_scores(run: Run) -> list[dict[str, Any]]:
         return []
     marks = acts_of(run.warehouse.root, run.run_id.rpartition("-")[0], marks=True)
     in_data = scores_in_data(people_of(run), {}, marks, MEAN)
-    return [
-        {
-            "response_id": row["response_id"],
-            "why": _whose(row),
-            "marked": row["settled_by"] != "data_differ",
-            "marked_at": in_data[row["response_id"]].marked_at,
-            "history": [score_step(step) for step in row["history"]],
-        }
-        for row in settled.to_pylist(maps_as_pydicts="strict")
-    ]
-
-
-def _whose(row: Mapping[str, Any]) -> str:
-    """Whose marks an answer has and, where there are several, what counts."""
-    words = _sentence(marked_by(row["marks"]))
-    if len(row["marks"]) < 2 or row["settled_by"] not in ("marked", "in_data", "data_differ"):
-        return words
-    score = row["score"]
-    return f"{words}: {'which counts is open' if score is None else f'{score_text(round(score, 2))} counts'}"
+    marked = []
+    for row in settled.to_pylist(maps_as_pydicts="strict"):
+        # Whose marks an answer has and, where there are several, what counts
+        why, name, score = _sentence(marked_by(row["marks"])), row["response_id"], row["score"]
+        if len(row["marks"]) > 1 and row["settled_by"] in ("marked", "in_data", "data_differ"):
+            why += ": which counts is open" if score is None else f": {score_text(round(score, 2))} counts"
+        is_settled, marked_at = row["settled_by"] != "data_differ", in_data[name].marked_at
+        history = [score_step(step) for step in row["history"]]
+        row = {"response_id": name, "why": why, "marked": is_settled, "marked_at": marked_at, "history": history}
+        marked.append(row)
+    return marked
 
 
 def _sentence(words: str) -> str:

@@ -198,10 +198,18 @@ def check(request: Request, reply: Reply) -> Checked[dict[str, Role]]:
     stated = artifact["roles"]
     if not isinstance(stated, dict):
         return Checked(None, ("malformed: 'roles' is no object",))
-    roles = {criterion.id: _as_role(stated.get(criterion.id), criterion) for criterion in question.criteria}
-    missing = [f"'{name[:80]}': {_said(stated, name)}" for name, role in roles.items() if role is None]
-    unknown = [f"'{name[:80]}': no criterion that was asked about" for name in stated if name not in roles]
-    return Checked({name: role for name, role in roles.items() if role}, (*missing, *unknown))
+    roles, violations = dict[str, Role](), list[str]()
+    for criterion in question.criteria:
+        given = stated.get(criterion.id)
+        name = given.strip().lower() if isinstance(given, str) else None
+        role = next((role for role in roles_by_sign(criterion) if role == name), None)
+        if role:
+            roles[criterion.id] = role
+        else:
+            why = f"{given!r:.40} is no role that it can have" if criterion.id in stated else "no role"
+            violations.append(f"'{criterion.id[:80]}': {why}")
+    violations += [f"'{name[:80]}': no criterion that was asked about" for name in stated if name not in question.ids]
+    return Checked(roles, tuple(violations))
 
 
 def _missing(
@@ -246,12 +254,3 @@ def _given(attempts: Iterable[Attempt[dict[str, Role]]]) -> dict[str, Role]:
     for attempt in attempts:
         roles |= attempt.checked.value or {}
     return roles
-
-
-def _as_role(stated: Any, criterion: Criterion) -> Role | None:
-    name = stated.strip().lower() if isinstance(stated, str) else None
-    return next((role for role in roles_by_sign(criterion) if role == name), None)
-
-
-def _said(stated: Mapping[str, Any], name: str) -> str:
-    return f"{stated[name]!r:.40} is no role that it can have" if name in stated else "no role"

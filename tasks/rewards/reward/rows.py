@@ -50,7 +50,7 @@ def rewards(judged: Locals, aggregated: Aggregated, aggregation: Aggregation, se
     `inference` and `retention` are the study's for gear, 'none' and empty for the aggregations that use neither; `eta`
     is the study's for all.
     """
-    # Of all at once: the last digit of a sum by BLAS depends on the rows beside it.
+    # Of all at once: the last digit of a sum by BLAS depends on the rows around it.
     variance = reward_variances(judged.batch, aggregation)
     for part in parts(judged.batch):
         of_part = aggregated.part(part, judged.batch.start)

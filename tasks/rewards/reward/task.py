@@ -1,4 +1,4 @@
-"""The door of reward: judgments, bundles and graphs in; rewards, dependency cases and their figures out."""
+"""The entry point of reward: judgments, bundles and graphs in; rewards, dependency cases and their figures out."""
 
 from __future__ import annotations
 
@@ -50,13 +50,15 @@ def reward(
         settings = study.reward
         assert settings is not None  # the flow asks for it
         locked = unlocked(run.read(bundles).to_pylist())
-        drawn = {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in run.read(graphs).to_pylist()}
-        factors = read_factors(base / settings.edge_retention, drawn) if settings.edge_retention else {}
+        by_rubric = {
+            row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in run.read(graphs).to_pylist()
+        }
+        factors = read_factors(base / settings.edge_retention, by_rubric) if settings.edge_retention else {}
 
         def compile_at(eta: float) -> Mapping[str, CompiledGraph]:
             return {
                 name: compile_graph(name, locked[name], graph, settings.retention, eta, factors.get(name))
-                for name, graph in drawn.items()
+                for name, graph in by_rubric.items()
             }
 
         judged = judged_responses(run, items, responses, judgments, locked, compile_at(settings.eta), settings)
@@ -65,7 +67,7 @@ def reward(
         lesson = Lesson([], [])
         if settings.learn:
             plain = {
-                name: compile_graph(name, locked[name], graph, settings.retention) for name, graph in drawn.items()
+                name: compile_graph(name, locked[name], graph, settings.retention) for name, graph in by_rubric.items()
             }
             human = scores_to_learn(run, judged, responses, scores, locked, settings.learn)
             lesson = taught(judged, plain, human, settings.learn, settings.draws)

@@ -93,7 +93,7 @@ def boxes(title: str, sets: Sequence[Quantiles], limit: float | None) -> Markup:
 
 
 def _ends(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float, str], ...]:
-    """Places for a label: beside the last points."""
+    """Places for a label: next to the last points."""
     return tuple((x, y + dy, "end") for (x, y), dy in product(reversed(points[-4:]), (-10, 18, -24, 32)))
 
 

@@ -226,13 +226,13 @@ def listed(arms: Arms, names: Iterable[Arm]) -> str:
 
 
 def sentence(arms: Arms) -> str:
-    """The takeaway of the whole report: macro QWK of the last phase trained beside Base, on unseen questions first."""
+    """The takeaway of the whole report: macro QWK of the last phase trained next to Base, on unseen questions first."""
     clauses, last_phase = list[str](), next((arm for arm in PHASES if arm in arms.names), PHASES[-1])
     for part in ("unseen", "seen"):
         figure, base = (arms.figure(arm, part, "qwk") for arm in (last_phase, "base"))
         if figure.value is not None:
-            beside = f", Base {say.number(base.value)}" if last_phase != "base" and base.value is not None else ""
-            clauses.append(f"{say.number(figure.value)} on {TESTED[part]}{beside}")
+            baseline = f", Base {say.number(base.value)}" if last_phase != "base" and base.value is not None else ""
+            clauses.append(f"{say.number(figure.value)} on {TESTED[part]}{baseline}")
     return (
         f"{ARMS[last_phase]} marks with QWK {'; '.join(clauses)}" if clauses else "No arm has a QWK on the test split"
     )

@@ -1,4 +1,4 @@
-"""The door of the report of trained arms."""
+"""The stage entry point of the report of trained arms."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def reward_table(diagnostics: DiagnosticFigures) -> Table:
 
 
 def metric_table(diagnostics: DiagnosticFigures, metric: Metric) -> Table:
-    """One diagnostic of each aggregation, per edge and per child, beside the published one."""
+    """One diagnostic of each aggregation, per edge and per child, next to the published one."""
     rows: list[Cells] = []
     for name in diagnostics.aggregations:
         cells: list[Cell] = []

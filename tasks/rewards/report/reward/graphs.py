@@ -37,7 +37,7 @@ COLUMNS = ("criteria", "kept", "depth", "invalid", "candidates", "failed", "role
 
 
 def statistics(graphs: list[Row]) -> Table:
-    """The statistics of these rows of `graphs`, beside the published ones."""
+    """The statistics of these rows of `graphs`, next to the published ones."""
     if not graphs:
         return Table("statistics", "The graphs", ("Statistic", "here", "published"), ())
     columns = {name: [row[name] for row in graphs] for name in COLUMNS}

@@ -29,7 +29,7 @@ from rubricflow.tasks.core.display.section import Drawing, Page, Section
 
 Pair: TypeAlias = tuple[str, str]
 Stop: TypeAlias = tuple[str, ...]
-"""What takes up room in a layer: a box (name,), or a line that passes through (parent, child, layer)."""
+"""What takes up space in a layer: a box (name,), or a line that passes through (parent, child, layer)."""
 Layers: TypeAlias = list[list[Stop]]
 """From left to right; in each, top to bottom."""
 SWEEPS = 8
@@ -70,7 +70,7 @@ def layout(
     start = [sorted(generation, key=order.__getitem__) for generation in nx.topological_generations(stops)]
     layers = min(_orders(start, stops), key=lambda layers: _crossings(layers, stops))
     size = {stop: box_height if len(stop) == 1 else lane_height for stop in stops}
-    y = _placed(layers, stops, size, gap)
+    y = _centres(layers, stops, size, gap)
     top = min((y[stop] - size[stop] / 2 for stop in y), default=0.0)
     end = max((y[stop] + size[stop] / 2 for stop in y), default=0.0)
     places: dict[Stop, tuple[int, float]] = {}
@@ -120,21 +120,21 @@ def _crossings(layers: Layers, stops: nx.DiGraph[Stop]) -> int:
     return crossings
 
 
-def _placed(layers: Layers, stops: nx.DiGraph[Stop], size: Mapping[Stop, float], gap: float) -> dict[Stop, float]:
+def _centres(layers: Layers, stops: nx.DiGraph[Stop], size: Mapping[Stop, float], gap: float) -> dict[Stop, float]:
     """Centres: each stop as near as its layer's order allows to the mean of what it is linked with.
 
-    In a layer that is the isotonic regression of the wanted centres less the room that those above need.
+    In a layer that is the isotonic regression of the wanted centres less the space that those above need.
     """
-    room: dict[Stop, float] = {}
+    offset: dict[Stop, float] = {}
     for layer in layers:
         tops = np.cumsum([0.0, *((size[a] + size[b]) / 2 + gap for a, b in pairwise(layer))])
-        room |= dict(zip(layer, tops.tolist(), strict=True))
-    y = dict(room)
+        offset |= dict(zip(layer, tops.tolist(), strict=True))
+    y = dict(offset)
     for sweep in range(SWEEPS):
         linked = (stops.pred, stops.succ)[sweep % 2]
         for layer in layers[:: 1 - 2 * (sweep % 2)]:
             centres = np.array([_mean_height(y, linked[stop], y[stop]) for stop in layer])
-            above = np.array([room[stop] for stop in layer])
+            above = np.array([offset[stop] for stop in layer])
             y |= dict(zip(layer, (isotonic_regression(centres - above).x + above).tolist(), strict=True))
     return y
 
@@ -208,7 +208,7 @@ def _earned(local: float | None, marginal: float | None) -> str:
 
 
 WIDTH, GUTTER, HEAD, SAMPLE = 208.0, 64.0, 9.0, 34.0
-"""Px: a box, the room between layers; length of an arrowhead; width of a sample in the legend."""
+"""Px: a box, the gap between layers; length of an arrowhead; width of a sample in the legend."""
 
 
 def ends(row: Row) -> Pair:

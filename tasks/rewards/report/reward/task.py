@@ -1,4 +1,4 @@
-"""The door of the reward report, and of the pictures of rubric graphs."""
+"""The stage entry point of the reward report, and of the pictures of rubric graphs."""
 
 from __future__ import annotations
 

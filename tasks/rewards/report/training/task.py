@@ -1,4 +1,4 @@
-"""The door of the training report: what a trainer's rewards were recorded as, in; a page, out."""
+"""The entry point of the training report: what a trainer's rewards were recorded as, in; a page, out."""
 
 from __future__ import annotations
 

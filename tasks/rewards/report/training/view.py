@@ -123,15 +123,18 @@ def _keys(rows: pd.DataFrame, quality: pd.DataFrame, agreement: SelfAgreement | 
             Key("Held-out quality", say.number(float(final.mean()), 3), (f"n = {len(final)}, last evaluation",))
         )
     if agreement is not None:
-        beside = (f"n = {agreement.decisions} decisions", f"{say.share(agreement.by_chance)} by chance")
-        keys.append(Key("Judge agrees with itself", say.share(agreement.value), beside))
+        below = (f"n = {agreement.decisions} decisions", f"{say.share(agreement.by_chance)} by chance")
+        keys.append(Key("Judge agrees with itself", say.share(agreement.value), below))
     return keys
 
 
 def _rewards(rows: pd.DataFrame, gap: Trend | None) -> Section:
     both = {"flat sum": curve(rows, "flat"), "GEAR": curve(rows, "gear")}
     credit = {"flat − GEAR": curve(rows, "gap")}
-    drawings = [drawn("Reward by step", both, "reward"), drawn("False credit by step", credit, "share of the points")]
+    drawings = [
+        draw_curves("Reward by step", both, "reward"),
+        draw_curves("False credit by step", credit, "share of the points"),
+    ]
     note = "Uprights are 95% intervals over the items of a point, where it has five or more."
     alarm = ""
     if gap is not None:
@@ -154,8 +157,8 @@ def _licence(rows: pd.DataFrame, cases: pd.DataFrame) -> Section | None:
     by_relation = {say.worded(name): curve(rollouts, "leaked") for name, rollouts in leaks(rows, cases).items()}
     rate = {"suppressed": curve(suppression(rows, cases), "suppressed")}
     drawings = [
-        drawn("Paid without licence by a flat sum, by relation", by_relation, "share of the points"),
-        drawn("Supported dependencies whose parent fails", rate, SHARE),
+        draw_curves("Paid without licence by a flat sum, by relation", by_relation, "share of the points"),
+        draw_curves("Supported dependencies whose parent fails", rate, SHARE),
     ]
     return Section(
         id="licence",
@@ -177,7 +180,7 @@ CHARACTERS = 1_500
 
 def held_out(quality: pd.DataFrame, alarms: Sequence[HackingAlarm]) -> Section:
     """Whether the policy gets better on what it is not paid for."""
-    drawing = drawn(
+    drawing = draw_curves(
         "Held-out quality by step", {"held-out quality": curve(quality, "quality")}, "the training's own unit"
     )
     missing = "Nobody told the server: client.held_out(step, {item: quality}) after each evaluation draws it here."
@@ -231,7 +234,7 @@ def criteria(rows: pd.DataFrame, shares: pd.DataFrame, trends: Sequence[Criterio
         rollouts = criterion_rows(rows, shares, criterion.item_id, criterion.criterion_id)
         curves = {"by itself": curve(rollouts, "own"), "licensed": curve(rollouts, "licensed")}
         words = say.cut(criterion.text or f"{criterion.item_id}, {criterion.criterion_id}", 80)
-        drawings.append(drawn(words, curves, SHARE))
+        drawings.append(draw_curves(words, curves, SHARE))
     for criterion in trends[:SHOWN]:
         own, words = criterion.own, say.cut(criterion.text or criterion.criterion_id, 160)
         change = Cell(own.last - own.first, own.low, own.high, ends="interval")
@@ -260,10 +263,13 @@ def criteria(rows: pd.DataFrame, shares: pd.DataFrame, trends: Sequence[Criterio
 
 def judge(rows: pd.DataFrame, pairs: pd.DataFrame) -> Section | None:
     """How many rollouts have no reward, which quotes are made up, and how far the judge agrees with itself."""
-    lost = drawn("Share of rollouts without a reward", {"without a reward": curve(rows, "unscored")}, SHARE)
+    lost = draw_curves("Share of rollouts without a reward", {"without a reward": curve(rows, "unscored")}, SHARE)
     twice = agreement_rows(rows, pairs)
-    again = drawn("Criteria on the same level when judged again", {"judged again": curve(twice, "agreed")}, SHARE)
-    quotes = drawn("Levels above 0 without a quote in the rollout", {"unverified": curve(rows, "unverified")}, SHARE)
+    agreed = {"judged again": curve(twice, "agreed")}
+    again = draw_curves("Criteria on the same level when judged again", agreed, SHARE)
+    quotes = draw_curves(
+        "Levels above 0 without a quote in the rollout", {"unverified": curve(rows, "unverified")}, SHARE
+    )
     drawings = [lost if rows["unscored"].any() else None, quotes, again]
     if not any(drawings):
         return None
@@ -314,7 +320,7 @@ def to_read(rows: pd.DataFrame, shares: pd.DataFrame, texts: Mapping[tuple[str, 
     )
 
 
-def drawn(title: str, curves: Mapping[str, Sequence[StepPoint]], up: str) -> Drawing | None:
+def draw_curves(title: str, curves: Mapping[str, Sequence[StepPoint]], up: str) -> Drawing | None:
     """Curves as a figure whose axis holds 0; None where none has a point."""
     is_share = up == SHARE
     lines = [

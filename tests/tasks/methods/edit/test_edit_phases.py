@@ -28,7 +28,6 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.methods.edit.belief import Support
 from rubricflow.tasks.methods.edit.measures import difference_rows, marks_of, metric_rows, pairs, probe_rows, spaced
 from rubricflow.tasks.methods.edit.phases import (
-    chosen,
     grading_row,
     is_wrong,
     learning_row,
@@ -41,6 +40,7 @@ from rubricflow.tasks.methods.edit.phases import (
     selected,
     separated,
     step_rows,
+    steps_to_mend,
 )
 from rubricflow.tasks.methods.edit.policy import Prompts
 from rubricflow.tasks.methods.edit.revise import FailedRollout, Reviser
@@ -214,7 +214,7 @@ def test_selection_over_all_rollouts_is_that_of_a_plain_loop(counts: list[int], 
         top = sorted((row for row in mine if row["change"] < -0.05), key=lambda row: row["change"])[:2]
         weak = [row for row in top if all(row[name] < limits[name] for name in names)]
         assert [row["step"] for row in mine if row["fate"] == "chosen"] == sorted(row["step"] for row in weak)
-        found = chosen(whole.to_pylist()).get((f"r{number}", 0), [])
+        found = steps_to_mend(whole.to_pylist()).get((f"r{number}", 0), [])
         assert [one.step + 1 for one in found] == [row["step"] for row in weak]
     assert {row["fate"] for row in whole.to_pylist() if row["step"] == 0} == {None}
 
@@ -246,7 +246,7 @@ def scripted(prompts: Sequence[str], *, begun: Sequence[str] | None = None, **_:
 def test_every_pool_is_made_by_its_own_way_and_comes_back_from_its_rows() -> None:
     attempts = [told(TEXT, 0), told(TEXT, 1)]
     steps = selected(steps_of([TEXT.rpartition("\n")[0]] * 2, 1), [("r0", 0), ("r1", 0)], Revising(weak_below=1))
-    found = chosen(steps.to_pylist())
+    found = steps_to_mend(steps.to_pylist())
     prompts, listed = Prompts("compact"), ("no_signals", "no_locality")
     arms: tuple[Arm, ...] = ("int_sft", "no_signals", "no_checklist", "no_locality")
     for arm in arms:
