@@ -35,7 +35,7 @@ class Calls:
         self._started: float | None = None
 
     def opened(self, calls: int) -> None:
-        """So many calls begin; those begun before are over, whoever answered them."""
+        """So many calls begin; those begun before are over."""
         self.begun = self.answered + calls
         self._wave, self._opened = self.answered, self.clock()
         if calls and self._started is None:
@@ -154,7 +154,7 @@ def telling(backend: Backend, say: Callable[[str], None]) -> Iterator[Backend]:
 
 @contextmanager
 def looking(look: Callable[[], None], every: float = LOOK_S) -> Iterator[None]:
-    """Calls `look` every so many seconds from a thread of its own, in the context of whoever enters."""
+    """Calls `look` every so many seconds from a thread of its own, in the context of the caller."""
     over, context = threading.Event(), copy_context()
 
     def keep_looking() -> None:
@@ -187,7 +187,7 @@ def in_words(seconds: float) -> str:
 PENDING = "pending: no answer yet"
 """The error reply of a call that goes on though its batch does not wait for it any more."""
 _MANY = 1_000
-"""Calls from which on it is looked whether some ended that nobody will ask for again."""
+"""Calls from which on those that ended and are past their time are dropped."""
 
 
 class _Call(NamedTuple):
@@ -196,7 +196,7 @@ class _Call(NamedTuple):
 
 
 class InFlight:
-    """The calls of one process that are under way, or whose reply nobody has taken yet. Threads share it."""
+    """The calls of one process that are under way, or whose reply was not taken yet. Threads share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -204,7 +204,7 @@ class InFlight:
 
     def around(self, backend: Backend, patience_s: float, is_last: bool) -> Backend:
         """The backend, for which no batch waits when for so many seconds no reply has come. What is open then gets
-        the error 'pending' and goes on; is_last: it gets 'deadline', as nobody will ask again."""
+        the error 'pending' and goes on; is_last: it gets 'deadline', as it is not asked again."""
         return _Patient(self, backend, patience_s, is_last)
 
     def reply_of(self, key: str) -> Future[Reply] | None:
@@ -284,7 +284,7 @@ class _Patient(BackendWrapper):
 def _carry(
     backend: Backend, calls: Sequence[tuple[int, Request, Future[Reply]]], out: queue.SimpleQueue[list[int]]
 ) -> None:
-    """Brings each call its reply, or what ended the backend, and tells whoever began them, of several together."""
+    """Brings each call its reply, or what ended the backend, and reports them to their batch, several together."""
     open_, together = {place: (index, reply) for place, (index, _, reply) in enumerate(calls)}, list[int]()
     error: BaseException | None = None
     try:

@@ -1,7 +1,7 @@
 """From token log-probabilities to the probability of each value that a reply could have had in a place.
 
 Where the reply was held to a grammar these are probabilities after the grammar's mask: of what the model would choose
-among the admitted values, not of what it would have said freely.
+among the admitted values, not of what it would have written freely.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STUB = re.compile(r"[\w.+-]*\Z")
 
 
 class TokenPlace(NamedTuple):
-    """A token in its place: `start` counts characters of the reply's text, below 0 for what stands before it."""
+    """A token in its place: `start` counts characters of the reply's text, below 0 for tokens before it."""
 
     start: int
     token: Token

@@ -31,7 +31,7 @@ _BATCH_TOKENS = 1_024
 _MAX_TOKENS = 256
 _MOST_KEPT = 32_768
 """Texts whose vectors are kept: 50 MB. Calibration reads the same texts to fit and to predict, and so does the next run
-that stands beside."""
+that is compared with it."""
 _COMMONEST = 1_996
 """Where the words of the vocabulary begin, the commonest first; before them stand marks and single characters."""
 
@@ -254,14 +254,14 @@ def _states(weights: Mapping[str, np.ndarray], config: Mapping[str, Any], ids: o
 LAYERS = (0.5, 0.75, 1.0)
 """Depths whose states are taken, as shares of all layers: the middle and upper ones tell most."""
 LONGEST_READ = 2_048
-"""Tokens that are read of what stands before the responses, and of each of them."""
+"""Tokens that are read of the text before the responses, and of each of them."""
 _HIDDEN_HINT = f"calibration.features: hidden needs the extra: {install('embedded')}"
 
 
 class HiddenStates:
     """Mean hidden state over a response's tokens at each of `LAYERS`, side by side, by a model in a local folder.
 
-    BackendError names the folder where no model can be loaded from it. What stands before the responses of an item is
+    BackendError names the folder where no model can be loaded from it. The text before the responses of an item is
     read once; responses are read one by one, so that none depends on its neighbours.
     """
 

@@ -1,4 +1,4 @@
-"""Finds the artifact in a reply: the one JSON object with the expected keys that is the model's own, whatever stands
+"""Finds the artifact in a reply: the one JSON object with the expected keys that is the model's own, whatever is
 around it. Reasoning is no part of a reply, and what a student wrote is no verdict."""
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Found(NamedTuple):
     how: str | None
     """How it was found, or why there is none, see `find`."""
     start: int = 0
-    """Character of the reply at which the object begins, or the one that it stands in."""
+    """Character of the reply at which the object begins, or the one that holds it."""
 
 
 def extract(
@@ -86,10 +86,10 @@ def find(
     control_characters, unknown_escape, comments, bare_words, truncated (complete members kept, the last one dropped),
     damaged (the same, see below).
     Why: empty, no_object, damaged, truncated, missing_keys, duplicate_key, not_finite; ambiguous (several objects serve
-    and differ, or it is in doubt where one ends); quoted (it stands in the response, see `stands_in`).
+    and differ, or it is in doubt where one ends); quoted (the response holds it, see `stands_in`).
 
     Reasoning is passed over (`without_reasoning`). Of several objects that serve, one in another too, none is taken
-    unless they are the same; what is left of one that is cut off is the same where it is a part. What stands inside a
+    unless they are the same; what is left of one that is cut off is the same where it is a part. What is inside a
     damaged object, or inside a string, is never taken: that may be a student's text. Every value returned is in the
     text. Linear in its length.
 
@@ -111,7 +111,7 @@ def find(
 
 
 def without_reasoning(text: str) -> str:
-    """A reply with blanks in place of its reasoning, so that all else stands where it stood.
+    """A reply with blanks in place of its reasoning, so that all else keeps its place.
 
     Reasoning that was never ended goes to the end; an end without a beginning, as of a template that opens it in the
     prompt, takes all before it. A tag inside a string of an object that can be read whole is the string's.

@@ -61,7 +61,7 @@ CACHE, THREADS = "VLLM_CPU_KVCACHE_SPACE", "OMP_NUM_THREADS"
 DEFAULT_CACHE = "1"
 """GiB of key-value cache where the environment names none."""
 _OVERHEAD = 3 * GIB
-"""Memory that the engine takes beside weights and cache."""
+"""Memory that the engine takes in addition to weights and cache."""
 _PATIENCE_S, _AT_ONCE = 600.0, 16
 """A server on cores that is asked more at once answers each late; with less patience a call is begun anew."""
 _LOCAL = frozenset({"127.0.0.1", "::1", "localhost", "0.0.0.0"})
@@ -127,7 +127,7 @@ def _threads(machine: Machine) -> Iterator[str]:
 
 def _cache(engine: Engine, weights: Path, machine: Machine) -> Iterator[str]:
     """Key-value cache against the longest prompt, and all that is wanted against the memory. Both are told only where
-    the weights lie in a folder: what a name of the hub stands for is not known before it is loaded."""
+    the weights lie in a folder: a model of the hub is not known before it is loaded."""
     try:
         config = json.loads((weights / "config.json").read_text(encoding="utf-8"))
         space = float(machine.environ.get(CACHE, DEFAULT_CACHE))

@@ -28,7 +28,7 @@ _PAUSE_S = 0.2, 5.0
 _ALIVE = "keepalives_idle=10&keepalives_interval=5&keepalives_count=3&tcp_user_timeout=30000&connect_timeout=10"
 """A link that is cut says nothing: without these a write would wait for a quarter of an hour."""
 _TURN = 0x52504C59
-"""The lock under which claims are made and given back: whoever looks at replies and claims sees both of one moment."""
+"""The lock under which claims are made and given back: a look at replies and claims sees both of one moment."""
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS replies"
     "(digest TEXT PRIMARY KEY, model TEXT NOT NULL, reply TEXT NOT NULL, seal TEXT NOT NULL)",

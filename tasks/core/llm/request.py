@@ -36,7 +36,7 @@ class Request:
     """One question to a model. Nothing in it may be changed after it was made: digests of its parts are remembered."""
 
     messages: tuple[Message, ...]
-    """The question as prose; what many requests share stands first."""
+    """The question as prose; what many requests share comes first."""
     role: str
     """What the call is for, such as 'grade'; not part of the digest."""
     subject: str
@@ -48,7 +48,7 @@ class Request:
     sampling: Sampling = field(default_factory=Sampling)
     """How the reply is drawn."""
     data: Any = field(default=None, compare=False)
-    """The question once more as plain data, for an answerer that reads no prose; `data_digest` stands for it."""
+    """The question once more as plain data, for an answerer that reads no prose; `data_digest` covers it."""
     data_digest: str = ""
     """Digest of `data`, made by who fills it."""
     want_logprobs: bool = False

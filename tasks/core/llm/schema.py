@@ -1,4 +1,4 @@
-"""The pieces of a contract's JSON Schema: everything bounded, nothing beside it.
+"""The pieces of a contract's JSON Schema: everything bounded, nothing else allowed.
 
 And the one form of JSON in which prompts show a contract and engines hold a model to it: compact, without a blank
 outside strings. A small model that is shown blanks which its grammar forbids ends lists where they should begin.
@@ -20,7 +20,7 @@ _BOUNDS = frozenset({"minLength", "maxLength", "minItems", "maxItems", "minimum"
 
 
 def text(longest: int, shown: str = "text") -> dict[str, Any]:
-    """Schema of a text that is not empty and ends. shown: what stands in its place in a form."""
+    """Schema of a text that is not empty and ends. shown: what a form shows in its place."""
     return {"type": "string", "minLength": 1, "maxLength": longest, "description": shown}
 
 

@@ -173,7 +173,7 @@ class ObjectReader:
             if after.match(self.text, position + 1):
                 break
             if after is _AFTER_KEY or self._char(self._space(position + 1)) in "\"'":
-                raise Damaged(position)  # no colon; or two strings side by side, with nothing between
+                raise Damaged(position)  # no colon; or two strings in a row, with nothing between
             self.notes["unescaped_quotes"], is_open = None, True
             position += 1
         self._swallow(start + 1, position, is_open)

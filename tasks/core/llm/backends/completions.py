@@ -49,7 +49,7 @@ class Completions:
     """How requests are put to a server of a model, and how its answers are read."""
 
     def __init__(self, engine: Engine, key: str) -> None:
-        """key: never said again in a message."""
+        """key: never shown in a message."""
         self._engine, self._key, self._parameters = engine, key, CallParameters(engine.options)
         self._is_plain = False  # whether schemas go out as the strictest servers take them
 
@@ -178,7 +178,7 @@ class Completions:
         return as_written(reply)
 
     def safe(self, text: str) -> str:
-        """What somebody else said, on one line, without the key and cut short."""
+        """A text of the server on one line, without the key and cut short."""
         plain = " ".join((text.replace(self._key, "***") if self._key else text).split())
         return "".join(c if c.isprintable() else "?" for c in plain)[:_SHOWN]
 
@@ -329,8 +329,8 @@ class CallParameters:
         return "; ".join([*renamed, *(f"without {name}" for name in left_out)]) or None
 
     def gives_up(self, url: str, body: Mapping[str, Any], said: ErrorBody, in_words: str) -> bool:
-        """Whether a body was refused for parameters in it, so that it is worth while to ask once more. Each is said
-        once in the log, with the server's words."""
+        """Whether a body was refused for parameters in it, so that it is worth while to ask once more. Each is
+        logged once, with the server's words."""
         ours = body.keys() - self._options - _ALWAYS
         refused = _refused(said, body, ours)
         if refused & _LOGPROBS:
@@ -433,7 +433,7 @@ def _found(node: object, depth: int, prompt: str) -> Iterator[tuple[str, str]]:
         elif isinstance(place := node.get("param") or node.get("field"), str):
             yield "place", place.removeprefix("body.")
         raw = node["metadata"].get("raw") if isinstance(node.get("metadata"), Mapping) else None
-        if raw:  # what a router says is that somebody else said something
+        if raw:  # a router passes on what another server answered
             yield from _found(raw, depth - 1, prompt)
             return
         for name in ("error", "detail", "message", "msg", "errors", "description"):

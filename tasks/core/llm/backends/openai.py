@@ -127,7 +127,7 @@ class OpenAI:
     A full or broken server (429, 408, 5xx, a dropped, hung or cut-off answer) is asked again, with growing pauses or
     after the time that it names, another replica at once. A request that stays without an answer is an error reply. A
     wrong key or model, a server that cannot be reached or takes no more, and one that fails at everything end the run
-    with a BackendError. Where a server leaves a field of the body unread, such as `seed`, nobody notices.
+    with a BackendError. That a server ignores a field of the body, such as `seed`, is not noticed.
 
     A server's name for its model is trusted: the weights behind it are not looked at. What a model's own settings would
     else add (top_k, min_p, repetition_penalty) is sent switched off. A parameter that the server refuses is renamed or
@@ -214,7 +214,7 @@ class OpenAI:
                 wave.out.put((index, reply))
 
     async def _persist(self, wave: _Wave, request: Request, failures: list[str]) -> Reply | StoppedError:
-        """Asks until there is an answer, or the tries are used up. failures: gets what each failed call said."""
+        """Asks until there is an answer, or the tries are used up. failures: gets the message of each failed call."""
         tries, heard, answered_before = 0, 0, self._answered
         absent_since: float | None = None
         while True:
@@ -256,7 +256,7 @@ class OpenAI:
         heard: answers to this request that were no reply.
         """
         slots = wave.running.slots
-        with wave.rest() if slots.locked() else nullcontext():  # where one is free, nobody waits
+        with wave.rest() if slots.locked() else nullcontext():  # no rest where one is free
             await slots.acquire()
         try:
             if self._pace.is_limited:

@@ -1,4 +1,4 @@
-"""Answers with what was said before: the reply store read-only, a file of recorded replies, or a foreign table.
+"""Answers with replies that were given before: a read-only reply store, a file of recorded replies or a foreign table.
 
 A file of recorded replies is one compressed Parquet file of what models said to a run, with where it comes from: a row
 per request; its metadata hold the sealed header, which covers the digest of every row.
@@ -132,7 +132,7 @@ class ForeignReplay:
 
 class AskedByWorkers:
     """Backend of who reads what workers asked: their replies are in the store, and what failed for them fails here in
-    the same words. Any other request is an UnansweredError: nobody has asked it, or into another store."""
+    the same words. Any other request is an UnansweredError: it was not asked, or into another store."""
 
     name = "asked by workers"
     reads_prose = True
@@ -165,7 +165,7 @@ class Speaker(Frozen):
     name: str
     """The model's name."""
     weights: str | None
-    """Digest of its files; null where nobody looked at them, as behind a server."""
+    """Digest of its files; null where they are not known, as behind a server."""
     model: str
     """Its identity, which every digest of a request to it covers."""
     mender: str | None

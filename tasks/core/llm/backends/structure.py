@@ -1,6 +1,6 @@
 """Control tokens of chat models: texts that hold none, by their spelling and by a tokenizer's ids.
 
-Templates join a request's messages to one text, in which a control token is one whoever wrote it: `<|im_start|>system`
+Templates join a request's messages to one text, in which a control token counts whoever wrote it: `<|im_start|>system`
 in a response would open a turn of its own. What reads like one gets an invisible character (U+200B) after its first
 one, so that it stays text, and what the model quotes of it is restored.
 """
@@ -54,7 +54,7 @@ _UNSEEN = re.compile(
     "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
     "\U000e0000-\U000e0fff]"
 )
-"""What a tokenizer's normaliser may take out, so that what stands around it meets."""
+"""What a tokenizer's normaliser may take out, so that the characters around it meet."""
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -304,7 +304,7 @@ def without_half_pairs(text: str) -> str:
 
 
 def markers(text: str) -> list[int]:
-    """Where control tokens begin, as the text stands and as a normaliser may read it; time linear in its length."""
+    """Where control tokens begin, as the text is and as a normaliser may read it; time linear in its length."""
     if _OPENER.search(text) is None:
         return []
     if unicodedata.is_normalized("NFKC", text) and _UNSEEN.search(text) is None:
