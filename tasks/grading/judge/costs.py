@@ -6,13 +6,12 @@ Everything is counted from the study's own prompts; what is assumed beside them 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.calls import in_words
-from rubricflow.tasks.core.llm.request import Request
 from rubricflow.tasks.grading.judge.grade import asks_nobody, first_requests
 from rubricflow.tasks.grading.judge.rows import Case, Rater
 
@@ -69,7 +68,7 @@ def workload(cases: Iterable[Case], samples: int, replicas: int) -> Workload:
         for request in asked:
             beginning = request.messages[0].content
             beginnings[beginning] = beginnings.get(beginning, 0) + 1
-            rest += _rest(request)
+            rest += sum(len(message.content) for message in request.messages[1:])
             decisions += max(1, len(request.data.criteria))
             requests += 1
     calls = requests * samples
@@ -88,9 +87,19 @@ def workload(cases: Iterable[Case], samples: int, replicas: int) -> Workload:
 
 def costs(load: Workload, servers: Servers) -> Iterator[Row]:
     """The rows that people read."""
-    yield from _counted(load)
+    shared = f"{CHARACTERS_PER_TOKEN} characters a token; what prompts share is read once by each replica"
+    tables = f"{BYTES_PER_DECISION} bytes a decision, and {COPIES_OF_TEXT} copies of the texts at half their length"
+    table_bytes = load.decisions * BYTES_PER_DECISION + load.text_bytes * COPIES_OF_TEXT / 2
+    yield "responses", f"{load.responses:,}", "the study's data"
+    yield "calls", f"{load.calls:,}", "first calls; repairs come on top and are not known before"
+    yield "prompt tokens to read", f"{load.read_tokens:,}", shared
+    yield "prompt tokens kept", f"{load.cached_tokens:,}", "servers keep the beginnings of prompts (prefix cache)"
+    yield "reply tokens", f"{load.reply_tokens:,}", f"{TOKENS_PER_DECISION} for each of {load.decisions:,} decisions"
+    yield "room for replies", size(load.calls * BYTES_PER_CALL), f"{BYTES_PER_CALL:,} bytes a call"
+    yield "room for tables", size(table_bytes), tables
     hours = dict(hours_of(load, servers))
-    uncached = dict(hours_of(_without_cache(load), servers))
+    without_cache = replace(load, read_tokens=load.read_tokens + load.cached_tokens, cached_tokens=0)
+    uncached = dict(hours_of(without_cache, servers))
     bases = {
         "the model": f"{servers.replicas} replicas of {servers.tokens_per_second:,.0f} tokens/s, read and written",
         "this program": f"one processor, {1000 * OWN_S_PER_DECISION:g} ms a decision; workers divide it",
@@ -100,19 +109,6 @@ def costs(load: Workload, servers: Servers) -> Iterator[Row]:
     yield "the model without that cache", in_words(3600 * uncached["the model"]), "every prompt is read from its start"
     slowest = max(hours, key=lambda part: hours[part])
     yield "what holds it up", slowest, f"{in_words(3600 * hours[slowest])} at least; the other parts go on beside it"
-
-
-def _counted(load: Workload) -> Iterator[Row]:
-    """What does not depend on the servers' speed."""
-    shared = f"{CHARACTERS_PER_TOKEN} characters a token; what prompts share is read once by each replica"
-    tables = f"{BYTES_PER_DECISION} bytes a decision, and {COPIES_OF_TEXT} copies of the texts at half their length"
-    yield "responses", f"{load.responses:,}", "the study's data"
-    yield "calls", f"{load.calls:,}", "first calls; repairs come on top and are not known before"
-    yield "prompt tokens to read", f"{load.read_tokens:,}", shared
-    yield "prompt tokens kept", f"{load.cached_tokens:,}", "servers keep the beginnings of prompts (prefix cache)"
-    yield "reply tokens", f"{load.reply_tokens:,}", f"{TOKENS_PER_DECISION} for each of {load.decisions:,} decisions"
-    yield "room for replies", size(load.calls * BYTES_PER_CALL), f"{BYTES_PER_CALL:,} bytes a call"
-    yield "room for tables", size(_table_bytes(load)), tables
 
 
 def hours_of(load: Workload, servers: Servers) -> list[tuple[str, float]]:
@@ -138,21 +134,3 @@ def size(count: float) -> str:
             return f"{count:,.0f} {unit}" if count >= 10 or unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:,.1f} TB"
-
-
-def _without_cache(load: Workload) -> Workload:
-    return Workload(
-        calls=load.calls,
-        decisions=load.decisions,
-        read_tokens=load.read_tokens + load.cached_tokens,
-        reply_tokens=load.reply_tokens,
-    )
-
-
-def _table_bytes(load: Workload) -> float:
-    return load.decisions * BYTES_PER_DECISION + load.text_bytes * COPIES_OF_TEXT / 2
-
-
-def _rest(request: Request) -> int:
-    """Characters after the beginning that all prompts of an item share."""
-    return sum(len(message.content) for message in request.messages[1:])

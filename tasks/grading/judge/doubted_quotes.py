@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol
 from rubricflow.tasks.core.llm.request import cached_by_identity
@@ -85,9 +85,16 @@ class Doubted(NamedTuple):
 
 def sharers(decisions: Sequence[Decision]) -> dict[Place, int]:
     """Quote that holds → how many credited criteria share it, at least 1."""
-    rows = list(_supporting_rows(decisions))
-    spans = [(place, (row["start"], row["end"])) for place, row in rows if row["start"] is not None]
-    unplaced = [(place, folded(row["quote"])) for place, row in rows if row["start"] is None]
+    spans: list[tuple[Place, Range]] = []
+    unplaced: list[tuple[Place, str]] = []
+    for i, decision in enumerate(decisions):
+        for j, row in enumerate(decision.evidence):
+            # Those too that count for none because too many share them.
+            if row["status"] == "shared" or (decision.level and row["status"] in SUPPORTING):
+                if row["start"] is None:
+                    unplaced.append(((i, j), folded(row["quote"])))
+                else:
+                    spans.append(((i, j), (row["start"], row["end"])))
     words_by_decision = {(decision_index, words) for (decision_index, _), words in unplaced}
     criteria_quoting = Counter(words for _, words in words_by_decision)
     return _over_spans(spans) | {place: criteria_quoting[words] for place, words in unplaced}
@@ -144,7 +151,10 @@ def without(
     quote supports. A criterion that is only weakly groundable keeps its level.
     """
     signals, violations, settled = Counter[str](), [], list(decisions)
-    for i, statuses in _by_decision(doubted).items():
+    by_decision: dict[int, dict[int, str]] = {}
+    for (i, j), status in doubted.items():
+        by_decision.setdefault(i, {})[j] = status
+    for i, statuses in by_decision.items():
         decision, criterion = decisions[i], criteria[i]
         for j, status in statuses.items():
             signals.update({decision.evidence[j]["status"]: -1, status: 1, "invalid_evidence": 1})
@@ -167,38 +177,20 @@ def without(
     return Doubted(tuple(settled), signals, tuple(violations))
 
 
-def _supporting_rows(decisions: Sequence[Decision]) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """The quotes that hold for a credited criterion, and those that count for none because too many share them."""
-    for i, decision in enumerate(decisions):
-        for j, row in enumerate(decision.evidence):
-            if row["status"] == "shared" or (decision.level and row["status"] in SUPPORTING):
-                yield (i, j), row
-
-
-def _by_decision(doubted: Mapping[Place, str]) -> dict[int, dict[int, str]]:
-    """Index of a decision → index of a row of its evidence → the row's status."""
-    statuses: dict[int, dict[int, str]] = {}
-    for (i, j), status in doubted.items():
-        statuses.setdefault(i, {})[j] = status
-    return statuses
-
-
 def _over_spans(spans: Sequence[tuple[Place, Range]]) -> dict[Place, int]:
     ordered = sorted(span for _, span in spans)
     if all(first[1] <= second[0] for first, second in pairwise(ordered)):
         return {place: 1 for place, _ in spans}
     edges = sorted(set(chain.from_iterable(ordered)))
-    stretches = [(low, high, _quoting(low, high, spans)) for low, high in pairwise(edges)]
+    stretches = []
+    for low, high in pairwise(edges):
+        quoting = {i for (i, _), (start, end) in spans if start <= low and high <= end}
+        stretches.append((low, high, len(quoting)))
     sharing = {}
     for place, (start, end) in spans:
         counts = [(count, high - low) for low, high, count in stretches if start <= low < end]
         sharing[place] = _median(counts, end - start)
     return sharing
-
-
-def _quoting(low: int, high: int, spans: Sequence[tuple[Place, Range]]) -> int:
-    """How many criteria quote all of the characters [low, high)."""
-    return len({i for (i, _), (start, end) in spans if start <= low and high <= end})
 
 
 def _median(counts: Sequence[tuple[int, int]], length: int) -> int:

@@ -71,9 +71,19 @@ def prove_bundle(bundle: Bundle, question: str, context: str | None, reference: 
         gold = _graded(case, best(case))
     except KeyError as error:
         return [f"prompt '{bundle.protocol.name}' leaves {error} open"]
-    refused = [f"the contract refuses a sound artifact: {problem}" for problem in gold.refused]
-    violated = [f"gold artifact: {violation}" for violation in gold.violations]
-    return refused or [*(violated or _full(bundle, gold)), *_lowest(case), *_forged(case)]
+    if gold.refused:
+        return [f"the contract refuses a sound artifact: {problem}" for problem in gold.refused]
+    problems = [f"gold artifact: {violation}" for violation in gold.violations]
+    low, high, _ = bundle.scale.bounds
+    score = gold.outcome.grading.scored.score
+    if not problems and score != high:
+        problems.append(f"all points reached give {score}, not the full score {high:g}")
+    lowest = _graded(case, worst(case))
+    score = lowest.outcome.grading.scored.score
+    # Where a misconception needs a quote that the verifier refuses, other proofs show it.
+    if not lowest.violations and score != low:
+        problems.append(f"no point reached gives {score}, not the lowest score {low:g}")
+    return [*problems, *_forged(case)]
 
 
 def best(case: Case) -> Opinion:
@@ -149,19 +159,6 @@ def _graded(case: Case, opinion: Opinion) -> Proof:
     attempts = chain.from_iterable(called.answer.attempts for called in graded.called)
     violations = list(chain.from_iterable(attempt.checked.violations for attempt in attempts))
     return Proof(Outcome(graded.judged[0], graded.gradings[0]), backend.refused, violations)
-
-
-def _full(bundle: Bundle, gold: Proof) -> list[str]:
-    score = gold.outcome.grading.scored.score
-    top = bundle.scale.max
-    return [] if score == top else [f"all points reached give {score}, not the full score {top:g}"]
-
-
-def _lowest(case: Case) -> list[str]:
-    """Where a misconception needs a quote that the verifier refuses, that is said by other proofs."""
-    low, proof = case.bundle.scale.min, _graded(case, worst(case))
-    score = proof.outcome.grading.scored.score
-    return [] if proof.violations or score == low else [f"no point reached gives {score}, not the lowest score {low:g}"]
 
 
 def _forged(case: Case) -> list[str]:

@@ -6,14 +6,14 @@ import hashlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rubricflow.tasks.core.contracts.backends import BACKENDS, Answered, Grader, GraderOutput
+from rubricflow.tasks.core.contracts.backends import BACKENDS, Answered, Grader
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Foreign, Judge
@@ -65,7 +65,16 @@ def rater(
     if judge.repair_engine and kind.needs == "engine":
         mending = judge.model_copy(update={"engine": judge.repair_engine})
         mender = Levelled(open_backend(mending, base, replies, key_of))
-    return Rater(_rater_id(judge, backend, mender), kind.rater_kind, backend, mender, **_asking(judge))
+    engine = judge.engine
+    return Rater(
+        rater_id=_rater_id(judge, backend, mender),
+        kind=kind.rater_kind,
+        backend=backend,
+        mender=mender,
+        sampling=judge.sampling,
+        want_logprobs=bool(engine and engine.logprobs),
+        structured=engine.structured if engine else True,
+    )
 
 
 def _offline(
@@ -108,30 +117,16 @@ def _foreign(foreign: Foreign, base: Path) -> ForeignReplay:
     raw = {row["response_id"]: row["reply"] for row in foreign_rows(foreign, base) if row["reply"] is not None}
     content = json.dumps([foreign.model_dump(mode="json"), raw], sort_keys=True)
     model = f"foreign:{Path(foreign.file).stem}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
-    return ForeignReplay(raw, model, _reading(foreign))
 
-
-def _asking(judge: Judge) -> dict[str, Any]:
-    """How a language model is asked, which is part of what it was asked."""
-    engine = judge.engine
-    return {
-        "sampling": judge.sampling,
-        "want_logprobs": bool(engine and engine.logprobs),
-        "structured": engine.structured if engine else True,
-    }
-
-
-def _reading(foreign: Foreign) -> Callable[[str, Request], str | None]:
-    """Raw reply → the holistic contract's JSON, or None where nothing can be read."""
-
-    def reading(text: str, request: Request) -> str | None:
+    def read(text: str, request: Request) -> str | None:
+        """The holistic contract's JSON; None where no score can be read."""
         question: Question = request.data
         value = foreign_score(foreign, question.item_id, request.subject, text, question.text)
         if value is None:
             return None
         return json.dumps({"score": rescale(value, foreign, question.item_id, question.bundle.scale)})
 
-    return reading
+    return ForeignReplay(raw, model, read)
 
 
 def signal_recorded(graded: Iterable[Graded], recorded: Mapping[str, float], foreign: Foreign) -> None:
@@ -160,7 +155,13 @@ def answer(questions: Sequence[Question], grader: Grader) -> list[Reply]:
     for bundle in {id(question.bundle): question.bundle for question in questions}.values():
         fit(bundle, grader)
     answered = [Answered(q.question, q.text, q.reference_answer, q.context) for q in questions]
-    return [_reply(estimate) for estimate in grader(answered)]
+    replies = []
+    for estimate in grader(answered):
+        levels = {name: max(range(len(likely)), key=likely.__getitem__) for name, likely in estimate.levels.items()}
+        artifact = {"levels": levels, "score": estimate.score, "probability": estimate.grades[estimate.score]}
+        likely = {name: list(chances) for name, chances in estimate.levels.items()}
+        replies.append(Reply(text=json.dumps(artifact, ensure_ascii=False), level_probabilities=likely))
+    return replies
 
 
 def fit(bundle: Bundle, grader: Grader) -> None:
@@ -188,15 +189,6 @@ def _differences(bundle: Bundle, grader: Grader) -> Iterator[str]:
     for score in grader.scores:
         if not low - 1e-9 <= score <= high + 1e-9:
             yield f"it gives {score:g}, which is off the scale {low:g} to {high:g}"
-
-
-def _reply(estimate: GraderOutput) -> Reply:
-    levels = {name: max(range(len(likely)), key=likely.__getitem__) for name, likely in estimate.levels.items()}
-    artifact = {"levels": levels, "score": estimate.score, "probability": estimate.grades[estimate.score]}
-    return Reply(
-        text=json.dumps(artifact, ensure_ascii=False),
-        level_probabilities={name: list(likely) for name, likely in estimate.levels.items()},
-    )
 
 
 # How probable each level was: token log-probabilities become probabilities of the values that a contract admits.
@@ -261,14 +253,9 @@ def _choices(schema: Mapping[str, Any]) -> dict[ValuePath, tuple[str, ...]]:
         path, node = todo.pop()
         todo += [(path, kind) for kind in node.get("anyOf", ())]
         todo += [((*path, name), member) for name, member in node.get("properties", {}).items()]
-        admitted[path].update(_values(node))
+        if "enum" in node:
+            admitted[path].update(node["enum"])
+        elif node.get("type") == "integer" and "minimum" in node and "maximum" in node:
+            admitted[path].update(range(int(node["minimum"]), int(node["maximum"]) + 1))
     few = {path: sorted(values) for path, values in admitted.items() if 1 < len(values) <= _MOST}
     return {path: tuple(map(json.dumps, values)) for path, values in few.items()}
-
-
-def _values(node: Mapping[str, Any]) -> Sequence[Any]:
-    if "enum" in node:
-        return list(node["enum"])
-    if node.get("type") == "integer" and "minimum" in node and "maximum" in node:
-        return range(int(node["minimum"]), int(node["maximum"]) + 1)
-    return ()

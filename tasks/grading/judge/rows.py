@@ -20,7 +20,6 @@ from rubricflow.tasks.core.contracts.tables.data import UNREAD
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Evidence, Gradings, Judgments, ShardInputs
 from rubricflow.tasks.core.llm.ask import Attempt, RequestOutcome
 from rubricflow.tasks.core.llm.backend import Backend
-from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.store.ordered import in_order
 from rubricflow.tasks.core.store.warehouse import Run, counted
 from rubricflow.tasks.core.text.units import Unit, units
@@ -231,7 +230,7 @@ def attempts(rater: Rater, called: Sequence[Called]) -> pa.Table:
         calls += [call] * count
         numbers += range(count)
         tries += call.answer.attempts
-    columns = {
+    columns: dict[str, Sequence[Any] | pa.Array] = {
         "response_id": [call.case.response_id for call in calls],
         "rater_id": _all(rater.rater_id, calls),
         "sample": _all(rater.sample, calls),
@@ -242,34 +241,22 @@ def attempts(rater: Rater, called: Sequence[Called]) -> pa.Table:
         "violations": [attempt.checked.violations for attempt in tries],
         "stored": [attempt.stored for attempt in tries],
     }
-    requests = _request_columns([attempt.request for attempt in tries], rater.backend.reads_prose)
-    return _table(Attempts, columns | requests | _reply_columns([attempt.reply for attempt in tries]))
-
-
-def _request_columns(requests: Sequence[Request], has_prose: bool) -> dict[str, Sequence[Any] | pa.Array]:
-    """What attempts asked; has_prose: whether the messages were read, so that they belong to the table."""
-    return {
-        "role": [request.role for request in requests],
-        "seed": [request.sampling.seed for request in requests],
-        "mends": [request.mends for request in requests],
-        "memory": [request.memory for request in requests],
+    requests = [attempt.request for attempt in tries]
+    replies = [attempt.reply for attempt in tries]
+    has_prose = rater.backend.reads_prose  # else nobody read the messages
+    columns |= {
         "system": [request.content_of("system") if has_prose else None for request in requests],
         "prompt": [_writable(request.content_of("user")) if has_prose else None for request in requests],
         "characters": _numbers([request.characters for request in requests], pa.int64()),
-    }
-
-
-def _reply_columns(replies: Sequence[Reply]) -> dict[str, Sequence[Any] | pa.Array]:
-    """What attempts brought."""
-    return {
+        "seed": [request.sampling.seed for request in requests],
         "reply": [_writable(reply.text) for reply in replies],
         "error": [_writable(reply.error) for reply in replies],
-        "changed": [reply.changed for reply in replies],
-        "prompt_tokens": [reply.prompt_tokens for reply in replies],
-        "completion_tokens": [reply.completion_tokens for reply in replies],
-        "cached_tokens": [reply.cached_tokens for reply in replies],
-        "latency_s": [reply.latency_s for reply in replies],
     }
+    for name in ("role", "mends", "memory"):
+        columns[name] = [getattr(request, name) for request in requests]
+    for name in ("changed", "prompt_tokens", "completion_tokens", "cached_tokens", "latency_s"):
+        columns[name] = [getattr(reply, name) for reply in replies]
+    return _table(Attempts, columns)
 
 
 def _table(row: type[Row], columns: Mapping[str, Sequence[Any] | pa.Array]) -> pa.Table:

@@ -125,7 +125,9 @@ def _decide(
     evidence, holds = _evidence(entry.get("evidence"), criterion, subject, signals)
     prose = entry.get("diagnostic")
     diagnostic = prose.strip()[:_LONGEST].strip() if isinstance(prose, str) else ""
-    verified = _is_supported(criterion, stated, holds, diagnostic)
+    verified: bool | None = None  # no support is needed
+    if stated and criterion.evidence != "none":
+        verified = holds and (bool(diagnostic) or criterion.evidence != "global_diagnostic")
     level, action = stated, "none"
     if verified is False and criterion.evidence == "weakly_groundable":
         signals.append("weak")
@@ -142,18 +144,6 @@ def _decide(
         action=action,
     )
     return decision, None if action == "none" else "evidence_failed"
-
-
-def _is_supported(criterion: Criterion, level: int, holds: bool, diagnostic: str) -> bool | None:
-    """Whether a level has the support that the criterion's evidence type names; None where it needs none.
-
-    holds: whether one of its quotes does.
-    """
-    if level == 0 or criterion.evidence == "none":
-        return None
-    if criterion.evidence == "global_diagnostic" and not diagnostic:
-        return False
-    return holds
 
 
 def _level(value: Any, signals: list[str]) -> int | None:

@@ -71,7 +71,11 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 def answer(briefs: Sequence[RubricBrief]) -> list[Reply]:
     """One reply in the contract for each thing that is wanted of a rubric."""
-    return [Reply(text=json.dumps(_ARTIFACTS[brief.role](brief), ensure_ascii=False)) for brief in briefs]
+    replies = []
+    for brief in briefs:
+        artifact = _induced(brief) if brief.role == "induce" else _each(words(brief.rubric))
+        replies.append(Reply(text=json.dumps(artifact, ensure_ascii=False)))
+    return replies
 
 
 def statements(rubric: Rubric) -> list[list[str]]:
@@ -79,18 +83,13 @@ def statements(rubric: Rubric) -> list[list[str]]:
 
     Sentences that say what costs marks are left out: an item is something to reach.
     """
-    prose = _WRAPPED.sub(" ", _without_lower_bands(rubric))
+    text, score_bands = rubric.text, bands(rubric.text, rubric.scale)
+    if score_bands:
+        top = max(score_bands, key=lambda band: band.score)
+        text = "\n".join((text[: score_bands[0].start], text[top.body : top.end], text[score_bands[-1].end :]))
+    prose = _WRAPPED.sub(" ", text)
     sentences = (prose[unit.start : unit.end] for unit in units(prose) if unit.kind == "sentence")
     return [_clauses(sentence) for sentence in sentences if not _COSTS.search(sentence)]
-
-
-def _without_lower_bands(rubric: Rubric) -> str:
-    """The prose with the highest of its score bands alone; all of it where it has none."""
-    text, score_bands = rubric.text, bands(rubric.text, rubric.scale)
-    if not score_bands:
-        return text
-    top = max(score_bands, key=lambda band: band.score)
-    return "\n".join((text[: score_bands[0].start], text[top.body : top.end], text[score_bands[-1].end :]))
 
 
 def reworded(text: str) -> str:
@@ -107,19 +106,15 @@ def _induced(brief: RubricBrief) -> dict[str, Any]:
     if len(texts) > brief.criteria:
         texts = [texts[number] for number in sorted(draw.sample(range(len(texts)), brief.criteria))]
     levels = dict(zip(("absent", "partial", "clear"), _LEVELS[brief.seed % len(_LEVELS)], strict=True))
-    items = [{"text": text, "evidence": _evidence(text), "levels": levels} for text in texts]
+    items = []
+    for text in texts:
+        text_words = set(tokens(text))
+        evidence = next((kind for kind, signs in _SIGNS if text_words & signs), "local_quote")
+        items.append({"text": text, "evidence": evidence, "levels": levels})
     if rubric.traits:
         shared = _shared_out(rubric.traits, items, levels)
         return {"traits": {trait.id: {"items": trait_items} for trait, trait_items in shared}}
     return {"traits": [{"name": "Quality", "anchors": _anchors(rubric), "items": items}]}
-
-
-def _paraphrased(brief: RubricBrief) -> dict[str, Any]:
-    artifact: dict[str, Any] = _each(words(brief.rubric))
-    return artifact
-
-
-_ARTIFACTS = {"induce": _induced, "paraphrase": _paraphrased}
 
 
 def _clauses(sentence: str) -> list[str]:
@@ -158,17 +153,14 @@ def _statement(clauses: Sequence[str]) -> str:
     return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
 
 
-def _evidence(text: str) -> str:
-    text_words = set(tokens(text))
-    return next((kind for kind, signs in _SIGNS if text_words & signs), "local_quote")
-
-
 def _shared_out(
     traits: Sequence[Trait], items: Sequence[dict[str, Any]], levels: Mapping[str, str]
 ) -> Iterator[tuple[Trait, list[dict[str, Any]]]]:
     """Each item with the trait whose name and anchors it shares most words with, the emptier one where two are alike; a
     trait that is left without gets one that only names it."""
-    trait_words = {trait.id: _trait_words(trait) for trait in traits}
+    trait_words = {}
+    for trait in traits:
+        trait_words[trait.id] = set(tokens(" ".join([trait.name, *(anchor.text for anchor in trait.anchors)])))
     items_of: dict[str, list[dict[str, Any]]] = {trait.id: [] for trait in traits}
     for item in items:
         item_words = set(tokens(item["text"]))
@@ -177,11 +169,6 @@ def _shared_out(
     for trait in traits:
         naming = {"text": f"The rubric's demands on '{trait.name[:150]}' are met.", "evidence": "weakly_groundable"}
         yield trait, items_of[trait.id] or [{**naming, "levels": dict(levels)}]
-
-
-def _trait_words(trait: Trait) -> set[str]:
-    """The words of a trait's name and anchors."""
-    return set(tokens(" ".join([trait.name, *(anchor.text for anchor in trait.anchors)])))
 
 
 def _anchors(rubric: Rubric) -> dict[str, str]:

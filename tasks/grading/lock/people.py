@@ -127,7 +127,9 @@ def unknown_mark(marks: pa.Table, answered: pa.Table, rubric_of: Mapping[str, Ru
     """
     places = pc.index_in(marks["response_id"], answered["response_id"].combine_chunks())
     marks = marks.append_column("item_id", answered["item_id"].take(places))
-    tops_of = {rubric.rubric_id: _tops(rubric) for rubric in rubric_of.values()}
+    tops_of = {}
+    for rubric in rubric_of.values():
+        tops_of[rubric.rubric_id] = {criterion.id: criterion.top for criterion in parted(rubric)[0]}
     pairs = marks.group_by(["item_id", "criterion_id"], use_threads=False).aggregate([("decision", "max")])
     for pair in pairs.to_pylist():
         item_id, criterion_id, level = pair["item_id"], pair["criterion_id"], pair["decision_max"]
@@ -136,23 +138,18 @@ def unknown_mark(marks: pa.Table, answered: pa.Table, rubric_of: Mapping[str, Ru
         if top is None or level > top:
             same = (pc.field("item_id") == item_id) & (pc.field("criterion_id") == criterion_id)
             row = marks.filter(same & (pc.field("decision") == level)).slice(0, 1).to_pylist()[0]
-            has = f"has levels 0 to {top} for it" if top is not None else _lacking(rubric, criterion_id)
+            if top is not None:
+                has = f"has levels 0 to {top} for it"
+            elif any(criterion.id == criterion_id for criterion in rubric.criteria):
+                has = "makes it of its sub-points"
+            else:
+                has = f"has no criterion '{criterion_id}'"
             rule = (
                 f"rater '{row['rater_id']}' marked response '{row['response_id']}' with level {level} of criterion "
                 f"'{criterion_id}'; rubric '{rubric.rubric_id}' {has}"
             )
             return Offence(row["response_id"], row["rater_id"], criterion_id, rule)
     return None
-
-
-def _tops(rubric: Rubric) -> dict[str, int]:
-    """Criterion that raters decide → its highest level."""
-    return {criterion.id: criterion.top for criterion in parted(rubric)[0]}
-
-
-def _lacking(rubric: Rubric, criterion_id: str) -> str:
-    has_it = any(criterion.id == criterion_id for criterion in rubric.criteria)
-    return "makes it of its sub-points" if has_it else f"has no criterion '{criterion_id}'"
 
 
 def score_place(data: Data, base: Path, offence: Offence) -> Place | None:

@@ -9,7 +9,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
-from rubricflow.tasks.core.contracts.bundle import Count, Criterion, Example, Rubric, Scale, Trait
+from rubricflow.tasks.core.contracts.bundle import Criterion, Example, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.composite import alternatives, excluding, together
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError
 from rubricflow.tasks.core.contracts.schema import Frozen
@@ -107,7 +107,16 @@ def derived(item: Mapping[str, Any], plan: Derived) -> Rubric:
     criteria = _listed(item, plan) if listed else _points(item, plan)
     if not criteria:
         raise InputError(f"item '{item['item_id']}' has no {plan.origin.replace('_', ' ')} to make a rubric of")
-    scale = plan.scale or _marks(item, criteria, plan.step)
+    scale = plan.scale
+    if scale is None:  # from 0 to what the criteria can earn, in steps of which that is a multiple
+        weights = [criterion.weight for criterion in criteria if criterion.parent is None and criterion.weight > 0]
+        top = round(math.fsum(weights), 9)
+        steps = top / plan.step
+        if steps < 1 or abs(steps - round(steps)) > SLACK:
+            allowed = "whole number from 1" if plan.step == 1 else f"multiple of the step {plan.step:g}"
+            rule = f"item '{item['item_id']}' bears {top:g} marks, which is no {allowed}"
+            raise InputError(rule, field="rubrics.derive", hint="give derive a scale")
+        scale = Scale(min=0, max=top, step=plan.step)
     low, high, step = scale.bounds
     trait = Trait(id="content", name="Content", min=low, max=high, step=step)
     rubric = Rubric(
@@ -124,18 +133,6 @@ def derived(item: Mapping[str, Any], plan: Derived) -> Rubric:
     return rubric
 
 
-def _marks(item: Mapping[str, Any], criteria: Sequence[Criterion], step: float) -> Scale:
-    """From 0 to what the item's criteria can earn, in steps of which that is a multiple."""
-    weights = [criterion.weight for criterion in criteria if criterion.parent is None and criterion.weight > 0]
-    top = round(math.fsum(weights), 9)
-    steps = top / step
-    if steps < 1 or abs(steps - round(steps)) > SLACK:
-        allowed = "whole number from 1" if step == 1 else f"multiple of the step {step:g}"
-        rule = f"item '{item['item_id']}' bears {top:g} marks, which is no {allowed}"
-        raise InputError(rule, field="rubrics.derive", hint="give derive a scale")
-    return Scale(min=0, max=top, step=step)
-
-
 def _listed(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
     """The criteria that an item lists, sub-points with their parents."""
     criteria = []
@@ -148,8 +145,11 @@ def _listed(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
 
 def _points(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
     """Gold points and misconceptions of an item; none without a gold point."""
-    if plan.origin == "reference_answer":
-        points = _sentences(item)
+    if plan.origin == "reference_answer" and (answers := item.get("reference_answers")):
+        points = [" — or: ".join(" ".join(answer.split()) for answer in answers)]  # of answers each as good, one point
+    elif plan.origin == "reference_answer":
+        answer = item["reference_answer"] or ""
+        points = [answer[unit.start : unit.end] for unit in units(answer) if unit.kind == "sentence"]
     else:
         points = [element.strip() for element in item["key_elements"]]
     weights = (plan.origin == "key_elements" and item.get("key_weights")) or [1.0] * len(points)
@@ -160,25 +160,14 @@ def _points(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
     weighted = [(point, weight) for point, weight in zip(points, weights, strict=True) if point]
     mistakes = item.get("misconceptions") or []
     criteria = [_point(f"P{number}", point, plan, weight) for number, (point, weight) in enumerate(weighted, 1)]
-    criteria += [_mistake(f"M{number}", text) for number, text in enumerate(mistakes, 1)]
+    for number, text in enumerate(mistakes, 1):
+        criteria.append(Criterion(id=f"M{number}", trait="content", text=text, kind="misconception", weight=-1))
     return tuple(criteria)
-
-
-def _sentences(item: Mapping[str, Any]) -> list[str]:
-    """The sentences of an item's reference answer; of several answers, each as good, the one point that any makes."""
-    if answers := item.get("reference_answers"):
-        return [" — or: ".join(" ".join(answer.split()) for answer in answers)]
-    answer = item["reference_answer"] or ""
-    return [answer[unit.start : unit.end] for unit in units(answer) if unit.kind == "sentence"]
 
 
 def _point(name: str, text: str, plan: Derived, weight: float) -> Criterion:
     settings = {"kind": plan.kind, "levels": plan.levels, "evidence": plan.evidence, "weight": weight}
     return Criterion.model_validate({"id": name, "trait": "content", "text": text} | settings)
-
-
-def _mistake(name: str, text: str) -> Criterion:
-    return Criterion(id=name, trait="content", text=text, kind="misconception", weight=-1)
 
 
 def parted(rubric: Rubric) -> tuple[tuple[Criterion, ...], tuple[Criterion, ...]]:
@@ -307,39 +296,24 @@ def broken_counts(rubric: Rubric) -> str | None:
 
 def _broken_count(criterion: Criterion, sub_points: Sequence[Criterion], counted: bool) -> str | None:
     """counted: whether its parent counts it."""
-    if counted and sub_points and not _all_or_nothing(criterion.count):
+    count = criterion.count
+    if counted and sub_points and not (count and set(count.points) <= {0, count.points[-1]}):
         return "is counted, but can be met in part: it has sub-points and no count of all or nothing"
-    if criterion.count is None:
+    if count is None:
         return None
     if not sub_points:
         return "has a count but no sub-points to count"
-    if not math.isclose(abs(criterion.weight), criterion.count.points[-1]):
-        return f"weighs {criterion.weight:g}, but its count ends at {criterion.count.points[-1]:g} points"
-    for point in sub_points:
-        if problem := _uncountable(point, criterion, criterion.count):
-            return problem
-    most = together(sub_points, counted=True)
-    if len(criterion.count.points) - 1 > most:
-        return f"has points for {len(criterion.count.points) - 1} sub-points, of which {most:g} can be met"
-    return _broken_needs(criterion.count, sub_points)
-
-
-def _all_or_nothing(count: Count | None) -> bool:
-    return count is not None and set(count.points) <= {0, count.points[-1]}
-
-
-def _uncountable(point: Criterion, criterion: Criterion, count: Count) -> str | None:
-    """Why a sub-point cannot be counted as one."""
+    if not math.isclose(abs(criterion.weight), count.points[-1]):
+        return f"weighs {criterion.weight:g}, but its count ends at {count.points[-1]:g} points"
     unit = math.copysign(1.0, criterion.weight)
-    if point.weight != unit:
-        return f"counts its sub-points, each as one: the weight of '{point.id}' is {unit:g}, not {point.weight:g}"
-    if point.count is None and (count.least or 0) > point.top:
-        return f"counts from level {count.least}, which its sub-point '{point.id}' does not have"
-    return None
-
-
-def _broken_needs(count: Count, sub_points: Sequence[Criterion]) -> str | None:
-    ids = {point.id for point in sub_points}
+    for point in sub_points:
+        if point.weight != unit:
+            return f"counts its sub-points, each as one: the weight of '{point.id}' is {unit:g}, not {point.weight:g}"
+        if point.count is None and (count.least or 0) > point.top:
+            return f"counts from level {count.least}, which its sub-point '{point.id}' does not have"
+    most, ids = together(sub_points, counted=True), {point.id for point in sub_points}
+    if len(count.points) - 1 > most:
+        return f"has points for {len(count.points) - 1} sub-points, of which {most:g} can be met"
     bound = {point.id for point in chain.from_iterable(excluding(sub_points))}
     for name in count.needs:
         if name not in ids or count.needs.count(name) > 1:
@@ -362,7 +336,13 @@ def broken_exclusion(rubric: Rubric) -> str | None:
                 f"criteria '{first.id}' and '{second.id}' exclude each other and both {both}: then they stand in one "
                 "trait and under one parent, or under none"
             )
-    return _too_many(rubric)
+    ordered = sorted(rubric.criteria, key=lambda criterion: criterion.parent or "")
+    try:
+        for _, siblings in groupby(ordered, key=lambda criterion: criterion.parent or ""):
+            alternatives(tuple(siblings))
+    except ContractError as error:
+        return str(error)
+    return None
 
 
 def _above(name: str, parents: Mapping[str, str | None]) -> set[str]:
@@ -373,13 +353,3 @@ def _above(name: str, parents: Mapping[str, str | None]) -> set[str]:
         above.add(parent)
         parent = parents[parent]
     return above
-
-
-def _too_many(rubric: Rubric) -> str | None:
-    ordered = sorted(rubric.criteria, key=lambda criterion: criterion.parent or "")
-    try:
-        for _, side_by_side in groupby(ordered, key=lambda criterion: criterion.parent or ""):
-            alternatives(tuple(side_by_side))
-    except ContractError as error:
-        return str(error)
-    return None

@@ -135,7 +135,7 @@ def test_what_stands_in_the_response_is_never_the_verdict(kind, written):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(
     st.sampled_from(sorted(WRITTEN)),
     repeated,

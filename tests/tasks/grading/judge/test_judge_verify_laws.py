@@ -176,7 +176,7 @@ def is_in(quote, region):
     return whole in folded or all(piece in folded for piece in pieces if len(piece) >= MIN_CHARACTERS)
 
 
-@settings(max_examples=120)
+@settings(max_examples=100)
 @given(cases(on_failure=("demote", "drop"), kinds=DEMANDING))
 def test_no_level_above_0_on_an_ungrounded_quote(case):
     bundle, artifact, subject = case

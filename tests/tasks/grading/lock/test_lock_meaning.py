@@ -58,7 +58,7 @@ def rubrics(draw: st.DrawFn) -> Rubric:
 
 
 @pytest.mark.parametrize("protocol", ASKING)
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(one=rubrics())
 def test_a_number_that_nothing_explains_is_remarked(protocol: str, one: Rubric) -> None:
     shown, bundle = prompts(one, protocol)
