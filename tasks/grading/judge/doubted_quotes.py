@@ -10,7 +10,7 @@ level where another quote of its own holds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from types import MappingProxyType
@@ -48,7 +48,9 @@ class Wording:
         if len(quote) > 2 and self.pairs.isdisjoint(pairwise(quote)) and not fragments(needle):
             return False  # no run takes in more than its first and its last word
         # Most quotes end here: where few words are not copied, and the others stand in long runs, few pairs are new.
-        if len(set(pairwise(quote)) - self.pairs) > _most_new(len(quote)):
+        # Two may be new for each word that is its author's, and one where two copied runs meet.
+        most_new = 2 * int((1 - SHARE) * len(quote) + 1e-9) + -(-len(quote) // RUN)
+        if len(set(pairwise(quote)) - self.pairs) > most_new:
             return False
         pieces = [words(fragment) for fragment in fragments(needle)] or [quote]
         if len(quote) >= INSIDE and all(f" {' '.join(piece)} " in self.question for piece in pieces):
@@ -189,18 +191,13 @@ def _over_spans(spans: Sequence[tuple[Place, Range]]) -> dict[Place, int]:
     sharing = {}
     for place, (start, end) in spans:
         counts = [(count, high - low) for low, high, count in stretches if start <= low < end]
-        sharing[place] = _median(counts, end - start)
+        reached, sharing[place] = 0, 1
+        for k, width in sorted(counts, reverse=True):  # the largest k that more than half of the characters reach
+            reached += width
+            if 2 * reached > end - start:
+                sharing[place] = k
+                break
     return sharing
-
-
-def _median(counts: Sequence[tuple[int, int]], length: int) -> int:
-    """The largest k that more than half of `length` reaches. counts: (k, characters)."""
-    reached = 0
-    for k, width in sorted(counts, reverse=True):
-        reached += width
-        if 2 * reached > length:
-            return k
-    return 1
 
 
 # What a response repeats of what its author was given, or of what only the rubric's author knows.
@@ -211,8 +208,13 @@ def wording(bundle: Bundle, question: str, context: str | None) -> Wording:
     """What may not be repeated: the question, the context where one is given, and the rubric where its protocol refuses
     an echo of it."""
     material = [context] if context else []
-    rubric = _rubric(bundle) if bundle.protocol.echo == "refused" else ()
-    sources = [words(folded(text)) for text in (question, *material, *rubric)]
+    if bundle.protocol.echo == "refused":
+        material.append(bundle.text)
+        for trait in bundle.traits:
+            material += [anchor.text for anchor in trait.anchors]
+        for criterion in bundle.criteria:
+            material += [criterion.text, *criterion.levels]
+    sources = [words(folded(text)) for text in (question, *material)]
     return Wording(
         question=f" {' '.join(sources[0])} ",
         runs=frozenset(chain.from_iterable(map(_runs, sources))),
@@ -225,21 +227,7 @@ def _runs(source: list[str]) -> Iterator[tuple[str, ...]]:
     return (tuple(source[start : start + RUN]) for start in range(len(source) - RUN + 1))
 
 
-def _most_new(count: int) -> int:
-    """How many pairs of consecutive words may stand in no source, in a quote of so many words that repeats: two for
-    each word that is its author's, one where two copied runs meet."""
-    return 2 * int((1 - SHARE) * count + 1e-9) + -(-count // RUN)
-
-
 def _beside(text: str, start: int, end: int) -> tuple[list[str], list[str]]:
     """The words before and after a span, as many as a run can take in."""
     before, after = text[max(0, start - _REACH) : start], text[end : end + _REACH]
     return words(folded(before))[1 - RUN :], words(folded(after))[: RUN - 1]
-
-
-def _rubric(bundle: Bundle) -> Iterable[str]:
-    yield bundle.text
-    for trait in bundle.traits:
-        yield from (anchor.text for anchor in trait.anchors)
-    for criterion in bundle.criteria:
-        yield from (criterion.text, *criterion.levels)

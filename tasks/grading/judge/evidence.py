@@ -47,21 +47,43 @@ from rubricflow.tasks.grading.judge.schema import MAX_QUOTE, PLAIN, UnitNames, n
 _MOST_KEPT = 4_096
 
 
+class _Vectors:
+    """Texts as vectors, each encoded once."""
+
+    def __init__(self, encode: Encoder) -> None:
+        self._encode = encode
+        self._known: dict[str, np.ndarray] = {}
+
+    def of(self, texts: Iterable[str]) -> dict[str, np.ndarray]:
+        """The vectors of these texts and of those before; what is not known is encoded at once."""
+        distinct = dict.fromkeys(texts)
+        if len(self._known) > _MOST_KEPT:
+            self._known.clear()
+        missing = [text for text in distinct if text not in self._known]
+        if missing:
+            self._known |= zip(missing, self._encode(missing), strict=True)
+        return self._known
+
+
 class Relevance:
     """How relevant quotes are to the criteria of one bundle. A bundle with one criterion has nothing to compare with:
     there every quote is relevant."""
 
     def __init__(self, criteria: Sequence[Criterion], least: float, encode: Encoder) -> None:
         """least: the relevance below which a quote is irrelevant."""
-        self._encode, self._least = encode, least
+        self._least, self._vectors = least, _Vectors(encode)
         self._rows = {criterion.id: row for row, criterion in enumerate(criteria)}
         self._criteria = encode([looked_for(criterion) for criterion in criteria])
-        self._vectors: dict[str, np.ndarray] = {}
 
     def relevances(self, quotes: Sequence[tuple[str, str]]) -> list[float]:
         """The relevance of each (criterion, words); infinite where there is nothing to compare with."""
-        self._prepare(words for _, words in quotes)
-        return [self._beside_others(self._rows.get(name), words) for name, words in quotes]
+        vectors = self._vectors.of(words for _, words in quotes)
+        found = []
+        for name, words in quotes:
+            row, cosine = self._rows.get(name), self._criteria @ vectors[words]
+            is_alone = row is None or len(self._criteria) < 2
+            found.append(float("inf") if is_alone else float(cosine[row] - np.delete(cosine, row).max()))
+        return found
 
     def irrelevant(self, decisions: Sequence[Decision], text: str) -> dict[Place, str]:
         """The quotes of a response that hold for a level above 0 and are irrelevant, each with its status."""
@@ -72,20 +94,6 @@ class Relevance:
                 quotes[i, j] = (decision.criterion_id, _words(row, text))
         by_quote = zip(quotes, self.relevances(list(quotes.values())), strict=True)
         return {place: "irrelevant" for place, relevance in by_quote if relevance < self._least}
-
-    def _beside_others(self, row: int | None, words: str) -> float:
-        if row is None or len(self._criteria) < 2:
-            return float("inf")
-        cosine = self._criteria @ self._vectors[words]
-        return float(cosine[row] - np.delete(cosine, row).max())
-
-    def _prepare(self, texts: Iterable[str]) -> None:
-        distinct = dict.fromkeys(texts)
-        if len(self._vectors) > _MOST_KEPT:
-            self._vectors.clear()
-        missing = [text for text in distinct if text not in self._vectors]
-        if missing:
-            self._vectors |= zip(missing, self._encode(missing), strict=True)
 
 
 THRESHOLD = 0.75
@@ -107,17 +115,13 @@ class Matcher:
 
     def __init__(self, text: str, units: Sequence[Unit], encode: Encoder, threshold: float = THRESHOLD) -> None:
         self.threshold = threshold
-        self._text, self._encode = text, encode
+        self._text, self._vectors = text, _Vectors(encode)
         sentences = [unit for unit in units if unit.kind == "sentence"]
         self.spans = list(chain.from_iterable(_windows(text, sentence) for sentence in sentences))
-        self._vectors: dict[str, np.ndarray] = {}
 
-    def prepare(self, quotes: Iterable[str]) -> None:
+    def prepare(self, quotes: Iterable[str]) -> dict[str, np.ndarray]:
         """Encode what will be asked for at once."""
-        spoken = [self._text[span.start : span.end] for span in self.spans]
-        missing = [text for text in dict.fromkeys([*quotes, *spoken]) if text not in self._vectors]
-        if missing:
-            self._vectors |= zip(missing, self._encode(missing), strict=True)
+        return self._vectors.of([*quotes, *(self._text[span.start : span.end] for span in self.spans)])
 
     def find(self, quote: str, low: int, high: int) -> Span | None:
         """The closest span within the characters [low, high) of the response, or None."""
@@ -125,9 +129,8 @@ class Matcher:
         spans = [span for span in spans if _agree(quote, self._text[span.start : span.end])]
         if not spans:
             return None
-        self.prepare([quote])
-        vectors = np.stack([self._vectors[self._text[span.start : span.end]] for span in spans])
-        cosine = vectors @ self._vectors[quote]
+        vectors = self.prepare([quote])
+        cosine = np.stack([vectors[self._text[span.start : span.end]] for span in spans]) @ vectors[quote]
         best = int(cosine.argmax())
         return spans[best] if cosine[best] >= self.threshold else None
 

@@ -14,7 +14,6 @@ import pyarrow.dataset as ds
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, protocols_where
-from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
@@ -202,9 +201,22 @@ def keeping_of(run: Run, plan: Judge, rater_id: str) -> Callable[[list[Case]], l
     """
     if plan.keep is None:
         return lambda cases: cases
-    earlier = _earlier(run, plan, plan.keep)
+    if not PROTOCOLS[plan.protocol].keeps_decisions:
+        rule = f"protocol '{plan.protocol}' decides no single criteria"
+        names = protocols_where(lambda protocol: protocol.keeps_decisions)
+        raise InputError(rule, field="judge.keep", hint=f"use {names}")
+    if plan.keep not in run.warehouse.runs():
+        there = f"there are {', '.join(run.warehouse.runs()) or 'none'}"
+        raise InputError(f"the warehouse holds no finished run '{plan.keep}'", field="judge.keep", hint=there)
+    earlier = run.warehouse.run(plan.keep)
     judgments, responses, items, bundles = (earlier.ref(row, stage) for row, stage in _KEPT_OF)
-    _same_rater(earlier, judgments, plan, rater_id)
+    changed = differing(read_manifest(earlier)["identity"]["study"]["judge"], plan)
+    raters = pc.unique(earlier.read(judgments, ["rater_id"])["rater_id"]).to_pylist()
+    others = [name for name in raters if name != rater_id]
+    if changed or others:
+        settings = f"it differs in {', '.join(changed)}"
+        hint = settings if changed else f"that was '{others[0]}', this is '{rater_id}'"
+        raise InputError(f"run '{plan.keep}' was judged by another rater", field="judge.keep", hint=hint)
     sheets = sheets_of(earlier, items, bundles)
     earlier_items = {}
     for name, (row, bundle, _) in sheets.items():
@@ -217,25 +229,3 @@ def keeping_of(run: Run, plan: Judge, rater_id: str) -> Callable[[list[Case]], l
         return with_kept(cases, earlier_items, texts, earlier.read(judgments, where=mine).to_pylist())
 
     return keeping
-
-
-def _earlier(run: Run, plan: Judge, run_id: str) -> Run:
-    """The run that is kept of."""
-    if not PROTOCOLS[plan.protocol].keeps_decisions:
-        rule = f"protocol '{plan.protocol}' decides no single criteria"
-        names = protocols_where(lambda protocol: protocol.keeps_decisions)
-        raise InputError(rule, field="judge.keep", hint=f"use {names}")
-    if run_id not in run.warehouse.runs():
-        there = f"there are {', '.join(run.warehouse.runs()) or 'none'}"
-        raise InputError(f"the warehouse holds no finished run '{run_id}'", field="judge.keep", hint=there)
-    return run.warehouse.run(run_id)
-
-
-def _same_rater(earlier: Run, judgments: TableRef, plan: Judge, rater_id: str) -> None:
-    changed = differing(read_manifest(earlier)["identity"]["study"]["judge"], plan)
-    raters = pc.unique(earlier.read(judgments, ["rater_id"])["rater_id"]).to_pylist()
-    others = [name for name in raters if name != rater_id]
-    if changed or others:
-        settings = f"it differs in {', '.join(changed)}"
-        hint = settings if changed else f"that was '{others[0]}', this is '{rater_id}'"
-        raise InputError(f"run '{plan.keep}' was judged by another rater", field="judge.keep", hint=hint)

@@ -58,7 +58,12 @@ def checklist(criteria: Sequence[Criterion]) -> dict[str, Any]:
 
 def stated(scale: Scale) -> dict[str, Any]:
     """Schema of one score on a scale with its rationale."""
-    return record({"rationale": PROSE, "score": _number(scale)})
+    steps = _steps(scale)
+    if isinstance(steps[0], int):
+        score: dict[str, Any] = {"type": "integer", "minimum": scale.min, "maximum": scale.max}
+    else:
+        score = {"type": "number", "enum": steps}
+    return record({"rationale": PROSE, "score": score})
 
 
 def answers(criteria: Sequence[Criterion]) -> dict[str, Any]:
@@ -134,22 +139,18 @@ def citing(schema: Mapping[str, Any], units: Sequence[Unit], names: UnitNames) -
 
 @cached_by_identity
 def _citing(schema: Mapping[str, Any], sentences: int, paragraphs: int, names: UnitNames) -> Mapping[str, Any]:
-    of_sentences, of_paragraphs = _units("s", sentences, names), _units("p", paragraphs, names)
-    listed = {"sentence": of_sentences, "unit": _either(of_sentences, of_paragraphs)}
+    kinds: list[dict[str, Any]] = []
+    for kind, count in (("s", sentences), ("p", paragraphs)):
+        if count > MOST_LISTED:
+            kinds.append({"type": "string", "pattern": f"^{names.name(f'{kind}1')[:-1]}[1-9][0-9]{{0,4}}$"})
+        else:
+            kinds.append({"type": "string", "enum": [names.name(f"{kind}{n}") for n in range(1, count + 1)]})
+    sentence, paragraph = kinds
+    unit: dict[str, Any] = {"anyOf": kinds}
+    if "enum" in sentence and "enum" in paragraph:
+        unit = {"type": "string", "enum": [*sentence["enum"], *paragraph["enum"]]}
+    listed = {"sentence": sentence, "unit": unit}
     return {**schema, "$defs": {name: listed[name] for name in schema["$defs"]}}
-
-
-def _units(kind: str, count: int, names: UnitNames) -> dict[str, Any]:
-    """Schema of the names of so many units of a kind."""
-    if count > MOST_LISTED:
-        return {"type": "string", "pattern": f"^{names.name(f'{kind}1')[:-1]}[1-9][0-9]{{0,4}}$"}
-    return {"type": "string", "enum": [names.name(f"{kind}{number}") for number in range(1, count + 1)]}
-
-
-def _either(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    if "enum" in first and "enum" in second:
-        return {"type": "string", "enum": [*first["enum"], *second["enum"]]}
-    return {"anyOf": [first, second]}
 
 
 def _cites(evidence: EvidenceType) -> str:
@@ -191,14 +192,6 @@ def _decision(criterion: Criterion) -> dict[str, Any]:
         return _supported("level", levels, cited, criterion.evidence == "global_diagnostic")
     stated = {"level": {"type": "integer", "enum": [*levels]}}
     return record(stated if criterion.evidence == "none" else {**stated, "evidence": _quotes(cited, 0)})
-
-
-def _number(scale: Scale) -> dict[str, Any]:
-    """A score on the steps of a scale."""
-    steps = _steps(scale)
-    if isinstance(steps[0], int):
-        return {"type": "integer", "minimum": scale.min, "maximum": scale.max}
-    return {"type": "number", "enum": steps}
 
 
 def _steps(scale: Scale) -> list[float]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,9 +23,6 @@ from rubricflow.tasks.core.store.source import SHOWN as MOST_FAULTS
 from rubricflow.tasks.core.store.source import Faults, chunks, row_lines
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.text.formulas import unguarded
-from rubricflow.tasks.grading.lock.bundles import Remark
-from rubricflow.tasks.grading.lock.induce import MadeRubric
-from rubricflow.tasks.grading.lock.lint import lint
 from rubricflow.tasks.grading.lock.rubric import parted
 
 DUST = 2e-4
@@ -327,16 +323,3 @@ def refuse_unknown_marks(
         if offence:
             place = mark_place(study.data, base, offence)
             raise InputError(offence.rule, **(place._asdict() if place else {"field": "level"}))
-
-
-def rubric_row(judged: MadeRubric, origin: str, lacking: Iterable[Remark] = ()) -> dict[str, Any]:
-    """A row of `rubrics`. lacking: what its prompts do not say."""
-    content = json.dumps(judged.rubric.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
-    return {
-        "rubric_id": judged.rubric.rubric_id,
-        "title": judged.rubric.title,
-        "origin": origin,
-        "content": content,
-        "lint": [*lint(judged.rubric), *(remark.text for remark in lacking)],
-        "calls": list(judged.calls),
-    }

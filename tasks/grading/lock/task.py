@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,8 @@ from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Rows, Run
 from rubricflow.tasks.grading.lock.bundles import asks, finished
-from rubricflow.tasks.grading.lock.people import refuse_off_scale, refuse_unfit, refuse_unknown_marks, rubric_row
+from rubricflow.tasks.grading.lock.lint import lint
+from rubricflow.tasks.grading.lock.people import refuse_off_scale, refuse_unfit, refuse_unknown_marks
 from rubricflow.tasks.grading.lock.rubric import authored, rubrics_of
 
 
@@ -65,7 +67,16 @@ def lock(
         rubric_rows, bundle_rows = [], []
         for name, locked in finished(study, rubrics, authored_rubrics, item_rows, replies, model_by).items():
             bundle = locked.bundle
-            rubric_rows.append(rubric_row(locked.judged, locked.origin, locked.unexplained))
+            rubric, warnings = locked.judged.rubric, lint(locked.judged.rubric)
+            row = {
+                "rubric_id": rubric.rubric_id,
+                "title": rubric.title,
+                "origin": locked.origin,
+                "content": json.dumps(rubric.model_dump(mode="json"), sort_keys=True, ensure_ascii=False),
+                "lint": [*warnings, *(remark.text for remark in locked.unexplained)],
+                "calls": list(locked.judged.calls),
+            }
+            rubric_rows.append(row)
             bundle_rows.append({"rubric_id": name, "bundle_id": bundle.bundle_id, "content": bundle.canonical()})
         return {Rubrics: rubric_rows, Bundles: bundle_rows}
 

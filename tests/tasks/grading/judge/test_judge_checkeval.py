@@ -35,8 +35,7 @@ def test_one_call_asks_for_all_and_shows_no_levels(case_of, grade_all):
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
-    [("yyyn", 8), ("nnnn", 0), ("ynnn", 2), ("nynn", 4), ("yyyy", 6), ("nnny", 0), ("ynny", 0)],
+    ("given", "expected"), [("yyyn", 8), ("nnnn", 0), ("ynnn", 2), ("nynn", 4), ("yyyy", 6), ("nnny", 0), ("ynny", 0)]
 )
 def test_the_score_is_the_weighted_share_of_yes_and_misconceptions_subtract(case_of, grade_all, given, expected):
     said = {name: "yes" if one == "y" else "no" for name, one in zip(WEIGHTS, given, strict=True)}

@@ -538,12 +538,7 @@ def test_the_door_grades_an_item_as_one_sequence_however_small_shards_are(tmp_pa
 
 @pytest.mark.parametrize(
     ("counts", "sizes"),
-    [
-        ({}, []),
-        ({"b": 1, "a": 1, "c": 1}, [2, 1]),
-        ({"a": 5, "b": 1, "c": 1}, [5, 2]),
-        ({"a": 1, "b": 5}, [1, 5]),
-    ],
+    [({}, []), ({"b": 1, "a": 1, "c": 1}, [2, 1]), ({"a": 5, "b": 1, "c": 1}, [5, 2]), ({"a": 1, "b": 5}, [1, 5])],
 )
 def test_items_that_remember_are_never_cut(counts, sizes, monkeypatch):
     monkeypatch.setattr(door, "WHOLE_ITEMS", 2)

@@ -83,8 +83,7 @@ def test_traits_that_all_fail_in_one_way_give_that_reason(case_of, grade_all, re
 
 
 @pytest.mark.parametrize(
-    ("unscored", "score", "low", "high"),
-    [("null", None, None, None), ("bounds", None, 3, 8), ("zero", 3, None, None)],
+    ("unscored", "score", "low", "high"), [("null", None, None, None), ("bounds", None, 3, 8), ("zero", 3, None, None)]
 )
 def test_an_unscored_trait_does_as_the_protocol_says(case_of, grade_all, unscored, score, low, high):
     row = grade_all([case_of(bundle_of(unscored=unscored))], says(a="none", b=2)).gradings[0]

@@ -62,10 +62,7 @@ def test_a_rater_that_is_asked_once_is_the_rater_itself():
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [
-        ({"backend": "openai", "engine": {"model": "m"}}, "temperature"),
-        ({"keep": "an-earlier-run"}, "keep"),
-    ],
+    [({"backend": "openai", "engine": {"model": "m"}}, "temperature"), ({"keep": "an-earlier-run"}, "keep")],
 )
 def test_samples_that_could_not_differ_are_refused(more, said):
     with pytest.raises(InputError, match=said):

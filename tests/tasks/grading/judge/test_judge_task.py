@@ -198,8 +198,7 @@ def test_cases_are_cut_in_the_order_of_their_ids(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("counts", "sizes"),
-    [({}, []), ({"b": 1, "a": 1}, [2]), ({"a": 3}, [2, 1]), ({"a": 1, "b": 2, "c": 1}, [1, 2, 1])],
+    ("counts", "sizes"), [({}, []), ({"b": 1, "a": 1}, [2]), ({"a": 3}, [2, 1]), ({"a": 1, "b": 2, "c": 1}, [1, 2, 1])]
 )
 def test_shards_are_whole_small_items_or_parts_of_large_ones(counts, sizes, monkeypatch):
     monkeypatch.setattr(door, "SHARD", 2)

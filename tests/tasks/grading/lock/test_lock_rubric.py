@@ -153,14 +153,8 @@ def test_authored_rubrics_are_read_by_id_in_order(tmp_path: Path) -> None:
             "criterion 'a' counts for another trait than its sub-point 'b'",
         ),
         (rubric(criterion("a", weight=float("inf"))), "criterion 'a' has a weight that is no finite number"),
-        (
-            rubric(criterion("a"), traits=anchored((1, "Weak"), (1, "Good"))),
-            "trait 't' has overlapping anchors: two",
-        ),
-        (
-            rubric(criterion("a"), traits=anchored((1, "Weak"), (2, " weak"))),
-            "trait 't' has overlapping anchors: two",
-        ),
+        (rubric(criterion("a"), traits=anchored((1, "Weak"), (1, "Good"))), "trait 't' has overlapping anchors: two"),
+        (rubric(criterion("a"), traits=anchored((1, "Weak"), (2, " weak"))), "trait 't' has overlapping anchors: two"),
         (
             rubric(criterion("a"), traits=[*rubric()["traits"], {"id": "u", "name": "U", "min": 0, "max": 1}]),
             "trait 'u' is derived",

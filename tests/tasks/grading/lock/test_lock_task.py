@@ -60,10 +60,7 @@ def test_each_rubric_is_locked_once_and_told_by_its_origin(tmp_path: Path) -> No
     run, refs = locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE))
     rows = run.read(refs.rubrics).to_pylist()
     told = {row["rubric_id"]: (row["origin"], row["title"], row["lint"]) for row in rows}
-    assert told == {
-        "i": ("reference_answer", "Why?", []),
-        "mine": ("authored", "Mine", ["a: vague (good)"]),
-    }
+    assert told == {"i": ("reference_answer", "Why?", []), "mine": ("authored", "Mine", ["a: vague (good)"])}
     assert [Rubric.model_validate(json.loads(row["content"])).rubric_id for row in rows] == ["i", "mine"]
 
 
