@@ -80,9 +80,12 @@ class Relevance:
         vectors = self._vectors.of(words for _, words in quotes)
         found = []
         for name, words in quotes:
-            row, cosine = self._rows.get(name), self._criteria @ vectors[words]
-            is_alone = row is None or len(self._criteria) < 2
-            found.append(float("inf") if is_alone else float(cosine[row] - np.delete(cosine, row).max()))
+            row = self._rows.get(name)
+            if row is None or len(self._criteria) < 2:
+                found.append(float("inf"))
+                continue
+            cosine = self._criteria @ vectors[words]
+            found.append(float(cosine[row] - np.delete(cosine, row).max()))
         return found
 
     def irrelevant(self, decisions: Sequence[Decision], text: str) -> dict[Place, str]:
