@@ -42,7 +42,7 @@ class RegisteredProtocol(Frozen):
     quotes: Literal["criteria", "traits"] | None = None
     """What a quote must support; None where nobody is asked for evidence."""
     shape: Literal["as_written", "judged_traits", "yes_no", "points"] = "as_written"
-    """What a rubric is made into before it is locked, see tasks/grading/lock/shape.py."""
+    """What a rubric is made into before it is locked, see tasks/grading/lock/bundles.py."""
     keeps_decisions: bool = False
     """Whether decisions depend on nothing but their criterion and its evidence, so that single ones of an earlier run
     can stand."""
