@@ -88,7 +88,7 @@ def test_every_response_is_graded_once(tmp_path, scripted):
 
 
 def test_a_backend_from_outside_is_one_registration_and_one_module(tmp_path, monkeypatch):
-    toy = SimpleNamespace(opened=lambda *_: Scripted(right, model="toy-1"), model_of=lambda *_: "toy-1")
+    toy = SimpleNamespace(open_backend=lambda *_: Scripted(right, model="toy-1"), model_of=lambda *_: "toy-1")
     monkeypatch.setitem(BACKENDS, "toy", RegisteredBackend("llm", reads_prose=True))
     monkeypatch.setitem(sys.modules, "rubricflow.tasks.core.llm.backends.toy", toy)
     run, *refs = prepared(tmp_path, bundle_of())
