@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.section import Page
-from rubricflow.tasks.core.text.highlight import Label, Piece
+from rubricflow.tasks.core.text.highlight import Label, TextPiece
 
 HERE = Path(__file__).parent
 
@@ -35,7 +35,7 @@ def filled(template: Path, **names: object) -> Markup:
 
 
 def marked(
-    pieces: Iterable[Piece[Label]], kind: Callable[[tuple[Label, ...]], str], end_label: Callable[[Label], object]
+    pieces: Iterable[TextPiece[Label]], kind: Callable[[tuple[Label, ...]], str], end_label: Callable[[Label], object]
 ) -> Markup:
     """A highlighted text as HTML, escaped, what is highlighted in a <mark>: nothing of it is lost or changed but what
     cannot be seen. kind: its CSS classes; end_label: what stands where a highlight ends."""

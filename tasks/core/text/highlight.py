@@ -24,7 +24,7 @@ class Highlight(NamedTuple, Generic[Label]):
     label: Label
 
 
-class Piece(NamedTuple, Generic[Label]):
+class TextPiece(NamedTuple, Generic[Label]):
     """A run of the text under the same highlights; without text it stands for `hidden` characters that are left out."""
 
     text: str
@@ -38,12 +38,12 @@ class Piece(NamedTuple, Generic[Label]):
     hidden: int = 0
 
 
-def pieces(text: str, highlights: Iterable[Highlight[Label]]) -> tuple[Piece[Label], ...]:
+def pieces(text: str, highlights: Iterable[Highlight[Label]]) -> tuple[TextPiece[Label], ...]:
     """The whole text in order. Highlights may overlap; one that does not lie in the text raises ValueError."""
     return _pieces(text, _checked(text, highlights), [Span(0, len(text))])
 
 
-def excerpt(text: str, highlights: Iterable[Highlight[Label]]) -> tuple[Piece[Label], ...]:
+def excerpt(text: str, highlights: Iterable[Highlight[Label]]) -> tuple[TextPiece[Label], ...]:
     """The text in order, a long one only as its opening and the surroundings of its highlights, without long blanks.
 
     Highlights may overlap; one that does not lie in the text raises ValueError.
@@ -96,16 +96,16 @@ def _windows(text: str, highlights: Iterable[Highlight[Label]]) -> list[Span]:
     return windows
 
 
-def _pieces(text: str, highlights: Sequence[Highlight[Label]], shown: Sequence[Span]) -> tuple[Piece[Label], ...]:
+def _pieces(text: str, highlights: Sequence[Highlight[Label]], shown: Sequence[Span]) -> tuple[TextPiece[Label], ...]:
     """The text cut at the edges of what is shown and of the highlights in it."""
     edges = {0, len(text), *chain.from_iterable(shown)}
     for edge in chain.from_iterable(highlight[:2] for highlight in highlights):
         if any(start <= edge <= end for start, end in shown):
             edges.add(edge)
-    cut: list[Piece[Label]] = []
+    cut: list[TextPiece[Label]] = []
     for start, end in pairwise(sorted(edges)):
         if not any(part.start <= start and end <= part.end for part in shown):
-            cut.append(Piece("", hidden=end - start))
+            cut.append(TextPiece("", hidden=end - start))
             continue
         over = [highlight for highlight in highlights if highlight.start <= start and end <= highlight.end]
         part = text[start:end]
@@ -114,5 +114,5 @@ def _pieces(text: str, highlights: Sequence[Highlight[Label]], shown: Sequence[S
         labels = dict.fromkeys(highlight.label for highlight in over)
         starts = dict.fromkeys(highlight.label for highlight in over if highlight.start == start)
         ends = dict.fromkeys(highlight.label for highlight in over if highlight.end == end)
-        cut.append(Piece(part.replace("\r\n", "\n"), tuple(labels), tuple(starts), tuple(ends)))
+        cut.append(TextPiece(part.replace("\r\n", "\n"), tuple(labels), tuple(starts), tuple(ends)))
     return tuple(cut)

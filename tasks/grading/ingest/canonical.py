@@ -26,8 +26,8 @@ from rubricflow.tasks.core.text.formulas import unguarded
 from rubricflow.tasks.core.text.markup import is_markup, plain
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.ingest.columns import (
+    CellPlace,
     Chunk,
-    Place,
     as_ids,
     cell_answers,
     cell_texts,
@@ -123,7 +123,7 @@ def _item(record: Record, source: Source, row: int) -> Record:
     """A row of `items`; record: its cells by canonical name."""
     lists: dict[str, Any] = {}
     for name, read in _LISTS.items():
-        lists[name] = read(record[name], Place(source.file, row, name_of(source.items.get(name, {"const": None}))))
+        lists[name] = read(record[name], CellPlace(source.file, row, name_of(source.items.get(name, {"const": None}))))
     texts = {name: text_or_none(record.get(name)) for name in ("context", "type", "rubric_id", "rubric_text")}
     key, model = record["item_id"].strip(), lists["reference_answer"]
     item = {
@@ -237,7 +237,7 @@ def marks(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Chunk
     -1 once it is reported that it is none."""
     chunk, number = Chunk(source, frame, report), numbers_of(source.words)
 
-    def level(cell: Any, place: Place) -> int:
+    def level(cell: Any, place: CellPlace) -> int:
         value = number(cell, place)
         if value is None:
             raise place.error("is empty")

@@ -43,7 +43,7 @@ _LIST_OF_TEXTS = re.compile(r"""\s*\[\s*["'{]""")
 """How a list of texts or objects begins; a text may begin with [1] or [sic]."""
 
 
-class Place(NamedTuple):
+class CellPlace(NamedTuple):
     """Where a cell is, or an element of the list in a cell."""
 
     file: object
@@ -55,7 +55,7 @@ class Place(NamedTuple):
         """The error about what is there."""
         return InputError(rule, file=self.file, row=self.row, field=self.field, hint=hint)
 
-    def at(self, key: object) -> Place:
+    def at(self, key: object) -> CellPlace:
         """The place of an element, by its number or key."""
         return self._replace(field=f"{self.field}.{key}")
 
@@ -121,15 +121,15 @@ class Chunk:
         """Report each cell that is wrong; {} in the rule stands for the beginning of the cell."""
         for row, cell in zip(self.rows, cells, strict=True):
             if is_wrong(cell):
-                place = Place(self.source.file, row, name_of(column))
+                place = CellPlace(self.source.file, row, name_of(column))
                 self.report(place.error(rule.format(quoted(cell)), hint))
 
-    def read(self, column: Column, read: Callable[[Any, Place], T], otherwise: T) -> list[T]:
+    def read(self, column: Column, read: Callable[[Any, CellPlace], T], otherwise: T) -> list[T]:
         """What `read` makes of each cell of a column; `otherwise` once its InputError is reported."""
         values: list[T] = []
         for row, cell in zip(self.rows, self.cells(column), strict=True):
             try:
-                values.append(read(cell, Place(self.source.file, row, name_of(column))))
+                values.append(read(cell, CellPlace(self.source.file, row, name_of(column))))
             except InputError as error:
                 self.report(error)
                 values.append(otherwise)
@@ -163,7 +163,7 @@ def without_blanks(cells: Sequence[str | None]) -> list[str | None]:
     return [cell.strip() or None if cell else None for cell in cells]
 
 
-def cell_list(cell: Any, place: Place) -> list[Any] | None:
+def cell_list(cell: Any, place: CellPlace) -> list[Any] | None:
     """The list of a cell, a JSON list in a text included; None where it is missing or blank.
 
     InputError for what is no list, and for JSON that is broken, with the place of the first fault.
@@ -181,7 +181,7 @@ def cell_list(cell: Any, place: Place) -> list[Any] | None:
     return None
 
 
-def cell_texts(cell: Any, place: Place) -> list[str] | None:
+def cell_texts(cell: Any, place: CellPlace) -> list[str] | None:
     """The texts of a cell that holds a list of them, or of objects each with its 'text'; None as for `cell_list`.
 
     InputError names an element by its place, from 0: null, true or false, a list, or an object that has no text, or a
@@ -191,7 +191,7 @@ def cell_texts(cell: Any, place: Place) -> list[str] | None:
     return elements and [_element_text(element, place.at(number)) for number, element in enumerate(elements)]
 
 
-def _element_text(element: Any, place: Place) -> str:
+def _element_text(element: Any, place: CellPlace) -> str:
     if isinstance(element, dict):
         if not missing(element.get("weight")):
             raise place.error("has a weight, which a list of texts cannot keep", "give the weights in key_weights")
@@ -203,7 +203,7 @@ def _element_text(element: Any, place: Place) -> str:
     return as_text(element)
 
 
-def cell_answers(cell: Any, place: Place) -> list[str]:
+def cell_answers(cell: Any, place: CellPlace) -> list[str]:
     """The model answers of a cell: its text, or those of a list; none where it is missing or blank."""
     if isinstance(cell, list) or (isinstance(cell, str) and _LIST_OF_TEXTS.match(cell)):
         return [text for text in cell_texts(cell, place) or [] if text.strip()]
@@ -215,7 +215,7 @@ def cell_answers(cell: Any, place: Place) -> list[str]:
     return [] if text is None else [text]
 
 
-def cell_weights(cell: Any, place: Place) -> list[float] | None:
+def cell_weights(cell: Any, place: CellPlace) -> list[float] | None:
     """The numbers of a cell that holds a list of them; None as for `cell_list`, and for an empty list."""
     weights = []
     for element in cell_list(cell, place) or []:
@@ -226,7 +226,7 @@ def cell_weights(cell: Any, place: Place) -> list[float] | None:
     return weights or None
 
 
-def listed(cell: Any, place: Place) -> list[dict[str, Any]] | None:
+def listed(cell: Any, place: CellPlace) -> list[dict[str, Any]] | None:
     """The cell `criteria` of an item as rows of `Listed`; None where it is missing, blank or an empty list.
 
     InputError names the criterion by its place in the list, from 0, its key and the rule: no list of objects, an
@@ -245,7 +245,7 @@ def listed(cell: Any, place: Place) -> list[dict[str, Any]] | None:
     return criteria or None
 
 
-def _criterion(element: Any, place: Place) -> dict[str, Any]:
+def _criterion(element: Any, place: CellPlace) -> dict[str, Any]:
     if not isinstance(element, dict):
         raise place.error("is not an object")
     if unknown := sorted(set(map(str, element)) - set(_KEYS)):
@@ -261,11 +261,11 @@ def _criterion(element: Any, place: Place) -> dict[str, Any]:
     return {"id": name, "text": text, "weight": weight, "levels": levels, "parent": parent}
 
 
-def _text(cell: Any, place: Place) -> str | None:
+def _text(cell: Any, place: CellPlace) -> str | None:
     return text_or_none(texts([cell], place.file, [place.row], place.field)[0])
 
 
-def numbers_of(words: Mapping[str, float | None]) -> Callable[[Any, Place], float | None]:
+def numbers_of(words: Mapping[str, float | None]) -> Callable[[Any, CellPlace], float | None]:
     """How a column is read in which words stand for numbers, whatever their case and the blanks around them: cell → its
     number, None where it is blank or no score, InputError where it is neither.
 
@@ -275,7 +275,7 @@ def numbers_of(words: Mapping[str, float | None]) -> Callable[[Any, Place], floa
     number_of_word = {word.strip().casefold(): number for word, number in words.items()}
     renumbered = any(number_of(word) is not None for word in number_of_word)
 
-    def number(cell: Any, place: Place) -> float | None:
+    def number(cell: Any, place: CellPlace) -> float | None:
         text = (text_or_none(cell) or "").strip()
         if text.casefold() in number_of_word:
             return number_of_word[text.casefold()]
@@ -312,5 +312,5 @@ def look_at_decimals(chunk: Chunk, seen: Decimals) -> None:
                     (first_row, first), (second_row, second) = sorted(signs.values())
                     rule = f"{quoted(second)} stands beside {quoted(first)} in row {first_row}"
                     hint = "write all decimals of a column with a point, or all with a comma"
-                    chunk.report(Place(file, second_row, column).error(rule, hint))
+                    chunk.report(CellPlace(file, second_row, column).error(rule, hint))
                     break

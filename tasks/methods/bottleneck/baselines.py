@@ -34,7 +34,7 @@ from rubricflow.tasks.methods.bottleneck.fit import (
 )
 from rubricflow.tasks.methods.bottleneck.loop import Losses, concept_loss, read, task_loss, train_on_states
 from rubricflow.tasks.methods.bottleneck.model import ConceptEncoder, Head, LatentHead, expected_levels
-from rubricflow.tasks.methods.bottleneck.states import Frozen, Rows, StateEncoder
+from rubricflow.tasks.methods.bottleneck.states import FrozenStates, Rows, StateEncoder
 
 MIXING = 0.2
 """Both parameters of the Beta distribution that λ is drawn from: mostly near 0 or 1."""
@@ -57,7 +57,7 @@ class GradeHead(nn.Module):
         return logits[:, 0] + self.bias
 
 
-class Pooled(Frozen):
+class Pooled(FrozenStates):
     """An encoder whose inputs are one state each: the mean of those that another one gives for them now."""
 
     def __init__(self, encoder: StateEncoder) -> None:

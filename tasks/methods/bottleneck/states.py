@@ -110,7 +110,7 @@ class StateEncoder(Protocol):
         """Takes such a copy; None for the backbone's own weights."""
 
 
-class Frozen:
+class FrozenStates:
     """An encoder that never learns, and so has no weights and no dropout."""
 
     learning: Learning = "frozen"
@@ -130,7 +130,7 @@ class Frozen:
         """Nothing."""
 
 
-class Cached(Frozen):
+class Cached(FrozenStates):
     """The states of a frozen backbone."""
 
     def __init__(self, states: States) -> None:

@@ -39,7 +39,7 @@ OF_MARKED = ("qwk", "mae")
 
 
 @dataclass(frozen=True)
-class Marks:
+class GraderMarks:
     """Marks of one grader.
 
     A response without a mark is wrong in accuracy and within-1. QWK and MAE leave it out: to call it the furthest
@@ -68,7 +68,7 @@ class _Resampled(NamedTuple):
     note: str | None
 
 
-def figures(marks: Marks, draws: int = 2000, seed: int = 0) -> list[dict[str, Any]]:
+def figures(marks: GraderMarks, draws: int = 2000, seed: int = 0) -> list[dict[str, Any]]:
     """Each metric of `BOUNDS` with its 95% interval, as columns of `arm_metrics`: metric, value, low, high (None where
     undefined), n, note. ValueError on a mark off its scale or arrays of different lengths.
 
@@ -80,7 +80,7 @@ def figures(marks: Marks, draws: int = 2000, seed: int = 0) -> list[dict[str, An
     return [{"metric": metric, **_columns(found, BOUNDS[metric])} for metric, found in measured.items()]
 
 
-def differences(arm: Marks, against: Marks, draws: int = 2000, seed: int = 0) -> list[dict[str, Any]]:
+def differences(arm: GraderMarks, against: GraderMarks, draws: int = 2000, seed: int = 0) -> list[dict[str, Any]]:
     """Each metric of `arm` less that of `against`, paired over responses, as columns of `arm_differences`: those of
     `figures`, and p, the two-sided bootstrap p-value of no difference, above 0.
 
@@ -126,7 +126,7 @@ def _columns(found: _Resampled, bounds: tuple[float, float] = (-np.inf, np.inf))
     return columns
 
 
-def _measured(marks: Marks, draws: int, seed: int) -> dict[str, _Resampled]:
+def _measured(marks: GraderMarks, draws: int, seed: int) -> dict[str, _Resampled]:
     """Every metric. Row 0 of the sums is the data, the others are the draws."""
     columns = (marks.tops, marks.gold, marks.predicted, marks.closed)
     if {column.shape for column in columns} != {(len(marks.items),)}:
@@ -224,7 +224,7 @@ def pairs(arms: Sequence[Arm]) -> list[tuple[Arm, Arm]]:
     return list(dict.fromkeys(compared))
 
 
-def marks_of(rows: Rows, part: Part) -> Marks | None:
+def marks_of(rows: Rows, part: Part) -> GraderMarks | None:
     """The marks of greedy rollouts in one part of the test split that have a gold mark; None where there is none."""
     marked = [row for row in rows if row["part"] == part and row["gold"] is not None]
     if not marked:
@@ -234,7 +234,7 @@ def marks_of(rows: Rows, part: Part) -> Marks | None:
     gold = np.array([row["gold"] for row in marked], np.int64)
     predicted = np.array([row["mark"] for row in marked], np.float64)
     is_closed = np.array([row["unmarked"] == "closed" for row in marked])
-    return Marks(items, tops, gold, predicted, is_closed)
+    return GraderMarks(items, tops, gold, predicted, is_closed)
 
 
 def spaced(rows: Rows, part: Part) -> Rows:

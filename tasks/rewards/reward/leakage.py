@@ -41,7 +41,7 @@ GATED = "gates close at the threshold that makes a case: nothing leaks by constr
 
 
 @dataclass(frozen=True)
-class Cases:
+class EdgeCaseArrays:
     """c cases, in the order of the responses and of their rubrics' edges."""
 
     response: Ints
@@ -63,7 +63,7 @@ class Cases:
     left_out: int
     """Responses of which a dependency is passed over because something that it hangs on is unscored."""
 
-    def part(self, cases: slice) -> Cases:
+    def part(self, cases: slice) -> EdgeCaseArrays:
         """Some neighbouring cases, without a copy."""
         arrays = {field.name: getattr(self, field.name)[cases] for field in fields(self) if field.name != "left_out"}
         return replace(self, **arrays)
@@ -79,7 +79,7 @@ class Cases:
         return np.where(self.violated, np.nan, self.effective / self.local)
 
 
-def edge_cases(batch: Batch, effective: Floats, threshold: float) -> Cases:
+def edge_cases(batch: Batch, effective: Floats, threshold: float) -> EdgeCaseArrays:
     """The cases of a batch.
 
     effective: (Σk,) shares after the dependencies, as in `Aggregated.marginal`; they may be by another graph over the
@@ -100,7 +100,7 @@ def edge_cases(batch: Batch, effective: Floats, threshold: float) -> Cases:
     relations = [np.array([RELATIONS.index(name) for name in rubric.relation]) for rubric in batch.compiled]
     left_out = len(np.unique(response[~is_known]))
     response, edge, child, parent, edge_place = (places[case] for places in (response, edge, child, parent, edge_place))
-    return Cases(
+    return EdgeCaseArrays(
         response=response,
         edge=edge,
         child=child,
@@ -150,7 +150,7 @@ def diagnose(judged: Locals, aggregation: str, aggregated: Aggregated, settings:
     return records
 
 
-def _once(cases: Cases, places: Ints) -> Ints:
+def _once(cases: EdgeCaseArrays, places: Ints) -> Ints:
     """Of these cases one for each child."""
     return places[np.unique(cases.child[places], return_index=True)[1]]
 

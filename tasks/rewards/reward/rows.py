@@ -26,7 +26,7 @@ from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph
 from rubricflow.tasks.rewards.reward.exact import reward_variances
 from rubricflow.tasks.rewards.reward.factors import HumanScores, human_scores
 from rubricflow.tasks.rewards.reward.figures import Record
-from rubricflow.tasks.rewards.reward.leakage import RELATIONS, Cases, edge_cases
+from rubricflow.tasks.rewards.reward.leakage import RELATIONS, EdgeCaseArrays, edge_cases
 from rubricflow.tasks.rewards.reward.local import Locals, local_scores
 
 _JUDGED = ["response_id", "criterion_id", "rater_id", "sample", "decision", "level_probabilities", "action"]
@@ -96,14 +96,14 @@ def _rewards(
     )
 
 
-def cases(judged: Locals, edge_cases: Cases, aggregation: Aggregation) -> Iterator[pa.Table]:
+def cases(judged: Locals, edge_cases: EdgeCaseArrays, aggregation: Aggregation) -> Iterator[pa.Table]:
     """The table `edge_cases` of the cases of a batch under one aggregation, in the same parts."""
     for part in parts(judged.batch):
         here = slice(*np.searchsorted(edge_cases.response, [part.start, part.stop]))
         yield _cases(judged, edge_cases.part(here), aggregation)
 
 
-def _cases(judged: Locals, edge_cases: Cases, aggregation: Aggregation) -> pa.Table:
+def _cases(judged: Locals, edge_cases: EdgeCaseArrays, aggregation: Aggregation) -> pa.Table:
     batch, rubric_index = judged.batch, judged.batch.rubric_index[edge_cases.response]
     first_name = np.cumsum([0, *(len(rubric.criteria) for rubric in batch.compiled)])[rubric_index]
     first_edge = np.cumsum([0, *(len(rubric.parent) for rubric in batch.compiled)])[rubric_index]

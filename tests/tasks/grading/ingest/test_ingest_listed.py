@@ -10,9 +10,9 @@ import pytest
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.data import Items
-from rubricflow.tasks.grading.ingest.columns import Place, listed
+from rubricflow.tasks.grading.ingest.columns import CellPlace, listed
 
-PLACE = Place("f", 1, "criteria")
+PLACE = CellPlace("f", 1, "criteria")
 
 
 def one(**changes: Any) -> dict[str, Any]:
@@ -67,5 +67,5 @@ def test_an_empty_cell_lists_nothing(cell: Any) -> None:
 )
 def test_a_mistake_is_named_by_its_place(cell: Any, field: str, rule: str) -> None:
     with pytest.raises(InputError, match=rule) as stop:
-        listed(cell, Place("items.jsonl", 4, "criteria"))
+        listed(cell, CellPlace("items.jsonl", 4, "criteria"))
     assert (stop.value.file, stop.value.row, stop.value.field) == ("items.jsonl", 4, field)

@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.settings.study import Source, load_study
 from rubricflow.tasks.core.store.source import read
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.canonical import items
-from rubricflow.tasks.grading.ingest.columns import Place, cell_answers, cell_list, cell_texts
+from rubricflow.tasks.grading.ingest.columns import CellPlace, cell_answers, cell_list, cell_texts
 from rubricflow.tasks.grading.ingest.task import ingest
 
 JSON = st.recursive(
@@ -29,14 +29,14 @@ JSON = st.recursive(
 @given(st.lists(JSON), st.sampled_from([None, 2]), st.booleans())
 def test_a_list_written_as_json_is_the_list(given_list: list[Any], indent: int | None, ascii_only: bool) -> None:
     cell = f" {json.dumps(given_list, indent=indent, ensure_ascii=ascii_only)}\n"
-    assert cell_list(cell, Place("f", 1, "c")) == cell_list(given_list, Place("f", 1, "c")) == given_list
+    assert cell_list(cell, CellPlace("f", 1, "c")) == cell_list(given_list, CellPlace("f", 1, "c")) == given_list
 
 
 @pytest.mark.parametrize("cell", [None, "", "  ", float("nan")])
 def test_an_empty_cell_is_no_list(cell: Any) -> None:
-    assert cell_list(cell, Place("f", 1, "c")) is None
-    assert cell_texts(cell, Place("f", 1, "c")) is None
-    assert cell_answers(cell, Place("f", 1, "c")) == []
+    assert cell_list(cell, CellPlace("f", 1, "c")) is None
+    assert cell_texts(cell, CellPlace("f", 1, "c")) is None
+    assert cell_answers(cell, CellPlace("f", 1, "c")) == []
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_an_empty_cell_is_no_list(cell: Any) -> None:
 )
 def test_what_is_no_list_is_named_by_its_place(cell: Any, rule: str) -> None:
     with pytest.raises(InputError, match=rule) as stop:
-        cell_list(cell, Place("items.csv", 4, "keys"))
+        cell_list(cell, CellPlace("items.csv", 4, "keys"))
     assert (stop.value.file, stop.value.row, stop.value.field) == ("items.csv", 4, "keys")
 
 
 def test_texts_may_be_numbers_or_objects_with_a_text() -> None:
     told = ["heat", 2, 2.5, {"text": "light", "category": "BEST"}, {"text": "cold", "weight": None}]
-    assert cell_texts(told, Place("f", 1, "c")) == ["heat", "2", "2.5", "light", "cold"]
+    assert cell_texts(told, CellPlace("f", 1, "c")) == ["heat", "2", "2.5", "light", "cold"]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_texts_may_be_numbers_or_objects_with_a_text() -> None:
 )
 def test_an_element_that_is_no_text_is_named_by_its_place(element: Any, rule: str) -> None:
     with pytest.raises(InputError, match=rule) as stop:
-        cell_texts(json.dumps(["heat", element]), Place("items.csv", 4, "keys"))
+        cell_texts(json.dumps(["heat", element]), CellPlace("items.csv", 4, "keys"))
     assert stop.value.field == "keys.1"
 
 
@@ -96,13 +96,13 @@ def test_an_element_that_is_no_text_is_named_by_its_place(element: Any, rule: st
     ],
 )
 def test_model_answers_are_a_text_or_a_list(cell: Any, answers: list[str]) -> None:
-    assert cell_answers(cell, Place("f", 1, "c")) == answers
+    assert cell_answers(cell, CellPlace("f", 1, "c")) == answers
 
 
 @pytest.mark.parametrize("cell", ['["Heat.", "Light."', "['Heat.']", '[{"answer": "Heat."}]', {"text": "Heat."}, b"x"])
 def test_a_broken_list_of_model_answers_is_no_text(cell: Any) -> None:
     with pytest.raises(InputError, match=r"f, row 1, field 'c"):
-        cell_answers(cell, Place("f", 1, "c"))
+        cell_answers(cell, CellPlace("f", 1, "c"))
 
 
 COLUMNS = ("key_elements", "key_weights", "misconceptions", "criteria", "reference_answer")

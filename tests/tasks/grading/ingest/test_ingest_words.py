@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import ScoreColumns, Source
 from rubricflow.tasks.grading.ingest.canonical import marks, scores
-from rubricflow.tasks.grading.ingest.columns import Place, numbers_of
+from rubricflow.tasks.grading.ingest.columns import CellPlace, numbers_of
 
 SHOWN = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zs", "Zl", "Zp"]), min_size=1, max_size=6)
 
@@ -106,7 +106,7 @@ def test_a_cell_is_its_word_s_number_or_refused(words: dict[str, int], cells: li
     for cell in [*words, *cells]:
         known = folded.get(written(cell).strip().casefold())
         try:
-            number = read(f" {written(cell)}\t", Place("f", 1, "c"))
+            number = read(f" {written(cell)}\t", CellPlace("f", 1, "c"))
         except InputError:
             assert known is None
         else:

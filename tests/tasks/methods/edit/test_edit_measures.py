@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-from rubricflow.tasks.methods.edit.measures import BOUNDS, Marks, differences, figures
+from rubricflow.tasks.methods.edit.measures import BOUNDS, GraderMarks, differences, figures
 
 DRAWS = 200
 NAN = float("nan")
@@ -39,13 +39,13 @@ class Row(NamedTuple):
     closed: bool = False
 
 
-def marks(rows: list[Row]) -> Marks:
+def marks(rows: list[Row]) -> GraderMarks:
     tops, gold = (np.array([row[at] for row in rows], dtype=np.int64) for at in (1, 2))
     given_marks, closed = (
         np.array([row.given for row in rows], np.float64),
         np.array([row.closed for row in rows], bool),
     )
-    return Marks([row.item for row in rows], tops, gold, given_marks, closed)
+    return GraderMarks([row.item for row in rows], tops, gold, given_marks, closed)
 
 
 def sure(value: float | None) -> float:
@@ -135,7 +135,7 @@ def test_a_mark_off_the_scale_is_refused(rows: list[Row]) -> None:
 
 def test_arrays_of_other_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="same 1 responses"):
-        figures(Marks(["a"], np.array([2]), np.array([1, 1]), np.array([1.0]), np.array([False])))
+        figures(GraderMarks(["a"], np.array([2]), np.array([1, 1]), np.array([1.0]), np.array([False])))
 
 
 def test_the_same_seed_draws_the_same() -> None:
