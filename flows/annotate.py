@@ -3,7 +3,6 @@ vote; the rest is settled."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 from rubricflow.flows.checks import check_extras
@@ -16,19 +15,17 @@ from rubricflow.flows.command_line import (
     TokenLimit,
     WarehouseFolder,
 )
-from rubricflow.flows.plan import Plan, planned, record, with_placement
+from rubricflow.flows.plan import Plan, annotating, record, settling, with_placement
 from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
-from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
-from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.ingest.task import Ingested
 from rubricflow.tasks.grading.judge.task import judge
 from rubricflow.tasks.grading.lock.task import Locked
 from rubricflow.tasks.people.annotate.task import ComparedTables, compare, compare_settled
 from rubricflow.tasks.people.report.task import report_annotation
-from rubricflow.tasks.people.review.ledger import ActSnapshot, act_snapshot
+from rubricflow.tasks.people.review.ledger import ActSnapshot
 from rubricflow.tasks.people.review.task import SettledTables, adjudicate, queue
 
 
@@ -69,31 +66,6 @@ def settle(
     proposed, settled, compared = labels(job, votes, token_budget)
     data_docs(job.run)
     return completed(job.run.run_id, report_annotation(job.run, record(job, [*proposed.tables, *settled, *compared])))
-
-
-def annotating(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> Plan:
-    """The run in which a study is annotated: it depends on data, rubrics and annotators alone, so that reviewers find
-    it whatever will be trained. InputError where the study has no section `annotation`."""
-    path = Path(study_file)
-    study = _of_concepts(path).model_copy(update={"bottleneck": None})
-    return planned(study, path.parent, warehouse, limit)
-
-
-def settling(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> tuple[Plan, ActSnapshot]:
-    """The run that rests on what people have said of a study until now, and that."""
-    path = Path(study_file)
-    study = _of_concepts(path)
-    votes = act_snapshot(Path(warehouse), study.name)
-    return planned(study, path.parent, warehouse, limit, {"votes": votes.digest}), votes
-
-
-def _of_concepts(path: Path) -> Study:
-    """The study as annotators are asked: under the protocol that labels concepts."""
-    study = load_study(path)
-    if study.annotation is None:
-        hint = "annotation: {annotators: {first: {backend: …}, second: {backend: …}}}"
-        raise InputError("there is no section 'annotation', which names two annotators", file=path, hint=hint)
-    return study.model_copy(update={"judge": study.annotation.asked, "reward": None})
 
 
 class ProposedAnnotations(NamedTuple):

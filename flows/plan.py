@@ -14,6 +14,7 @@ from pydantic import JsonValue, ValidationError
 from rubricflow.flows.command_line import arguments
 from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice
 from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.protocols import PROTOCOL_VERSION
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Placement
 from rubricflow.tasks.core.contracts.settings.judge import Judge
@@ -27,7 +28,7 @@ from rubricflow.tasks.core.store.manifest import code_digest, graded_by, write_m
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.calibrate.calibration import FORMAT as CALIBRATION_VERSION
 from rubricflow.tasks.grading.ingest.sources import read_as, sources
-from rubricflow.tasks.grading.judge.grade import PROTOCOL_VERSION
+from rubricflow.tasks.people.review.ledger import ActSnapshot, act_snapshot
 
 _LOGPROBS = 20
 """The most that servers give: a score of many levels needs them all."""
@@ -171,6 +172,31 @@ def with_placement(job: Plan, engine: str | None, address: str | None) -> Plan:
         raise InputError(error.errors()[0]["msg"].removeprefix("Value error, "), field=field) from error
     others = {name: with_placement(other, engine, address) for name, other in job.beside.items()}
     return replace(job, study=job.study.model_copy(update={"run": run}), beside=others)
+
+
+def annotating(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> Plan:
+    """The run in which a study is annotated: it depends on data, rubrics and annotators alone, so that reviewers find
+    it whatever will be trained. InputError where the study has no section `annotation`."""
+    path = Path(study_file)
+    study = _of_concepts(path).model_copy(update={"bottleneck": None})
+    return planned(study, path.parent, warehouse, limit)
+
+
+def settling(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> tuple[Plan, ActSnapshot]:
+    """The run that rests on what people have said of a study until now, and that."""
+    path = Path(study_file)
+    study = _of_concepts(path)
+    votes = act_snapshot(Path(warehouse), study.name)
+    return planned(study, path.parent, warehouse, limit, {"votes": votes.digest}), votes
+
+
+def _of_concepts(path: Path) -> Study:
+    """The study as annotators are asked: under the protocol that labels concepts."""
+    study = load_study(path)
+    if study.annotation is None:
+        hint = "annotation: {annotators: {first: {backend: …}, second: {backend: …}}}"
+        raise InputError("there is no section 'annotation', which names two annotators", file=path, hint=hint)
+    return study.model_copy(update={"judge": study.annotation.asked, "reward": None})
 
 
 def record(plan: Plan, tables: list[TableRef]) -> Path:

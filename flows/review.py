@@ -12,10 +12,9 @@ from typing import Annotated, Any
 import pyarrow.dataset as ds
 import typer
 
-from rubricflow.flows.annotate import annotating
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder, arguments
 from rubricflow.flows.finished_runs import item_bundles, settle_scores
-from rubricflow.flows.plan import plan
+from rubricflow.flows.plan import annotating, plan
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Row, conform

@@ -38,7 +38,8 @@ from rubricflow.tasks.grading.judge.costs import Servers, costs, workload
 from rubricflow.tasks.grading.judge.grade import asks_nobody, first_requests
 from rubricflow.tasks.grading.judge.prove import prove_bundle
 from rubricflow.tasks.grading.judge.rater import rater, widest
-from rubricflow.tasks.grading.judge.rows import Case, Rater, cases_of
+from rubricflow.tasks.grading.judge.rows import Case, Rater
+from rubricflow.tasks.grading.judge.stored_cases import cases_of
 from rubricflow.tasks.grading.judge.teaching import People, teaching_of
 from rubricflow.tasks.grading.lock.bundles import asks, unexplained
 from rubricflow.tasks.grading.lock.task import fit, lock

@@ -31,7 +31,7 @@ def repeated(judge, folder, judged, items):
 
         from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
         from rubricflow.tasks.core.store.warehouse import Warehouse
-        from rubricflow.tasks.grading.judge.rows import item_counts
+        from rubricflow.tasks.grading.judge.stored_cases import item_counts
 
         warehouse = Warehouse.open(folder / "warehouse")
         source = warehouse.run(warehouse.begun()[0])

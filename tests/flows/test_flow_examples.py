@@ -20,7 +20,8 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, Rubrics
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.judge import task as door
-from rubricflow.tasks.grading.judge.rows import Rater, shard_cases
+from rubricflow.tasks.grading.judge.rows import Rater
+from rubricflow.tasks.grading.judge.stored_cases import shard_cases
 from rubricflow.tasks.grading.judge.task import judge
 from rubricflow.tasks.grading.judge.teaching import People, teaching_of
 

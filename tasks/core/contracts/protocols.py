@@ -27,6 +27,9 @@ Option = Literal["criteria_per_call", "consistency_memory", "rubric_memory"]
 Taught = Literal["score", "traits", "criteria"]
 """What of people's grading a worked example can show."""
 
+PROTOCOL_VERSION = 6
+"""Goes up whenever the same replies would be verified or scored differently."""
+
 
 class RegisteredProtocol(Frozen):
     """A protocol as it is known outside its module."""

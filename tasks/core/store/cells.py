@@ -3,6 +3,7 @@ files."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -21,6 +22,10 @@ _DAY = r"\d{4}-\d\d-\d\d.*|\d{1,2}([./-])\d{1,2}\1(?:\d{2,4})?"
 _DATE = re.compile(rf"{_DAY}|\d{{1,2}}\.?[ -]{_MONTH}\.?|{_MONTH}\.?[ -]\d{{1,4}}", re.IGNORECASE)
 """What spreadsheets make of 3.5 or 3-5."""
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
+_LONGEST_PART = 40
+"""Characters of a part of an id; what is longer is represented by its digest."""
+_DIGITS = 12
+"""Of such a digest, in base 16."""
 
 
 class UnreadableCell(NamedTuple):
@@ -187,3 +192,13 @@ def select(frame: pd.DataFrame, where: Mapping[str, object], file: object) -> pd
 def _folded(value: Any) -> str:
     """A value to compare with: 1, 1.0 and '1' are one, and so are true and 'True', as CSV files write it."""
     return as_text(value).casefold() if str(value).casefold() in ("true", "false") else as_text(value)
+
+
+def id_of(parts: Iterable[str]) -> str:
+    """The id that texts make together. Different texts make different ids, but for chance collisions of digests."""
+    shortened = []
+    for part in map(str.strip, parts):
+        is_short = len(part) <= _LONGEST_PART and part.isprintable() and ":" not in part and not part.startswith("#")
+        digest = hashlib.sha256(part.encode("utf-8", "surrogatepass")).hexdigest()
+        shortened.append(part if is_short else f"#{digest[:_DIGITS]}")
+    return ":".join(shortened)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +15,6 @@ from rubricflow.tasks.core.contracts.settings.study import PLACEHOLDER, QUESTION
 from rubricflow.tasks.core.store.cells import as_text, need, text_or_none, with_columns
 from rubricflow.tasks.core.text.markup import plain
 
-_LONGEST_PART = 40
-"""Characters of a part of an id; what is longer is represented by its digest."""
-_DIGITS = 12
-"""Of such a digest, in base 16."""
 _WHOLE = re.compile("[0-9]{1,9}")
 Words = tuple[str, ...]
 QuestionIds = dict[str, dict[Words, str]]
@@ -137,16 +132,6 @@ def _with_id(
 def label_of(parts: Iterable[str]) -> str:
     """The id that texts make together for people to read, without what cannot be seen."""
     return "-".join("".join(filter(str.isprintable, " ".join(part.split()))) for part in parts)
-
-
-def id_of(parts: Iterable[str]) -> str:
-    """The id that texts make together. Different texts make different ids, but for chance collisions of digests."""
-    shortened = []
-    for part in map(str.strip, parts):
-        is_short = len(part) <= _LONGEST_PART and part.isprintable() and ":" not in part and not part.startswith("#")
-        digest = hashlib.sha256(part.encode("utf-8", "surrogatepass")).hexdigest()
-        shortened.append(part if is_short else f"#{digest[:_DIGITS]}")
-    return ":".join(shortened)
 
 
 class WideQuestion(NamedTuple):

@@ -35,8 +35,6 @@ from rubricflow.tasks.grading.judge.score import Scored
 
 AskAll = Callable[[Sequence[Request]], list[RequestOutcome[Any]]]
 """Puts requests to the rater, all at once."""
-PROTOCOL_VERSION = 6
-"""Goes up whenever the same replies would be verified or scored differently."""
 
 
 def grade_batch(

@@ -24,7 +24,8 @@ from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.evidence import HOLDS, INVALID, ground, looked_for, subject_of
 from rubricflow.tasks.grading.judge.protocol import ALL, Part, question_about
-from rubricflow.tasks.grading.judge.rows import Case, Decision, EarlierDecision, sheets_of
+from rubricflow.tasks.grading.judge.rows import Case, Decision, EarlierDecision
+from rubricflow.tasks.grading.judge.stored_cases import sheets_of
 
 _KEPT_OF = ((Judgments, "judge"), (Responses, "ingest"), (Items, "ingest"), (Bundles, "lock"))
 

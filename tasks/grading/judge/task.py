@@ -44,18 +44,9 @@ from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.keep import keeping_of
 from rubricflow.tasks.grading.judge.progress import Progress
 from rubricflow.tasks.grading.judge.rater import rater, repeated, signal_recorded
-from rubricflow.tasks.grading.judge.rows import (
-    Case,
-    Graded,
-    Rater,
-    Sheet,
-    case_of,
-    in_shard_order,
-    item_counts,
-    shard_cases,
-    sheets_of,
-)
+from rubricflow.tasks.grading.judge.rows import Case, Graded, Rater, case_of
 from rubricflow.tasks.grading.judge.simulated import human_marks
+from rubricflow.tasks.grading.judge.stored_cases import Sheet, in_shard_order, item_counts, shard_cases, sheets_of
 from rubricflow.tasks.grading.judge.teaching import People, teaching_of
 
 SHARD = 2_000

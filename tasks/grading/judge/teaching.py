@@ -27,8 +27,9 @@ from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.memory import numbered_names, spare_characters
 from rubricflow.tasks.grading.judge.protocol import NOTHING, Part, Shown
-from rubricflow.tasks.grading.judge.rows import Case, WorkedExample, sheets_of
+from rubricflow.tasks.grading.judge.rows import Case, WorkedExample
 from rubricflow.tasks.grading.judge.score import round_half_up
+from rubricflow.tasks.grading.judge.stored_cases import sheets_of
 
 LONGEST = 1_200
 """Characters of an example that are shown; by level, longer responses are the last to be chosen."""

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import Data, Source, Study
-from rubricflow.tasks.core.store.reshape import Counted, id_of, label_of, matching, reshaped
+from rubricflow.tasks.core.store.cells import id_of
+from rubricflow.tasks.core.store.reshape import Counted, label_of, matching, reshaped
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.sources import streams
 from rubricflow.tasks.grading.ingest.task import ingest

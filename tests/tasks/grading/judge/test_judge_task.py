@@ -18,7 +18,8 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.judge import task as door
-from rubricflow.tasks.grading.judge.rows import Rater, cases_of
+from rubricflow.tasks.grading.judge.rows import Rater
+from rubricflow.tasks.grading.judge.stored_cases import cases_of
 from rubricflow.tasks.grading.judge.task import judge, shard_sizes
 
 PER_ITEM = 3

@@ -1,0 +1,70 @@
+"""The cases of a run, read from its tables: of a shard, of an item, in the order in which pieces are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
+from rubricflow.tasks.core.contracts.schema import TableRef, schema
+from rubricflow.tasks.core.contracts.tables.judging import ShardInputs
+from rubricflow.tasks.core.store.ordered import in_order
+from rubricflow.tasks.core.store.warehouse import Run, counted
+from rubricflow.tasks.grading.judge.rows import Case, case_of
+
+Sheet = tuple[dict[str, Any], Bundle, str]
+"""An item's row, its bundle and the bundle's id."""
+
+
+def item_counts(run: Run, responses: TableRef) -> dict[str, int]:
+    """Item → number of its responses."""
+    return counted(run, responses, "item_id")
+
+
+def sheets_of(run: Run, items: TableRef, bundles: TableRef) -> dict[str, Sheet]:
+    """Item → its row, its bundle and the bundle's id; ContractError for a bundle that was changed."""
+    rows = run.read(bundles).to_pylist()
+    bundle, bundle_id = unlocked(rows), {row["rubric_id"]: row["bundle_id"] for row in rows}
+    return {
+        item["item_id"]: (item, bundle[item["rubric_id"]], bundle_id[item["rubric_id"]])
+        for item in run.read(items).to_pylist()
+    }
+
+
+def shard_cases(
+    run: Run, items: TableRef, responses: TableRef, bundles: TableRef, cut: Iterable[tuple[str, int, bool]]
+) -> Iterator[tuple[str, list[Case]]]:
+    """Name and cases of each shard that is not done. cut: name, responses and whether it is done, of all in order."""
+    sheets, rows = sheets_of(run, items, bundles), in_shard_order(run, responses)
+    for name, count, done in cut:
+        mine = list(islice(rows, count))
+        if not done:
+            yield (
+                name,
+                [case_of(row["response_id"], row["text"], *sheets[row["item_id"]], row["made_from"]) for row in mine],
+            )
+
+
+def cases_of(
+    run: Run, responses: TableRef, item: dict[str, Any], locked: dict[str, Any], at: int = 0, count: int | None = None
+) -> list[Case]:
+    """The cases of an item from position `at` of its responses in the order of their ids.
+
+    ContractError for a bundle that was changed.
+    """
+    rows = run.read(responses, ["response_id", "text", "made_from"], ds.field("item_id") == item["item_id"])
+    bundle = Bundle.unlock(locked["bundle_id"], locked["content"])
+    chosen = rows.sort_by("response_id").slice(at, count).to_pylist()
+    return [
+        case_of(row["response_id"], row["text"], item, bundle, locked["bundle_id"], row["made_from"]) for row in chosen
+    ]
+
+
+def in_shard_order(run: Run, responses: TableRef) -> Iterator[dict[str, Any]]:
+    """Rows of `responses`, as far as a judge reads them, in the order in which shards are cut."""
+    columns = tuple(column.name for column in schema(ShardInputs))
+    for batch in in_order(run, responses, columns, ("item_id", "response_id")):
+        yield from batch.to_pylist()
