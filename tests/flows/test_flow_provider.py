@@ -137,7 +137,7 @@ def test_what_was_given_up_is_in_the_manifest_and_stays_there_without_asking_aga
 
 def test_options_are_typed_and_make_another_run(tmp_path, monkeypatch):
     study, taken = make_study(tmp_path), []
-    monkeypatch.setattr("rubricflow.flows.grade.grade", lambda *words: taken.append(words[-1]))
+    monkeypatch.setattr("rubricflow.flows.grade.grade", lambda **given: taken.append(given["options"]))
     typed = {"n": "1", "reasoning_effort": "low", "x": '{"thinking": false}', "store": "false", "p": "0.5", "q": '"1"'}
     words = [word for name, value in typed.items() for word in ("--option", f" {name} ={value}")]
     assert command("grade", study, "--model", "m", "--url", "http://x/v1", *words).exit_code == 0
