@@ -224,7 +224,7 @@ def is_few(clusters: float | None) -> bool:
 
 
 def cautions(clusters: Iterable[float | None]) -> Iterator[str]:
-    """What to say once beside intervals, of which those of few clusters are marked; nothing where none is.
+    """What to say once with intervals, of which those of few clusters are marked; nothing where none is.
 
     clusters: how many each interval resamples.
     """

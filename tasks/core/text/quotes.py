@@ -30,7 +30,7 @@ _MOST_PLACES = 1_000
 """Places of a fragment that are tried: more occur in no text that says anything."""
 
 Spelling = Literal["exact", "case", "marks", "spacing"]
-"""How a quote is written beside what is stored: alike; with other case; with other apostrophes, hyphens or commas; with
+"""How a quote differs from what is stored: alike; with other case; with other apostrophes, hyphens or commas; with
 words split or joined."""
 
 

@@ -1,6 +1,6 @@
 """What judging a study takes: calls, tokens, hours, room on disk, and which part holds the others up; asks no model.
 
-Everything is counted from the study's own prompts; what is assumed beside them stands in one line each.
+Everything is counted from the study's own prompts; what is assumed besides stands in one line each.
 """
 
 from __future__ import annotations

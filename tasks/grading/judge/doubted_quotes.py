@@ -25,7 +25,7 @@ from rubricflow.tasks.grading.judge.rows import FAILED, Decision
 
 RUN, INSIDE, SHARE = 7, 4, 0.8
 _REACH = 100
-"""Characters beside a quote in which a run may go on."""
+"""Characters next to a quote in which a run may go on."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Grading a batch: ask, verify, score. Pure but for the backend; the door and the trainers both call it.
+"""Grading a batch: ask, verify, score. Pure but for the backend; the stage and the trainers both call it.
 
 Where the protocol remembers what it graded, an item's responses are judged in rounds: all responses of a round see the
 same store, which learns from them in the order of processing before the next round. Rounds of all items of the batch go
@@ -148,7 +148,7 @@ def _open_parts(cases: Sequence[Case], answers: Sequence[list[Answer]]) -> Itera
 
 
 def _request(case: Case, part: Part, before: tuple[Answer, ...], rater: Rater, recalled: Memory = FORGOTTEN) -> Request:
-    """The first request for a part: as many worked examples beside the response as the context holds, then as much of
+    """The first request for a part: as many worked examples next to the response as the context holds, then as much of
     what memory recalls."""
 
     def showing(shown: Shown) -> Request:

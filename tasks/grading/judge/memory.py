@@ -1,4 +1,4 @@
-"""Rubric memory and consistency memory (GradeAgentOps, section 2.5): what is pointed out beside a response, found by
+"""Rubric memory and consistency memory (GradeAgentOps, section 2.5): what is pointed out with a response, found by
 shared words and by nothing generative. It guides; evidence still comes from the response alone.
 
 Words are the set of tokens of tasks/core/text/tokens. The weight of a word in a collection of N texts, df of which
@@ -60,7 +60,7 @@ Store = tuple[Exemplar, ...]
 
 
 class Memory(NamedTuple):
-    """What memory has to show beside a response, best first."""
+    """What memory has to show with a response, best first."""
 
     exemplars: tuple[Exemplar, ...] = ()
     cards: tuple[Criterion, ...] = ()
@@ -140,7 +140,7 @@ def learn(store: Store, case: Case, outcome: Outcome) -> Store:
 
 
 def fitting(memory: Memory, bundle: Bundle, bare: Request) -> Shown:
-    """As much of what memory has to show as the context holds beside a request without it and its longest reply.
+    """As much of what memory has to show as the context holds next to a request without it and its longest reply.
 
     Characters over CHARACTERS_PER_TOKEN stand for tokens. Exemplars go first, the least similar of them before the
     others, then cards; the request itself is never cut.
@@ -156,7 +156,7 @@ def fitting(memory: Memory, bundle: Bundle, bare: Request) -> Shown:
 
 
 def spare_characters(bundle: Bundle, bare: Request) -> float:
-    """Characters of a text that the context holds beside a request and its longest reply, the line break after the text
+    """Characters of a text that the context holds with a request and its longest reply, the line break after the text
     counted; infinite where the bundle names no bound."""
     context = bundle.protocol.context_tokens
     if context is None:

@@ -81,7 +81,7 @@ class Case:
     earlier: Mapping[str, EarlierDecision] = field(default_factory=dict)
     """Criterion → what stands of an earlier run and is not asked again."""
     examples: tuple[WorkedExample, ...] = ()
-    """What people graded and the judge is shown beside the response, the best first."""
+    """What people graded and the judge is shown with the response, the best first."""
     unread: str | None = None
     """Why a person has to look at what was handed in and no judge is asked, a key of UNREAD."""
 

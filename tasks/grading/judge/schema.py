@@ -250,7 +250,7 @@ def names_of(bundle: Bundle) -> UnitNames:
 
 
 def names_beside(ids: Iterable[str]) -> UnitNames:
-    """The names of units beside ids that mean something else."""
+    """The names of units next to ids that mean something else."""
     reserved = frozenset(map(folded_id, ids)) - {""}
     return UnitNames(_free("sentence", reserved), _free("paragraph", reserved), reserved)
 

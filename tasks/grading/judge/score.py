@@ -98,7 +98,7 @@ def score(bundle: Bundle, levels: Mapping[str, int | None], stated: Mapping[str,
     """The scores of one response from its levels; a level of None is unscored.
 
     stated: scores of the traits that the judge scores; the others are derived from the levels. Where the bundle makes
-    the score of points alone they are recorded beside it.
+    the score of points alone they are recorded with it.
 
     Unscored criteria and traits do as the protocol says: no score (`null`), no score but the lowest and highest that
     they allow (`bounds`), or level 0 (`zero`). Where nothing is decided there is no score, whatever the protocol says.

@@ -1,4 +1,4 @@
-"""Worked examples of a study: what people graded outside the test split, beside every response that is judged."""
+"""Worked examples of a study: what people graded outside the test split, with every response that is judged."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def _means(marks: Iterable[Sequence[Any]]) -> Means:
 
 
 def fitting(case: Case, part: Part, bare: Request) -> Shown:
-    """As many of a case's examples as the context holds beside a request without them; the most wanted stay."""
+    """As many of a case's examples as the context holds next to a request without them; the most wanted stay."""
     most = spare_characters(case.bundle, bare)
     for count in range(len(case.examples), 0, -1):
         shown = show(case.examples[:count], part, case.bundle)

@@ -246,7 +246,7 @@ def make(
 
 
 _TOKENS_OF_PARAPHRASE, _CHARACTERS_PER_TOKEN = 256, 2
-"""What a paraphrase takes beside the rubric's own length."""
+"""What a paraphrase takes in addition to the rubric's own length."""
 
 
 def prose_turned(rubric: Rubric) -> Rubric:

@@ -100,7 +100,7 @@ def derived(item: Mapping[str, Any], plan: Derived) -> Rubric:
     """A rubric of the criteria that the item lists, or of gold points: the sentences of its reference answer, or its
     key elements with their weights.
 
-    Beside gold points, misconceptions that the item lists cost marks, each as much as a point of weight 1 earns.
+    Besides gold points, misconceptions that the item lists cost marks, each as much as a point of weight 1 earns.
     InputError for an item that carries none of what the plan names, or a plan that makes an unusable rubric of it.
     """
     listed = plan.origin == "criteria"

@@ -1,4 +1,4 @@
-"""The door of lock: items and the study's rubrics in, rubrics and bundles out."""
+"""The stage of lock: items and the study's rubrics in, rubrics and bundles out."""
 
 from __future__ import annotations
 

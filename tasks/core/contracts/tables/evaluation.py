@@ -140,7 +140,7 @@ class RaterEffects(Row, table="rater_effects", key=("rater_id", "trait", "slice"
     value_of: str
     """The item or the period; 'all'."""
     severity: float | None
-    """Of 'all': strictness beside an average rater, in standard deviations of the responses' ability; null with a
+    """Of 'all': strictness against an average rater, in standard deviations of the responses' ability; null with a
     note."""
     severity_se: float | None
     """Its standard error."""
