@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--to", type=Path, help="where to write them, with what became of them")
     given = parser.parse_args()
     earlier = json.loads(given.again.read_text()) if given.again else []
-    again = [found_again(mutant) for mutant in earlier if mutant["killed"]]
+    again = [found_again(mutant) for mutant in earlier if mutant.get("killed")]
     mutants = [mutant for mutant in again if mutant] if given.again else drawn(given.count, given.seed, given.folder)
     with tempfile.TemporaryDirectory() as folder:
         archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
