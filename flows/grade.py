@@ -23,12 +23,11 @@ from rubricflow.flows.command_line import (
 )
 from rubricflow.flows.finished_runs import settle_scores
 from rubricflow.flows.plan import Plan, plan, record, with_placement
-from rubricflow.flows.stage import staged
+from rubricflow.flows.stage import lock_rubrics, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
-from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log
 from rubricflow.tasks.core.store.marks import listed_once
 from rubricflow.tasks.core.store.warehouse import Run
@@ -36,7 +35,7 @@ from rubricflow.tasks.grading.calibrate.task import calibrate
 from rubricflow.tasks.grading.evaluate.task import evaluate
 from rubricflow.tasks.grading.ingest.task import ingest, warning_sentences
 from rubricflow.tasks.grading.judge.task import judge
-from rubricflow.tasks.grading.lock.task import fit, lock
+from rubricflow.tasks.grading.lock.task import fit
 from rubricflow.tasks.grading.report.task import report, write_page
 
 
@@ -127,17 +126,7 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
         log(f"{file}: read as {words}")
     for words in warning_sentences(run, data.input_warnings):
         log(f"warning: {words}")
-    locked = staged(
-        run,
-        lock,
-        study=study,
-        base=base,
-        items=data.items,
-        responses=data.responses,
-        people=data.gradings,
-        marks=data.judgments,
-        key_of=credential,
-    )
+    locked = lock_rubrics(job, data)
     fit(run, study, base, data.items, data.gradings, locked.bundles)
     judged = staged(
         run,

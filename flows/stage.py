@@ -87,7 +87,12 @@ def rows_of(tables: Iterable[TableRef]) -> str:
 def read_and_lock(job: Plan) -> tuple[Ingested, Locked]:
     """Data and bundles of a run, checked; what is finished is passed over."""
     data = staged(job.run, ingest, study=job.study, base=job.base, limit=job.limit)
-    locked = staged(
+    return data, lock_rubrics(job, data)
+
+
+def lock_rubrics(job: Plan, data: Ingested) -> Locked:
+    """Bundles of a run's rubrics, checked."""
+    return staged(
         job.run,
         lock,
         study=job.study,
@@ -98,4 +103,3 @@ def read_and_lock(job: Plan) -> tuple[Ingested, Locked]:
         marks=data.judgments,
         key_of=credential,
     )
-    return data, locked

@@ -180,16 +180,19 @@ class IdentityKey(Generic[T]):
         return isinstance(other, IdentityKey) and self.value is other.value
 
 
-def cached_by_identity(function: Callable[P, T]) -> Callable[P, T]:
-    """Keeps the latest 1,024 results of a pure function of positional arguments: texts and numbers are the same where
-    they are equal, other arguments where they are identical, see `IdentityKey`."""
+def cached_by_identity(function: Callable[P, T], most: int = 1024) -> Callable[P, T]:
+    """Keeps the latest results, at most so many, of a pure function of positional arguments: texts and whole numbers
+    are the same where they are equal, other arguments where they are identical, see `IdentityKey`. TypeError for an
+    argument that is given by its name."""
 
-    @lru_cache(maxsize=1024)
+    @lru_cache(maxsize=most)
     def results(*keys: Any) -> T:
         return function(*(key.value if isinstance(key, IdentityKey) else key for key in keys))  # type: ignore[call-arg]
 
     @wraps(function)
-    def cached(*arguments: P.args, **_: P.kwargs) -> T:
+    def cached(*arguments: P.args, **named: P.kwargs) -> T:
+        if named:
+            raise TypeError(f"{function.__name__} takes its arguments by position")
         return results(*(a if a is None or isinstance(a, str | int) else IdentityKey(a) for a in arguments))
 
     return cached

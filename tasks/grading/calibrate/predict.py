@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.agreement import to_levels
-from rubricflow.tasks.core.stats.arrays import Bools, Floats
+from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.conformal import interval
 from rubricflow.tasks.grading.calibrate.alignment import ScoreCurve, stretch
 from rubricflow.tasks.grading.calibrate.calibration import ScaleMapping, read_calibration
@@ -165,7 +165,3 @@ def _predicted(calibration: ScaleMapping, item: Item, calibration_id: str) -> pa
 def _nullable(values: Floats) -> pa.Array:
     """A column, null where a value is NaN."""
     return pa.array(values, from_pandas=True)
-
-
-def _some(rows: StackedRows, chosen: Bools) -> StackedRows:
-    return StackedRows(rows.matrix[chosen], taken(rows.blocks, chosen), rows.item[chosen])

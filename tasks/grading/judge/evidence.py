@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -354,7 +354,7 @@ def looked_for(criterion: Criterion) -> str:
     return f"{criterion.text} {criterion.levels[-1]}"
 
 
-@cached_by_identity
+@partial(cached_by_identity, most=64)
 def relevance_of(bundle: Bundle) -> Relevance | None:
     """Who judges relevance under a bundle; None where it asks for none. BackendError where the encoder is not there."""
     rule = bundle.protocol.relevance

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,7 @@ def opening(
     return Message("system", text.rstrip("\n"))
 
 
-@cached_by_identity  # the calls about one response come one after the other
+@partial(cached_by_identity, most=64)  # the calls about one response come one after the other
 def response(text: str, units: Sequence[Unit], names: UnitNames = PLAIN) -> str:
     """The response, its sentences labelled with the names of their units, between fences with a nonce made from its own
     content.

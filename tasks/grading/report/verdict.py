@@ -233,7 +233,7 @@ def _gate_table(rows: Sequence[Row], figures: Figures) -> Grid:
         unit, more = figures.unit(row["metric"]), row["labels_needed"]
         bound, source = _bound(row, unit), Markup(' <span class="source">{}</span>').format(row["source"])
         estimate = Estimate(row["estimate"], row["low"], row["high"], clusters=row["clusters"], n=row["n"])
-        labels = "" if more is None else f"+{more:,}" if more <= 10_000 else "more than 10,000"
+        labels = "" if more is None else say.more_labels(more)
         lines.append(
             (
                 Named(_question(row, figures), _where(row)),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rubricflow.tasks.core.llm.request import Message, Reply, Request, Sampling, Token, digest
+from rubricflow.tasks.core.llm.request import Message, Reply, Request, Sampling, Token, cached_by_identity, digest
 
 BASE = Request(
     messages=(Message("system", "rules"), Message("user", "text")),
@@ -90,3 +90,22 @@ def test_reply_survives_json(text, tokens, logprobs, levels):
     line.encode()
     assert Reply.from_json(line) == reply
     assert "\n" not in line
+
+
+def test_results_are_kept_by_identity_so_many_and_by_position():
+    made = []
+
+    def of(items, word):
+        made.append(word)
+        return [*items, word]
+
+    cached, (first, equal) = cached_by_identity(of, most=2), ([1], [1])
+    assert cached(first, "a") is cached(first, "a")
+    assert cached(equal, "a") is not cached(first, "a")
+    assert made == ["a", "a"]
+    cached(first, "b")
+    cached(first, "c")
+    assert cached(first, "a") == [1, "a"]
+    assert made == ["a", "a", "b", "c", "a"]
+    with pytest.raises(TypeError, match="position"):
+        cached(first, word="a")

@@ -230,7 +230,7 @@ def test_a_vote_is_stored_once_or_visibly_not_though_the_server_dies(
         ("undo", None),
         ("vote", "1"),
     ]
-    assert lost
+    assert set(lost) == {lost[0]}  # tried again, it is the same act
     assert kept[1].act_id in lost[0]
     assert kept[3].undoes == kept[2].act_id
 
