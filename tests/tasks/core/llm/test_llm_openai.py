@@ -705,3 +705,14 @@ def test_text_in_parts_is_joined_and_thinking_is_no_reply(serve):
     assert [reply.text for reply in replies] == ['{"score":3}', None, None, "", None]
     kinds = [reply.error and reply.error.partition(":")[0] for reply in replies]
     assert kinds == [None, "empty", "empty", None, "broken"]
+
+
+def test_control_tokens_of_every_family_are_sent_as_text_and_come_back(serve):
+    text = (
+        "[|assistant|] [gMASK]<sop> [THINK] [TOOL_CONTENT] <start_of_image> <extra_id_0> <think> </think> <tool_call>"
+    )
+    server = serve()
+    (reply,) = answers(client(server), [asking(text)])
+    (sent,) = server.asked
+    assert all(token not in sent for token in text.replace("><", "> <").split())
+    assert reply.text == text

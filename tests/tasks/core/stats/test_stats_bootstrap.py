@@ -291,3 +291,15 @@ def test_many_clusters_merged_into_groups_keep_the_standard_error():
     found = bs.bootstrap(human, machine, np.arange(30_000), (0, 4, 1), draws=4_000)["bias"]
     standard_error = (machine - human).std(ddof=1) / np.sqrt(30_000)
     assert (found.high - found.low) / (2 * 1.96) == pytest.approx(standard_error, rel=0.06)
+
+
+def test_keys():
+    assert list(bs.bootstrap(*typical(), draws=5)) == NAMES
+
+
+def test_same_seed_same_intervals():
+    assert bs.bootstrap(*typical(), draws=50, seed=3) == bs.bootstrap(*typical(), draws=50, seed=3)
+
+
+def test_other_seed_other_intervals():
+    assert bs.bootstrap(*typical(), draws=50, seed=3) != bs.bootstrap(*typical(), draws=50, seed=4)

@@ -504,3 +504,18 @@ def test_runs_are_listed_by_the_age_of_their_manifest(tmp_path: Path) -> None:
         write_atomically(path, json.dumps({}).encode())
         os.utime(path, (age, age))
     assert house.runs() == ["b", "c", "a"]
+
+
+def test_a_file_of_other_rows_than_its_mark_is_an_error(run: Run) -> None:
+    written(run, "ingest", [item("a")], [])
+    folder = run.folder / "items" / "ingest"
+    (folder / "00.parquet").write_bytes((folder / "01.parquet").read_bytes())
+    with pytest.raises(StoreError, match=r"00\.parquet holds 0 rows where 1 were written"):
+        run.ref(Items, "ingest")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    with pytest.raises(StoreError, match="cannot write"):
+        Warehouse.open(tmp_path)

@@ -461,3 +461,22 @@ def test_a_file_of_scores_says_chosen_or_nothing() -> None:
 def test_only_a_file_of_scores_says_what_was_chosen() -> None:
     with pytest.raises(ValueError, match="responses have a split of their own"):
         remade(RESPONSES, split="split")
+
+
+def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
+    assert (
+        canonical([items(), responses(answer=["a\ud83d b \U0001f600", ""])]).responses["r1"]["text"]
+        == "a\ufffd b \U0001f600"
+    )
+
+
+def test_a_filter_on_what_another_emptied_leaves_nothing() -> None:
+    with pytest.raises(InputError, match="no response is left"):
+        canonical([items(), responses(remade(RESPONSES, where={"item": "9", "rid": "r1"}))])
+
+
+def test_a_limit_does_not_take_the_first_of_a_file() -> None:
+    names = [f"{n:03d}a" for n in range(400)]
+    halves = [int(name[:3]) // 200 for name in kept(names, 100)]
+    assert 30 < sum(halves) < 70  # four standard deviations to either side
+    assert sum(name in names[:100] for name in kept(names, 100)) < 45

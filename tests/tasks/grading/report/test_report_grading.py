@@ -437,3 +437,7 @@ def test_charts_say_in_words_what_they_draw(seen: Seen) -> None:
 def test_a_view_does_not_depend_on_the_order_of_rows(run: Tables, shown: View) -> None:
     turned = replace(run, metrics=run.metrics.take(list(range(run.metrics.num_rows))[::-1]))
     assert section(view(turned, STUDY, MANIFEST), "agreement") == section(shown, "agreement")
+
+
+def test_a_page_can_be_written_whatever_a_student_sent() -> None:
+    assert rendered(made_run(items=1, each=60, text="\u202e \x00 " + ANSWER)).encode("utf-8")

@@ -71,3 +71,9 @@ def test_shaping_is_exactly_zero_inside_the_tolerance(gold: int, drifts: list[fl
     inside = np.maximum(np.abs(expected[1:] - gold), 0.5).max()
     assert shape(expected, gold, 9, float(inside)) == 0.0
     assert shape(np.array([before]), gold, 9, 0.0) == 0.0
+
+
+def test_shaping_by_hand() -> None:
+    # Boundaries 1-3 are 1.5, 0.2 and 2 marks off; over half a mark they are 1, 0 and 1.5: 2.5 / (3 steps × 4 marks).
+    expected = np.array([0.0, 1.5, 2.8, 5.0])
+    assert shape(expected, 3, 4, 0.5) == pytest.approx(-2.5 / 12, abs=1e-15)

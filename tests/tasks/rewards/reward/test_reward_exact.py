@@ -132,3 +132,9 @@ def test_a_wider_graph_is_refused_with_its_rubric_and_width():
     compiled = rubric([1] * (MOST + 2), [(a, b, 0.5) for a, b in pairs], "essay-7")
     with pytest.raises(TooWide, match=f"rubric 'essay-7': exact inference would hold {MOST + 1} "):
         exact_marginals(compiled, np.ones((1, MOST + 2)))
+
+
+def test_a_common_cause_by_hand():
+    wired = rubric([1] * 4, [(0, 1, 0.0), (0, 2, 0.0), (1, 3, 0.0), (2, 3, 0.0)])
+    found = exact_marginals(wired, np.array([[0.5, 1.0, 1.0, 1.0], [1.0, 0.5, 0.5, 1.0]]))
+    assert found.tolist() == [[0.5, 0.5, 0.5, 0.5], [1.0, 0.5, 0.5, 0.25]]

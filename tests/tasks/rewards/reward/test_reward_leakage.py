@@ -219,3 +219,11 @@ def test_intervals_are_those_of_a_loop_over_resampled_items(seed):
             assert found[metric, by, "all"]["clusters"] == held
             ends = interval(np.array(values), held)[:2]
             assert [found[metric, by, "all"][end] for end in ("low", "high")] == pytest.approx(list(ends))
+
+
+def test_a_child_with_two_unsupported_parents_leaks_once():
+    two = rubric([1, 1, 2], [(0, 2, WEAK), (1, 2, STRONG)])
+    found = told(locals_of([two], [0, 0], [[0.0, 0.0, 1.0], [0.0, 1.0, 1.0]]), "flat")
+    assert found["leakage", "edge", "all"]["n"] == 3
+    assert found["leakage", "child", "all"]["n"] == 2
+    assert found["leakage", "child", "strong_prerequisite"]["n"] == 1

@@ -112,3 +112,10 @@ def test_responses_and_rubrics_do_not_touch_one_another():
     found = reward_variances(batch(rubrics, of, together, variance=together * (1 - together)), "gear")
     alone = [variance(rubrics[which], one, one * (1 - one))[0] for which, one in zip(of, local, strict=True)]
     assert found.tolist() == alone
+
+
+def test_it_is_the_variance_of_drawn_verdicts():
+    rng = np.random.default_rng(0)
+    wired, local = rubric(WEIGHTS, DIAMOND), np.array([0.7, 0.4, 0.9, 0.8, 0.3])
+    drawn = rewards_of(wired, (rng.random((200_000, 5)) < local).astype(float))
+    assert variance(wired, local, local * (1 - local))[0] == pytest.approx(drawn.var(), rel=0.01)
