@@ -97,6 +97,8 @@ class Reply:
     """Tokens of the reply."""
     cached_tokens: int | None = None
     """Tokens of the request that the engine's prefix cache held."""
+    written_tokens: int | None = None
+    """Tokens of the request that the provider put into its cache, where it charges for that."""
     latency_s: float | None = None
     """Seconds the call took."""
     token_logprobs: list[Token] | None = None

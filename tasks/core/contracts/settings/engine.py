@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
@@ -49,6 +50,35 @@ class Sampling(Frozen):
         return self.max_tokens or ROOM
 
 
+class TokenPrice(Frozen):
+    """What a model's tokens cost, per million, where the kept table does not know it or says something else."""
+
+    input: NonNegative
+    """Of prompts."""
+    output: NonNegative
+    """Of replies, with what the model thinks before."""
+    cached: NonNegative | None = None
+    """Of prompts that the provider's cache holds; null for the price of any other."""
+    cache_write: NonNegative | None = None
+    """Of prompts that it puts into its cache; null for the price of any other."""
+    batch: float = Field(default=1.0, gt=0, le=1)
+    """What a batch costs, as a share of these prices."""
+    currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
+    """Of these prices."""
+    usd: AboveZero = 1.0
+    """US dollars for one unit of it."""
+    as_of: date | None = None
+    """When they were looked up."""
+
+    @model_validator(mode="after")
+    def _can_be_exchanged(self) -> Self:
+        if (self.currency == "USD") != ("usd" not in self.model_fields_set):
+            raise ValueError(
+                f"prices in {self.currency}: 'usd' says how many US dollars one unit of it is; USD has none"
+            )
+        return self
+
+
 class Engine(Frozen):
     """A language model and how it is reached. The same settings serve `vllm` and `openai`; each takes what concerns
     it. Credentials never stand here: see `key`."""
@@ -78,6 +108,8 @@ class Engine(Frozen):
     logprobs: int = Field(default=0, ge=0, le=MOST_LOGPROBS)
     """Likeliest alternatives reported for each token, from which the levels' probabilities come; 0 for none. As many as
     the longest scale has values, 20 at most: what is not among them counts as 0."""
+    price: TokenPrice | None = Field(default=None, exclude=True)
+    """What its tokens cost; null for what the kept table says. It is left out of the run's identity."""
     options: dict[str, JsonValue] = {}
     """vllm: further engine arguments, such as `dtype` or `max_model_len`. openai: further fields of every body."""
 
