@@ -22,7 +22,7 @@ from rubricflow.tasks.grading.judge.protocol import protocol_module
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.lock.bundles import shaped
 
-PROTOCOLS = ("rulers", "pointwise", "gradeagentops")
+PROTOCOLS = ("rulers", "checked_score", "pointwise", "gradeagentops")
 DEMANDING = ("local_quote", "span_level", "global_diagnostic")
 ANSWER = "The slice goes soft since it dries out in the bowl. My uncle has a boat."
 QUESTION = "Why does a slice of potato become soft when it lies in very salty water for an hour?"

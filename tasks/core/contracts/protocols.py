@@ -21,6 +21,7 @@ Signal = Literal[
     "uncertainty",
     "tie",
     "invalid_evidence",
+    "contradicted",
 ]
 Level = Literal["stated", "likeliest", "expected"]
 Option = Literal["criteria_per_call", "consistency_memory", "rubric_memory"]
@@ -73,6 +74,15 @@ PROTOCOLS: dict[str, RegisteredProtocol] = {
         quotes="criteria",
         keeps_decisions=True,
         teaches=("score", "criteria"),
+    ),
+    # One call with the whole checklist, then the score of every trait with its boundaries; the checklist is its audit.
+    "checked_score": RegisteredProtocol(
+        final_score="trait_mean",
+        signals=("trait_scores", "trait_means", "length", "confidence", "uncertainty", "tie", "contradicted"),
+        decides=("criteria", "traits"),
+        quotes="criteria",
+        shape="judged_traits",
+        teaches=("score", "traits", "criteria"),
     ),
     # Traits by the raw rubric, with quotes: rulers without phase I.
     "unlocked": RegisteredProtocol(

@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 
 COUNT = "invalid_evidence"
-LONE = frozenset({"length", "confidence", "uncertainty", "tie", COUNT})
+LONE = frozenset({"length", "confidence", "uncertainty", "tie", "contradicted", COUNT})
 """Signals besides the score; the others are the score, or what one is made of."""
 
 

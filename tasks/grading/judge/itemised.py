@@ -41,8 +41,8 @@ class Contract:
     """The key of the object that holds the items."""
     judge: Callable[[Any, tuple[Criterion, ...], Question], Checked[Any]]
     """What the object under the key is worth as the answer on these items; violations are `kind:item`."""
-    schema: Callable[[Any], dict[str, Any]]
-    """The contract of the criteria, or traits, that a question asks for, as JSON Schema."""
+    schema: Callable[[Question], dict[str, Any]]
+    """The contract of what a question asks for, as JSON Schema."""
     restated: Callable[[Any, Criterion, Choose], Any] = lambda entry, item, choose: entry
     """The entry of an item with the level chosen in place of the stated one; as it is where there is none."""
     asked: Callable[[Question], tuple[Any, ...]] = lambda question: question.criteria
@@ -91,7 +91,7 @@ class Contract:
         asked: dict[str, Any] = {self.field: tuple(one for one in self.asked(question) if one.id in names)}
         narrowed = replace(question, role=role, settled=settled, **asked)
         text = mend.task(role, names, mine, said(last.reply.text))
-        return follow_up(request, narrowed, self.schema(getattr(narrowed, self.field)), names, text)
+        return follow_up(request, narrowed, self.schema(narrowed), names, text)
 
     def _read(self, request: Request, reply: Reply) -> tuple[dict[str, Any] | None, str | None]:
         """The artifact, with the levels that count in place of the stated ones, and how it was found."""

@@ -29,7 +29,7 @@ NOT_READ = frozenset({"unreadable", *_WHOSE})
 Kind = Literal["contract", "semantic"]
 Role = Literal["contract_repair", "semantic_repair"]
 
-SEMANTIC = frozenset({"evidence_failed", "shared_quote", "irrelevant"})
+SEMANTIC = frozenset({"evidence_failed", "shared_quote", "irrelevant", "contradicted_score"})
 """Kinds of violation that leave the artifact well-formed; all others break the contract."""
 MAX_PREVIOUS = 4_000
 """Characters of the reply that a repair shows."""
@@ -46,6 +46,7 @@ _WORDS = (
     ("malformed", "{what} does not have the form that the contract names"),
     ("evidence_failed", "no quote given for {what} holds: it must be copied from the response, word for word"),
     ("shared_quote", "the words quoted for {what} are quoted for too many others: each needs words of its own"),
+    ("contradicted_score", "{what} is more than one step from what the points credited add up to"),
     ("irrelevant", "the words quoted for {what} say nothing of it"),
     ("unknown_point", "{what} is in doubt: a number names no point"),
     ("unknown_misconception", "{what} holds a number that names no misconception"),
@@ -55,6 +56,8 @@ _DEMAND = {
     "contract_repair": "Give exactly these again, in the form that the contract names: {mends}.",
     "semantic_repair": "Decide exactly these again: {mends}. Either give words that stand in the response, or withdraw "
     "the claim.",
+    "contradicted": "Decide exactly these again: {mends}. Change the score, or keep it where the guide as it "
+    "is written says so.",
 }
 
 
@@ -90,11 +93,12 @@ def task(role: Role, mends: Sequence[str], violations: Sequence[str], previous: 
     shown = previous[:MAX_PREVIOUS]
     marked = [f"| {line}" for line in shown.splitlines()]
     failures = [f"- {_in_words(violation)}" for violation in violations]
+    is_contradicted = bool(violations) and all(v.startswith("contradicted") for v in violations)
     values = {
         "nonce": prompt.nonce(shown),
         "previous": "\n".join(marked) or "| (nothing)",
         "failed": "\n".join(failures),
-        "demand": _DEMAND[role].format(mends=", ".join(mends)),
+        "demand": _DEMAND["contradicted" if is_contradicted else role].format(mends=", ".join(mends)),
     }
     return prompt.fill("repair", values).rstrip("\n")
 

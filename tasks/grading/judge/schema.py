@@ -58,11 +58,11 @@ def checklist(criteria: Sequence[Criterion]) -> dict[str, Any]:
 
 def stated(scale: Scale) -> dict[str, Any]:
     """Schema of one score on a scale with its rationale."""
-    steps = _steps(scale)
-    if isinstance(steps[0], int):
+    numbers = steps(scale)
+    if isinstance(numbers[0], int):
         score: dict[str, Any] = {"type": "integer", "minimum": scale.min, "maximum": scale.max}
     else:
-        score = {"type": "number", "enum": steps}
+        score = {"type": "number", "enum": numbers}
     return record({"rationale": PROSE, "score": score})
 
 
@@ -80,7 +80,7 @@ def components(criteria: Sequence[Criterion]) -> dict[str, Any]:
 
 def traits(judged: Sequence[Trait]) -> dict[str, Any]:
     """Schema of a score with its quotes for each of these traits; a score above the lowest has one."""
-    scored = {trait.id: _supported("score", _steps(trait), "unit") for trait in judged}
+    scored = {trait.id: _supported("score", steps(trait), "unit") for trait in judged}
     return _open(record({"traits": record(scored)}), {"unit"} if judged else set())
 
 
@@ -158,13 +158,13 @@ def _cites(evidence: EvidenceType) -> str:
     return "sentence" if evidence == "local_quote" else "unit"
 
 
-def _supported(name: str, steps: Sequence[float], cited: str, is_diagnosed: bool = False) -> dict[str, Any]:
+def _supported(name: str, numbers: Sequence[float], cited: str, is_diagnosed: bool = False) -> dict[str, Any]:
     """Schema of one of these steps with its quotes, of which the lowest alone may have none, and of a diagnostic
     statement before it."""
-    kind = "integer" if all(isinstance(step, int) for step in steps) else "number"
+    kind = "integer" if all(isinstance(step, int) for step in numbers) else "number"
     before = {"diagnostic": _DIAGNOSTIC} if is_diagnosed else {}
     kinds = []
-    for of, least in ((steps[:1], 0), (steps[1:], 1)):
+    for of, least in ((numbers[:1], 0), (numbers[1:], 1)):
         kinds.append(record({**before, name: {"type": kind, "enum": [*of]}, "evidence": _quotes(cited, least)}))
     return {"anyOf": kinds}
 
@@ -194,11 +194,11 @@ def _decision(criterion: Criterion) -> dict[str, Any]:
     return record(stated if criterion.evidence == "none" else {**stated, "evidence": _quotes(cited, 0)})
 
 
-def _steps(scale: Scale) -> list[float]:
+def steps(scale: Scale) -> list[float]:
     """The scores of a scale, whole numbers where they are one apart."""
     # `multipleOf` counts from 0 and not from the lowest score, and 0.3 is no multiple of 0.1 in floating point.
-    steps = [round(scale.min + scale.step * i, 12) for i in range(scale.levels)]
-    return [int(step) for step in steps] if scale.step == 1 and scale.min.is_integer() else steps
+    numbers = [round(scale.min + scale.step * i, 12) for i in range(scale.levels)]
+    return [int(number) for number in numbers] if scale.step == 1 and scale.min.is_integer() else numbers
 
 
 _ID = re.compile(r"([sp])([1-9][0-9]*)")

@@ -307,7 +307,7 @@ def unexplained(bundle: Bundle) -> list[Remark]:
         remarks += _score(bundle)
     if "traits" in registered.decides:
         remarks += _traits(bundle)
-    leveled = registered.quotes == "criteria" and registered.shape == "as_written"
+    leveled = registered.quotes == "criteria" and registered.shape != "points"
     for criterion in bundle.criteria:
         remarks += _criterion(criterion, leveled)
     return remarks

@@ -102,4 +102,6 @@ def _judge(entries: Any, criteria: tuple[Criterion, ...], question: Question) ->
     return Checked(components, tuple(violations))
 
 
-_CONTRACT = itemised.Contract("components", _judge, contract.components, asked=_criteria, items=_criteria)
+_CONTRACT = itemised.Contract(
+    "components", _judge, lambda question: contract.components(_criteria(question)), asked=_criteria, items=_criteria
+)

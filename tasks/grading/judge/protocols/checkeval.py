@@ -60,5 +60,5 @@ def _restated(entry: Any, item: Criterion, choose: Choose) -> Any:
     return _ANSWERS[choose(_ANSWERS.index(entry))] if entry in _ANSWERS else entry
 
 
-_CONTRACT = Contract("answers", _judge, contract.answers, _restated)
+_CONTRACT = Contract("answers", _judge, lambda question: contract.answers(question.criteria), _restated)
 check, repair = _CONTRACT.check, _CONTRACT.repair

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.ask import Checked
@@ -35,18 +35,38 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
 
 def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     """Decisions, and the scores that the bundle's formula makes of them."""
-    bundle = case.bundle
-    decisions: list[Decision] = []
-    counts: Counter[str] = Counter()
-    probabilities: dict[str, list[float]] = {}
+    return graded(case, answers, collected(answers))
+
+
+class Collected(NamedTuple):
+    """What the answers of a case say."""
+
+    decisions: list[Decision]
+    counts: Counter[str]
+    """The verifier's signals."""
+    probabilities: dict[str, list[float]]
+
+
+def collected(answers: Sequence[Answer]) -> Collected:
+    """The decisions of all answers; those of an answer that gave none are undecided, with the reason."""
+    found = Collected([], Counter(), {})
     for part, answer in answers:
         verdict: Verdict | None = answer.value
         if verdict is None:
-            decisions += [Decision(c.id, None, reason=reason_of(answer)) for c in part.criteria]
+            found.decisions.extend(Decision(c.id, None, reason=reason_of(answer)) for c in part.criteria)
             continue
-        decisions += verdict.decisions
-        counts.update(verdict.signals)
-        probabilities |= itemised.probabilities(answer, part.criteria)
+        found.decisions.extend(verdict.decisions)
+        found.counts.update(verdict.signals)
+        found.probabilities.update(itemised.probabilities(answer, part.criteria))
+    return found
+
+
+def graded(
+    case: Case, answers: Sequence[Answer], found: Collected, traits: Mapping[str, float] | None = None
+) -> Outcome:
+    """What the decisions make of a case. traits: scores that the judge states of them."""
+    bundle = case.bundle
+    decisions, counts, probabilities = found
     if case.earlier:
         by_criterion = {decision.criterion_id: decision for decision in decisions}
         by_criterion |= {name: earlier.decision for name, earlier in case.earlier.items()}
@@ -59,7 +79,7 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     counts.update(most_shared(decisions))
     levels = {d.criterion_id: d.level for d in decisions}
     stated = {d.criterion_id: d.stated for d in decisions if d.stated is not None}
-    scored = score(bundle, levels)
+    scored = score(bundle, levels, traits)
     counts.update(conflicts(bundle, levels))
     # A level that was taken away has no probability.
     chances = {name: likely for name, likely in probabilities.items() if levels.get(name) == stated.get(name)}
@@ -94,10 +114,11 @@ def _judge(entries: Any, criteria: tuple[Criterion, ...], question: Question) ->
     return Checked(verdict, verdict.violations)
 
 
-def _restated(entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
+def restated(entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
+    """See `itemised.Contract.restated`."""
     stated = entry.get("level") if isinstance(entry, dict) else None
     return {**entry, "level": choose(stated)} if type(stated) is int and 0 <= stated <= item.top else entry
 
 
-_CONTRACT = itemised.Contract("decisions", _judge, contract.checklist, _restated)
+_CONTRACT = itemised.Contract("decisions", _judge, lambda question: contract.checklist(question.criteria), restated)
 check, repair = _CONTRACT.check, _CONTRACT.repair

@@ -57,7 +57,7 @@ def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
         if decision.level is not None:
             trait = traits[decision.criterion_id]
             chances = likely.get(trait.id) if decision.level == decision.stated else None
-            scores[trait.id] = itemised.value(case.bundle.protocol, chances, _score(trait, decision.level), trait)
+            scores[trait.id] = itemised.value(case.bundle.protocol, chances, step_score(trait, decision.level), trait)
     scored = score(case.bundle, {}, scores)
     signals = {**Counter[str](verdict.signals), "tie": float(scored.tie), **failed}
     stated = {d.criterion_id: d.stated for d in verdict.decisions if d.stated is not None}
@@ -89,7 +89,7 @@ def as_criteria(traits: tuple[Trait, ...]) -> tuple[Criterion, ...]:
     """Each trait as a criterion with a level for every step of its range, of which all but the lowest need a quote."""
     criteria = []
     for trait in traits:
-        levels = tuple(f"{_score(trait, level):g}" for level in range(trait.levels))
+        levels = tuple(f"{step_score(trait, level):g}" for level in range(trait.levels))
         text = trait.name or trait.id
         criteria.append(Criterion(id=trait.id, trait=trait.id, text=text, kind="criterion", levels=levels))
     return tuple(criteria)
@@ -111,12 +111,12 @@ def _judge(entries: Any, criteria: tuple[Criterion, ...], question: Question) ->
     """The `Verdict`, in which a trait is a criterion whose levels are the steps of its range."""
     traits = {trait.id: trait for trait in question.bundle.traits}
     if isinstance(entries, dict):
-        entries = {name: _with_level(traits.get(name), entry) for name, entry in entries.items()}
+        entries = {name: with_level(traits.get(name), entry) for name, entry in entries.items()}
     verdict = verify({"decisions": entries}, question.bundle, criteria, subject_of(question))
     return Checked(verdict, verdict.violations)
 
 
-def _with_level(trait: Trait | None, entry: Any) -> Any:
+def with_level(trait: Trait | None, entry: Any) -> Any:
     """A trait's score as the level that it is on its range; what is no number, or of no trait, stays for the verifier
     to refuse."""
     stated = entry.get("score") if trait and isinstance(entry, Mapping) else None
@@ -129,22 +129,24 @@ def _with_level(trait: Trait | None, entry: Any) -> Any:
     return {"evidence": entry.get("evidence"), "level": int(level) if level.is_integer() else level}
 
 
-def _restated(entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
+def restated(entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
+    """See `itemised.Contract.restated`."""
     stated = entry.get("score") if isinstance(entry, dict) else None
     if type(stated) not in (int, float) or f"{stated:g}" not in item.levels:
         return entry
     return {**entry, "score": float(item.levels[choose(item.levels.index(f"{stated:g}"))])}
 
 
-def _score(trait: Trait, level: int) -> float:
+def step_score(trait: Trait, level: int) -> float:
+    """The score of a step of a trait's range, the lowest being 0."""
     return round(trait.min + trait.step * level, 12)
 
 
 _CONTRACT = itemised.Contract(
     "traits",
     _judge,
-    contract.traits,
-    _restated,
+    lambda question: contract.traits(question.traits),
+    restated,
     asked=lambda question: question.traits,
     field="traits",
     items=lambda question: as_criteria(question.traits),

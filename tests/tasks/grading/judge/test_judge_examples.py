@@ -257,7 +257,7 @@ def test_a_repair_sees_the_same_examples():
 @pytest.mark.parametrize("protocol", sorted(name for name, of in PROTOCOLS.items() if not of.teaches))
 def test_protocols_without_a_use_for_them_refuse_examples(protocol):
     backend = {"backend": "trained", "grader": "g"} if protocol == "bottleneck" else {}
-    with pytest.raises(ValueError, match="examples belong to protocol: autoscore, dhs"):
+    with pytest.raises(ValueError, match="examples belong to protocol: autoscore, checked_score, dhs"):
         Judge(protocol=protocol, examples={}, **backend)
 
 

@@ -13,6 +13,7 @@ from rubricflow.tasks.grading.judge import prompt
 
 PROTOCOLS = {
     "rulers": "trait_mean",
+    "checked_score": "trait_mean",
     "pointwise": "weighted_points",
     "dhs": "judged",
     "mts": "trait_mean",

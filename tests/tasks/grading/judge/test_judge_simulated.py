@@ -46,7 +46,7 @@ RUBRIC = Rubric(
     ),
 )
 EXACT = {"noise": 0.0, "invented": 0.0, "broken": 0.0}
-PROTOCOLS = ("rulers", "pointwise", "dhs", "gradeagentops", "mts", "checkeval", "autoscore", "unlocked", "concepts")
+PROTOCOLS = ("rulers", "checked_score", "pointwise", "dhs", "gradeagentops", "mts", "checkeval", "autoscore", "unlocked", "concepts")
 GRADINGS = [grading("r0", rater, score, rater_kind="human") for rater, score in (("key", 7.0), ("strict", 0.0))]
 MARKS = [
     judgment("r0", name, level, rater, rater_kind="human")
@@ -91,7 +91,8 @@ def test_without_error_every_protocol_gets_a_usable_reply_and_no_violation(proto
     bundle = bundle_of(protocol)
     found = graded(cases_of(bundle, 3), Truth(rater="key", **EXACT), {f"r{n}": SAID for n in range(3)}, tmp_path)
     assert [grading.status for grading in found.gradings] == ["scored"] * 3
-    assert not [a.checked.violations for called in found.called for a in called.answer.attempts if a.checked.violations]
+    violations = {v for called in found.called for a in called.answer.attempts for v in a.checked.violations}
+    assert violations <= {"contradicted_score:score_content"}  # the marks that it knows do not add up to its score
     assert not [
         grading.signals["invalid_evidence"] for grading in found.gradings if "invalid_evidence" in grading.signals
     ]
