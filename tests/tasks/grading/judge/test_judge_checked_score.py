@@ -44,7 +44,8 @@ def test_the_stated_scores_count_and_the_checklist_is_kept(case_of, grade_all):
     assert row["score"] == 8  # the mean of 3 of 4 and 1.5 of 2, on 0 to 10, half up
     assert [(one["criterion_id"], one["decision"]) for one in found.judgments] == [("A", 1), ("B", 1)]
     system = found.attempts[0]["system"]
-    assert "THE GUIDE" in system and "- b (Form): a number from 0 to 2 in steps of 0.5" in system
+    assert "THE GUIDE" in system
+    assert "- b (Form): a number from 0 to 2 in steps of 0.5" in system
 
 
 def test_a_score_that_its_verified_points_contradict_is_flagged(case_of, grade_all):
@@ -53,7 +54,8 @@ def test_a_score_that_its_verified_points_contradict_is_flagged(case_of, grade_a
 
 
 def test_a_contradicted_score_alone_is_asked_for_once_more(case_of, grade_all):
-    script = [reply(score_a=0, score_b=2), '{"decisions": {"score_a": {"not_lower": "x", "not_higher": "y", "score": 4}}}']
+    mended = {"decisions": {"score_a": {"not_lower": "x", "not_higher": "y", "score": 4}}}
+    script = [reply(score_a=0, score_b=2), json.dumps(mended)]
     found = grade_all([case_of(bundle_of(repair=Repair()))], script)
     assert [one["violations"] for one in found.attempts] == [["contradicted_score:score_a"], []]
     assert "Decide exactly these again: score_a." in found.attempts[1]["prompt"]
@@ -105,7 +107,8 @@ def test_the_demos_rubrics_are_proved_and_take_little_more_than_rulers(rubric, c
         locked = lock(rubric, Judge(protocol=name).as_protocol())
         assert prove_bundle(locked, "Why?", None, None) == []
         request = first_requests(case_of(locked), Rater("r", "llm", None))[0]
-        opinion = Opinion({c.id: 0 for c in locked.criteria}, {}, {t.id: t.max for t in locked.traits}, because="w " * 20)
+        levels, highest = {c.id: 0 for c in locked.criteria}, {t.id: t.max for t in locked.traits}
+        opinion = Opinion(levels, {}, highest, because="w " * 20)
         artifact = protocol_module(name).artifact(request.data, opinion)
         jsonschema.validate(artifact, request.schema)
         sizes[name] = request.prompt_length + len(json.dumps(artifact))

@@ -46,7 +46,10 @@ RUBRIC = Rubric(
     ),
 )
 EXACT = {"noise": 0.0, "invented": 0.0, "broken": 0.0}
-PROTOCOLS = ("rulers", "checked_score", "pointwise", "dhs", "gradeagentops", "mts", "checkeval", "autoscore", "unlocked", "concepts")
+PROTOCOLS = (
+    *("rulers", "checked_score", "pointwise", "dhs", "gradeagentops"),
+    *("mts", "checkeval", "autoscore", "unlocked", "concepts"),
+)
 GRADINGS = [grading("r0", rater, score, rater_kind="human") for rater, score in (("key", 7.0), ("strict", 0.0))]
 MARKS = [
     judgment("r0", name, level, rater, rater_kind="human")
