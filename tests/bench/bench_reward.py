@@ -1,38 +1,29 @@
-"""Rewards a second on one core, beside plain Python and NumPy on the same data; memory; exact beside topological
-marginals; and the latency of one training step's rewards: python tests/bench/bench_reward.py [RESPONSES].
+"""Rewards a second on one core, beside plain Python and NumPy on the same data, and exact beside topological
+marginals: python tests/bench/bench_reward.py [RESPONSES].
 
 Random rubrics of HealthBench's size: 11.5 criteria and 10.9 edges in the mean, weights from -10 to 10.
 """
 
 import gc
 import os
-import subprocess
 import sys
-import tempfile
 import time
-import tracemalloc
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = os.environ["NUMBA_NUM_THREADS"] = "1"
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node
-from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.settings.reward import Retention, Reward
-from rubricflow.tasks.core.contracts.tables.judging import Judgments
+from rubricflow.tasks.core.contracts.settings.reward import Retention
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
 from rubricflow.tasks.rewards.reward.compiled import batch, compile_graph
-from rubricflow.tasks.rewards.reward.local import local_scores
-from rubricflow.tasks.rewards.reward.rows import rewards
 
 RESPONSES, RUBRICS = 100_000, 1_000
 CRITERIA, EDGES = 11.5, 10.9
-STEP, PER_PROMPT = 896, 8
+PER_PROMPT = 8
 REPEATS = 9
 SLOW_REPEATS = 3
 RETENTION = Retention(weak_prerequisite=0.6, strong_prerequisite=0.2, activation=0.0)
@@ -69,13 +60,12 @@ def rubric_of(rng, criteria):
 
 
 def rubrics_of(rng, count, most=None):
-    """(bundles, compiled), each by rubric; most: no rubric has more criteria."""
+    """(compiled rubrics, seconds to compile them); most: no rubric has more criteria."""
     sizes = np.clip(rng.poisson(CRITERIA, count), 1, most)
     made = {f"rubric-{at}": rubric_of(rng, int(size)) for at, size in enumerate(sizes)}
     started = time.perf_counter()
-    compiled = {name: compile_graph(name, bundle, graph, RETENTION) for name, (bundle, graph) in made.items()}
-    took = time.perf_counter() - started
-    return {name: bundle for name, (bundle, _) in made.items()}, compiled, took
+    compiled = [compile_graph(name, bundle, graph, RETENTION) for name, (bundle, graph) in made.items()]
+    return compiled, time.perf_counter() - started
 
 
 def scored(rng, compiled, of):
@@ -184,51 +174,6 @@ def compare(name, one):
         assert gap < 1e-12
 
 
-def compiling():
-    """Print what the first call of a process takes, compiled anew and from numba's cache."""
-    code = (
-        "import time, sys; sys.path.insert(0, sys.argv[1])\n"
-        "import numpy as np\n"
-        "from rubricflow.tasks.rewards.reward.aggregate import aggregate\n"
-        "from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch\n"
-        "none, some = np.empty(0, np.int32), np.zeros(1, np.int32)\n"
-        "compiled = CompiledGraph('r', 'g', ('c',), np.ones(1), some, none, none, (), np.empty(0))\n"
-        "started = time.process_time()\n"
-        "aggregate(batch([compiled], some, np.ones(1)), 'gear')\n"
-        "print(time.process_time() - started)\n"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        first, second = (
-            float(
-                subprocess.run(
-                    [sys.executable, "-c", code, sys.path[0]],
-                    env={**os.environ, "NUMBA_CACHE_DIR": folder},
-                    capture_output=True,
-                    text=True,
-                    check=True,
-                ).stdout
-            )
-            for _ in range(2)
-        )
-    print(f"first call of a process: {first:.2f} s where it compiles, {second:.2f} s from the cache")
-
-
-def memory(rng, compiled):
-    """Print the peak of checking and aggregating, at growing numbers of responses."""
-    print("memory, batch and gear rewards: ", end="")
-    for n in (25_000, 50_000, 100_000, 200_000):
-        of = rng.integers(0, len(compiled), n)
-        local = rng.random(sum(len(compiled[at].criteria) for at in of))
-        tracemalloc.start()
-        one = batch(compiled, of, local)
-        found = aggregate(one, "gear")
-        kept, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        print(f"{n:,}: peak {peak / 2**20:.1f} MiB, {peak / n:.0f} bytes a response, {kept / n:.0f} kept; ", end="")
-        del one, found
-    print(f"{len(local) / n:.1f} criteria a response")
-
-
 def agreement(name, one):
     """Print how far the topological update is from exact marginals and rewards on a batch."""
     update, took = best(lambda: aggregate(one, "gear"))
@@ -242,77 +187,21 @@ def agreement(name, one):
     )
 
 
-def step(rng, bundles, compiled):
-    """Print the latency of one training step's rewards, from the table of judgments to a Parquet file."""
-    prompts = rng.choice(list(compiled), STEP // PER_PROMPT, replace=False).tolist()
-    item_of = {f"response-{at}": f"item-{at // PER_PROMPT}" for at in range(STEP)}
-    rubric_of = {f"item-{at}": rubric for at, rubric in enumerate(prompts)}
-    rows = [
-        (response, criterion.id, float(share))
-        for response, item in item_of.items()
-        for criterion in bundles[rubric_of[item]].criteria
-        for share in [rng.random()]
-    ]
-    judged = conform(
-        Judgments,
-        [
-            {
-                "response_id": response,
-                "criterion_id": criterion,
-                "rater_id": "judge",
-                "rater_kind": "llm",
-                "sample": 0,
-                "decision": int(share >= 0.5),
-                "stated": int(share >= 0.5),
-                "level_probabilities": [1 - share, share],
-                "evidence": [],
-                "action": "none",
-            }
-            for response, criterion, share in rows
-        ],
-    )
-    settings = Reward(retention=RETENTION)
-    times = {name: [] for name in ("local scores", "rewards", "table", "Parquet")}
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(REPEATS):
-            marks = [time.perf_counter()]
-            of = local_scores(judged, item_of, rubric_of, bundles, compiled, "probability")
-            marks.append(time.perf_counter())
-            found = aggregate(of.batch, "gear")
-            marks.append(time.perf_counter())
-            table = pa.concat_tables(rewards(of, found, "gear", settings))
-            marks.append(time.perf_counter())
-            pq.write_table(table, Path(folder) / "rewards.parquet")
-            marks.append(time.perf_counter())
-            for name, took in zip(times, np.diff(marks), strict=True):
-                times[name].append(1e3 * took)
-    whole = np.sum(list(times.values()), axis=0)
-    parts = ", ".join(f"{name} {np.median(took):.1f}" for name, took in times.items())
-    print(
-        f"a step of {table.num_rows} rollouts of {len(prompts)} prompts, {len(rows):,} judgments, to Parquet: median "
-        f"{np.median(whole):.1f} ms, worst {whole.max():.1f} ms ({parts})"
-    )
-
-
 def main():
     rng = np.random.default_rng(0)
     n = int(sys.argv[1]) if len(sys.argv) > 1 else RESPONSES
-    bundles, known, took = rubrics_of(rng, RUBRICS)
-    compiled = list(known.values())
+    compiled, took = rubrics_of(rng, RUBRICS)
     sizes = [(len(one.criteria), len(one.parent)) for one in compiled]
     print(
         f"{RUBRICS:,} rubrics, compiled once in {took:.2f} s; in the mean {np.mean(sizes, axis=0).round(1).tolist()} "
         f"criteria and edges. One core; processor time, best of {REPEATS}, of {SLOW_REPEATS} for what is compared with."
     )
-    compiling()
     of = rng.integers(0, RUBRICS, n)
     compare("rubrics shuffled", scored(rng, compiled, of))
     compare(f"{PER_PROMPT} in a row", scored(rng, compiled, np.repeat(of, PER_PROMPT)[:n]))
-    memory(rng, compiled)
     print(TABLE_6)
-    small = list(rubrics_of(rng, RUBRICS, SMALL)[1].values())
+    small, _ = rubrics_of(rng, RUBRICS, SMALL)
     agreement("random graphs", scored(rng, small, np.repeat(np.arange(RUBRICS), 5)))
-    step(rng, bundles, known)
 
 
 if __name__ == "__main__":

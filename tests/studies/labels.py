@@ -9,7 +9,7 @@ FOLDER, graded by the command `rubricflow grade` into FOLDER/house, so that a st
 
 QWK with rater 1 on the held-out answers, the mean over items, and the 95 % interval of redrawn answers within items: of
 the raw score, after the standard calibration, and of what takes the same labels and no judge: `text_only` of the same
-calibration, and a ridge on MiniLM's embedding with its distribution map (as in baselines.py).
+calibration, and a ridge on MiniLM's embedding with its distribution map.
 """
 
 from __future__ import annotations
@@ -26,19 +26,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import cross_val_predict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from baselines import baseline
-from recorded_sets import need
+from recorded_sets import need  # isort: split
 
 from rubricflow.flows.finished_runs import read_finished
 from rubricflow.flows.plan import plan
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Attempts
+from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.stats.agreement import qwk
 from rubricflow.tasks.core.stats.scores import score_frame
 from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.calibrate.alignment import knots
 from rubricflow.tasks.grading.ingest.layouts.scored import asap_sas as prepare
 
 RUBRICS = Path(__file__).resolve().parents[2] / "data/studies/asap_sas_rubrics.yaml"
@@ -113,8 +116,16 @@ def scores(run: Run) -> tuple[pd.DataFrame, dict[str, tuple[float, float, float]
     texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"]).to_pandas()
     frame = frame.merge(texts, on="response_id")
     frame["fitted"] = (frame["split"] == "calibration") & frame["target"].notna()
-    ridge = [pd.Series(baseline(of, scales[at], "embedding", cross=True), of.index) for at, of in _by_item(frame)]
+    ridge = [pd.Series(baseline(of, scales[at]), of.index) for at, of in _by_item(frame)]
     return frame.assign(embedding=pd.concat(ridge)), scales
+
+
+def baseline(part: pd.DataFrame, scale: tuple[float, float, float]) -> np.ndarray:
+    """Mapped scores of every row of `part` (columns text, target, fitted), fitted on its fitted rows."""
+    fitted, x = part["fitted"].to_numpy(), minilm()(part["text"].tolist())
+    y = part.loc[fitted, "target"].to_numpy()
+    at, score = knots(cross_val_predict(Ridge(1.0), x[fitted], y, cv=10), y, 1e-9)
+    return np.clip(np.interp(Ridge(1.0).fit(x[fitted], y).predict(x), at, score), scale[0], scale[1])
 
 
 def agreement(frame: pd.DataFrame, column: str, scales: Mapping[str, tuple[float, float, float]]) -> str:

@@ -20,7 +20,7 @@ from recorded_sets import SETS  # isort: split
 
 import numpy as np
 import pandas as pd
-import recorded_calibration
+import recorded_tasks
 from promise_world import TOLERANCE, World, drawn, wrongness
 from scipy.stats import binom
 
@@ -232,7 +232,7 @@ def sets(targets: tuple[float, ...]) -> None:
     rows = []
     for name in ("sas_sampled", "sas_freeform", "asap_aes", "physics", "summeval", "topical_chat"):
         one = SETS[name]()
-        for task in recorded_calibration.tasks(name, one):
+        for task in recorded_tasks.tasks(name, one):
             tolerances = (1.0, 3.0) if name in ("summeval", "topical_chat") else (0.0, 1.0)
             for size in SIZES:
                 for repeat in range(3):
@@ -253,7 +253,7 @@ def sets(targets: tuple[float, ...]) -> None:
 def _measured(
     name: str, labels: LabelledRows, size: int, repeat: int, tolerances: tuple[float, ...], targets: tuple[float, ...]
 ) -> Iterator[dict[str, object]]:
-    chosen = recorded_calibration.split(labels, size, repeat)
+    chosen = recorded_tasks.split(labels, size, repeat)
     some, held = labels.take(chosen), labels.take(~chosen)
     if len(some) < 0.8 * size or len(held) < 2 * min(SIZES):
         return

@@ -1,9 +1,7 @@
 """Rewards on real data: python tests/studies/rewards.py PART --data FOLDER
 
-learn: retention factors of single edges from human scores, and what they gain on held-out responses.
-posterior: other ways to learn them, and exact inference, on the same human scores.
+posterior: ways to learn retention factors, and exact inference, on held-out human scores.
 exploit: aggregations, doubts and further calls on a task in which false credit can be earned.
-healthbench: rewards of recorded, graded responses under each aggregation, false credit, ablations and exactness.
 """
 
 from __future__ import annotations
@@ -14,15 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 import rewards_exploit
-import rewards_healthbench
-import rewards_learn
 import rewards_posterior
 
 PARTS = {
-    "learn": rewards_learn.report,
     "posterior": rewards_posterior.report,
     "exploit": rewards_exploit.report,
-    "healthbench": rewards_healthbench.report,
 }
 
 

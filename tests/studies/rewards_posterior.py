@@ -1,5 +1,5 @@
 """Ways to learn retention factors beside `tasks.rewards.reward.learn`, and what exact inference changes, on the
-human scores of rewards_learn.py: one part of rewards.py.
+human scores of rewards_human.py: one part of rewards.py.
 
 Every prediction is of a response whose cluster the fit has not seen, five folds, twice over, on our graphs with the
 paper's factors. The beta prior has the paper's factor as its mean; its strength is averaged over by the evidence.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from rewards_learn import DIALOGUE, FOLDS, PAPER, Human, asap, chat, compiled_graph, dialogues, enem
+from rewards_human import DIALOGUE, FOLDS, PAPER, Human, asap, chat, compiled_graph, dialogues, enem
 from scipy.stats import spearmanr
 
 from rubricflow.tasks.core.stats.bootstrap import paired_bootstrap

@@ -1,33 +1,22 @@
-"""What edge-specific retention factors gain on human scores: one part of rewards.py.
-
-Every prediction is of a response whose essay, theme or dialogue the fit has not seen: five folds, five times over, each
-with the strength of the pull chosen inside the fold's own training data. Three graphs for each set. ours: dependencies
-that we think the traits have, with the paper's factors. pairs: every earlier trait may license every later one, from a
-factor of 1, which is none, so that the fit decides. pairs+w: the same, after the weights were refitted, so that "flat"
-is the refitted weights and what is learned is what dependencies add to them.
-"""
+"""Sets of human scores of traits and of the whole, with the dependencies that we think the traits have: what the other
+parts of rewards.py predict."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import nnls
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node, Relation
 from rubricflow.tasks.core.contracts.settings.reward import Retention
-from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch, compile_graph
-from rubricflow.tasks.rewards.reward.factors import METHODS, GainFigure, Method, gains, predict
-from rubricflow.tasks.rewards.reward.learn import Learned, folds_of, learn
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, compile_graph
 
 PAPER = Retention(weak_prerequisite=0.6, strong_prerequisite=0.2, activation=0.0)
-NOTHING = Retention(weak_prerequisite=1.0, strong_prerequisite=1.0, activation=1.0)
-FOLDS, REPEATS = 5, 5
+FOLDS = 5
 Edges = Sequence[tuple[str, str, Relation]]
 
 ESSAY: Edges = [
@@ -182,82 +171,3 @@ def compiled_graph(traits: Sequence[str], edges: Edges, retention: Retention) ->
     nodes = tuple(Node(criterion_id=name, role="core") for name in traits)
     graph = Graph(nodes=nodes, edges=tuple(Edge(parent=a, child=b, relation=how) for a, b, how in edges))
     return compile_graph("traits", bundle, graph, retention)
-
-
-def refitted(compiled: CompiledGraph, local: np.ndarray, scores: np.ndarray) -> CompiledGraph:
-    """The rubric with the weights that predict the scores best; its dependencies can only add to those."""
-    weights, _ = nnls(local - local.mean(axis=0), scores - scores.mean())
-    return replace(compiled, weights=weights) if weights.any() else compiled
-
-
-def left_out(
-    one: Human, compiled: CompiledGraph, refit: bool
-) -> tuple[dict[Method, np.ndarray], np.ndarray, list[Learned]]:
-    """Each method's predictions of every response, all repeats one after the other, the place of the response in the
-    set, and what each fold's fit had learned."""
-    parts, places, fits = [], [], []
-    for repeat in range(REPEATS):
-        fold = folds_of(one.clusters, FOLDS, repeat)
-        for out in range(FOLDS):
-            seen, unseen = np.flatnonzero(fold != out), np.flatnonzero(fold == out)
-            mine = refitted(compiled, one.local[seen], one.scores[seen]) if refit else compiled
-            train, test = (
-                batch([mine], np.zeros(len(rows), dtype=np.int32), one.local[rows].ravel()) for rows in (seen, unseen)
-            )
-            found = learn(train, one.scores[seen], one.clusters[seen], FOLDS, repeat)
-            parts.append(predict(train, one.scores[seen], found, test))
-            places.append(unseen)
-            fits += found
-    predicted = {method: np.concatenate([part[method] for part in parts]) for method in METHODS}
-    return predicted, np.concatenate(places), fits
-
-
-def report(data: Path, draws: int = 2000) -> Iterator[tuple[str, list[dict[str, object]]]]:
-    """Titled tables: every method's figures, the differences with their intervals, and what was learned."""
-    figures, differences, factors = [], [], []
-    for one in (*asap(data), *enem(data), *dialogues(data), *chat(data)):
-        pairs: Edges = [(a, b, "weak_prerequisite") for a, b in combinations(one.traits, 2)]
-        graphs = (
-            ("ours", one.edges, PAPER, False),
-            ("pairs", pairs, NOTHING, False),
-            ("pairs+w", pairs, NOTHING, True),
-        )
-        for graph, edges, retention, refit in graphs:
-            predicted, places, fits = left_out(one, compiled_graph(one.traits, edges, retention), refit)
-            found = gains(one.scores[places], predicted, one.clusters[places], one.scale, draws)
-            of = {"set": one.name, "graph": graph}
-            size = {"n": len(one.scores), "clusters": len(np.unique(one.clusters)), "edges": len(edges)}
-            figures.append(of | size | shown(found))
-            differences.append(of | compared(found))
-            factors.append(of | taught(fits))
-    yield "Held-out error (score units), correlation r and QWK of the predicted human score", figures
-    yield (
-        "Held-out error less that of another method, 95% interval over clusters; negative: the first is better",
-        differences,
-    )
-    yield "Fits that stayed at the relations' factors, and mean factors of all fits on our graphs", factors
-
-
-def shown(found: Sequence[GainFigure]) -> dict[str, object]:
-    """Error, correlation and kappa of each method."""
-    short = {"rmse": "", "pearson": " r", "qwk": " qwk"}
-    return {
-        one.method + short[one.statistic]: one.value for one in found if one.over is None and one.statistic in short
-    }
-
-
-def compared(found: Sequence[GainFigure]) -> dict[str, object]:
-    """Differences of error with their intervals."""
-    return {
-        f"{one.method}-{one.over}": f"{one.value:+.4f} [{one.low:+.4f}, {one.high:+.4f}]"
-        for one in found
-        if one.over is not None and one.statistic == "rmse"
-    }
-
-
-def taught(fits: Sequence[Learned]) -> dict[str, object]:
-    """How many fits chose an infinite pull, and where few edges are, their mean factors."""
-    stayed = f"{sum(np.isinf(fit.strength) for fit in fits)}/{len(fits)}"
-    mean = {edge: np.mean([fit.factors[edge] for fit in fits]) for edge in fits[0].factors}
-    said = ", ".join(f"{parent}→{child} {value:.2f}" for (parent, child), value in mean.items())
-    return {"stayed": stayed, "factors": said if len(mean) <= 6 else f"{len(mean)}, from {min(mean.values()):.2f}"}
