@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
+import ast
 import inspect
 import os
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -172,38 +173,59 @@ class Commands(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """A command with its options, those of its function; BackendError where that needs an extra that is missing."""
+    """A command with the options of its function, whose file is imported when it runs; where it works on a warehouse,
+    with an option for where replies are kept."""
     file, _, function = COMMANDS[name].function.partition(":")
+
+    def run(kept_in: str | None = None, **given: Any) -> None:
+        if kept_in is not None:
+            os.environ["RUBRICFLOW_REPLIES"] = kept_in
+        _work(name, file, function)(**given)
+
+    options = options_of(file, function)
+    if any(option.name == "warehouse" for option in options):
+        options.append(
+            inspect.Parameter("kept_in", inspect.Parameter.KEYWORD_ONLY, annotation=ReplyStore, default=None)
+        )
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    single = typer.Typer(add_completion=False)
+    single.command(name, help=COMMANDS[name].help)(run)
+    return typer.main.get_command(single)
+
+
+def _work(name: str, file: str, function: str) -> Any:
+    """What a command runs; BackendError where it needs an extra that is missing."""
     try:
-        work = getattr(import_module(f"rubricflow.flows.{file}"), function)
+        return getattr(import_module(f"rubricflow.flows.{file}"), function)
     except ModuleNotFoundError as error:
         extras = [extra for extra, libraries in LIBRARIES.items() if str(error.name).split(".")[0] in libraries]
         if not extras:
             raise
         require([(extras[0], f"rubricflow {name}")])
         raise BackendError(f"rubricflow {name}: {error}") from error
-    single = typer.Typer(add_completion=False)
-    single.command(name, help=COMMANDS[name].help)(_with_replies(getattr(work, "fn", work), work))
-    return typer.main.get_command(single)
 
 
-def _with_replies(function: Any, work: Any) -> Any:
-    """What runs a function or its flow; where it works on a warehouse, with an option for where replies are kept."""
-    signature = inspect.signature(function, eval_str=True)
-    options = list(signature.parameters.values())
-    if "warehouse" in signature.parameters:
-        options.append(
-            inspect.Parameter("kept_in", inspect.Parameter.KEYWORD_ONLY, annotation=ReplyStore, default=None)
-        )
-
-    @functools.wraps(function)
-    def run(kept_in: str | None = None, **given: Any) -> None:
-        if kept_in is not None:
-            os.environ["RUBRICFLOW_REPLIES"] = kept_in
-        work(**given)
-
-    run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
-    return run
+def options_of(file: str, function: str) -> list[inspect.Parameter]:
+    """The parameters of a function in flows, from its source: what its body needs takes seconds to import, and a help
+    or a mistyped option needs none of it. Only what the parameters name is imported."""
+    path = Path(__file__).with_name(f"{file}.py")
+    needed, kept = {function}, list[ast.stmt]()
+    for statement in reversed(ast.parse(path.read_text(encoding="utf-8")).body):  # each names what stands above it
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            statement.names = [alias for alias in statement.names if (alias.asname or alias.name) in needed]
+            wanted = bool(statement.names)
+        elif isinstance(statement, ast.FunctionDef) and statement.name in needed:
+            statement.body, statement.returns = [ast.Pass()], None
+            statement.decorator_list = [call for call in statement.decorator_list if "extends" in ast.unparse(call)]
+            wanted = True
+        else:
+            wanted = isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) in needed
+        if wanted:
+            kept.insert(0, statement)
+            needed |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    names: dict[str, Any] = {}
+    exec(compile(ast.fix_missing_locations(ast.Module(kept, [])), str(path), "exec"), names)
+    return list(inspect.signature(names[function], eval_str=True).parameters.values())
 
 
 app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import tomllib
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from rubricflow.flows.cli import COMMANDS, app
+from rubricflow.flows.cli import COMMANDS, app, options_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [Path("README.md"), *sorted(path.relative_to(ROOT) for path in (ROOT / "docs").glob("*.md"))]
@@ -62,3 +64,14 @@ def test_the_shell_completes_commands() -> None:
     asked = {"_RUBRICFLOW_COMPLETE": "complete_bash", "COMP_WORDS": "rubricflow gra", "COMP_CWORD": "1"}
     said = CliRunner().invoke(app, [], prog_name="rubricflow", env=asked)
     assert {"grade", "grades"} <= set(said.stdout.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_help_is_read_from_the_source_as_the_imported_function_has_it(name: str) -> None:
+    file, _, function = COMMANDS[name].function.partition(":")
+    work = getattr(import_module(f"rubricflow.flows.{file}"), function)
+    imported = inspect.signature(getattr(work, "fn", work), eval_str=True).parameters.values()
+    read, said = (
+        re.sub(" at 0x[0-9a-f]+", "", str(list(options))) for options in (options_of(file, function), imported)
+    )
+    assert read == said
