@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labels_scene import labelled_rows
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
-from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.conformal import aurc, oracle_aurc, random_aurc
 from rubricflow.tasks.core.stats.promise import promise
 from rubricflow.tasks.grading.calibrate.methods import CrossFitted, cross_fit, folds
 from rubricflow.tasks.grading.calibrate.outcome import outcome
-from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 from rubricflow.tasks.grading.calibrate.spread import Placed, error_risk, fit_errors
 
 LEAST = 0.005
@@ -96,29 +95,16 @@ def test_no_two_levels_of_a_scale_of_twelve_share_a_coefficient():
 # through the mapping
 
 
-def judged(seed, n, told):
-    """Labels of a judge whose errors lie on the middle levels and, where told of it, on rows with a feature that is no
-    signal of the spread."""
+def judged(seed, n):
+    """Labels of a judge whose errors lie on the middle levels and on rows with a feature that is no signal of the
+    spread."""
     rng = np.random.default_rng(seed)
     truth, hint = rng.uniform(0, 5, n), rng.random(n)
     human = np.clip(np.round(truth), 0, 5)
     raw = np.clip(truth + rng.normal(0, 1, n) * 2.5 * hint**2, 0, 5)
-    names = ("score", "criterion.c") if told else ("score",)
-    return LabelledRows(
-        names=names,
-        left_out=(),
-        items=("q",),
-        scales=(Scale(min=0, max=5),),
-        low=0.0,
-        high=5.0,
-        item=np.zeros(n, dtype=np.int64),
-        raw=raw,
-        human=human,
-        matrix=np.column_stack([raw, hint])[:, : len(names)],
-        weight=np.ones(n),
-        cluster=np.array([f"response {seed} {k}" for k in range(n)]),
-        weak=np.zeros(n, dtype=bool),
-    )
+    cluster = np.array([f"response {seed} {k}" for k in range(n)])
+    matrix = np.column_stack([raw, hint])
+    return labelled_rows(raw, human, names=("score", "criterion.c"), matrix=matrix, cluster=cluster)
 
 
 def gained(labels):
@@ -131,7 +117,7 @@ def gained(labels):
 
 
 def test_it_ranks_by_features_that_the_distribution_does_not_see():
-    told, learned = np.mean([gained(judged(seed, 200, told=True)) for seed in range(8)], axis=0)
+    told, learned = np.mean([gained(judged(seed, 200)) for seed in range(8)], axis=0)
     assert learned > told + 0.2
 
 
@@ -141,7 +127,7 @@ def test_a_feature_that_says_nothing_costs_little():
 
 
 def _noised(seed):
-    labels = judged(seed, 200, told=True)
+    labels = judged(seed, 200)
     noise = np.random.default_rng(100 + seed).random(200)
     return replace(labels, matrix=np.column_stack([labels.raw, noise]))
 
@@ -155,7 +141,7 @@ def test_where_nothing_tells_which_scores_are_wrong_nothing_more_is_promised_tha
 
 def untold(seed):
     """Learned risk and wrongness of labels that are wrong by chance."""
-    labels = judged(seed, 200, told=True)
+    labels = judged(seed, 200)
     rng = np.random.default_rng(seed)
     level = rng.integers(0, 3, 200).astype(float)
     human = level + 3 * (rng.random(200) < 0.1000001)

@@ -35,7 +35,7 @@ def written(folder, items, order, shards):
     return run, run.ref(Gradings, "judge")
 
 
-@settings(max_examples=50)
+@settings(max_examples=15)
 @given(ITEMS, st.randoms(use_true_random=False), st.integers(1, 4), st.integers(1, 9))
 def test_a_pack_read_by_its_keys_is_what_a_pass_over_all_gradings_gives(items, order, shards, rows):
     with tempfile.TemporaryDirectory() as folder:

@@ -55,22 +55,23 @@ def graded(root, plan, split=lambda at: "test" if at % 2 else "calibration", lab
     return read_items(run, plan), read_predictions(run)
 
 
-def proposed(root, count=20, **sections):
-    plan = study(**sections)
-    return next_labels(*graded(root, plan), plan, count)
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """Items and predictions of a run as they are, and its study."""
+    return *graded(tmp_path_factory.mktemp("plain"), study()), study()
 
 
 class TestNextLabels:
-    def test_asks_about_what_is_graded_and_has_no_label(self, tmp_path):
-        rows = proposed(tmp_path / "w", 1000)
+    def test_asks_about_what_is_graded_and_has_no_label(self, plain):
+        rows = next_labels(*plain, 1000)
         assert {row["response_id"] for row in rows} == {
             f"{name}-{at}" for name, labelled in LABELLED.items() for at in range(labelled, SIZE - 1)
         }
         assert [row["rank"] for row in rows] == list(range(1, len(rows) + 1))
         assert len(conform(NextLabels, rows)) == len(rows)
 
-    def test_says_of_each_how_it_was_sampled_and_why(self, tmp_path):
-        rows = proposed(tmp_path / "w")
+    def test_says_of_each_how_it_was_sampled_and_why(self, plain):
+        rows = next_labels(*plain, 20)
         assert {row["sampled"] for row in rows} == {"chosen", "drawn"}
         first = next(row for row in rows if row["sampled"] == "chosen")
         assert (first["item_id"], first["why"]) == ("q2", "its item has 2 labels")
@@ -82,30 +83,26 @@ class TestNextLabels:
         rows = next_labels(*graded(tmp_path / "w", plan, label=lambda score: min(2, round(score))), plan, 60)
         assert any("no person has given yet" in row["why"] for row in rows if row["sampled"] == "chosen")
 
-    def test_where_items_are_kept_whole_none_is_chosen(self, tmp_path):
-        rows = proposed(tmp_path / "w", split={"by": "item"})
+    @pytest.mark.parametrize("by", ["item", "author"])
+    def test_where_items_or_authors_of_several_are_kept_whole_none_is_chosen(self, plain, by):
+        rows = next_labels(*plain[:2], study(split={"by": by}), 20)
         assert {row["sampled"] for row in rows} == {"drawn"}
-
-    def test_where_authors_are_kept_whole_none_of_an_author_of_several_is_chosen(self, tmp_path):
-        assert {row["sampled"] for row in proposed(tmp_path / "w", split={"by": "author"})} == {"drawn"}
 
     def test_the_held_out_labels_teach_nothing(self, tmp_path):
         plan = study()
         rows = next_labels(*graded(tmp_path / "w", plan, split=lambda _: "test"), plan, 20)
         assert {row["why"] for row in rows if row["sampled"] == "chosen"} == {"its item has 0 labels"}
 
-    def test_everything_labelled_is_nothing_to_ask(self, tmp_path):
-        items, predictions = graded(tmp_path / "w", study())
+    def test_everything_labelled_is_nothing_to_ask(self, plain):
+        items, predictions, _ = plain
         known = [item._replace(rows=item.rows.filter(pc.is_valid(item.rows["target"]))) for item in items]
         assert next_labels(known, predictions, study(), 20) == []
-
-    def test_nothing_graded_is_nothing_to_ask(self):
         assert next_labels([], pa.table({}), study(), 20) == []
 
 
 class TestHeldOut:
-    def test_are_the_test_scores_with_a_label_and_a_risk(self, tmp_path):
-        items, predictions = graded(tmp_path / "w", study())
+    def test_are_the_test_scores_with_a_label_and_a_risk(self, plain):
+        items, predictions, _ = plain
         found = held_out(items, predictions, 1.0)
         rows = [row for item in items for row in item.rows.to_pylist()]
         tested = {row["response_id"] for row in rows if row["split"] == "test" and row["target"] is not None}
@@ -156,12 +153,11 @@ class TestSupport:
             ([rule("all")], "nothing may be released; about 104"),
         ],
     )
-    def test_the_promise_and_what_it_takes(self, tmp_path, rules, told):
-        risks = held_out(*graded(tmp_path / "w", study()), 1.0)
-        assert told in promise(rules, risks, Release(risk=0.1))
+    def test_the_promise_and_what_it_takes(self, plain, rules, told):
+        assert told in promise(rules, held_out(*plain[:2], 1.0), Release(risk=0.1))
 
-    def test_a_promise_that_no_number_of_labels_makes(self, tmp_path):
-        risks = held_out(*graded(tmp_path / "w", study()), 1.0)
+    def test_a_promise_that_no_number_of_labels_makes(self, plain):
+        risks = held_out(*plain[:2], 1.0)
         wrong = risks._replace(wrong=np.ones_like(risks.wrong))
         assert "for any number of labels" in promise([rule("all")], wrong, Release())
         empty = wrong._replace(risk=np.empty(0), wrong=np.empty(0, dtype=bool))

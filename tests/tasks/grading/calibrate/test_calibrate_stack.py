@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labels_scene import labelled_rows
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.linear_model import Ridge
 
@@ -15,7 +16,6 @@ from rubricflow.tasks.grading.calibrate.alignment import Refusal
 from rubricflow.tasks.grading.calibrate.calibration import read_calibration
 from rubricflow.tasks.grading.calibrate.choose import decide
 from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, cross_fit, fit_method, folds
-from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 from rubricflow.tasks.grading.calibrate.stack import STRENGTH, StackedRows, apply_stack, fit_stack
 from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, embed, text_blocks
 
@@ -39,20 +39,14 @@ def answers(seed, n=120, items=1):
     latent = said[:, 0] + said[:, 1] + 0.6 * judge[:, 0] + 0.3 * item + rng.normal(0, 0.3, n)
     human = np.clip(np.round(latent), 0, 3) / (3 if items > 1 else 1)
     source = TextSource(texts, "What does a membrane do?", "water moves", "")
-    return LabelledRows(
+    return labelled_rows(
+        np.clip(np.round(1.5 + judge[:, 0]), 0, 3) / (3 if items > 1 else 1),
+        human,
+        SCALE,
         names=("trait.a", "trait.b", "length"),
-        left_out=(),
         items=tuple(f"q{at}" for at in range(items)),
-        scales=(SCALE,) * items,
-        low=0.0,
-        high=1.0 if items > 1 else 3.0,
         item=item,
-        raw=np.clip(np.round(1.5 + judge[:, 0]), 0, 3) / (3 if items > 1 else 1),
-        human=human,
         matrix=judge,
-        weight=np.ones(n),
-        cluster=np.array([f"response {at:03d}" for at in range(n)]),
-        weak=np.zeros(n, dtype=bool),
         blocks=text_blocks(source, ("characters", "embedding"), Readers(encode=encode)),
     )
 
@@ -143,7 +137,7 @@ def test_an_item_without_labels_gets_nothing_for_its_item():
 
 
 @given(st.integers(0, 10_000), st.sampled_from(["stacked", "text_only"]))
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_labels_of_a_fold_never_reach_its_own_scores(seed, method):
     labels = answers(seed % 7, 60)
     fold = folds(labels.cluster)

@@ -1,7 +1,6 @@
 """The door of calibrate where mappings take what the texts tell: stored, told apart, killed and applied later."""
 
 import pytest
-from builders.models import byte_model
 from texts_scene import JUDGED, plan, run_of
 
 from rubricflow.tasks.core.contracts.errors import ContractError
@@ -17,9 +16,17 @@ def predictions(run, done):
     return {row["response_id"]: row for row in run.read(done.predictions).to_pylist()}
 
 
-def test_every_score_tells_its_parts_and_stands_beside_the_text_alone(tmp_path):
-    run, refs = run_of(tmp_path / "w")
-    done = calibrate.fn(run, plan(), *refs)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run in packs of 20, what calibrate took of it, and what it wrote."""
+    run, refs = run_of(tmp_path_factory.mktemp("whole"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rubricflow.tasks.grading.calibrate.task.SHARD_ROWS", 20)
+        return run, refs, calibrate.fn(run, plan(), *refs)
+
+
+def test_every_score_tells_its_parts_and_stands_beside_the_text_alone(whole):
+    run, _, done = whole
     stored = {row["scope"]: read_calibration(row["content"]) for row in run.read(done.calibrations).to_pylist()}
     assert {name: mapping.texts for name, mapping in stored.items()} == {
         "p": ("characters", "embedding"),
@@ -43,21 +50,9 @@ def test_a_method_that_takes_no_text_reads_none(tmp_path, monkeypatch):
     assert {row["points_text"] for row in rows.values()} == {None}
 
 
-def test_hidden_states_are_one_more_block(tmp_path):
-    run, refs = run_of(tmp_path / "w")
-    folder = str(byte_model(tmp_path / "model"))
-    asked = plan(features=["judge", "hidden"], language_model=folder)
-    done = calibrate.fn(run, asked, *refs)
-    for row in run.read(done.calibrations).to_pylist():
-        blocks = {block.name for block in read_calibration(row["content"]).mapping.blocks}
-        assert {"judge", "hidden"} <= blocks <= {"judge", "hidden", "item"}
-    assert all(row["points_text"] is not None for row in predictions(run, done).values())
-
-
-def test_killed_between_packs_it_goes_on_and_predicts_no_pack_twice(tmp_path, monkeypatch):
+def test_killed_between_packs_it_goes_on_and_predicts_no_pack_twice(whole, tmp_path, monkeypatch):
     monkeypatch.setattr("rubricflow.tasks.grading.calibrate.task.SHARD_ROWS", 20)
-    run, refs = run_of(tmp_path / "whole")
-    expected = run.read(calibrate.fn(run, plan(), *refs).predictions)
+    expected = whole[0].read(whole[2].predictions)
     run, refs = run_of(tmp_path / "killed")
     write, written = Predictor.write, []
 
@@ -78,9 +73,8 @@ def test_killed_between_packs_it_goes_on_and_predicts_no_pack_twice(tmp_path, mo
     assert written == [f"predictions-{number:05d}" for number in range(5)]
 
 
-def test_applied_later_it_needs_the_texts_and_gives_the_same(tmp_path):
-    run, refs = run_of(tmp_path / "w")
-    done = calibrate.fn(run, plan(), *refs)
+def test_applied_later_it_needs_the_texts_and_gives_the_same(whole):
+    run, refs, done = whole
     row = next(row for row in run.read(done.calibrations).to_pylist() if row["scope"] == "p")
     own = run.read(refs[3]).filter([name == "p" for name in run.read(refs[3])["item_id"].to_pylist()])
     texts = {row["response_id"]: row["text"] for row in run.read(refs[1]).to_pylist()}

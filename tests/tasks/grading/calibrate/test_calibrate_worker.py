@@ -15,6 +15,7 @@ from rubricflow.tasks.core.monitor.shared_stage import Piece, do_piece
 from rubricflow.tasks.core.store.manifest import code_digest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.calibrate import predictions, task
+from rubricflow.tasks.grading.calibrate.calibration import read_calibration
 from rubricflow.tasks.grading.calibrate.predictions import GradingPack, PredictionAssignment, packs
 from rubricflow.tasks.grading.calibrate.task import PackProgress, calibrate, share_of
 
@@ -41,7 +42,7 @@ def assigned(folder: Path) -> tuple[PredictionAssignment, list[GradingPack]]:
     return assignment, list(packs(run, gradings, PACK))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_workers_write_what_one_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     crew = CrewHere(monkeypatch, seed=seed)
     run, refs = run_of(tmp_path / "here")
@@ -95,7 +96,7 @@ def test_what_is_sent_is_small_and_found_from_anywhere(tmp_path: Path, monkeypat
     assert do_piece(*sent).counts.members == pack.rows
 
 
-def test_a_worker_loads_a_model_once_for_all_packs_of_a_command(
+def test_hidden_states_are_one_more_block_and_a_worker_loads_the_model_once_for_all_packs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded, states = list[str](), predictions.HiddenStates
@@ -103,9 +104,13 @@ def test_a_worker_loads_a_model_once_for_all_packs_of_a_command(
     folder = str(byte_model(tmp_path / "model"))
     run, refs = run_of(tmp_path / "house")
     crew = CrewHere(monkeypatch)
-    calibrate.fn(run, plan(features=["judge", "hidden"], language_model=folder), *refs, placement=DASK)
+    done = calibrate.fn(run, plan(features=["judge", "hidden"], language_model=folder), *refs, placement=DASK)
     assert len(crew.pieces) == 5
     assert loaded == [folder] * 3  # the command to fit, and two workers
+    for content in run.read(done.calibrations)["content"].to_pylist():
+        blocks = {block.name for block in read_calibration(content).mapping.blocks}
+        assert {"judge", "hidden"} <= blocks <= {"judge", "hidden", "item"}
+    assert None not in run.read(done.predictions)["points_text"].to_pylist()
 
 
 def test_lines_come_now_and_then_and_one_at_the_end() -> None:
