@@ -9,11 +9,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeGuard, cast, get_args
 
-from rubricflow.tasks.core.contracts.backends import LIBRARIES, Grader, Work, install, needs, require
+from rubricflow.tasks.core.contracts.backends import BACKENDS, LIBRARIES, Grader, Work, install, needs, require
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.contracts.tables.reward import Aggregation
+from rubricflow.tasks.core.llm.mailbox import open_outbox
 from rubricflow.tasks.core.llm.reply_store import is_database
 from rubricflow.tasks.core.store.warehouse import Run
 
@@ -109,6 +110,9 @@ def check_extras(
     if model is not None:
         needed = [(extra, why) for extra, why in needed if not why.startswith("judge.backend")]
         needed += [] if url is not None else [("vllm", "--model without --url")]
+    if open_outbox() is not None:  # who notes requests needs nothing that asks them
+        asking = {backend.extra for backend in BACKENDS.values() if backend.needs == "engine"}
+        needed = [(extra, why) for extra, why in needed if extra not in asking]
     if is_database(os.environ.get("RUBRICFLOW_REPLIES", "")):
         needed.append(("postgres", "replies in a database"))
     if work == "grade":

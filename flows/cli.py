@@ -36,6 +36,12 @@ COMMANDS = {
         "grade:command",
         "Grade a study: ingest, lock, judge, calibrate, evaluate. A killed run continues where it stopped.",
     ),
+    "batch": Entry(
+        "mailbox:batch",
+        """Write what a run would ask into files, take in the answers that somebody brings, and go on so to its end.
+
+        What is answered is kept with the other replies: asked live afterwards, it costs nothing.""",
+    ),
     "graph": Entry(
         "graph:graph",
         "Build and draw the graphs of a study's rubrics: which criterion licenses which. No response is looked at.",

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.llm.backend import Backend
+from rubricflow.tasks.core.llm.mailbox import WaitingForReplies
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, digest, overdue
 from rubricflow.tasks.core.text.templates import Templates
@@ -125,9 +126,11 @@ def ask(
     mender: answers the repairs; the same backend where not given. on_wave, on_open: called after and before each wave.
     What another run of this reply store is asking for meanwhile is waited for, not asked again.
     Every reply is in the store before the backend is waited for again: replies that are there at once are kept
-    together, some hundreds at most. BackendError and StoreError end the run; asking the same again continues it.
+    together, some hundreds at most. BackendError and StoreError end the run, as WaitingForReplies does when all that
+    can be asked was; asking the same again continues it.
     """
     outcomes = [RequestOutcome[T](request) for request in requests]
+    waiting: WaitingForReplies | None = None
     pending, number = [(outcome, outcome.request) for outcome in outcomes], 0
     while pending:
         started = time.monotonic()
@@ -136,7 +139,12 @@ def ask(
         stored = replies.get_many(digests)
         missing = {key: request for key, request in zip(digests, asked, strict=True) if key not in stored}
         on_open(asked, list(missing.values()))
-        fresh = _answered(missing, backend, replies, stored)
+        try:
+            fresh = _answered(missing, backend, replies, stored)
+        except WaitingForReplies as error:  # what is answered goes on: its repairs wait for replies together with these
+            waiting = waiting or error
+            pending = [pair for key, pair in zip(digests, pending, strict=True) if key not in error.digests]
+            continue
         unpaid = set(fresh)
         for key, (outcome, request) in zip(digests, pending, strict=True):
             reply = fresh[key] if key in fresh else stored[key]
@@ -165,6 +173,8 @@ def ask(
             following = repair(outcome.request, outcome.attempts)
             if following is not None and not _is_known(following, outcome.attempts, backend):
                 pending.append((outcome, following))
+    if waiting:
+        raise waiting
     return outcomes
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache, wraps
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
@@ -84,6 +84,22 @@ class Token(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ReplySource:
+    """Who gave a reply that somebody brought, and in what."""
+
+    provider: str
+    """Who was asked; 'plain' where nobody says."""
+    model: str | None
+    """The model that answered, as the answer names it; None where it does not."""
+    batch: str | None
+    """The provider's id of the batch."""
+    file: str
+    """SHA-256 of the file of answers."""
+    written: str
+    """When that file was written, as ISO 8601."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """What came back: a text, or an error as 'kind: message'. ValueError unless exactly one of the two is set."""
 
@@ -107,6 +123,8 @@ class Reply:
     """Decision key → probability of each level, from an answerer that knows them."""
     changed: str | None = None
     """How the call differed from the request, as the server refused some of its parameters; None where it did not."""
+    source: ReplySource | None = None
+    """Who gave it, where it came in a file; None for a call of a run's own."""
 
     def __post_init__(self) -> None:
         if (self.text is None) == (self.error is None):
@@ -115,6 +133,8 @@ class Reply:
     def to_json(self) -> str:
         """One line of JSON without the fields that are None."""
         record = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+        if self.source is not None:
+            record["source"] = asdict(self.source)
         line = _COMPACT_UNICODE.encode(record)
         # Half a surrogate pair cannot be written as UTF-8, only as an escape.
         return line if line.isascii() or not _LONE_SURROGATE.search(line) else _COMPACT.encode(record)
@@ -127,6 +147,8 @@ class Reply:
             raise ValueError("a stored reply is no JSON object")
         if (rows := record.get("token_logprobs")) is not None:
             record["token_logprobs"] = [Token(text, logprob, tuple(map(_pair, top))) for text, logprob, top in rows]
+        if (source := record.get("source")) is not None:
+            record["source"] = ReplySource(**source)
         return cls(**record)
 
 

@@ -24,6 +24,7 @@ from rubricflow.tasks.core.llm.ask import OnOpen, Wave, ignore_open, ignore_wave
 from rubricflow.tasks.core.llm.budget import Budgeted, TokenBudget
 from rubricflow.tasks.core.llm.calls import looking
 from rubricflow.tasks.core.llm.foreign import foreign_scores
+from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.credentials import credential
@@ -171,9 +172,11 @@ def _judge_here(
         shard_judge = ShardJudge(assignment, progress.watch(study_rater), replies, progress.wave, progress.opened)
         with looking(progress.look):
             cases_of = shard_cases(run, assignment.items, assignment.responses, assignment.bundles, shards)
-            for name, cases in cases_of:
-                for graded in shard_judge.judge(name, cases):
-                    progress.graded(graded)
+            with asking_together() as piece:
+                for name, cases in cases_of:
+                    with piece():
+                        for graded in shard_judge.judge(name, cases):
+                            progress.graded(graded)
         progress.end()
 
 
@@ -227,10 +230,11 @@ class ShardJudge:
         run, plan, stage = self._assignment.run, self._assignment.plan, self._assignment.stage
         rater = self._rater if budget is None else _on_budget(budget, self._rater)
         shown = self._teaching(self._keeping(cases))
-        graded = [
-            grade_batch(shown, sample, self._replies, self._on_wave, self._on_open)
-            for sample in repeated(rater, plan.samples)
-        ]
+        graded = list[Graded]()
+        with asking_together() as piece:
+            for sample in repeated(rater, plan.samples):
+                with piece():
+                    graded.append(grade_batch(shown, sample, self._replies, self._on_wave, self._on_open))
         if plan.foreign:
             signal_recorded(graded, self._recorded, plan.foreign)
         last = [called.answer.attempts[-1].reply for sample in graded for called in sample.called]

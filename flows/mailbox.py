@@ -1,0 +1,131 @@
+"""The command `batch`: a run whose requests are written to files, and whose replies somebody brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import typer
+
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder, arguments
+from rubricflow.tasks.core.contracts.errors import InputError, UserError
+from rubricflow.tasks.core.contracts.settings.engine import Engine
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.llm.mailbox import NotedRequest, Outbox, WaitingForReplies, collecting
+from rubricflow.tasks.core.llm.mailbox_folder import ANSWERS, AskedFile, Mailbox, opened, tokens_of
+from rubricflow.tasks.core.llm.reply_store import open_replies
+from rubricflow.tasks.core.store.warehouse import Warehouse
+
+Work = Literal["grade", "annotate", "graph", "reward", "faithful", "train", "propose"]
+FormName = Literal["plain"]
+
+
+class _Entry(NamedTuple):
+    """A kind of work."""
+
+    function: str
+    """`file:function` in flows."""
+    has_engine: bool = False
+    """Whether its function takes who waits for models."""
+
+
+_WORKS: dict[str, _Entry] = {
+    "grade": _Entry("grade:grade", True),
+    "annotate": _Entry("annotate:annotate", True),
+    "graph": _Entry("graph:graph", True),
+    "reward": _Entry("reward:reward", True),
+    "faithful": _Entry("faithful:faithful"),
+    "train": _Entry("bottleneck:bottleneck"),
+    "propose": _Entry("propose:propose"),
+}
+
+
+def batch(
+    study: StudyFile,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FOLDER", help="Write what the run would ask next into this folder.")
+    ] = None,
+    from_: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="FOLDER", help="Take the answers in that lie there, and write what is open then."
+        ),
+    ] = None,
+    form: Annotated[FormName, typer.Option(help="In whose form requests are written.")] = "plain",
+    work: Annotated[Work, typer.Option(help="The command whose requests these are.")] = "grade",
+    model: Annotated[
+        str | None, typer.Option(help="The model in place of the study's judge, by its provider's name; grading only.")
+    ] = None,
+    limit: Limit = None,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+) -> None:
+    """Writes requests, takes answers in, and finishes the run when nothing is open. UserError for a folder that is not
+    named, or named twice."""
+    folder = from_ or to
+    if folder is None or (from_ and to and from_ != to):
+        raise UserError("name one folder: --to FOLDER for a new mailbox, --from FOLDER where answers are")
+    if from_ is not None and not from_.is_dir():
+        raise InputError("there is no such mailbox", file=from_, hint="rubricflow batch STUDY --to FOLDER makes one")
+    run = _run_of(work, study, folder, warehouse, limit, model)
+    with opened(folder) as mailbox, open_replies(Warehouse.open(warehouse).replies) as replies:
+        outbox = _collected(run, mailbox)
+        while outbox and mailbox.take(outbox.noted, replies):
+            outbox = _collected(run, mailbox)
+        noted = outbox.noted if outbox else {}
+        for line in mailbox.notes(noted, replies):
+            print(line)
+        for file, keys in mailbox.missing(noted):
+            print(f"{file.name}: {len(keys):,} of {len(file.digests):,} requests have no answer; they are asked again")
+        for file in mailbox.under_way(noted):
+            print(f"{file.name}: no answer yet to its {len(file.digests):,} requests")
+        for file in mailbox.write_wave(noted, form):
+            print(_said(file, {key: noted[key] for key in file.digests}, folder))
+        if noted:
+            more = "" if work == "grade" else f" --work {work}"
+            print(
+                f"put the answers into {folder / ANSWERS}, then: rubricflow batch {arguments(study, warehouse, limit)}"
+                f"{more}{f' --model {model}' if model else ''} --from {folder}"
+            )
+
+
+def _collected(run: Callable[[], Any], mailbox: Mailbox) -> Outbox | None:
+    """What the run asks now; None where it has come to its end."""
+    outbox = Outbox(mailbox.errors)
+    try:
+        with collecting(outbox):
+            run()
+    except WaitingForReplies:
+        return outbox
+    return None
+
+
+def _run_of(
+    work: Work, study: str, folder: Path, warehouse: str, limit: int | None, model: str | None
+) -> Callable[[], Any]:
+    """The command's function with what it takes. InputError for what it does not take."""
+    entry = _WORKS[work]
+    file, _, function = entry.function.partition(":")
+    given: dict[str, Any] = {"warehouse": warehouse}
+    if work == "propose":
+        given["to"] = folder / "proposed.yaml"
+    else:
+        given["limit"] = limit
+    if entry.has_engine:
+        given["engine"] = "local"
+    elif load_study(Path(study)).run.engine != "local":
+        raise InputError("a mailbox is filled by one process; take engine: local", file=study, field="run.engine")
+    if model is not None:
+        if work != "grade":
+            raise InputError(f"--work {work} asks whom the study names", field="--model")
+        given |= {"model": model, "url": Engine(model=model).urls[0]}
+    return partial(getattr(import_module(f"rubricflow.flows.{file}"), function), study, **given)
+
+
+def _said(file: AskedFile, noted: dict[str, NotedRequest], folder: Path) -> str:
+    """A line about a file of requests."""
+    prompts, most = tokens_of(noted, file.form)
+    tokens = f"about {prompts:,} prompt tokens, at most {most:,} of replies"
+    return f"{folder / file.name}: {len(noted):,} requests to {file.model}, {tokens}"
