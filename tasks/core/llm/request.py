@@ -122,7 +122,7 @@ class Reply:
     level_probabilities: dict[str, list[float]] | None = None
     """Decision key → probability of each level, from an answerer that knows them."""
     changed: str | None = None
-    """How the call differed from the request, as the server refused some of its parameters; None where it did not."""
+    """How the call differed from the request, as the server refuses some of its parameters; None where it did not."""
     source: ReplySource | None = None
     """Who gave it, where it came in a file; None for a call of a run's own."""
 

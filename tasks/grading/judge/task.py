@@ -55,7 +55,7 @@ SHARD = 2_000
 WHOLE_ITEMS = 20_000
 """Responses in a shard where an item remembers what was graded of it and so is never cut: as many whole items as that,
 for their rounds run together; a larger item is a shard of its own."""
-_OF_ONE = ("too_long", "deadline", "empty", "not_recorded")
+_OF_ONE = ("too_long", "deadline", "empty", "refusal", "safety", "not_recorded")
 """Kinds of errors that concern one answer, or come again."""
 
 

@@ -79,12 +79,22 @@ class TokenPrice(Frozen):
         return self
 
 
+Provider = Literal["compatible", "openai", "anthropic", "gemini", "bedrock", "vertex"]
+Effort = Literal["none", "low", "medium", "high"]
+
+
 class Engine(Frozen):
-    """A language model and how it is reached. The same settings serve `vllm` and `openai`; each takes what concerns
-    it. Credentials never stand here: see `key`."""
+    """A language model and how it is reached. The same settings serve `vllm`, `openai` and `hosted`; each takes what
+    concerns it. Credentials never stand here: see `key`."""
 
     model: str
     """The name or folder of the weights (vllm), or the name under which a server serves them (openai)."""
+    provider: Provider = Field(default="compatible", exclude_if=lambda provider: provider == "compatible")
+    """Whose interface it is reached by: any OpenAI-compatible server (openai), or a provider's own (hosted)."""
+    effort: Effort | None = Field(default=None, exclude_if=lambda effort: effort is None)
+    """How much the model thinks before it replies; null for its own measure. A reply gets room for it."""
+    caching: bool = Field(default=True, exclude_if=lambda caching: caching)
+    """hosted: whether what prompts begin with alike is marked for the provider's prompt cache."""
     urls: tuple[str, ...] = ("http://127.0.0.1:8000/v1",)
     """openai: base URLs of one or more replicas of the same model."""
     key: str = "RUBRICFLOW_API_KEY"

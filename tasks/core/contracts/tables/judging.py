@@ -205,7 +205,7 @@ class Attempts(Row, table="attempts", key=("response_id", "rater_id", "sample", 
     error: Annotated[str | None, Usually(0.95, "mostly_null")]
     """The backend's error, where it gave no reply."""
     changed: str | None
-    """Parameters of the call that the server refused, so that they were renamed or left out; null where it took all."""
+    """Parameters of the call that the server refuses, so that they were renamed or left out; null where it took all."""
     violations: list[str]
     """What the verifier found wrong with the reply."""
     mends: list[str]

@@ -367,4 +367,5 @@ def identity(engine: Engine) -> str:
     """The model's name, with a digest of what else can change a reply. Of a folder only the last part is named."""
     name = engine.model.rstrip("/").rpartition("/")[2] if engine.model.startswith(("/", ".")) else engine.model
     more = [engine.options, engine.logprobs, engine.model if name != engine.model else ""]
+    more += [engine.effort] if engine.effort else []
     return f"{name}@{hashlib.sha256(json.dumps(more, sort_keys=True).encode()).hexdigest()[:12]}" if any(more) else name

@@ -220,7 +220,7 @@ def test_half_a_surrogate_pair_and_control_tokens_of_a_student_are_text(serve):
 def test_a_model_that_refuses_gives_an_error_reply(serve):
     server = serve(lambda n, body: http(200, body_of(None, finish_reason="content_filter")))
     (reply,) = answers(client(server), [asking()])
-    assert reply.error == "empty: the model gave no text: content_filter"
+    assert reply.error == "safety: the provider's filter stopped the reply"
 
 
 # --- many at once

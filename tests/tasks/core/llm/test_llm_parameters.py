@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm.backends.completions import CallParameters, refusal
 from rubricflow.tasks.core.llm.backends.openai import OpenAI
+from rubricflow.tasks.core.llm.backends.parameters import CallParameters
+from rubricflow.tasks.core.llm.error_body import read_error
 from rubricflow.tasks.core.llm.request import Message, Request
 
 SCHEMA = {"type": "object", "properties": {"score": {"type": "integer"}}}
@@ -228,7 +229,7 @@ def test_a_length_is_no_refusal(body, caplog):
 
 @pytest.mark.parametrize("body", [body for _, body, _ in REFUSED.values()], ids=REFUSED)
 def test_a_refusal_is_no_length(body):
-    assert not refusal(json.dumps(body).encode()).is_too_long
+    assert not read_error(json.dumps(body).encode()).is_too_long
 
 
 def test_a_call_has_its_key_again_after_a_restart_and_another_one_with_other_parameters():
@@ -297,7 +298,7 @@ def gives_up(body, content):
     """Which parameters an error takes away from a call, and whether it reads as too long."""
     parameters = CallParameters({})
     sent = {"model": "m", "messages": [{"role": "user", "content": content}]} | NAMES
-    said = refusal(body if isinstance(body, bytes) else json.dumps(body).encode(), sent["messages"])
+    said = read_error(body if isinstance(body, bytes) else json.dumps(body).encode(), sent["messages"])
     parameters.gives_up("u", sent, said, "")
     return sent.keys() - parameters.applied(dict(sent)).keys(), said.is_too_long
 

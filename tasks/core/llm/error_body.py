@@ -1,0 +1,134 @@
+"""What the body of an error says, whatever its form: which parameters it points to, its words, and whether what was
+asked does not fit. Servers repeat parts of a prompt in it: what a student wrote says nothing of the call."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+_TOO_LONG = re.compile(
+    r"context[ _](?:length|window|size|limit)|(?:prompt|inputs?|messages?|request) (?:is |are )?(?:too|longer)\b"
+    r"|too (?:many|large)\W+(?:\w+\W+){0,3}?tokens|reduce the length|exceed\w*\W+(?:\w+\W+){0,6}?tokens"
+    r"|tokens\W+(?:\w+\W+){0,3}?max_new_tokens|max_tokens must be at least 1, got -",
+    re.IGNORECASE,
+)
+_DEPTH, READ = 8, 4000
+"""How deep errors are looked into, and how many characters of a message are read."""
+_SHARED, _MORE = 40, 12
+"""So many characters in a row are in the prompt too where a message repeats it: more than the few that a server's
+sentence and a student's share by chance («`seed` is not …»). Of a whole piece of it, so many more than the match."""
+_EDGE = r"['\"`‘’“”]|: "
+
+
+class ErrorBody(NamedTuple):
+    """What the body of an error says."""
+
+    places: tuple[str, ...]
+    """The parameters that it points to."""
+    words: tuple[str, ...]
+    """Its messages in the server's own words, the innermost alone where one holds another."""
+    prompt: str
+    """What was asked, as `plainly` has it: servers repeat parts of it, and what a student wrote refuses nothing."""
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether prompt and reply do not fit into the model's context."""
+        return any(says(_TOO_LONG, plainly(text[:READ]), self.prompt) for text in self.words)
+
+
+def read_error(content: bytes, messages: Sequence[Mapping[str, str]] = ()) -> ErrorBody:
+    """What an error's body says, whatever its form: an object, a list, JSON within text, or text alone.
+
+    messages: that were sent.
+    """
+    text = lenient(content)
+    prompt = "\n".join(plainly(message["content"]) for message in messages)
+    found = list(_found(_parsed(text, prompt), _DEPTH, prompt))
+    words = dict.fromkeys(said for kind, said in found if kind == "word" and said.strip())
+    return ErrorBody(tuple(said for kind, said in found if kind == "place"), tuple(words) or (text,), prompt)
+
+
+def plainly(text: str) -> str:
+    """A text in small letters with names as ours, whatever its blanks and however JSON escapes it."""
+    unescaped = re.sub(r"\\+(?:[nrt]|u[0-9a-f]{4})|\s", " ", text).replace("\\", "")
+    return re.sub(r" +", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", unescaped)).lower()
+
+
+def says(pattern: re.Pattern[str], text: str, prompt: str, end: int = READ) -> bool:
+    """Whether a plain text says something before `end` in its own words, and not only where it repeats the prompt."""
+    return any(not _repeats(match, text, prompt) for match in pattern.finditer(text, 0, end))
+
+
+def _repeats(match: re.Match[str], text: str, prompt: str) -> bool:
+    """Whether a match lies in a long run that the prompt has too, or in a piece (within quotes, after a colon) of which
+    all stands there."""
+    piece = re.split(_EDGE, text[: match.start()])[-1] + match[0] + re.split(_EDGE, text[match.end() :])[0]
+    if len(piece.strip()) >= len(match[0]) + _MORE and piece.strip() in prompt:
+        return True
+    for steps in ((1, 0), (0, 1)), ((0, 1), (1, 0)):
+        start, end = match.span()
+        for before, after in steps:
+            while end - start < _SHARED and start >= before and end + after <= len(text):
+                if text[start - before : end + after] not in prompt:
+                    break
+                start, end = start - before, end + after
+        if end - start >= _SHARED and text[start:end] in prompt:
+            return True
+    return False
+
+
+def _parsed(text: str, prompt: str) -> object:
+    """A text as JSON where it is some, or holds some that is not the prompt's; the text otherwise."""
+    start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=-1)
+    if start < 0:
+        return text
+    try:
+        value, end = json.JSONDecoder().raw_decode(text[start:])
+    except (ValueError, RecursionError):
+        return text
+    own = isinstance(value, (dict, list)) and value and not (prompt and plainly(text[start : start + end]) in prompt)
+    return value if own else text
+
+
+def _found(node: object, depth: int, prompt: str) -> Iterator[tuple[str, str]]:
+    """The places and words of an error's body, not too deep; what repeats the request is left out."""
+    if not depth:
+        return
+    if isinstance(node, str):
+        inner = _parsed(node, prompt)
+        said = [] if isinstance(inner, str) else list(_found(inner, depth - 1, prompt))
+        if any(kind == "word" for kind, _ in said):
+            yield from said
+            return
+        # validators that write Python
+        for loc in re.finditer(
+            r"(?P<q>['\"])loc(?P=q): [\[(](?P=q)body(?P=q), (?P<path>[\w.'\"]+(?:, [\w.'\"]+)*)[\])]", node
+        ):
+            if plainly(loc[0]) not in prompt:
+                yield "place", re.sub(r"[\s'\"]", "", loc["path"]).rstrip(",").replace(",", ".")
+        yield "word", node
+    elif isinstance(node, list):
+        for child in node:
+            yield from _found(child, depth - 1, prompt)
+    elif isinstance(node, Mapping):
+        # what an object points to, as a path of the body
+        if isinstance(node.get("loc"), list):
+            yield "place", ".".join(str(part) for part in node["loc"] if part != "body")
+        elif isinstance(place := node.get("param") or node.get("field"), str):
+            yield "place", place.removeprefix("body.")
+        raw = node["metadata"].get("raw") if isinstance(node.get("metadata"), Mapping) else None
+        if raw:  # a router passes on what another server answered
+            yield from _found(raw, depth - 1, prompt)
+            return
+        for name in ("error", "detail", "message", "msg", "errors", "description"):
+            if node.get(name):
+                yield from _found(node[name], depth - 1, prompt)
+        if isinstance(node.get("type"), str) and node["type"].startswith(("exceed_context", "extra_")):
+            yield "word", node["type"]
+
+
+def lenient(spelled: bytes) -> str:
+    """Bytes as text, whatever they are."""
+    return spelled.decode("utf-8", "replace")

@@ -1,0 +1,113 @@
+"""Anthropic's messages and their batches; the same at Bedrock and, for its models, at Vertex."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rubricflow.tasks.core.contracts.settings.engine import Engine
+from rubricflow.tasks.core.llm.backends.structure import as_written, messages
+from rubricflow.tasks.core.llm.forms.form import (
+    THINKING,
+    Form,
+    count,
+    error_reply,
+    failed,
+    mapping,
+    plainest,
+    shown,
+    with_options,
+    without_text,
+)
+from rubricflow.tasks.core.llm.request import Reply, Request
+
+
+def takes(engine: Engine) -> frozenset[str]:
+    """Current models refuse everything about drawing."""
+    return frozenset()
+
+
+def body(request: Request, engine: Engine) -> dict[str, Any]:
+    """Parameters of POST /v1/messages."""
+    turns = messages(request)
+    made: dict[str, Any] = {
+        "model": engine.model,
+        "max_tokens": FORM.room(request, engine),
+        "messages": [turn for turn in turns if turn["role"] != "system"],
+    }
+    shared = [{"type": "text", "text": turn["content"]} for turn in turns if turn["role"] == "system"]
+    if shared:
+        mark = {"cache_control": {"type": "ephemeral"}} if engine.caching else {}
+        made["system"] = [*shared[:-1], shared[-1] | mark]
+    # A model held to a tool would be another way to a form, which current models refuse.
+    wanted: dict[str, Any] = {}
+    if request.schema is not None:
+        wanted["format"] = {"type": "json_schema", "schema": plainest(request.schema)}
+    if engine.effort not in (None, "none"):
+        wanted["effort"] = engine.effort
+    if wanted:
+        made["output_config"] = wanted
+    if engine.effort is not None:
+        made["thinking"] = {"type": "disabled" if engine.effort == "none" else "adaptive"}
+    return with_options(made, engine.options)
+
+
+def line(digest: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """One of the `requests` of POST /v1/messages/batches."""
+    return {"custom_id": digest, "params": body}
+
+
+def read_answer(answer: Mapping[str, Any], request: Request) -> Reply:
+    """The reply in a message."""
+    blocks, reason, usage = answer["content"], answer.get("stop_reason"), mapping(answer.get("usage"))
+    text = "".join(block["text"] for block in blocks if block["type"] == "text")
+    written, read = (count(usage.get(f"cache_{name}_input_tokens")) for name in ("creation", "read"))
+    fresh = count(usage.get("input_tokens"))
+    reply = Reply(
+        text=text,
+        prompt_tokens=None if fresh is None else fresh + (written or 0) + (read or 0),
+        completion_tokens=count(usage.get("output_tokens")),
+        cached_tokens=read,
+        written_tokens=written or None,
+    )
+    if reason == "refusal":
+        details = mapping(answer.get("stop_details"))
+        why = details.get("explanation") or details.get("category") or "it gives no reason"
+        return failed(reply, f"refusal: the model declines: {shown(why)}")
+    if not text and reason == "model_context_window_exceeded":
+        return failed(reply, "too_long: the prompt and its reply exceed the model's context")
+    return as_written(reply) if text else without_text(reply, reason, any("thinking" in b["type"] for b in blocks))
+
+
+def read_result(line: Mapping[str, Any]) -> tuple[str, Mapping[str, Any] | Reply]:
+    """A line of GET /v1/messages/batches/ID/results."""
+    custom_id, result = line["custom_id"], line["result"]
+    kind = result["type"]
+    if kind == "succeeded":
+        return custom_id, result["message"]
+    if kind in ("expired", "canceled"):
+        words = "before it was its turn; it was not paid"
+        return custom_id, Reply(error=f"{kind}: the batch was {kind} {words}")
+    error = mapping(result["error"].get("error")) or result["error"]
+    return custom_id, error_reply(_STATUS.get(error.get("type")), error)
+
+
+_STATUS: Mapping[Any, int] = {
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+    "request_too_large": 413,
+}
+"""What an error is called → its status live."""
+
+FORM = Form(
+    requests=100_000,
+    bytes=256_000_000,
+    body=body,
+    line=line,
+    read_answer=read_answer,
+    read_result=read_result,
+    takes=takes,
+    thinking=THINKING,
+)
