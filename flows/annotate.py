@@ -9,6 +9,7 @@ from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
     Address,
+    DollarLimit,
     EngineName,
     Limit,
     StudyFile,
@@ -19,6 +20,7 @@ from rubricflow.flows.plan import Plan, annotating, record, settling, with_place
 from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.schema import TableRef
+from rubricflow.tasks.core.llm.budget import budget_of, spending
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.ingest.task import Ingested
 from rubricflow.tasks.grading.judge.task import judge
@@ -35,17 +37,20 @@ def annotate(
     warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
     limit: Limit = None,
     token_budget: TokenLimit = None,
+    budget_usd: DollarLimit = None,
     engine: EngineName = None,
     address: Address = None,
 ) -> str:
     """Label the concepts of a study's responses by two annotators and queue what is doubtful; returns the run's id.
 
-    InputError where the study has no section `annotation`. token_budget, engine, address: see `grade`.
+    InputError where the study has no section `annotation`. token_budget and budget_usd, of both annotators
+    together, engine, address: see `grade`.
     """
     check_extras("annotate", study, engine)
     job = with_placement(annotating(study, warehouse, limit), engine, address)
     introduce(job.study.name, flow="annotate")
-    proposed = proposals(job, token_budget)
+    with spending(budget_of(token_budget, budget_usd)):
+        proposed = proposals(job)
     data_docs(job.run)
     return completed(job.run.run_id, report_annotation(job.run, record(job, proposed.tables)))
 
@@ -56,6 +61,7 @@ def settle(
     warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
     limit: Limit = None,
     token_budget: TokenLimit = None,
+    budget_usd: DollarLimit = None,
     engine: EngineName = None,
     address: Address = None,
 ) -> str:
@@ -63,7 +69,8 @@ def settle(
     job, votes = settling(study, warehouse, limit)
     job = with_placement(job, engine, address)
     introduce(job.study.name, flow="adjudicate")
-    proposed, settled, compared = labels(job, votes, token_budget)
+    with spending(budget_of(token_budget, budget_usd)):
+        proposed, settled, compared = labels(job, votes)
     data_docs(job.run)
     return completed(job.run.run_id, report_annotation(job.run, record(job, [*proposed.tables, *settled, *compared])))
 
@@ -79,7 +86,7 @@ class ProposedAnnotations(NamedTuple):
     """All that was written."""
 
 
-def proposals(job: Plan, token_budget: int | None = None) -> ProposedAnnotations:
+def proposals(job: Plan) -> ProposedAnnotations:
     """Data, bundle, two annotators' judgments, their agreement, and the queue; finished stages are passed over."""
     run, study = job.run, job.study
     assert study.annotation is not None  # or the study would have been refused
@@ -93,7 +100,6 @@ def proposals(job: Plan, token_budget: int | None = None) -> ProposedAnnotations
             items=data.items,
             responses=data.responses,
             bundles=locked.bundles,
-            token_budget=token_budget,
             people=(data.gradings, data.judgments),
             stage=f"annotate-{name}",
             placement=study.run,
@@ -126,11 +132,9 @@ def proposals(job: Plan, token_budget: int | None = None) -> ProposedAnnotations
     return ProposedAnnotations(data, locked, annotated, tables)
 
 
-def labels(
-    job: Plan, votes: ActSnapshot, token_budget: int | None = None
-) -> tuple[ProposedAnnotations, SettledTables, ComparedTables]:
+def labels(job: Plan, votes: ActSnapshot) -> tuple[ProposedAnnotations, SettledTables, ComparedTables]:
     """The proposals, the labels that people settled, and the agreement after that."""
-    proposed = proposals(job, token_budget)
+    proposed = proposals(job)
     data, locked, annotated = proposed.data, proposed.locked, proposed.annotated
     settled = staged(
         job.run,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rubricflow.flows.annotate import labels
 from rubricflow.flows.checks import check_extras
-from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, TokenLimit, WarehouseFolder
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, DollarLimit, Limit, StudyFile, TokenLimit, WarehouseFolder
 from rubricflow.flows.plan import Plan, planned, record, settling
 from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
@@ -14,6 +14,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.llm.budget import budget_of, spending
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.methods.bottleneck.task import train
@@ -28,16 +29,19 @@ def bottleneck(
     warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
     limit: Limit = None,
     token_budget: TokenLimit = None,
+    budget_usd: DollarLimit = None,
 ) -> str:
     """Train and compare the graders of a study file and export the first; returns the run's id. The same study resumes
     itself.
 
-    InputError where the study has no section `bottleneck`. token_budget: of the annotators, see `grade`.
+    InputError where the study has no section `bottleneck`. token_budget, budget_usd: of annotators
+    and prompted models, see `grade`.
     """
     check_extras("train", study)
     job, votes = training(study, warehouse, limit)
     introduce(job.study.name, flow="train")
-    tables = stages(job, votes, token_budget)
+    with spending(budget_of(token_budget, budget_usd)):
+        tables = stages(job, votes)
     data_docs(job.run)
     manifest = record(job, tables)
     if votes is not None:
@@ -60,13 +64,13 @@ def training(
     return planned(study.model_copy(update=plain), path.parent, warehouse, limit), None
 
 
-def stages(job: Plan, votes: ActSnapshot | None, token_budget: int | None = None) -> list[TableRef]:
+def stages(job: Plan, votes: ActSnapshot | None) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
     if votes is None:
         data, locked = read_and_lock(job)
         final, before = None, [*data, *locked]
     else:
-        proposed, settled, compared = labels(job, votes, token_budget)
+        proposed, settled, compared = labels(job, votes)
         data, locked, final = proposed.data, proposed.locked, settled.labels
         before = [*proposed.tables, *settled, *compared]
     taught = staged(

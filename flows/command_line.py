@@ -48,6 +48,10 @@ Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only N respon
 TokenLimit = Annotated[
     int | None, typer.Option("--token-budget", min=1, help="Stop before more than N tokens are asked for.")
 ]
+DollarLimit = Annotated[
+    float | None,
+    typer.Option("--budget-usd", min=0.0001, help="Stop before models cost more than so many US dollars."),
+]
 EngineName = Annotated[
     str | None,
     typer.Option("--engine", help="Who waits for models: local, dask or ray; as the study says if not given."),

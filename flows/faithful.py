@@ -8,7 +8,15 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder, print_rows
+from rubricflow.flows.command_line import (
+    DEFAULT_WAREHOUSE,
+    DollarLimit,
+    Limit,
+    StudyFile,
+    TokenLimit,
+    WarehouseFolder,
+    print_rows,
+)
 from rubricflow.flows.plan import Plan, plan, record
 from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
@@ -21,6 +29,7 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.contracts.tables.rules import Family, RuleFaithfulness, RuleTests
+from rubricflow.tasks.core.llm.budget import budget_of, spending
 from rubricflow.tasks.core.monitor.artifacts import leave_table
 from rubricflow.tasks.core.monitor.runs import flow, introduce, task
 from rubricflow.tasks.core.stats.scores import target_scores
@@ -64,17 +73,24 @@ class Scheme(NamedTuple):
 
 
 @flow(name="faithful")
-def faithful(study: StudyFile, warehouse: WarehouseFolder = DEFAULT_WAREHOUSE, limit: Limit = None) -> str:
+def faithful(
+    study: StudyFile,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+    limit: Limit = None,
+    token_budget: TokenLimit = None,
+    budget_usd: DollarLimit = None,
+) -> str:
     """Judge the test responses of a study file under its mark schemes and under each edit of them, and print how far
     the judge follows each edit; returns the run's id. The same study resumes itself.
 
     InputError for a judge that reads no scheme, a scheme that cannot be edited, and a study without test responses that
-    have the human score.
+    have the human score. token_budget, budget_usd: see `grade`.
     """
     job = plan(study, warehouse, limit)
     _require_reader(job.study.judge, study)
     introduce(job.study.name, flow="faithful", backend=job.study.judge.backend)
-    tables = stages(job)
+    with spending(budget_of(token_budget, budget_usd)):
+        tables = stages(job)
     data_docs(job.run)
     record(job, tables)
     rows = job.run.read(job.run.ref(RuleFaithfulness, STAGE)).to_pylist()

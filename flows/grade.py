@@ -12,6 +12,7 @@ from rubricflow.flows.checks import check_extras, grader_of
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
     Address,
+    DollarLimit,
     EngineName,
     Limit,
     StudyFile,
@@ -28,6 +29,7 @@ from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
+from rubricflow.tasks.core.llm.budget import budget_of, spending
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log
 from rubricflow.tasks.core.store.marks import listed_once
 from rubricflow.tasks.core.store.warehouse import Run
@@ -45,6 +47,7 @@ def grade(
     warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
     limit: Limit = None,
     token_budget: TokenLimit = None,
+    budget_usd: DollarLimit = None,
     model: Annotated[
         str | None, typer.Option(help="A language model in place of the study's judge: a name, or a folder of weights.")
     ] = None,
@@ -65,8 +68,8 @@ def grade(
 ) -> str:
     """Grade the responses of a study file; returns the run's id. The same study resumes itself.
 
-    token_budget: tokens that the judge may ask for now. Where they do not suffice, the run stops with BudgetSpent, and
-    the same call continues it.
+    token_budget, budget_usd: tokens of prompts and replies, and US dollars, that models may take now. Where one does
+    not suffice, the run stops with BudgetSpent, and the same call continues it.
     model: a language model in place of the study's judge, behind the server at `url` or else loaded here.
     options: further fields of what it is asked.
     beside: a further study file that the scores are compared with. verbose: print every table of the summary.
@@ -75,7 +78,8 @@ def grade(
     check_extras("grade", study, engine, model, url, beside)
     job = with_placement(plan(study, warehouse, limit, model, url, beside, options), engine, address)
     introduce(job.study.name, flow="grade", backend=job.study.judge.backend)
-    tables = stages(job, token_budget)
+    with spending(budget_of(token_budget, budget_usd)):
+        tables = stages(job)
     with listed_once():
         data_docs(job.run)
         settle_scores(job.run, job.study)
@@ -116,7 +120,7 @@ def command(
     grade(**given, options=fields)
 
 
-def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
+def stages(job: Plan) -> list[TableRef]:
     """What every stage of a run wrote, checked before the next one reads it; finished stages are passed over."""
     run, study, base = job.run, job.study, job.base
     others = {name: _compared_with(name, other) for name, other in job.beside.items()}
@@ -136,7 +140,6 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
         items=data.items,
         responses=data.responses,
         bundles=locked.bundles,
-        token_budget=token_budget,
         people=(data.gradings, data.judgments),
         grader=grader_of(study.judge, base),
         target=study.evaluation.target,

@@ -7,6 +7,7 @@ from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
     Address,
+    DollarLimit,
     EngineName,
     Limit,
     StudyFile,
@@ -16,7 +17,7 @@ from rubricflow.flows.command_line import (
 from rubricflow.flows.plan import Plan, plan, record, with_placement
 from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
-from rubricflow.tasks.core.llm.budget import TokenBudget
+from rubricflow.tasks.core.llm.budget import budget_of, spending
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.ingest.task import Ingested
 from rubricflow.tasks.grading.lock.task import Locked
@@ -31,24 +32,25 @@ def graph(
     warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
     limit: Limit = None,
     token_budget: TokenLimit = None,
+    budget_usd: DollarLimit = None,
     engine: EngineName = None,
     address: Address = None,
 ) -> str:
     """Build the graph of every rubric of a study file and draw it; returns the run's id.
 
-    token_budget: tokens that the annotator may ask for now, see `grade`, as engine and address.
+    token_budget, budget_usd: what the annotator may take now, see `grade`, as engine and address.
     """
     check_extras("graph", study, engine)
     job = with_placement(plan(study, warehouse, limit), engine, address)
     introduce(job.study.name, flow="graph", backend=job.study.graph.backend)
-    data, locked, graphed = stages(job, None if token_budget is None else TokenBudget(token_budget))
+    with spending(budget_of(token_budget, budget_usd)):
+        data, locked, graphed = stages(job)
     data_docs(job.run)
     return completed(job.run.run_id, draw_graphs(job.run, record(job, [*data, *locked, *graphed])))
 
 
-def stages(job: Plan, budget: TokenBudget | None = None) -> tuple[Ingested, Locked, Graphed]:
-    """Data, bundles and graphs, checked; what is finished is passed over. budget: of the annotator; None for no
-    limit."""
+def stages(job: Plan) -> tuple[Ingested, Locked, Graphed]:
+    """Data, bundles and graphs, checked; what is finished is passed over."""
     data, locked = read_and_lock(job)
     graphed = staged(
         job.run,
@@ -57,7 +59,6 @@ def stages(job: Plan, budget: TokenBudget | None = None) -> tuple[Ingested, Lock
         base=job.base,
         items=data.items,
         bundles=locked.bundles,
-        budget=budget,
         placement=job.study.run,
     )
     return data, locked, graphed

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, StudyFile, WarehouseFolder
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, DollarLimit, StudyFile, TokenLimit, WarehouseFolder
 from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
+from rubricflow.tasks.core.llm.budget import budget_of, spending
 from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.monitor.credentials import credential
@@ -32,6 +33,8 @@ def propose(
     concepts: Annotated[int, typer.Option(min=1, max=20, help="How many concepts.")] = 8,
     levels: Annotated[int, typer.Option(min=2, max=10, help="Levels of each.")] = 3,
     warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+    token_budget: TokenLimit = None,
+    budget_usd: DollarLimit = None,
 ) -> None:
     """Writes the proposal; prints where it is and how it keeps the construction criteria, a line for each.
 
@@ -51,7 +54,8 @@ def propose(
     items.sort(key=lambda row: str(row["item_id"]))
     text, scale = _prose_and_scale(settings, base, items)
     brief = Brief(settings.name, scale, items, settings.name, text, concepts, levels)
-    with open_replies(Warehouse.open(warehouse).replies) as replies:
+    budget = budget_of(token_budget, budget_usd)
+    with open_replies(Warehouse.open(warehouse).replies) as replies, spending(budget):
         structured = annotator.engine.structured if annotator.engine else True
         model = open_backend(annotator, base, replies, credential)
         proposal = ask_for(brief, model, replies, annotator.sampling, structured)

@@ -7,6 +7,7 @@ from rubricflow.flows.checks import check_extras, grader_of
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
     Address,
+    DollarLimit,
     EngineName,
     Limit,
     StudyFile,
@@ -19,7 +20,7 @@ from rubricflow.flows.stage import staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
-from rubricflow.tasks.core.llm.budget import TokenBudget
+from rubricflow.tasks.core.llm.budget import budget_of, spending
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.judge.task import judge
 from rubricflow.tasks.rewards.report.reward.task import report_rewards
@@ -32,13 +33,14 @@ def reward(
     warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
     limit: Limit = None,
     token_budget: TokenLimit = None,
+    budget_usd: DollarLimit = None,
     engine: EngineName = None,
     address: Address = None,
 ) -> str:
     """Reward the responses of a study file by every aggregation; returns the run's id. The same study resumes itself.
 
-    InputError where the study has no section `reward`. token_budget: of the graph's annotator and the judge together.
-    engine, address: see `grade`.
+    InputError where the study has no section `reward`. token_budget, budget_usd: of the graph's annotator and the judge
+    together, see `grade`, as engine and address.
     """
     check_extras("reward", study, engine)
     job = with_placement(plan(study, warehouse, limit), engine, address)
@@ -46,17 +48,17 @@ def reward(
         hint = "the paper's factors: retention: {weak_prerequisite: 0.6, strong_prerequisite: 0.2, activation: 0.0}"
         raise InputError("there is no section 'reward', which names the retention factors", file=study, hint=hint)
     introduce(job.study.name, flow="reward", backend=job.study.judge.backend)
-    tables = stages(job, token_budget)
+    with spending(budget_of(token_budget, budget_usd)):
+        tables = stages(job)
     data_docs(job.run)
     return completed(job.run.run_id, report_rewards(job.run, record(job, tables)))
 
 
-def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
+def stages(job: Plan) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it. No model is asked where the study names a rater of
     the data."""
     study, base = job.study, job.base
-    budget = None if token_budget is None else TokenBudget(token_budget)
-    data, locked, graphed = build_graphs(job, budget)
+    data, locked, graphed = build_graphs(job)
     judged: tuple[TableRef, ...] = ()
     if study.reward and study.reward.rater is None:
         judged = staged(
@@ -67,7 +69,6 @@ def stages(job: Plan, token_budget: int | None = None) -> list[TableRef]:
             items=data.items,
             responses=data.responses,
             bundles=locked.bundles,
-            token_budget=None if budget is None else budget.tokens - budget.spent,
             people=(data.gradings, data.judgments),
             grader=grader_of(study.judge, base),
             target=study.evaluation.target,

@@ -42,5 +42,5 @@ class CrewHere:
 
 def piece_arguments(stage: shared_stage.SharedStage, code: str, piece: shared_stage.Piece) -> tuple[bytes, str, bytes]:
     """What a worker gets of a command that has this code and asks no model."""
-    terms = shared_stage.Terms(1, None, None, 1, code)
+    terms = shared_stage.Terms(1, None, {}, code)
     return pickle.dumps((stage, terms)), piece.name, pickle.dumps(piece)

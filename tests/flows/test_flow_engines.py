@@ -43,9 +43,10 @@ def grade(study: Path, *words: str):
     return CliRunner().invoke(cli.app, ["grade", str(study), "--warehouse", str(house), *words], catch_exceptions=False)
 
 
-def test_a_spent_budget_stops_cleanly_and_the_same_command_continues(tmp_path, server):
-    study = study_of(tmp_path, server)
-    stopped = grade(study, "--token-budget", "1200")
+@pytest.mark.parametrize("limit", [("--token-budget", "1200"), ("--budget-usd", "0.003")])
+def test_a_spent_budget_stops_cleanly_and_the_same_command_continues(tmp_path, server, limit):
+    study = study_of(tmp_path, server, price={"input": 1, "output": 10})
+    stopped = grade(study, *limit)
     assert stopped.exit_code == 2
     assert "the same command continues" in stopped.stderr
     paid = len(server.calls)
@@ -57,6 +58,13 @@ def test_a_spent_budget_stops_cleanly_and_the_same_command_continues(tmp_path, s
     assert len(house.runs()) == 1
     gradings = house.run(house.runs()[0])
     assert {row["score"] for row in gradings.read(gradings.ref(Gradings, "judge")).to_pylist()} == {2.0}
+
+
+def test_dollars_without_a_price_are_refused_before_anything_is_asked(tmp_path, server):
+    refused = grade(study_of(tmp_path, server), "--budget-usd", "5")
+    assert refused.exit_code == 2
+    assert "nobody says what 'm' costs" in refused.stderr
+    assert not server.calls
 
 
 def test_the_key_is_sent_and_is_in_no_file_and_no_output(tmp_path, server, monkeypatch, caplog):

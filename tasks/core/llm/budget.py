@@ -1,70 +1,128 @@
-"""A token budget: when it is spent, the run stops; nothing that was paid for is lost."""
+"""Budgets in tokens and in US dollars: when one is spent, the run stops; nothing that was paid for is lost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
-from rubricflow.tasks.core.contracts.errors import UserError
+from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.llm.backend import Backend, BackendWrapper
-from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.llm.prices import Price, Tokens, cost_of
+from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
+from rubricflow.tasks.core.llm.schema import compact
 
 if TYPE_CHECKING:
     from rubricflow.tasks.core.llm.ledger import CallLedger
 
+Unit = Literal["tokens", "usd"]
+"""What a budget is counted in. Dollars are counted in billionths, so that sums are exact."""
 _CHARACTERS_PER_TOKEN = 3
 """Fewer than most texts have, so that a prompt is rather taken for longer than it is."""
+_OWN_TOKENS = 1_000
+"""Of a prompt, that a provider's own words around messages and contract take at most."""
+_BILLION = 1_000_000_000
+_UNPAID = ("too_long", "refused", "busy", "unreachable", "starting", "not_recorded")
+"""Errors of calls for which no provider charges. Any other may have been computed in vain."""
 
 
 class BudgetSpent(UserError):
-    """The tokens that a run was given are spent."""
+    """What a run may spend is spent."""
 
 
 @dataclass
-class TokenBudget:
-    """Tokens that may be spent, by all backends that share it."""
+class Purse:
+    """What may be spent in one unit, by all backends that share it."""
 
-    tokens: int
-    """Prompts and replies together, as the engines count them."""
+    limit: int
+    """Tokens of prompts and replies together, as the engines count them; or billionths of a US dollar."""
     spent: int = 0
 
-    def holds(self, tokens: int) -> bool:
-        """Whether so many more could be spent."""
-        return self.spent + tokens <= self.tokens
+    def holds(self, amount: int) -> bool:
+        """Whether so much more could be spent."""
+        return self.spent + amount <= self.limit
 
-    def in_words(self) -> str:
-        """How much is spent."""
-        return f"{self.spent:,} of {self.tokens:,} tokens are spent"
+    def drawn(self) -> tuple[int, int]:
+        """What is spent, or kept for calls under way, and what there was, of all who share it."""
+        return self.spent, self.limit
 
 
-class SharedTokenBudget(TokenBudget):
-    """A worker's part of a budget that a ledger keeps for several: drawn in steps, and the rest given back."""
+class SharedPurse(Purse):
+    """A worker's part of a purse that a ledger keeps for several: drawn in steps, and the rest given back."""
 
     def __init__(self, ledger: CallLedger, name: str, step: int) -> None:
-        """step: tokens that are drawn together, where there are so many."""
-        super().__init__(tokens=0)
+        """step: what is drawn together, where there is so much."""
+        super().__init__(limit=0)
         self._ledger, self._name, self._step = ledger, name, step
 
-    def holds(self, tokens: int) -> bool:
-        """Whether so many more could be spent; draws what is lacking."""
-        lacking = self.spent + tokens - self.tokens
+    def holds(self, amount: int) -> bool:
+        """Whether so much more could be spent; draws what is lacking."""
+        lacking = self.spent + amount - self.limit
         return lacking <= 0 or self._drew(max(lacking, self._step)) or self._drew(lacking)
 
     def give_back(self) -> None:
         """What was drawn and not spent."""
-        self._ledger.draw(self._name, self.spent - self.tokens)
-        self.tokens = self.spent
+        self._ledger.draw(self._name, self.spent - self.limit)
+        self.limit = self.spent
 
-    def in_words(self) -> str:
-        """How much all together have spent, or drawn to spend it."""
-        drawn, tokens = self._ledger.drawn(self._name)
-        return f"{drawn:,} of {tokens:,} tokens are spent or kept for calls under way"
+    def drawn(self) -> tuple[int, int]:
+        """What all together have spent, or drawn to spend it."""
+        return self._ledger.drawn(self._name)
 
-    def _drew(self, tokens: int) -> bool:
-        drew = self._ledger.draw(self._name, tokens)
-        self.tokens += tokens if drew else 0
+    def _drew(self, amount: int) -> bool:
+        drew = self._ledger.draw(self._name, amount)
+        self.limit += amount if drew else 0
         return drew
+
+
+Budget = Mapping[Unit, Purse]
+"""What may be spent: nothing more where any purse holds no more. Empty where nothing limits it."""
+_budget: ContextVar[Budget] = ContextVar("budget", default={})  # noqa: B039 - nobody changes it
+
+
+def budget_of(tokens: int | None = None, usd: float | None = None) -> Budget:
+    """The budget of a command."""
+    limits: dict[Unit, int | None] = {"tokens": tokens, "usd": None if usd is None else math.floor(usd * _BILLION)}
+    return {unit: Purse(limit) for unit, limit in limits.items() if limit is not None}
+
+
+@contextmanager
+def spending(budget: Budget) -> Iterator[None]:
+    """Backends that are opened within the block spend no more than the budget."""
+    token = _budget.set(budget)
+    try:
+        yield
+    finally:
+        _budget.reset(token)
+
+
+def present_budget() -> Budget:
+    """What backends that are opened here may spend."""
+    return _budget.get()
+
+
+def on_budget(backend: Backend, price: Price | None = None) -> Backend:
+    """The backend, as far as the present budget pays for it. InputError where its price is to be kept to and nobody
+    says it."""
+    budget = _budget.get()
+    if "usd" in budget and price is None:
+        rule = f"nobody says what '{backend.model}' costs, so that --budget-usd cannot be kept"
+        hint = "price: {input: 2.5, output: 10} beside the model, in US dollars a million tokens; or --token-budget"
+        raise InputError(rule, field="engine.price", hint=hint)
+    return Budgeted(backend, budget, price) if budget else backend
+
+
+class _Meter(NamedTuple):
+    """How calls are counted against a purse."""
+
+    purse: Purse
+    longest: Callable[[Request], int]
+    """What a request may take."""
+    taken: Callable[[Request, Reply], int]
+    """What it took."""
 
 
 class Budgeted(BackendWrapper):
@@ -75,44 +133,65 @@ class Budgeted(BackendWrapper):
     requests one after the other as it has room, so none is begun that was not reckoned with.
     """
 
-    def __init__(self, backend: Backend, budget: TokenBudget) -> None:
+    def __init__(self, backend: Backend, budget: Budget, price: Price | None = None) -> None:
         super().__init__(backend)
-        self._budget = budget
+        self._meters: dict[Unit, _Meter] = {}
+        if "tokens" in budget:
+            self._meters["tokens"] = _Meter(budget["tokens"], longest, lambda request, reply: _tokens(reply))
+        if "usd" in budget and price is not None:
+            self._meters["usd"] = _Meter(
+                budget["usd"],
+                lambda request: most_cost(request, price),
+                lambda request, reply: _cost(request, reply, price),
+            )
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does; BudgetSpent when the next request cannot be paid for."""
-        budget, done = self._budget, 0
+        meters, done = [*self._meters.values()], 0
         while done < len(requests):
-            affordable = _Affordable(requests[done:], budget)
+            affordable = _Affordable(requests[done:], meters)
             for index, reply in self._backend.answer(affordable):
-                budget.spent += (reply.prompt_tokens or 0) + (reply.completion_tokens or 0)
-                affordable.returned += longest(requests[done + index])
+                request = requests[done + index]
+                for place, meter in enumerate(meters):
+                    meter.purse.spent += meter.taken(request, reply)
+                    affordable.returned[place] += meter.longest(request)
                 yield done + index, reply
             if not affordable.begun:
-                raise BudgetSpent(
-                    f"the token budget is used up: {budget.in_words()}, and the next "
-                    "request may take more than the rest; every reply is kept, and the same command continues"
-                )
+                raise BudgetSpent(self._spent(requests[done]))
             done += affordable.begun
+
+    def _spent(self, request: Request) -> str:
+        unit, meter = next(pair for pair in self._meters.items() if not pair[1].purse.holds(pair[1].longest(request)))
+        words = "token budget" if unit == "tokens" else "budget"
+        drawn, limit = (amount_in_words(unit, amount) for amount in meter.purse.drawn())
+        shown = drawn if unit == "usd" else drawn.removesuffix(" tokens")
+        kept = " or kept for calls under way" if isinstance(meter.purse, SharedPurse) else ""
+        return (
+            f"the {words} is used up: {shown} of {limit} are spent{kept}, and the next request may take more than the "
+            f"rest, up to {amount_in_words(unit, meter.longest(request))}; every reply is kept, and the same command "
+            "continues"
+        )
 
 
 class _Affordable(Sequence[Request]):
     """Requests that end where the budget does. A backend may go through them in another thread: each number has one
     thread that changes it."""
 
-    def __init__(self, requests: Sequence[Request], budget: TokenBudget) -> None:
-        self._requests, self._budget = requests, budget
+    def __init__(self, requests: Sequence[Request], meters: Sequence[_Meter]) -> None:
+        self._requests, self._meters = requests, meters
         self.begun = 0
-        self.reserved = self.returned = 0
-        """Longest sizes of those begun and of those answered."""
+        self.reserved, self.returned = [0] * len(meters), [0] * len(meters)
+        """By meter: longest sizes of those begun and of those answered."""
 
     def __iter__(self) -> Iterator[Request]:
         for request in self._requests:
-            under_way = self.reserved - self.returned
-            if not self._budget.holds(under_way + longest(request)):
-                return
+            for place, meter in enumerate(self._meters):
+                under_way = self.reserved[place] - self.returned[place]
+                if not meter.purse.holds(under_way + meter.longest(request)):
+                    return
             self.begun += 1
-            self.reserved += longest(request)
+            for place, meter in enumerate(self._meters):
+                self.reserved[place] += meter.longest(request)
             yield request
 
     def __len__(self) -> int:
@@ -126,7 +205,44 @@ class _Affordable(Sequence[Request]):
         return self._requests[index]
 
 
+def amount_in_words(unit: Unit, amount: int) -> str:
+    """As people say it: 1,500 tokens, $0.0125."""
+    return f"{amount:,} tokens" if unit == "tokens" else f"${amount / _BILLION:,.4f}"
+
+
 def longest(request: Request) -> int:
     """Tokens that a request may take: its prompt, roughly, and the longest reply."""
-    characters = sum(len(message.content) for message in request.messages)
-    return characters // _CHARACTERS_PER_TOKEN + request.sampling.longest
+    return request.prompt_length // _CHARACTERS_PER_TOKEN + request.sampling.longest
+
+
+def most_tokens(request: Request) -> Tokens:
+    """What a call takes at most: no tokenizer makes more tokens of a text than it has bytes."""
+    size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in request.messages)
+    size += 0 if request.schema is None else _contract_size(request.schema)
+    return Tokens(size + _OWN_TOKENS, request.sampling.longest)
+
+
+@cached_by_identity
+def _contract_size(schema: Mapping[str, Any]) -> int:
+    return len(compact(schema).encode("utf-8", "surrogatepass"))
+
+
+def most_cost(request: Request, price: Price) -> int:
+    """Billionths of a US dollar that a call costs at most, whatever of its prompt is cached or not. One more than that,
+    as the sums of a cost are rounded."""
+    prompt, reply, *_ = most_tokens(request)
+    rates = price.rates(prompt)
+    dearest = rates.input
+    return math.ceil((prompt * dearest + reply * rates.output) * (_BILLION / 1_000_000)) + 1
+
+
+def _tokens(reply: Reply) -> int:
+    return (reply.prompt_tokens or 0) + (reply.completion_tokens or 0)
+
+
+def _cost(request: Request, reply: Reply, price: Price) -> int:
+    """What a call cost; the most that it may have cost where nobody counted its tokens."""
+    cost = cost_of(reply, price)
+    if cost is not None:
+        return math.ceil(cost * _BILLION)
+    return 0 if reply.error and reply.error.startswith(_UNPAID) else most_cost(request, price)

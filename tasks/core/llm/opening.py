@@ -18,7 +18,9 @@ from urllib.parse import urlsplit
 from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, engine_of
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backend import Backend
+from rubricflow.tasks.core.llm.budget import on_budget
 from rubricflow.tasks.core.llm.mailbox import Collector, open_outbox
+from rubricflow.tasks.core.llm.prices import price_of
 from rubricflow.tasks.core.llm.reply_store import Replies
 
 KeyOf = Callable[[str], str | None]
@@ -40,14 +42,15 @@ def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf = o
 
     base: the folder from which a relative folder of weights is meant. InputError for settings that the backend cannot
     take, BackendError where its library or its model is missing. Prints a line for each that does harm on this machine.
-    Under `collecting`, what would ask a model notes its requests.
+    One that asks a model spends no more than the present budget; under `collecting` it notes its requests.
     """
     outbox = open_outbox()
     if outbox is not None and BACKENDS[choice.backend].needs == "engine":
         return Collector(outbox, model_of(choice, base), engine_of(choice))
     for line in cpu_warnings(choice, base, this_machine()):
         print(f"{choice.backend}: {line}")
-    return _module(choice).open_backend(choice, base, replies, key_of)
+    backend = _module(choice).open_backend(choice, base, replies, key_of)
+    return on_budget(backend, price_of(choice.engine)) if BACKENDS[choice.backend].needs == "engine" else backend
 
 
 def model_of(choice: Choice, base: Path) -> str:

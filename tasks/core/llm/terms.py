@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.backends import Choice, is_generative
-from rubricflow.tasks.core.llm.budget import SharedTokenBudget
+from rubricflow.tasks.core.llm.budget import SharedPurse, Unit, present_budget, spending
 from rubricflow.tasks.core.llm.ledger import CallLedger
 from rubricflow.tasks.core.llm.reply_store import is_database
 from rubricflow.tasks.core.store.manifest import code_digest
@@ -54,7 +54,7 @@ def sharing() -> Sharing:
 
 
 _STEPS = 16
-"""Steps in which a worker draws its equal part of a token budget."""
+"""Steps in which a worker draws its equal part of a budget."""
 
 
 class Terms(NamedTuple):
@@ -64,10 +64,8 @@ class Terms(NamedTuple):
     """How many work at the same time."""
     ledger: Path | str | None
     """Where they count together; None for an encoder in a bucket, which asks nobody."""
-    budget: str | None
-    """The ledger's budget that pays; None without one."""
-    step: int
-    """Tokens that a worker draws from it together."""
+    purses: Mapping[Unit, tuple[str, int]]
+    """The ledger's purses that pay, and how much a worker draws from each together; empty without a budget."""
     code: str
     """Digest of the code that sends it: a worker of another version refuses its piece."""
 
@@ -79,46 +77,38 @@ def concurrency(choice: Choice, slots: int, pieces: int) -> int:
     return max(1, min(slots, pieces, calls))
 
 
-def terms_of(choice: Choice, run: Run, stage: str, workers: int, token_budget: int | None) -> Terms:
-    """The terms of so many workers. Makes their ledger, with the token budget where there is one.
+def terms_of(choice: Choice, run: Run, stage: str, workers: int) -> Terms:
+    """The terms of so many workers. Makes their ledger, with what is left of the present budget.
 
     The ledger is in the database of the replies, else in a file next to them; none where nobody is asked.
     """
     ledger: Path | str | None = None
-    budget = None
+    purses: dict[Unit, tuple[str, int]] = {}
     replies = run.warehouse.replies
     if not run.warehouse.mirrored or is_generative(choice):
         ledger = str(replies) if is_database(replies) else Path(replies).absolute().with_name("ledger.sqlite")
         with closing(CallLedger(ledger)) as made:
             made.make()
-            if token_budget is not None:
-                budget = f"{run.run_id} {stage} {secrets.token_hex(8)}"
-                made.fill(budget, token_budget)
-    step = max(1, (token_budget or 0) // (_STEPS * workers))
-    return Terms(workers=workers, ledger=ledger, budget=budget, step=step, code=code_digest())
+            for unit, purse in present_budget().items():
+                left = max(0, purse.limit - purse.spent)
+                purses[unit] = f"{run.run_id} {stage} {unit} {secrets.token_hex(8)}", max(1, left // (_STEPS * workers))
+                made.fill(purses[unit][0], left)
+    return Terms(workers=workers, ledger=ledger, purses=purses, code=code_digest())
 
 
-def tokens_drawn(terms: Terms) -> int:
-    """Tokens that the workers drew and did not give back: what they spent, unless one was killed."""
-    if terms.budget is None or terms.ledger is None:
-        return 0
-    with closing(CallLedger(terms.ledger)) as ledger:
-        return ledger.drawn(terms.budget)[0]
+def count_drawn(terms: Terms) -> None:
+    """Counts against the present budget what the workers drew and did not give back: what they spent, unless one was
+    killed."""
+    if terms.purses and terms.ledger is not None:
+        with closing(CallLedger(terms.ledger)) as ledger:
+            for unit, (name, _) in terms.purses.items():
+                present_budget()[unit].spent += ledger.drawn(name)[0]
 
 
 @contextmanager
-def spending(terms: Terms, ledger: CallLedger | None) -> Iterator[SharedTokenBudget | None]:
-    """What pays for a piece, None without a budget; what the piece leaves of it is given back."""
-    if terms.budget is None or ledger is None:
-        yield None
-        return
-    budget = SharedTokenBudget(ledger, terms.budget, terms.step)
-    try:
-        yield budget
-    finally:
-        budget.give_back()
-
-
-def opened_ledger(terms: Terms) -> CallLedger | None:
-    """Where this worker counts with the others."""
-    return None if terms.ledger is None else CallLedger(terms.ledger)
+def sharing_as(terms: Terms) -> Iterator[Mapping[Unit, SharedPurse]]:
+    """What a worker opens within the block counts and spends with the others; gives its part of their budget."""
+    ledger = None if terms.ledger is None else CallLedger(terms.ledger)
+    purses = {unit: SharedPurse(ledger, name, step) for unit, (name, step) in terms.purses.items() if ledger}
+    with shared(Sharing(terms.workers, ledger)), spending(purses):
+        yield purses

@@ -16,19 +16,10 @@ from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.backends import Choice
 from rubricflow.tasks.core.contracts.settings.engine import Placement
-from rubricflow.tasks.core.llm.budget import SharedTokenBudget
+from rubricflow.tasks.core.llm.budget import SharedPurse
 from rubricflow.tasks.core.llm.calls import in_words, pace
 from rubricflow.tasks.core.llm.reply_store import is_database
-from rubricflow.tasks.core.llm.terms import (
-    Sharing,
-    Terms,
-    concurrency,
-    opened_ledger,
-    shared,
-    spending,
-    terms_of,
-    tokens_drawn,
-)
+from rubricflow.tasks.core.llm.terms import Terms, concurrency, count_drawn, sharing_as, terms_of
 from rubricflow.tasks.core.monitor.engines import Crew, on_engine
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.manifest import code_digest
@@ -89,8 +80,8 @@ class SharedStage:
     """Stage and shard that the command has written: a worker that does not see it has another warehouse."""
     open: Callable[[Any], Any]
     """Opens what the pieces are worked with; a function of a module."""
-    work: Callable[[Any, Piece, SharedTokenBudget | None], PieceResult]
-    """Does a piece with what was opened; the budget pays for its calls. A function of a module."""
+    work: Callable[[Any, Piece], PieceResult]
+    """Does a piece with what was opened. A function of a module."""
     choice: Choice | None = None
     """The model that is asked."""
 
@@ -100,14 +91,13 @@ def share_out(
     pieces: Sequence[Piece],
     placement: Placement,
     ended: Callable[[PieceCounts], None],
-    token_budget: int | None = None,
     prepare: Callable[[], None] = lambda: None,
-) -> tuple[Mapping[str, str], int]:
-    """Has the workers of a cluster do all pieces; gives the errors of requests without a reply, and the tokens spent.
+) -> Mapping[str, str]:
+    """Has the workers of a cluster do all pieces; gives the errors of requests without a reply.
 
-    ended: is called after each piece. token_budget: what the workers may take together; BudgetSpent where it does not
-    suffice. prepare: is called once the cluster is there. StoreError where a finished shard is not in this warehouse;
-    the errors of `on_engine` and `Crew.each`.
+    ended: is called after each piece. prepare: is called once the cluster is there. BudgetSpent where what is left of
+    the present budget does not suffice for all workers together. StoreError where a finished shard is not in this
+    warehouse; the errors of `on_engine` and `Crew.each`.
     """
     shards = {piece.name: piece.shard for piece in pieces if piece.shard}
     errors: dict[str, str] = {}
@@ -124,27 +114,27 @@ def share_out(
         prepare()
         if stage.choice is None:
             workers = min(crew.slots, len(pieces))
-            terms = Terms(workers, ledger=None, budget=None, step=1, code=code_digest())
+            terms = Terms(workers, ledger=None, purses={}, code=code_digest())
         else:
             workers = concurrency(stage.choice, crew.slots, len(pieces))
-            terms = terms_of(stage.choice, stage.run, stage.name, workers, token_budget)
+            terms = terms_of(stage.choice, stage.run, stage.name, workers)
         sent = pickle.dumps((stage, terms))
         crew.each(
             work_on_piece, {piece.name: (sent, piece.name, pickle.dumps(piece)) for piece in pieces}, workers, done
         )
         return terms
 
-    terms = on_engine(placement, f"{stage.name} {stage.pieces}", work)
+    count_drawn(on_engine(placement, f"{stage.name} {stage.pieces}", work))
     if shards:
         require_visible_shards(stage.run, stage.name, shards.values())
-    return errors, tokens_drawn(terms)
+    return errors
 
 
 def do_piece(sent: bytes, name: str, piece: bytes) -> PieceResult:
     """Do one piece, wherever this runs; nothing where its shard is written already.
 
     sent, piece: pickled (`SharedStage`, `Terms`) and `Piece`, for Prefect looks into other parameters. BackendError
-    where this worker has another version of the code, or another warehouse; BudgetSpent where the tokens do not
+    where this worker has another version of the code, or another warehouse; BudgetSpent where the budget does not
     suffice.
     """
     earlier = requests_sent()
@@ -155,9 +145,12 @@ def do_piece(sent: bytes, name: str, piece: bytes) -> PieceResult:
     require_same_code(stage.run, written_stage, written_shard, terms.code)
     if mine.shard and stage.run.done(stage.name, mine.shard):
         return PieceResult(PieceCounts(mine.members), {})
-    opened, ledger = WORKER_CACHE.get_or_open(sent, lambda: _open(stage, terms))
-    with spending(terms, ledger) as budget:
-        result = stage.work(opened, mine, budget)
+    opened, purses = WORKER_CACHE.get_or_open(sent, lambda: _open(stage, terms))
+    try:
+        result = stage.work(opened, mine)
+    finally:
+        for purse in purses:
+            purse.give_back()
     requests = requests_sent().since(earlier).total
     return result._replace(counts=result.counts._replace(requests=requests))
 
@@ -166,10 +159,9 @@ def do_piece(sent: bytes, name: str, piece: bytes) -> PieceResult:
 work_on_piece = task(task_run_name="{name}")(do_piece)
 
 
-def _open(stage: SharedStage, terms: Terms) -> tuple[Any, Any]:
-    ledger = opened_ledger(terms)
-    with shared(Sharing(terms.workers, ledger)):
-        return stage.open(stage.assignment), ledger
+def _open(stage: SharedStage, terms: Terms) -> tuple[Any, list[SharedPurse]]:
+    with sharing_as(terms) as purses:
+        return stage.open(stage.assignment), [*purses.values()]
 
 
 def with_absolute_paths(run: Run) -> Run:

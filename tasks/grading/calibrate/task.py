@@ -135,7 +135,7 @@ def share_of(assignment: PredictionAssignment) -> SharedStage:
     return SharedStage(STAGE, "packs", run, assignment, (STAGE, FITTED), open=Predictor.of, work=_predict_piece)
 
 
-def _predict_piece(predictor: Predictor, piece: Piece, budget: object) -> PieceResult:
+def _predict_piece(predictor: Predictor, piece: Piece) -> PieceResult:
     pack: GradingPack = piece.content
     predictor.write_pack(pack)
     return PieceResult(PieceCounts(pack.rows), {})

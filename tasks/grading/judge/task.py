@@ -21,7 +21,6 @@ from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, ShardInputs
 from rubricflow.tasks.core.llm.ask import OnOpen, Wave, ignore_open, ignore_wave
-from rubricflow.tasks.core.llm.budget import Budgeted, TokenBudget
 from rubricflow.tasks.core.llm.calls import looking
 from rubricflow.tasks.core.llm.foreign import foreign_scores
 from rubricflow.tasks.core.llm.mailbox import asking_together
@@ -107,7 +106,6 @@ def judge(
     items: TableRef,
     responses: TableRef,
     bundles: TableRef,
-    token_budget: int | None = None,
     people: tuple[TableRef, TableRef] | None = None,
     grader: Grader | None = None,
     target: str = MEAN,
@@ -116,11 +114,10 @@ def judge(
 ) -> JudgedTables:
     """Grade every response, shard by shard; finished shards are passed over; no reply that arrived is asked for again.
 
-    token_budget: tokens of prompts and replies that may be asked for now; BudgetSpent where they do not suffice.
     people: human gradings and judgments, for the simulated rater and for worked examples. grader: the trained grader,
     where the plan's backend is one. target: the human score that examples show, see `Evaluation.target`. stage: under
     which name the tables are written. placement: who judges the shards. InputError where there is no response, or no
-    example for an item.
+    example for an item; BudgetSpent where the present budget does not suffice.
     """
     if not responses.rows:
         hint = "the sources give items alone; name those of the responses beside them"
@@ -131,7 +128,7 @@ def judge(
     if not all(shard.done for shard in shards):
         assignment = Assignment(run, plan, base, items, responses, bundles, people, target, stage)
         if placement.is_local:
-            _judge_here(assignment, shards, token_budget, grader)
+            _judge_here(assignment, shards, grader)
         elif grader is not None:
             rule = (
                 "a trained grader judges where the command runs: other machines' processors may round its sums "
@@ -139,7 +136,7 @@ def judge(
             )
             raise InputError(rule, field="run.engine", hint="take engine: local")
         else:
-            _share_out(assignment, shards, token_budget, placement)
+            _share_out(assignment, shards, placement)
     return JudgedTables(*(run.ref(row, stage) for row in (Judgments, Gradings, Attempts)))
 
 
@@ -158,18 +155,14 @@ def shard_sizes(counts: Mapping[str, int], whole_items: bool = False) -> dict[st
     return {f"{number:05d}": responses for number, responses in enumerate(sizes)}
 
 
-def _judge_here(
-    assignment: Assignment, shards: Sequence[Shard], token_budget: int | None, grader: Grader | None
-) -> None:
+def _judge_here(assignment: Assignment, shards: Sequence[Shard], grader: Grader | None) -> None:
     """Judges the shards that are not done one after the other, in this process."""
     run, plan = assignment.run, assignment.plan
     with _replies(plan, run.warehouse) as replies, _libraries_out_of_collection():
         to_judge = sum(shard.responses for shard in shards if not shard.done)
         progress = Progress(plan.samples * to_judge, saying(run.run_id, assignment.stage))
-        study_rater = _rater(assignment, replies, grader)
-        if token_budget is not None:
-            study_rater = _on_budget(TokenBudget(token_budget), study_rater)
-        shard_judge = ShardJudge(assignment, progress.watch(study_rater), replies, progress.wave, progress.opened)
+        study_rater = progress.watch(_rater(assignment, replies, grader))
+        shard_judge = ShardJudge(assignment, study_rater, replies, progress.wave, progress.opened)
         with looking(progress.look):
             cases_of = shard_cases(run, assignment.items, assignment.responses, assignment.bundles, shards)
             with asking_together() as piece:
@@ -220,19 +213,17 @@ class ShardJudge:
         self._recorded = foreign_scores(plan.foreign, assignment.base) if plan.foreign else {}
         self._keeping = keeping_of(assignment.run, plan, rater.rater_id)
 
-    def judge(self, name: str, cases: list[Case], budget: TokenBudget | None = None) -> list[Graded]:
+    def judge(self, name: str, cases: list[Case]) -> list[Graded]:
         """Grades the cases of a shard and writes its tables, the done-mark last; each repetition by itself.
 
-        budget: pays for the calls; BudgetSpent where it does not suffice. BackendError where no call of the stage has
-        brought a reply until now, for reasons that lie with no answer: the shard is not written, so that the same
-        command asks again.
+        BackendError where no call of the stage has brought a reply until now, for reasons that lie with no answer: the
+        shard is not written, so that the same command asks again.
         """
         run, plan, stage = self._assignment.run, self._assignment.plan, self._assignment.stage
-        rater = self._rater if budget is None else _on_budget(budget, self._rater)
         shown = self._teaching(self._keeping(cases))
         graded = list[Graded]()
         with asking_together() as piece:
-            for sample in repeated(rater, plan.samples):
+            for sample in repeated(self._rater, plan.samples):
                 with piece():
                     graded.append(grade_batch(shown, sample, self._replies, self._on_wave, self._on_open))
         if plan.foreign:
@@ -247,11 +238,6 @@ class ShardJudge:
         parts = [sample.tables() for sample in graded]
         run.commit(stage, name, {row: pa.concat_tables([part[row] for part in parts]) for row in parts[0]})
         return graded
-
-
-def _on_budget(budget: TokenBudget, rater: Rater) -> Rater:
-    mender = rater.mender and Budgeted(rater.mender, budget)
-    return replace(rater, backend=Budgeted(rater.backend, budget), mender=mender)
 
 
 def _replies(plan: Judge, warehouse: Warehouse) -> Replies:
@@ -275,7 +261,7 @@ def _libraries_out_of_collection() -> Iterator[None]:
 # Shards that the workers of a cluster judge.
 
 
-def _share_out(assignment: Assignment, shards: Sequence[Shard], token_budget: int | None, placement: Placement) -> None:
+def _share_out(assignment: Assignment, shards: Sequence[Shard], placement: Placement) -> None:
     """Has the workers of a cluster judge the shards that are not done."""
     stage, plan = share_of(assignment, shards), assignment.plan
     pieces = [
@@ -284,7 +270,7 @@ def _share_out(assignment: Assignment, shards: Sequence[Shard], token_budget: in
         if not shard.done
     ]
     progress = PieceProgress(stage, pieces, ("responses", "unscored"), saying(stage.run.run_id, stage.name))
-    share_out(stage, pieces, placement, progress.ended, token_budget, lambda: cut(assignment, shards))
+    share_out(stage, pieces, placement, progress.ended, lambda: cut(assignment, shards))
 
 
 def share_of(assignment: Assignment, shards: Sequence[Shard]) -> SharedStage:
@@ -323,15 +309,13 @@ def _open_judge(assignment: Assignment) -> tuple[Assignment, ShardJudge, dict[st
     return assignment, shard_judge, sheets_of(assignment.run, assignment.items, assignment.bundles)
 
 
-def _judge_piece(
-    opened: tuple[Assignment, ShardJudge, dict[str, Sheet]], piece: Piece, budget: TokenBudget | None
-) -> PieceResult:
+def _judge_piece(opened: tuple[Assignment, ShardJudge, dict[str, Sheet]], piece: Piece) -> PieceResult:
     assignment, shard_judge, sheets = opened
     assert piece.shard is not None
     with _libraries_out_of_collection():
         rows = assignment.run.shard(ShardInputs, assignment.inputs, piece.shard).to_pylist()
         cases = [case_of(row["response_id"], row["text"], *sheets[row["item_id"]], row["made_from"]) for row in rows]
-        graded = shard_judge.judge(piece.shard, cases, budget)
+        graded = shard_judge.judge(piece.shard, cases)
     calls = chain.from_iterable(sample.called for sample in graded)
     attempts = list(chain.from_iterable(call.answer.attempts for call in calls))
     paid = [attempt.reply for attempt in attempts if not attempt.stored]

@@ -17,7 +17,6 @@ from rubricflow.tasks.core.contracts.tables.people import Votes
 from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.replay import AskedByWorkers, UnansweredError
-from rubricflow.tasks.core.llm.budget import Budgeted, TokenBudget
 from rubricflow.tasks.core.llm.calls import Watched, telling
 from rubricflow.tasks.core.llm.opening import model_of, open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies, shown_place
@@ -89,14 +88,13 @@ def graph(
     base: Path,
     items: TableRef,
     bundles: TableRef,
-    budget: TokenBudget | None = None,
     placement: Placement = HERE,
 ) -> Graphed:
     """Read or make the graph of every rubric, from its query and criteria alone.
 
-    The query of a rubric with several items is that of the first by id. budget: what a language model may take; what
-    that takes is said before, and BudgetSpent ends it where the budget does not suffice. placement: who asks a model
-    that is asked now; the graphs are the same. InputError where an authored graph or a vote names what is not there or
+    The query of a rubric with several items is that of the first by id. What a language model takes is said before,
+    and BudgetSpent ends it where the present budget does not suffice. placement: who asks a model that is asked now;
+    the graphs are the same. InputError where an authored graph or a vote names what is not there or
     breaks a rule; BackendError where the annotator cannot be used. A killed run keeps what arrived: replies are kept as
     they come.
     """
@@ -108,9 +106,9 @@ def graph(
         votes = read_votes(base / plan.votes, subjects) if plan.votes else []
         inputs = _Inputs(subjects, written, votes)
         if placement.is_local or plan.engine is None or not is_generative(plan):
-            graphs = _built_here(assignment, inputs, budget)
+            graphs = _built_here(assignment, inputs)
         else:
-            graphs = _built_by_workers(assignment, inputs, budget, placement)
+            graphs = _built_by_workers(assignment, inputs, placement)
         return {
             RubricGraphs: [graph_row(built) for built in graphs],
             GraphNodes: [row for built in graphs for row in node_rows(built)],
@@ -122,14 +120,13 @@ def graph(
     return Graphed(*(run.ref(row, "graph") for row in (RubricGraphs, GraphNodes, GraphEdges, Votes)))
 
 
-def _built_here(assignment: GraphAssignment, inputs: _Inputs, budget: TokenBudget | None) -> list[Built]:
+def _built_here(assignment: GraphAssignment, inputs: _Inputs) -> list[Built]:
     """All graphs, asked for in this process."""
     run, plan, base, *_ = assignment
     asking = inputs.subjects.keys() != inputs.written.keys()
     with open_replies(run.warehouse.replies) as replies:
         model = open_backend(plan, base, replies, credential) if asking and is_generative(plan) else rules_of_thumb()
-        paid = Budgeted(model, budget) if budget and model.reads_prose else model
-        with telling(paid, _say) as told:
+        with telling(model, _say) as told:
             return build(*inputs, Annotator(told, replies, plan, _say) if asking else None)
 
 
@@ -164,9 +161,7 @@ def packs_of(rubric_ids: Iterable[str], votes: Iterable[Vote], size: int) -> lis
     return [RubricPack(part, tuple(chain.from_iterable(on_roles.get(name, ()) for name in part))) for part in parts]
 
 
-def _built_by_workers(
-    assignment: GraphAssignment, inputs: _Inputs, budget: TokenBudget | None, placement: Placement
-) -> list[Built]:
+def _built_by_workers(assignment: GraphAssignment, inputs: _Inputs, placement: Placement) -> list[Built]:
     """All graphs, of the replies that workers put into the store; a single pack is asked about here."""
     run, plan, base, *_ = assignment
     place = run.warehouse.replies
@@ -185,7 +180,7 @@ def _built_by_workers(
             subjects = [inputs.subjects[name] for pack in lacking for name in pack.rubric_ids]
             tell_plan(subjects, replace(annotator, tell=_say))
     if len(lacking) == 1:
-        return _built_here(assignment, inputs, budget)
+        return _built_here(assignment, inputs)
     errors: Mapping[str, str] = {}
     if lacking:
         stage = share_of(assignment)
@@ -194,10 +189,7 @@ def _built_by_workers(
             for pack in lacking
         ]
         progress = PieceProgress(stage, pieces, ("rubrics", "requests failed"), saying(run.run_id, "graph"))
-        tokens = None if budget is None else budget.tokens - budget.spent
-        errors, spent = share_out(stage, pieces, placement, progress.ended, tokens)
-        if budget is not None:
-            budget.spent += spent
+        errors = share_out(stage, pieces, placement, progress.ended)
     with open_replies(place) as replies:
         return build(*inputs, reading(replies, errors))
 
@@ -235,10 +227,10 @@ def _open_rubrics(assignment: GraphAssignment) -> _OpenedRubrics:
     return _OpenedRubrics(plan, rubric_subjects(run, items, bundles), backend, replies)
 
 
-def _ask_about(opened: _OpenedRubrics, piece: Piece, budget: TokenBudget | None) -> PieceResult:
+def _ask_about(opened: _OpenedRubrics, piece: Piece) -> PieceResult:
     """Asks for all that a pack's graphs are made of, so that every reply is in the store."""
     pack: RubricPack = piece.content
-    backend = Budgeted(opened.backend, budget) if budget else opened.backend
+    backend = opened.backend
     replied: dict[str, Reply] = {}
 
     def keep(request: Request, reply: Reply) -> None:

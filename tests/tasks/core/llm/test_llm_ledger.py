@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.llm.ask import Checked, ask
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.budget import Budgeted, BudgetSpent, SharedTokenBudget
+from rubricflow.tasks.core.llm.budget import Budgeted, BudgetSpent, SharedPurse
 from rubricflow.tasks.core.llm.ledger import MINUTE_S, CallLedger, MinuteLimits, seconds_until_room
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
@@ -52,10 +52,10 @@ def spend(place: Path, number: int, dies: bool) -> None:
         for i in range(100)
     ]
     backend = Scripted(lambda request: Reply(text="yes", prompt_tokens=20, completion_tokens=20))
-    purse = SharedTokenBudget(CallLedger(place), "purse", step=200)
+    purse = SharedPurse(CallLedger(place), "purse", step=200)
     with ReplyStore(place.with_name(f"replies-{number}.sqlite")) as store:
         with suppress(BudgetSpent):
-            ask(requests[: 15 if dies else 100], Budgeted(backend, purse), store, read)
+            ask(requests[: 15 if dies else 100], Budgeted(backend, {"tokens": purse}), store, read)
         if not dies:  # who is killed gives nothing back
             purse.give_back()
 

@@ -13,7 +13,6 @@ from rubricflow.tasks.core.contracts.backends import Choice
 from rubricflow.tasks.core.contracts.errors import BackendError, StoreError
 from rubricflow.tasks.core.contracts.settings.engine import Placement
 from rubricflow.tasks.core.contracts.tables.data import Responses
-from rubricflow.tasks.core.llm.budget import TokenBudget
 from rubricflow.tasks.core.llm.terms import sharing
 from rubricflow.tasks.core.monitor.shared_stage import (
     Piece,
@@ -38,13 +37,12 @@ def open_folder(assignment: str) -> str:
     return assignment
 
 
-def write(folder: str, piece: Piece, budget: TokenBudget | None) -> PieceResult:
-    assert budget is None
+def write(folder: str, piece: Piece) -> PieceResult:
     Warehouse.open(folder).run("run").commit("stage", str(piece.shard), {Responses: [response(f"r{piece.content}")]})
     return PieceResult(PieceCounts(2, calls=piece.content), {f"digest {piece.content}": "no_reply"})
 
 
-def lose(folder: str, piece: Piece, budget: TokenBudget | None) -> PieceResult:
+def lose(folder: str, piece: Piece) -> PieceResult:
     return PieceResult(PieceCounts(), {})
 
 
@@ -58,8 +56,8 @@ def test_every_piece_is_done_once_and_a_worker_opens_once(tmp_path: Path, monkey
     opened.clear()
     stage, counts = stage_in(tmp_path), list[PieceCounts]()
     crew = CrewHere(monkeypatch, seed=1)
-    errors, tokens = share_out(stage, PIECES, DASK, counts.append, prepare=lambda: opened.append("prepared"))
-    assert (errors, tokens) == ({f"digest {n}": "no_reply" for n in range(5)}, 0)
+    errors = share_out(stage, PIECES, DASK, counts.append, prepare=lambda: opened.append("prepared"))
+    assert errors == {f"digest {n}": "no_reply" for n in range(5)}
     assert sorted(crew.pieces) == [piece.name for piece in PIECES]
     assert opened == ["prepared", *[f"{tmp_path} shared by 4"] * 2]
     assert sorted(one.calls for one in counts) == list(range(5))

@@ -18,7 +18,7 @@ from rubricflow.tasks.core.contracts.settings.engine import HERE, Engine, Placem
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.judging import ShardInputs
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.budget import BudgetSpent
+from rubricflow.tasks.core.llm.budget import BudgetSpent, budget_of, on_budget, spending
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.llm.terms import concurrency
@@ -39,7 +39,7 @@ def right(request: Request) -> Reply:
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "rater", lambda *_: Rater("scripted:test", "llm", Scripted(right)))
+    monkeypatch.setattr(door, "rater", lambda *_: Rater("scripted:test", "llm", on_budget(Scripted(right))))
     monkeypatch.setattr(door, "SHARD", 3)
 
 
@@ -55,7 +55,8 @@ def assigned(folder: Path) -> Assignment:
 
 def judged(given: Assignment, placement: Placement = HERE, budget: int | None = None) -> JudgedTables:
     tables = given.items, given.responses, given.bundles
-    return judge.fn(given.run, given.plan, given.base, *tables, token_budget=budget, placement=placement)
+    with spending(budget_of(budget)):
+        return judge.fn(given.run, given.plan, given.base, *tables, placement=placement)
 
 
 @settings(max_examples=3)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.settings.reward import Graphs
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.budget import Budgeted, BudgetSpent, TokenBudget
+from rubricflow.tasks.core.llm.budget import Budget, Budgeted, BudgetSpent, budget_of
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.rewards.graph.annotator import Annotator
@@ -42,7 +42,7 @@ def by_sign(request: Request) -> Reply:
     return Reply(text=json.dumps({"pairs": labels}), prompt_tokens=90, completion_tokens=40)
 
 
-def drawn(subjects: dict[str, GraphSubject], replies: ReplyStore, purse: TokenBudget | None = None) -> tuple[Any, ...]:
+def drawn(subjects: dict[str, GraphSubject], replies: ReplyStore, purse: Budget | None = None) -> tuple[Any, ...]:
     """The graphs, the backend and what a person was told; the graphs are the error where there is one."""
     backend, told = Scripted(by_sign, batch_size=7), list[str]()
     paid = Budgeted(backend, purse) if purse else backend
@@ -88,10 +88,10 @@ def test_a_budget_is_never_passed_and_what_was_paid_is_not_asked_again(
     with ReplyStore(":memory:") as replies:
         asked = []
         for budget in (*budgets, 10**9):
-            purse = TokenBudget(budget)
+            purse = budget_of(budget)
             graphs, backend, _ = drawn(subjects, replies, purse)
             asked += [request.subject + request.messages[1].content for request in backend.asked]
-            assert purse.spent <= budget
+            assert purse["tokens"].spent <= budget
             if not isinstance(graphs, BudgetSpent):
                 break
             assert "the same command continues" in str(graphs)

@@ -23,9 +23,10 @@ from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.replay import UnansweredError
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.budget import BudgetSpent, TokenBudget
+from rubricflow.tasks.core.llm.budget import BudgetSpent, budget_of, on_budget, spending
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
 from rubricflow.tasks.core.llm.terms import Sharing, sharing
@@ -88,9 +89,9 @@ def shared(
     """The door with packs of this size and a scripted model; gives the backends that were opened."""
     opened: list[Scripted] = []
 
-    def open_backend(*_: Any) -> Scripted:
+    def open_backend(*_: Any) -> Backend:
         opened.append(Scripted(script, model="m", batch_size=5))
-        return opened[-1]
+        return on_budget(opened[-1])
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(door, "PACK", pack)
@@ -102,9 +103,9 @@ def shared(
         yield opened
 
 
-def graphed(run: Run, plan: Study, placement: Placement = HERE, budget: TokenBudget | None = None) -> Graphed:
+def graphed(run: Run, plan: Study, placement: Placement = HERE) -> Graphed:
     folder = run.warehouse.root.parent
-    return graph.fn(run, plan, folder, run.ref(Items, "ingest"), run.ref(Bundles, "lock"), budget, placement)
+    return graph.fn(run, plan, folder, run.ref(Items, "ingest"), run.ref(Bundles, "lock"), placement)
 
 
 def asked(backends: list[Scripted]) -> Counter[str]:
@@ -201,11 +202,11 @@ def test_a_budget_ends_the_packs_together_and_what_is_left_is_for_the_judge(
     folder, model, graphs = tmp_path_factory.mktemp("budget"), Model(), None
     run, plan = run_of(folder, WEIGHTS), study(sampling={"max_tokens": 1})
     while graphs is None:
-        budget, calls = TokenBudget(tokens), len(model.answered)
-        with shared(model, workers=2), suppress(BudgetSpent):
-            graphs = graphed(run, plan, DASK, budget)
+        budget, calls = budget_of(tokens), len(model.answered)
+        with shared(model, workers=2), suppress(BudgetSpent), spending(budget):
+            graphs = graphed(run, plan, DASK)
         assert TOKENS * (len(model.answered) - calls) <= tokens
-    assert budget.spent == TOKENS * (len(model.answered) - calls)
+    assert budget["tokens"].spent == TOKENS * (len(model.answered) - calls)
     assert len(model.answered) == len(set(model.answered)) == expected(folder / "alone")[1]
 
 
