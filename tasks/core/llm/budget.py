@@ -232,7 +232,7 @@ def most_cost(request: Request, price: Price) -> int:
     as the sums of a cost are rounded."""
     prompt, reply, *_ = most_tokens(request)
     rates = price.rates(prompt)
-    dearest = rates.input
+    dearest = max(rates.input, rates.cached, rates.cache_write)
     return math.ceil((prompt * dearest + reply * rates.output) * (_BILLION / 1_000_000)) + 1
 
 
