@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
+from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backend import Backend, BackendWrapper
+from rubricflow.tasks.core.llm.forms import room
 from rubricflow.tasks.core.llm.prices import Price, Tokens, cost_of
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
 from rubricflow.tasks.core.llm.schema import compact
@@ -104,15 +106,15 @@ def present_budget() -> Budget:
     return _budget.get()
 
 
-def on_budget(backend: Backend, price: Price | None = None) -> Backend:
+def on_budget(backend: Backend, price: Price | None = None, engine: Engine | None = None) -> Backend:
     """The backend, as far as the present budget pays for it. InputError where its price is to be kept to and nobody
-    says it."""
+    says it. engine: whose model may think before it replies."""
     budget = _budget.get()
     if "usd" in budget and price is None:
         rule = f"nobody says what '{backend.model}' costs, so that --budget-usd cannot be kept"
         hint = "price: {input: 2.5, output: 10} beside the model, in US dollars a million tokens; or --token-budget"
         raise InputError(rule, field="engine.price", hint=hint)
-    return Budgeted(backend, budget, price) if budget else backend
+    return Budgeted(backend, budget, price, engine) if budget else backend
 
 
 class _Meter(NamedTuple):
@@ -133,16 +135,20 @@ class Budgeted(BackendWrapper):
     requests one after the other as it has room, so none is begun that was not reckoned with.
     """
 
-    def __init__(self, backend: Backend, budget: Budget, price: Price | None = None) -> None:
+    def __init__(
+        self, backend: Backend, budget: Budget, price: Price | None = None, engine: Engine | None = None
+    ) -> None:
         super().__init__(backend)
         self._meters: dict[Unit, _Meter] = {}
         if "tokens" in budget:
-            self._meters["tokens"] = _Meter(budget["tokens"], longest, lambda request, reply: _tokens(reply))
+            self._meters["tokens"] = _Meter(
+                budget["tokens"], lambda request: longest(request, engine), lambda request, reply: _tokens(reply)
+            )
         if "usd" in budget and price is not None:
             self._meters["usd"] = _Meter(
                 budget["usd"],
-                lambda request: most_cost(request, price),
-                lambda request, reply: _cost(request, reply, price),
+                lambda request: most_cost(request, price, engine),
+                lambda request, reply: _cost(request, reply, price, engine),
             )
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
@@ -210,16 +216,20 @@ def amount_in_words(unit: Unit, amount: int) -> str:
     return f"{amount:,} tokens" if unit == "tokens" else f"${amount / _BILLION:,.4f}"
 
 
-def longest(request: Request) -> int:
+def longest(request: Request, engine: Engine | None = None) -> int:
     """Tokens that a request may take: its prompt, roughly, and the longest reply."""
-    return request.prompt_length // _CHARACTERS_PER_TOKEN + request.sampling.longest
+    return request.prompt_length // _CHARACTERS_PER_TOKEN + _room(request, engine)
 
 
-def most_tokens(request: Request) -> Tokens:
+def _room(request: Request, engine: Engine | None) -> int:
+    return request.sampling.longest if engine is None else room(request, engine)
+
+
+def most_tokens(request: Request, engine: Engine | None = None) -> Tokens:
     """What a call takes at most: no tokenizer makes more tokens of a text than it has bytes."""
     size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in request.messages)
     size += 0 if request.schema is None else _contract_size(request.schema)
-    return Tokens(size + _OWN_TOKENS, request.sampling.longest)
+    return Tokens(size + _OWN_TOKENS, _room(request, engine))
 
 
 @cached_by_identity
@@ -227,10 +237,10 @@ def _contract_size(schema: Mapping[str, Any]) -> int:
     return len(compact(schema).encode("utf-8", "surrogatepass"))
 
 
-def most_cost(request: Request, price: Price) -> int:
+def most_cost(request: Request, price: Price, engine: Engine | None = None) -> int:
     """Billionths of a US dollar that a call costs at most, whatever of its prompt is cached or not. One more than that,
     as the sums of a cost are rounded."""
-    prompt, reply, *_ = most_tokens(request)
+    prompt, reply, *_ = most_tokens(request, engine)
     rates = price.rates(prompt)
     dearest = max(rates.input, rates.cached, rates.cache_write)
     return math.ceil((prompt * dearest + reply * rates.output) * (_BILLION / 1_000_000)) + 1
@@ -240,9 +250,9 @@ def _tokens(reply: Reply) -> int:
     return (reply.prompt_tokens or 0) + (reply.completion_tokens or 0)
 
 
-def _cost(request: Request, reply: Reply, price: Price) -> int:
+def _cost(request: Request, reply: Reply, price: Price, engine: Engine | None) -> int:
     """What a call cost; the most that it may have cost where nobody counted its tokens."""
     cost = cost_of(reply, price)
     if cost is not None:
         return math.ceil(cost * _BILLION)
-    return 0 if reply.error and reply.error.startswith(_UNPAID) else most_cost(request, price)
+    return 0 if reply.error and reply.error.startswith(_UNPAID) else most_cost(request, price, engine)

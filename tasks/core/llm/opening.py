@@ -50,7 +50,9 @@ def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf = o
     for line in cpu_warnings(choice, base, this_machine()):
         print(f"{choice.backend}: {line}")
     backend = _module(choice).open_backend(choice, base, replies, key_of)
-    return on_budget(backend, price_of(choice.engine)) if BACKENDS[choice.backend].needs == "engine" else backend
+    if BACKENDS[choice.backend].needs != "engine":
+        return backend
+    return on_budget(backend, price_of(choice.engine), choice.engine)
 
 
 def model_of(choice: Choice, base: Path) -> str:

@@ -106,7 +106,7 @@ def price_of(engine: Engine | None, provider: str | None = None) -> Price | None
         rates = Rates(own.input * usd, cached * usd, cache_write * usd, own.output * usd)
         source = "the study" if own.currency == "USD" else f"the study, 1 {own.currency} for ${own.usd:g}"
         return Price((rates,), (_scaled(rates, own.batch),), source, own.as_of)
-    who = provider or getattr(engine, "provider", "compatible")
+    who = provider or engine.provider
     found = {_listed(engine.model, None if who == "compatible" else who, url) for url in engine.urls}
     return found.pop() if len(found) == 1 else None
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.engine import Sampling
+from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
 from rubricflow.tasks.core.llm.ask import Checked, ask
 from rubricflow.tasks.core.llm.backends.scripted import Offline, Scripted
 from rubricflow.tasks.core.llm.budget import (
@@ -27,6 +27,7 @@ from rubricflow.tasks.core.llm.budget import (
     on_budget,
     spending,
 )
+from rubricflow.tasks.core.llm.forms import FORMS
 from rubricflow.tasks.core.llm.ledger import CallLedger
 from rubricflow.tasks.core.llm.prices import Price, Rates
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
@@ -222,4 +223,6 @@ def test_no_prompt_has_more_tokens_than_it_is_taken_for() -> None:
     plain = Request(messages=(Message("user", "答え🙂"),), role="grade", subject="s", sampling=Sampling(max_tokens=7))
     held = replace(plain, schema={"type": "object"})
     assert most_tokens(plain) == (10 + 1_000, 7, 0, 0)
+    engine = Engine(model="m", provider="anthropic", effort="low")
+    assert most_tokens(plain, engine).reply == FORMS["anthropic"].body(plain, engine)["max_tokens"] > 7
     assert most_tokens(held).prompt == most_tokens(plain).prompt + len('{"type":"object"}')
