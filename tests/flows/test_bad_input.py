@@ -226,9 +226,9 @@ CASES: list[tuple[str, Spoil, list[str]]] = [
     ("a scale of no steps", put("rubrics.yaml", "scale: {min: 0, max: 4}", "scale: {min: 4, max: 4}"),
      ["rubrics.yaml, line ", "field 'rubrics.0.scale': ", "is not a scale"]),
     # --- the study
-    ("an unknown key in the study", put("study.yaml", "draws: 200", "draws: 200, colour: red"),
+    ("an unknown key in the study", put("study.yaml", "draws: 50", "draws: 50, colour: red"),
      ["study.yaml, line ", "field 'evaluation.colour': there is no such key"]),
-    ("a key twice in the study", put("study.yaml", "draws: 200", "draws: 200, target: two"),
+    ("a key twice in the study", put("study.yaml", "draws: 50", "draws: 50, target: two"),
      ["study.yaml: is not YAML: the key 'target' is given twice in line 20"]),
     ("a study that is no YAML", put("study.yaml", "name: tiny", "name: [tiny"), ["study.yaml: is not YAML: "]),
     ("a target that is no rater", put("study.yaml", "target: one", "target: three"),

@@ -44,7 +44,7 @@ def class_of(folder: Path, marks: Marks, more: str = "") -> Path:
     text = text.replace("text: text}", "text: text, author_id: student}").replace(
         "      groups: {school: school}\n", ""
     )
-    text = text.replace("score: one}", "score: one, notes: Kommentar}").replace("target: one, draws: 200", "draws: 0")
+    text = text.replace("score: one}", "score: one, notes: Kommentar}").replace("target: one, draws: 50", "draws: 0")
     study.write_text(text + more)
     return study
 

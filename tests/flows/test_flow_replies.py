@@ -156,7 +156,7 @@ def test_a_baseline_is_graded_first_and_stands_beside_the_judge(ran: Path) -> No
     foreign = study.read_text().replace("name: tiny", "name: base")
     with_judge(study, backend="embedded")
     (ran / "base.yaml").write_text(study.read_text().replace("name: tiny", "name: base"))
-    beside = foreign.replace("name: base", "name: tiny").replace("draws: 200", "draws: 200, beside: [base.yaml]")
+    beside = foreign.replace("name: base", "name: tiny").replace("draws: 50", "draws: 50, beside: [base.yaml]")
     study.write_text(beside)
     result = command("grade", study, "--warehouse", ran / "both")
     assert result.exit_code == 0, result.output

@@ -26,7 +26,7 @@ judge:
     {file: replies.csv, response_id: id, reply: reply, recorded: score,
      reader: {json_keys: [score]}, scale: {min: 1, max: 5}}
 calibration: {minimum: 20}
-evaluation: {target: one, draws: 200}
+evaluation: {target: one, draws: 50}
 """
 
 
