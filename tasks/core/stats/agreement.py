@@ -87,7 +87,7 @@ def qwk_continuous(human: npt.ArrayLike, machine: npt.ArrayLike) -> Stat:
     human, machine = checked_pair(human, machine)
     if len(human) < 2:
         return Stat(None, TOO_FEW)
-    flat = [name for name, scores in (("human", human), ("machine", machine)) if _constant(scores)]
+    flat = _flat(human, machine)
     if len(flat) == 2 and human[0] == machine[0]:
         return Stat(None, "undefined: both raters constant at the same score")
     if len(flat) == 2:
@@ -170,13 +170,13 @@ def smd_pooled(human: npt.ArrayLike, machine: npt.ArrayLike) -> Stat:
 def pearson(human: npt.ArrayLike, machine: npt.ArrayLike) -> Stat:
     """Product-moment correlation of the unrounded scores, -1 .. 1. None for n < 2 or a constant column."""
     human, machine = checked_pair(human, machine)
-    return _no_correlation(human, machine) or Stat(float(stats.pearsonr(human, machine).statistic))
+    return without_variance(human, machine) or Stat(float(stats.pearsonr(human, machine).statistic))
 
 
 def spearman(human: npt.ArrayLike, machine: npt.ArrayLike) -> Stat:
     """Rank correlation of the unrounded scores, ties at mean rank, -1 .. 1. None for n < 2 or a constant column."""
     human, machine = checked_pair(human, machine)
-    return _no_correlation(human, machine) or Stat(float(stats.spearmanr(human, machine).statistic))
+    return without_variance(human, machine) or Stat(float(stats.spearmanr(human, machine).statistic))
 
 
 def icc_2_1(ratings: npt.ArrayLike) -> Stat:
@@ -244,10 +244,15 @@ def _mean(values: Floats | Bools) -> Stat:
     return Stat(float(np.mean(values))) if len(values) else Stat(None, EMPTY)
 
 
-def _no_correlation(human: Floats, machine: Floats) -> Stat | None:
+def _flat(human: Floats, machine: Floats) -> list[str]:
+    return [name for name, scores in (("human", human), ("machine", machine)) if _constant(scores)]
+
+
+def without_variance(human: Floats, machine: Floats) -> Stat | None:
+    """Why nothing can be divided by both standard deviations; None where it can."""
     if len(human) < 2:
         return Stat(None, TOO_FEW)
-    flat = [name for name, scores in (("human", human), ("machine", machine)) if _constant(scores)]
+    flat = _flat(human, machine)
     return Stat(None, f"undefined: constant scores: {', '.join(flat)}") if flat else None
 
 

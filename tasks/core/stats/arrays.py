@@ -12,7 +12,8 @@ Bools = npt.NDArray[np.bool_]
 
 def ratio(top: Floats, bottom: Floats) -> Floats:
     """Quotients, element by element; NaN where the bottom is not above 0."""
-    return np.divide(top, bottom, out=np.full_like(bottom, np.nan), where=bottom > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(bottom > 0, top / bottom, np.nan)
 
 
 # The table of ratings: a row per response, a column per rater, NaN where a rater gave none.

@@ -26,6 +26,7 @@ MOST_CLUSTERS = 2_000
 # Terms of so many pairs are held at a time.
 CHUNK_PAIRS = 10_000
 TIE = 1e-12
+TAIL = (1 - 0.95) / 2
 FEWEST_CLUSTERS = 20
 MARK = "†"
 """Behind an interval of few clusters."""
@@ -71,7 +72,6 @@ def bootstrap(
     scale: Scale,
     draws: int = 2000,
     seed: int = 0,
-    level: float = 0.95,
     more: Mapping[str, Callable[[Floats], Floats]] = MappingProxyType({}),
 ) -> dict[str, Interval]:
     """Percentile intervals from one cluster bootstrap (Efron and Tibshirani 1993).
@@ -79,14 +79,13 @@ def bootstrap(
     human, machine: (n,) finite scores; clusters: (n,) ids of one sortable kind; scale: (low, high, step).
     Keys: qwk, qwk_continuous, exact, within_1, within_2, mae, rmse, bias, smd, pearson, icc, and macro_f1 on
     scales of up to 15 levels, and those of `more`: name -> function of totals, as `statistics_of_totals` takes them, to
-    (samples,). ValueError on bad scores, a malformed scale, missing cluster ids, draws < 1 or a
-    level outside 0 .. 1.
+    (samples,). ValueError on bad scores, a malformed scale, missing cluster ids or draws < 1.
     """
-    _check_plan(draws, level)
+    _check_draws(draws)
     codes, size = cluster_codes(clusters)
     (totals,) = draw_totals([pair_sums(human, machine, codes, size, scale)], draws, seed)
     drawn = statistics_of_totals(totals) | {name: statistic(totals) for name, statistic in more.items()}
-    return {name: interval(values, size, level) for name, values in drawn.items()}
+    return {name: interval(values, size) for name, values in drawn.items()}
 
 
 def paired_bootstrap(
@@ -97,7 +96,6 @@ def paired_bootstrap(
     scale: Scale,
     draws: int = 2000,
     seed: int = 0,
-    level: float = 0.95,
 ) -> dict[str, Difference]:
     """Differences b - a, both machines judged on the same resampled clusters in every draw.
 
@@ -105,7 +103,7 @@ def paired_bootstrap(
     counting one draw more than was made, so that p is never 0 (Davison and Hinkley 1997), and brought to the tail of
     Student's t that the intervals widen it to.
     """
-    _check_plan(draws, level)
+    _check_draws(draws)
     codes, size = cluster_codes(clusters)
     blocks = [pair_sums(human, machine, codes, size, scale) for machine in (machine_a, machine_b)]
     whole_a, whole_b = (statistics_of_totals(block.sum(axis=0, keepdims=True)) for block in blocks)
@@ -113,7 +111,7 @@ def paired_bootstrap(
     differences = {}
     for name in drawn_a:
         estimate = float(gap(whole_a[name], whole_b[name])[0])
-        differences[name] = difference(estimate, gap(drawn_a[name], drawn_b[name]), size, level)
+        differences[name] = difference(estimate, gap(drawn_a[name], drawn_b[name]), size)
     return differences
 
 
@@ -122,8 +120,7 @@ def cluster_sums(terms: Floats, clusters: npt.ArrayLike) -> Floats:
 
     terms: (n, columns); clusters: (n,) ids. ValueError on another length or on None or NaN among the ids.
     """
-    codes, size = cluster_codes(clusters, most=None)
-    return sums_by_code(terms, codes, size)
+    return sums_by_code(terms, *cluster_codes(clusters, most=None))
 
 
 def cluster_codes(clusters: npt.ArrayLike, most: int | None = MOST_CLUSTERS) -> tuple[Ints, int]:
@@ -147,11 +144,10 @@ def pair_sums(human: npt.ArrayLike, machine: npt.ArrayLike, codes: Ints, size: i
     human, machine = checked_pair(human, machine)
     if codes.shape != human.shape:
         raise ValueError(f"clusters must have shape {human.shape}, got {codes.shape}")
-    parts = [slice(start, start + CHUNK_PAIRS) for start in range(0, max(len(human), 1), CHUNK_PAIRS)]
     sums = []
-    for part in parts:
-        terms = pair_terms(human[part], machine[part], scale)
-        sums.append(sums_by_code(terms, codes[part], size))
+    for start in range(0, max(len(human), 1), CHUNK_PAIRS):
+        part = slice(start, start + CHUNK_PAIRS)
+        sums.append(sums_by_code(pair_terms(human[part], machine[part], scale), codes[part], size))
     return np.asarray(np.sum(sums, axis=0), dtype=np.float64)
 
 
@@ -202,8 +198,8 @@ def _counts(size: int, draws: int, seed: int) -> npt.NDArray[np.uint8]:
     return np.concatenate([part.astype(np.uint8) for part in parts])
 
 
-def interval(drawn: Floats, clusters: int, level: float = 0.95) -> Interval:
-    """Percentile interval of the values of a statistic in all draws, NaN where undefined; shape (draws,).
+def interval(drawn: Floats, clusters: int) -> Interval:
+    """95% percentile interval of the values of a statistic in all draws, NaN where undefined; shape (draws,).
 
     clusters: how many were resampled; fewer than two have no interval. Draws of few vary less than samples do, by
     sqrt((k - 1) / k), and their spread is itself uncertain: the percentiles are those that Student's t asks for, the
@@ -213,7 +209,7 @@ def interval(drawn: Floats, clusters: int, level: float = 0.95) -> Interval:
     undefined = len(drawn) - len(defined)
     if not len(defined) or clusters < 2:
         return Interval(None, None, undefined, clusters)
-    tail = norm.cdf(t.ppf((1 - level) / 2, clusters - 1) * np.sqrt(clusters / (clusters - 1)))
+    tail = norm.cdf(t.ppf(TAIL, clusters - 1) * np.sqrt(clusters / (clusters - 1)))
     low, high = np.quantile(defined, [tail, 1 - tail])
     return Interval(float(low), float(high), undefined, clusters)
 
@@ -233,9 +229,9 @@ def cautions(clusters: Iterable[float | None]) -> Iterator[str]:
         yield CAUTION.format(int(min(marked)))
 
 
-def _check_plan(draws: int, level: float) -> None:
-    if draws < 1 or not 0 < level < 1:
-        raise ValueError(f"needs draws >= 1 and 0 < level < 1, got {draws} and {level}")
+def _check_draws(draws: int) -> None:
+    if draws < 1:
+        raise ValueError(f"needs draws >= 1, got {draws}")
 
 
 def gap(a: Floats, b: Floats) -> Floats:
@@ -245,10 +241,10 @@ def gap(a: Floats, b: Floats) -> Floats:
     return np.where(np.abs(apart) < TIE, 0.0, apart)
 
 
-def difference(estimate: float, drawn: Floats, clusters: int, level: float = 0.95) -> Difference:
-    """A difference with the percentile interval and the p-value of its draws, shape (draws,); NaN where undefined."""
+def difference(estimate: float, drawn: Floats, clusters: int) -> Difference:
+    """A difference with the 95% percentile interval and the p-value of its draws, (draws,), NaN where undefined."""
     point = None if np.isnan(estimate) else estimate
-    low, high, undefined, _ = interval(drawn, clusters, level)
+    low, high, undefined, _ = interval(drawn, clusters)
     if low is None:
         return Difference(point, None, None, None, undefined, clusters)
     tail = min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0)) + 1
@@ -395,5 +391,5 @@ def _icc(n: Floats, ss_h: Floats, ss_m: Floats, products: Floats, shift: Floats)
 def _macro_f1(level_totals: Floats) -> Floats:
     hits, uses_h, uses_m = np.split(level_totals, 3, axis=1)
     uses = uses_h + uses_m
-    f1 = np.divide(2 * hits, uses, out=np.zeros_like(hits), where=uses > 0)
+    f1 = np.nan_to_num(ratio(2 * hits, uses))
     return ratio(f1.sum(axis=1), np.sum(uses > 0, axis=1, dtype=np.float64))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.optimize import minimize
@@ -66,6 +67,16 @@ class Design(NamedTuple):
     def size(self) -> Ints:
         """(patterns,) ratings of each."""
         return np.asarray(np.diff(self.ratings.indptr), dtype=np.int64)
+
+    @property
+    def low(self) -> Floats:
+        """(groups,) lowest values."""
+        return np.array([values[0] for values in self.values])
+
+    @property
+    def span(self) -> Floats:
+        """(groups,) from the lowest value to the highest."""
+        return np.array([np.ptp(values) for values in self.values])
 
 
 NODES: Final[Floats] = np.linspace(-6, 6, 81)
@@ -294,7 +305,13 @@ def design_of_columns(ratings: RatingColumns) -> Design:
     levels = max(map(len, values))
     pairs, pair = np.unique(group * len(raters) + rater, return_inverse=True)
     cells, cell = np.unique(pair * levels + level, return_inverse=True)
-    patterns, pattern = _patterns(response, cell)
+    # The distinct sets of cells that responses have, in order, and each response's place among them.
+    by_response = cell[np.lexsort((cell, response))].tolist()
+    cuts = np.cumsum(np.bincount(response)).tolist()
+    number_of: dict[tuple[int, ...], int] = {}
+    numbers = [number_of.setdefault(tuple(by_response[a:b]), len(number_of)) for a, b in pairwise([0, *cuts])]
+    patterns = sorted(number_of)
+    pattern = np.argsort([number_of[cells_of_one] for cells_of_one in patterns])[numbers]
     flat = np.array(list(chain.from_iterable(patterns)))
     ends = np.cumsum([0, *map(len, patterns)])
     cell_pair = cells // levels
@@ -315,28 +332,6 @@ def design_of_columns(ratings: RatingColumns) -> Design:
     )
 
 
-def _patterns(response: Ints, cell: Ints) -> tuple[list[tuple[int, ...]], Ints]:
-    """The distinct sets of cells that responses have, each ascending, in order; and each response's place among them.
-
-    Responses of the same number of ratings are looked at together, as rows of a matrix.
-    """
-    order = np.lexsort((cell, response))
-    sizes = np.bincount(response)
-    firsts = np.cumsum(sizes) - sizes
-    sets: list[tuple[int, ...]] = []
-    set_of = np.zeros(len(sizes), np.int64)
-    for size in np.unique(sizes):
-        responses = np.flatnonzero(sizes == size)
-        rows = cell[order[firsts[responses, None] + np.arange(size)]]
-        distinct, number_of = np.unique(rows, axis=0, return_inverse=True)
-        set_of[responses] = number_of.ravel() + len(sets)
-        sets += [tuple(row) for row in distinct.tolist()]
-    turn = sorted(range(len(sets)), key=sets.__getitem__)
-    place = np.zeros(len(sets), np.int64)
-    place[turn] = np.arange(len(sets))
-    return [sets[number] for number in turn], place[set_of]
-
-
 def linked(coded: Design) -> list[tuple[str, ...]]:
     """Raters in sets that shared responses link, directly or by way of others, the largest first; severities of two
     sets do not compare."""
@@ -353,26 +348,14 @@ def _check(ratings: RatingColumns, response: Ints, group: Ints, rater: Ints) -> 
     if not len(response):
         raise ValueError("there are no ratings")
     names, raters = ratings.response, ratings.rater
-    lacking = np.flatnonzero(~np.isfinite(ratings.score))
-    if len(lacking):
-        first = int(lacking[0])
+    for first in np.flatnonzero(~np.isfinite(ratings.score))[:1].tolist():
         raise ValueError(f"the score of response '{names[first]}' by '{raters[first]}' is no finite number")
-    repeated = _repeated(response * (int(rater.max()) + 1) + rater)
-    if repeated is not None:
-        raise ValueError(f"rater '{raters[repeated]}' scores response '{names[repeated]}' twice")
-    first_group = np.zeros(int(response.max()) + 1, np.int64)
-    first_group[response[::-1]] = group[::-1]
-    apart = np.flatnonzero(first_group[response] != group)
-    if len(apart):
-        raise ValueError(f"response '{names[int(apart[0])]}' is in two groups")
-
-
-def _repeated(keys: Ints) -> int | None:
-    """The place of the first key that occurs before; None where all differ."""
-    _, firsts = np.unique(keys, return_index=True)
-    if len(firsts) == len(keys):
-        return None
-    return int(np.setdiff1d(np.arange(len(keys)), firsts)[0])
+    rows = pd.DataFrame({"response": response, "group": group, "rater": rater})
+    for first in np.flatnonzero(rows.duplicated(["response", "rater"]))[:1].tolist():
+        raise ValueError(f"rater '{raters[first]}' scores response '{names[first]}' twice")
+    groups = rows.groupby("response")["group"]
+    for first in np.flatnonzero(groups.transform("first") != rows["group"])[:1].tolist():
+        raise ValueError(f"response '{names[first]}' is in two groups")
 
 
 def _coded(texts: Texts) -> tuple[list[str], Ints]:

@@ -22,20 +22,18 @@ from scipy.sparse import csr_array, diags_array
 from scipy.special import softmax
 
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
-from rubricflow.tasks.core.stats.facet_likelihood import NODES, Curves, Design, Likelihood, log_prior
+from rubricflow.tasks.core.stats.facet_likelihood import Curves, Design, Likelihood, log_prior
 
 
 class FairScores(NamedTuple):
     """One entry for each response of the design, in its order.
 
     score: score units, between the lowest and the highest that anyone gave in the group; se: its standard error, score
-    units; ability, ability_se: posterior mean and SD, in standard deviations of ability; ratings: behind each.
+    units; ratings: behind each.
     """
 
     score: Floats
     se: Floats
-    ability: Floats
-    ability_se: Floats
     ratings: Ints
 
 
@@ -145,10 +143,6 @@ def fair_scores(fitted: Facets) -> FairScores:
     shape = len(design.weight), len(design.raters)
     by_rater = csr_array((weight * steep, (pattern, design.pair_rater[pair])), shape=shape)
     rater_error = np.asarray(by_rater.multiply(by_rater @ fitted.covariance).sum(axis=1))
-    low = np.array([values.min() for values in design.values])[design.group]
-    span = np.array([np.ptp(values) for values in design.values])[design.group]
-    ability = posterior @ NODES
-    spread = np.sqrt(np.maximum(posterior @ NODES**2 - ability**2, 0.0))
-    columns = share * span + low, np.sqrt(off + rater_error) * span, ability, spread
-    score, se, ability, spread = (column[design.pattern] for column in columns)
-    return FairScores(score, se, ability, spread, design.size[design.pattern])
+    low, span = design.low[design.group], design.span[design.group]
+    score, se = share * span + low, np.sqrt(off + rater_error) * span
+    return FairScores(score[design.pattern], se[design.pattern], design.size[design.pattern])

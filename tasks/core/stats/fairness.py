@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rubricflow.tasks.core.stats.agreement import TOO_FEW, Stat, checked_pair
-from rubricflow.tasks.core.stats.arrays import Floats, Ints
+from rubricflow.tasks.core.stats.agreement import Stat, checked_pair, without_variance
+from rubricflow.tasks.core.stats.arrays import Floats, Ints, ratio
 from rubricflow.tasks.core.stats.bootstrap import FLAT, Interval, cluster_codes, draw_totals, interval, sums_by_code
 
 RANK = 1e-9
@@ -21,14 +21,13 @@ class Fairness(NamedTuple):
 
     osa: overall score accuracy, of (machine - human)^2; osd: overall score difference, of machine - human; csd:
     conditional score difference, what membership adds for machine - human to the human score as a category.
-    osd_coefficients, csd_coefficients: group -> score units above the first group in sorted order, which is left out;
-    empty where undefined.
+    csd_coefficients: group -> score units above the first group in sorted order, which is left out; empty where
+    undefined.
     """
 
     osa: Stat
     osd: Stat
     csd: Stat
-    osd_coefficients: dict[str, float]
     csd_coefficients: dict[str, float]
 
 
@@ -40,9 +39,8 @@ def dsm(human: npt.ArrayLike, machine: npt.ArrayLike, groups: npt.ArrayLike) -> 
     """
     human, machine = checked_pair(human, machine)
     names, codes = _members(groups, len(human))
-    note = _why_no_z(human, machine)
-    if note:
-        return {name: Stat(None, note) for name in names}
+    if undefined := without_variance(human, machine):
+        return dict.fromkeys(names, undefined)
     totals = _group_terms(human, machine, codes, len(names)).sum(axis=0)[None]
     return {name: Stat(float(value)) for name, value in zip(names, _dsm_of_totals(totals)[0], strict=True)}
 
@@ -54,7 +52,6 @@ def dsm_intervals(
     clusters: npt.ArrayLike,
     draws: int,
     seed: int,
-    level: float = 0.95,
 ) -> dict[str, Interval]:
     """Percentile interval of every group's `dsm` from one cluster bootstrap; clusters: (n,) ids.
 
@@ -69,7 +66,7 @@ def dsm_intervals(
     intervals = {}
     for group, (name, drawn) in enumerate(zip(names, _dsm_of_totals(totals).T, strict=True)):
         group_clusters = len(np.unique(cluster_of[codes == group]))
-        intervals[name] = interval(drawn, group_clusters, level)
+        intervals[name] = interval(drawn, group_clusters)
     return intervals
 
 
@@ -84,17 +81,13 @@ def overall_differences(human: npt.ArrayLike, machine: npt.ArrayLike, groups: np
     error = machine - human
     if len(names) < 2:
         nothing = Stat(None, "undefined: fewer than two groups")
-        return Fairness(nothing, nothing, nothing, {}, {})
+        return Fairness(nothing, nothing, nothing, {})
     one_cell = np.zeros(len(error), dtype=np.int64)
-    levels = np.unique(human, return_inverse=True)[1]
-    osa, osd, csd = _within(error**2, one_cell, codes), _within(error, one_cell, codes), _within(error, levels, codes)
-    without = _adjusted(csd.total, csd.left_by_cells, csd.cell_rank)
-    gain = _adjusted(csd.total, csd.left_by_both, csd.rank)
+    osa, osd = (_explained(y, one_cell, codes)[1] for y in (error**2, error))
+    without, gain, coefficients = _explained(error, np.unique(human, return_inverse=True)[1], codes)
     if without.value is not None and gain.value is not None:
         gain = Stat(gain.value - without.value)
-    accuracy = _adjusted(osa.total, osa.left_by_both, osa.rank)
-    difference = _adjusted(osd.total, osd.left_by_both, osd.rank)
-    return Fairness(accuracy, difference, gain, _coefficients(names, osd), _coefficients(names, csd))
+    return Fairness(osa, osd, gain, dict(zip(names[1:], coefficients, strict=False)))
 
 
 def noise_line(reliability: float, gap: float) -> float:
@@ -108,20 +101,9 @@ def noise_line(reliability: float, gap: float) -> float:
     return (1 - reliability) * gap
 
 
-class _CellFit(NamedTuple):
-    """Least squares on cells and groups: the values (total), sums of squares that the cells alone leave and that both
-    leave; the rank of the regressors besides the intercept, of the cells and of both; a coefficient per group but the
-    first, None where not identified."""
-
-    total: Floats
-    left_by_cells: float
-    left_by_both: float
-    cell_rank: int
-    rank: int
-    coefficients: Floats | None
-
-
-def _within(y: Floats, cells: Ints, codes: Ints) -> _CellFit:
+def _explained(y: Floats, cells: Ints, codes: Ints) -> tuple[Stat, Stat, list[float]]:
+    """Adjusted R^2 of least squares on the cells alone, and on cells and groups; then a coefficient for each group but
+    the first, none where they are not identified."""
     # Regressing what the cells leave of y on what they leave of the groups gives the groups' coefficients and the
     # residuals of the joint fit (Frisch and Waugh 1933), without a column per cell.
     members = (codes[:, None] == np.arange(1, codes.max() + 1)).astype(np.float64)
@@ -130,15 +112,9 @@ def _within(y: Floats, cells: Ints, codes: Ints) -> _CellFit:
     left_x = members - (sums_by_code(members, cells, len(sizes)) / sizes[:, None])[cells]
     solution, _, rank, _ = np.linalg.lstsq(left_x, left_y, rcond=RANK)
     residual = left_y - left_x @ solution
-    cell_rank, identified = len(sizes) - 1, rank == members.shape[1]
-    return _CellFit(
-        total=y,
-        left_by_cells=float(left_y @ left_y),
-        left_by_both=float(residual @ residual),
-        cell_rank=cell_rank,
-        rank=cell_rank + int(rank),
-        coefficients=solution if identified else None,
-    )
+    cell_rank, coefficients = len(sizes) - 1, solution.tolist() if rank == members.shape[1] else []
+    without = _adjusted(y, float(left_y @ left_y), cell_rank)
+    return without, _adjusted(y, float(residual @ residual), cell_rank + int(rank)), coefficients
 
 
 def _adjusted(y: Floats, left_over: float, rank: int) -> Stat:
@@ -151,25 +127,12 @@ def _adjusted(y: Floats, left_over: float, rank: int) -> Stat:
     return Stat(1 - (left_over / freedom) / (total / (len(y) - 1)))
 
 
-def _coefficients(names: list[str], fit: _CellFit) -> dict[str, float]:
-    if fit.coefficients is None:
-        return {}
-    return {name: float(value) for name, value in zip(names[1:], fit.coefficients, strict=True)}
-
-
 def _members(groups: npt.ArrayLike, n: int) -> tuple[list[str], Ints]:
     ids: npt.NDArray[Any] = np.asarray(groups)
     if ids.shape != (n,):
         raise ValueError(f"groups must have shape {(n,)}, got {ids.shape}")
     names, codes = np.unique(ids, return_inverse=True)
     return names.tolist(), codes.astype(np.int64)
-
-
-def _why_no_z(human: Floats, machine: Floats) -> str | None:
-    if len(human) < 2:
-        return TOO_FEW
-    flat = [name for name, scores in (("human", human), ("machine", machine)) if np.ptp(scores) == 0]
-    return f"undefined: constant scores: {', '.join(flat)}" if flat else None
 
 
 def _group_terms(human: Floats, machine: Floats, codes: Ints, size: int) -> Floats:
@@ -192,5 +155,4 @@ def _z(n: Floats, x: Floats, xx: Floats, rows: Floats, of_x: Floats) -> Floats:
     size = np.maximum(n, 1)
     squares = xx - x * x / size
     spread = np.where((n > 1) & (squares > FLAT * xx), np.sqrt(np.maximum(squares, 0) / np.maximum(n - 1, 1)), 0.0)
-    gap = np.divide(of_x, rows, out=np.full_like(rows, np.nan), where=rows > 0) - x / size
-    return np.divide(gap, spread, out=np.full_like(gap, np.nan), where=spread > 0)
+    return ratio(ratio(of_x, rows) - x / size, spread)

@@ -21,6 +21,8 @@ from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 ROUNDING = 1e-5
 """Probabilities written with six digits still sum to 1."""
 BINS = 10
+DRAWS = 200
+"""Of outcomes, for the ECE that chance makes."""
 FEWEST = 10
 """Rows that a bin of the reliability table needs; with fewer rows there are fewer bins."""
 CLIP = 1e-6
@@ -72,13 +74,13 @@ def log_loss(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Floats:
     return np.asarray(-np.log(np.maximum(p[np.arange(len(p)), y], CLIP)))
 
 
-def bins_of(confidence: npt.ArrayLike, bins: int = BINS) -> Ints:
+def bins_of(confidence: npt.ArrayLike) -> Ints:
     """The bin 0, 1, ... of every row, about equally many rows in each; equal confidences are never parted.
 
-    At most `bins`, and no more than leave `FEWEST` rows in each on average; a constant confidence makes one bin.
+    At most `BINS`, and no more than leave `FEWEST` rows in each on average; a constant confidence makes one bin.
     """
     c = np.asarray(confidence, dtype=np.float64)
-    count = max(1, min(bins, len(c) // FEWEST))
+    count = max(1, min(BINS, len(c) // FEWEST))
     # The middle of a tie's ranks says where the tie belongs, whatever the order of the rows.
     _, tie, sizes = np.unique(c, return_inverse=True, return_counts=True)
     middle = sizes.cumsum() - (sizes + 1) / 2
@@ -86,9 +88,9 @@ def bins_of(confidence: npt.ArrayLike, bins: int = BINS) -> Ints:
     return np.asarray(np.unique(cut, return_inverse=True)[1][tie], dtype=np.int64)
 
 
-def reliability(claims: Top, bins: int = BINS) -> list[Bin]:
+def reliability(claims: Top) -> list[Bin]:
     """Mean confidence and accuracy in bins of about equally many rows, least confident first; empty without rows."""
-    bin_of = bins_of(claims.confidence, bins)
+    bin_of = bins_of(claims.confidence)
     table = []
     for number in range(int(bin_of.max()) + 1 if len(bin_of) else 0):
         rows = bin_of == number
@@ -99,7 +101,7 @@ def reliability(claims: Top, bins: int = BINS) -> list[Bin]:
     return table
 
 
-def ece(claims: Top, bins: int = BINS) -> Stat:
+def ece(claims: Top) -> Stat:
     """Expected calibration error, 0 .. 1: the mean over rows of |mean confidence - accuracy| of their bin, with bins of
     about equally many rows (Nguyen and O'Connor 2015). None without rows.
 
@@ -108,19 +110,19 @@ def ece(claims: Top, bins: int = BINS) -> Stat:
     n = len(claims.confidence)
     if not n:
         return Stat(None, EMPTY)
-    table = reliability(claims, bins)
+    table = reliability(claims)
     value = sum(row.n * abs(row.confidence - row.accuracy) for row in table) / n
     return Stat(float(value), f"{n} rows make one bin only" if len(table) == 1 else None)
 
 
-def ece_by_chance(claims: Top, bins: int = BINS, draws: int = 200, seed: int = 0) -> Stat:
+def ece_by_chance(claims: Top, seed: int) -> Stat:
     """Mean ECE of the same confidences were they exactly right: outcomes drawn from them. None without rows."""
     if not len(claims.confidence):
         return Stat(None, EMPTY)
-    bin_of = bins_of(claims.confidence, bins)
+    bin_of = bins_of(claims.confidence)
     rng = np.random.default_rng(seed)
     gaps = []
-    for _ in range(draws):
+    for _ in range(DRAWS):
         correct = rng.random(len(bin_of)) < claims.confidence
         gaps.append(np.abs(np.bincount(bin_of, claims.confidence - correct)).sum())
     return Stat(float(np.mean(gaps) / len(bin_of)))

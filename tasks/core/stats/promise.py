@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.stats import beta, binom, poisson
 
 from rubricflow.tasks.core.stats.agreement import SLACK
-from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints, ratio
 
 COVERAGES = tuple(tenths / 10 for tenths in range(1, 11))
 """Shares of the scores whose release is looked at."""
@@ -74,23 +74,6 @@ class Promise(NamedTuple):
     wrong: int
     worth: float
     upper: float | None
-
-
-class Path(NamedTuple):
-    """Thresholds in the order in which they are tested, (m,) each, the released growing.
-
-    released: rows at or below; worth: independent rows that they are worth; allowed: most of them that may be wrong for
-    the test to pass.
-    """
-
-    thresholds: Floats
-    released: Ints
-    worth: Floats
-    allowed: Ints
-
-    def take(self, rows: Ints | Bools | slice) -> Path:
-        """Some of the thresholds."""
-        return Path(self.thresholds[rows], self.released[rows], self.worth[rows], self.allowed[rows])
 
 
 def upper_bound(wrong: float, released: float, confidence: float) -> float:
@@ -167,46 +150,29 @@ def promise(
         return Promise(None, 0, 0, 0.0, None)
     order = np.argsort(risks, kind="stable")
     rising = risks[order]
-    hardest = None if constant is None else np.asarray(constant, dtype=np.float64)[order]
-    path = _path(rising, clusters[order], likeness(bad, clusters), target, 1 - confidence, hardest, unlikely)
-    path = _from_likeliest(path, np.cumsum(rising))
-    missed = np.cumsum(bad[order])[path.released - 1]
-    passed = int(np.logical_and.accumulate(missed <= path.allowed).sum())
-    if not passed:
-        return Promise(None, 0, 0, 0.0, None)
-    last = passed - 1
-    went, worth, count = int(path.released[last]), float(path.worth[last]), int(missed[last])
-    upper = upper_bound(count * worth / went, worth, confidence)
-    return Promise(float(path.thresholds[last]), went, count, worth, upper)
-
-
-def _path(
-    rising: Floats,
-    clusters: npt.NDArray[np.generic],
-    alike: float,
-    target: float,
-    level: float,
-    constant: Floats | None,
-    unlikely: float,
-) -> Path:
-    """Thresholds at which one more wrong score may be tolerated than at any below, and the largest of all.
-
-    constant, unlikely: as in `promise`, in the order of the rising risks.
-    """
     thresholds = np.unique(rising)
     released = np.searchsorted(rising, thresholds, side="right")
-    squares = squared_sizes(clusters)[released - 1]
-    worth = effective(released, squares, alike)
-    allowed = _allowed(released, worth, target, level)
+    worth = effective(released, squared_sizes(clusters[order])[released - 1], likeness(bad, clusters))
+    allowed = _allowed(released, worth, target, 1 - confidence)
     if constant is not None:
-        by_constants = np.cumsum(constant)[released - 1] / released
+        by_constants = np.cumsum(np.asarray(constant, dtype=np.float64)[order])[released - 1] / released
         allowed = np.minimum(allowed, _allowed(released, worth, by_constants, unlikely))
-    path = Path(thresholds, released, worth, allowed)
-    path = path.take(path.allowed >= 0)
-    rises = np.diff(np.maximum.accumulate(path.allowed), prepend=-1) > 0
-    if len(rises):
-        rises[-1] = True
-    return path.take(rises)
+    # Where one more wrong score may be tolerated than at any threshold below, and the largest of all.
+    path = np.flatnonzero(allowed >= 0)
+    rises = np.diff(np.maximum.accumulate(allowed[path]), prepend=-1) > 0
+    rises[-1:] = True
+    path = path[rises]
+    if len(path):
+        expected = np.maximum(np.cumsum(rising)[released[path] - 1], 0.0)
+        path = path[int(np.argmax(poisson.cdf(allowed[path], expected))) :]
+    missed = np.cumsum(bad[order])[released[path] - 1]
+    passed = int(np.logical_and.accumulate(missed <= allowed[path]).sum())
+    if not passed:
+        return Promise(None, 0, 0, 0.0, None)
+    last, wrong_ones = path[passed - 1], int(missed[passed - 1])
+    went, independent = int(released[last]), float(worth[last])
+    upper = upper_bound(wrong_ones * independent / went, independent, confidence)
+    return Promise(float(thresholds[last]), went, wrong_ones, independent, upper)
 
 
 def _allowed(released: Ints, worth: Floats, target: float | Floats, level: float) -> Ints:
@@ -221,15 +187,6 @@ def _allowed(released: Ints, worth: Floats, target: float | Floats, level: float
         ok = (p <= level * (1 + SLACK)) & (middle >= 0)
         passes, fails = np.where(ok, middle, passes), np.where(ok, fails, middle)
     return passes
-
-
-def _from_likeliest(path: Path, expected: Floats) -> Path:
-    """The path from the threshold on that is most likely to pass. expected: (n,) wrong ones that the risks of the first
-    rows add up to."""
-    if not len(path.thresholds):
-        return path
-    chance = poisson.cdf(path.allowed, np.maximum(expected[path.released - 1], 0.0))
-    return path.take(slice(int(np.argmax(chance)), None))
 
 
 # How alike the answers of one cluster are, and how many independent ones a number of them is worth.
@@ -283,9 +240,7 @@ def _correlation(sums: Floats) -> Floats:
     within = hits * (1 - share) ** 2 + (n - hits) * share**2
     between = hits_hits - 2 * share * hits_sizes + share**2 * sizes_sizes - within
     pairs, variance = sizes_sizes - n, within / n
-    defined = (pairs > 0) & (variance > 0)
-    ratio = np.divide(between, pairs * variance, out=np.zeros_like(share), where=defined)
-    return np.asarray(ratio, dtype=np.float64)
+    return np.asarray(np.nan_to_num(ratio(between, pairs * variance)), dtype=np.float64)
 
 
 # How many labels it would take: to know a figure well enough, and to promise something about released scores.

@@ -7,8 +7,8 @@ relative to the others at hand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,15 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from rubricflow.tasks.core.stats.agreement import SLACK, Stat
-from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints, checked_ratings
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints, checked_ratings, ratio
 from rubricflow.tasks.core.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
 from rubricflow.tasks.core.stats.facets import Facets
 from rubricflow.tasks.core.stats.verdict import Estimate
 
 SEVERITY_ROWS, TENDENCY_ROWS = 30, 50
 TENDENCY_LEVEL_ROWS = 10
-NONE_SHARED = "undefined: no response shared with another rater"
+ALONE = "no response shared with another rater"
+NONE_SHARED = f"undefined: {ALONE}"
 
 
 class Severity(NamedTuple):
@@ -58,7 +59,7 @@ def severity(ratings: npt.ArrayLike, clusters: npt.ArrayLike, draws: int, seed: 
     sums = sums_by_code(np.hstack([np.where(shared, gap, 0.0), shared]), codes, size)
     (totals,) = draw_totals([sums], draws, seed)
     gap_sums, counts = np.split(totals, 2, axis=1)
-    drawn = np.divide(gap_sums, counts, out=np.full_like(gap_sums, np.nan), where=counts > 0)
+    drawn = ratio(gap_sums, counts)
     shared_clusters = (np.split(sums, 2, axis=1)[1] > 0).sum(axis=0).tolist()
     severities = []
     for rater, n in enumerate(shared.sum(axis=0).tolist()):
@@ -96,11 +97,11 @@ def central_tendency(ratings: npt.ArrayLike, low: float, high: float) -> list[Te
                 both = present[:, rater] & present[:, other]
                 own_squares += _squares(table[both, rater])
                 others_squares += _squares(table[both, other])
-        ratio = Stat(None, "undefined: the others' scores constant")
+        sd_ratio = Stat(None, "undefined: the others' scores constant")
         if others_squares:
-            ratio = Stat(float(np.sqrt(own_squares / others_squares)), note)
+            sd_ratio = Stat(float(np.sqrt(own_squares / others_squares)), note)
         shares = (Stat(float(column[shared, rater].mean()), note) for column in (ends, others_ends))
-        found.append(Tendency(n, ratio, *shares))
+        found.append(Tendency(n, sd_ratio, *shares))
     return found
 
 
@@ -142,14 +143,8 @@ class Residuals(NamedTuple):
 
     def take(self, rows: Bools) -> Residuals:
         """Some of the ratings."""
-        return Residuals(
-            self.response[rows],
-            self.rater[rows],
-            self.group[rows],
-            self.observed[rows],
-            self.expected[rows],
-            self.variance[rows],
-        )
+        columns: Iterator[Any] = (column[rows] for column in self)
+        return Residuals(*columns)
 
 
 def residuals(fitted: Facets) -> Residuals:
@@ -158,8 +153,7 @@ def residuals(fitted: Facets) -> Residuals:
     are left out."""
     design, curves = fitted.design, fitted.curves
     pattern, cell = design.ratings.nonzero()
-    varies = np.array([np.ptp(values) > 0 for values in design.values])
-    shared = (design.size[pattern] > 1) & varies[design.group[pattern]]
+    shared = (design.size[pattern] > 1) & (design.span[design.group[pattern]] > 0)
     pattern, cell = pattern[shared], cell[shared]
     log_p = curves.log_p[design.cell_pair, design.cell_level]
     others = softmax(fitted.log_posterior[pattern] - log_p[cell], axis=1)
@@ -167,8 +161,7 @@ def residuals(fitted: Facets) -> Residuals:
     mean = (others * curves.mean[pair]).sum(axis=1)
     square = (others * (curves.variance + curves.mean**2)[pair]).sum(axis=1)
     spread = np.maximum(square - mean**2, 1e-12)
-    low = np.array([values.min() for values in design.values])[group]
-    span = np.array([np.ptp(values) for values in design.values])[group]
+    low, span = design.low[group], design.span[group]
     observed = curves.share[group, design.cell_level[cell]] * span + low
     expected, variance = low + mean * span, spread * span**2
     # Entries of patterns, repeated for each response that has the pattern.
@@ -185,7 +178,7 @@ def infit(marks: Residuals) -> Estimate:
     has it, above where more, below where the marks follow the others' too closely. Interval: normal, of a ratio."""
     squares = (marks.observed - marks.expected) ** 2
     if not len(squares):
-        return Estimate(None, note="no response shared with another rater")
+        return Estimate(None, note=ALONE)
     value = float(squares.sum() / marks.variance.sum())
     se = float(np.sqrt(((squares - value * marks.variance) ** 2).sum()) / marks.variance.sum())
     return _between(value, se, len(squares))
@@ -195,7 +188,7 @@ def outfit(marks: Residuals) -> Estimate:
     """The plain mean of squared standardised residuals, which single surprising marks move most."""
     squares = (marks.observed - marks.expected) ** 2 / marks.variance
     if not len(squares):
-        return Estimate(None, note="no response shared with another rater")
+        return Estimate(None, note=ALONE)
     return _between(float(squares.mean()), float(squares.std() / np.sqrt(len(squares))), len(squares))
 
 
@@ -206,9 +199,10 @@ def discrimination(marks: Residuals) -> Estimate:
     if len(marks.observed) < 3:
         return Estimate(None, n=len(marks.observed), note="fewer than 3 shared responses")
     sizes = np.bincount(marks.group)[marks.group]
-    x = marks.expected - np.bincount(marks.group, marks.expected)[marks.group] / sizes
-    y = marks.observed - np.bincount(marks.group, marks.observed)[marks.group] / sizes
-    x, y = x / np.sqrt(marks.variance), y / np.sqrt(marks.variance)
+    x, y = (
+        (scores - np.bincount(marks.group, scores)[marks.group] / sizes) / np.sqrt(marks.variance)
+        for scores in (marks.expected, marks.observed)
+    )
     total = float((x**2).sum())
     if total <= 1e-9:
         return Estimate(None, n=len(x), note="the others' marks let expect the same of all")
@@ -235,7 +229,7 @@ def leniency(fitted: Facets, unit: Floats) -> list[Estimate]:
     mass = softmax(fitted.log_posterior, axis=1) * design.weight[:, None]
     ability = np.stack([mass[design.group == group].sum(axis=0) for group in range(len(design.groups))])
     ability /= ability.sum(axis=1, keepdims=True)
-    scale = np.array([np.ptp(values) for values in design.values]) / unit
+    scale = design.span / unit
     counts = np.bincount(design.cell_pair, design.ratings.T @ design.weight)
     total = np.bincount(design.pair_rater, counts)
 

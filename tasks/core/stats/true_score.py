@@ -5,7 +5,7 @@ that two ratings of one response tell the error variance. Ratings must be raw an
 scores understate the error. See `true_score` for the source; no estimate is clipped to its range.
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,23 +48,22 @@ class TrueScore(NamedTuple):
     qwk_true: float | None
 
 
-def true_score(ratings: npt.ArrayLike, machine: npt.ArrayLike, error_variance: float | None = None) -> TrueScore:
+def true_score(ratings: npt.ArrayLike, machine: npt.ArrayLike) -> TrueScore:
     """Proportional reduction of mean squared error (PRMSE; Loukina et al. 2020) with its parts.
 
-    ratings: (n, k), NaN where a rater gave none; rows without any are dropped. machine: (n,) finite. error_variance:
-    from another sample, squared score units; None to estimate it from the rows with two ratings or more. Rows are
-    weighted by their number of ratings. The squared bias is estimated without the sampling error of the two means:
-    only so do the losses add up, and near zero bias it may be slightly negative. ValueError on a bad shape, NaN in
-    machine or a negative error variance.
+    ratings: (n, k), NaN where a rater gave none; rows without any are dropped. machine: (n,) finite. The error variance
+    is that of the rows with two ratings or more. Rows are weighted by their number of ratings. The squared bias is
+    estimated without the sampling error of the two means: only so do the losses add up, and near zero bias it may be
+    slightly negative. ValueError on a bad shape or NaN in machine.
     """
-    if error_variance is not None and not 0 <= error_variance < np.inf:
-        raise ValueError(f"an error variance must be finite and not negative, got {error_variance}")
     rated, terms = _rows(ratings, machine)
     doubles = int((terms[:, TERMS.index("c")] >= 2).sum())
-    statistics = _of_totals(terms.sum(axis=0)[None], error_variance)
-    values = {name: None if np.isnan(sample[0]) else float(sample[0]) for name, sample in statistics.items()}
+    statistics = _of_totals(terms.sum(axis=0)[None])
+    values: dict[str, Any] = {}
+    for name, sample in statistics.items():
+        values[name] = None if np.isnan(sample[0]) else float(sample[0])
     n, prmse, r = int(rated.sum()), values["prmse"], values["r_true"]
-    missing = NO_DOUBLES if error_variance is None and not doubles else NO_TRUE_VARIANCE
+    missing = NO_TRUE_VARIANCE if doubles else NO_DOUBLES
     if n < 2:
         missing = "undefined: fewer than two rated responses"
     outside = flat = high = None
@@ -75,19 +74,9 @@ def true_score(ratings: npt.ArrayLike, machine: npt.ArrayLike, error_variance: f
             outside = f"{side}: too few responses with two ratings, or a poor score"
     if r is not None and r > 1 + SLACK:
         high = "above 1: by chance, or the error of the ratings is overestimated"
-    return TrueScore(
-        n=n,
-        doubles=doubles,
-        error_variance=values["error_variance"],
-        true_variance=values["true_variance"],
-        mse=values["mse"],
-        prmse=Stat(prmse, missing if prmse is None else outside),
-        r_true=Stat(r, (flat or missing) if r is None else high),
-        loss_association=values["loss_association"],
-        loss_spread=values["loss_spread"],
-        loss_bias=values["loss_bias"],
-        qwk_true=values["qwk_true"],
-    )
+    values["prmse"] = Stat(prmse, missing if prmse is None else outside)
+    values["r_true"] = Stat(r, (flat or missing) if r is None else high)
+    return TrueScore(n, doubles, **values)
 
 
 def true_score_intervals(
@@ -96,7 +85,6 @@ def true_score_intervals(
     clusters: npt.ArrayLike,
     draws: int,
     seed: int,
-    level: float = 0.95,
 ) -> dict[str, Interval]:
     """Percentile intervals from one cluster bootstrap; every draw estimates its own error variance.
 
@@ -109,9 +97,9 @@ def true_score_intervals(
         raise ValueError(f"clusters must have shape {rated.shape}, got {ids.shape}")
     codes, size = cluster_codes(ids[rated])
     (totals,) = draw_totals([sums_by_code(terms, codes, size)], draws, seed)
-    drawn = _of_totals(totals, None)
+    drawn = _of_totals(totals)
     names = ("prmse", "r_true", "loss_association", "loss_spread", "loss_bias", "qwk_true")
-    return {name: interval(drawn[name], size, level) for name in names}
+    return {name: interval(drawn[name], size) for name in names}
 
 
 def human_reliability(ratings: npt.ArrayLike) -> Stat:
@@ -162,12 +150,12 @@ def _rows(ratings: npt.ArrayLike, machine: npt.ArrayLike) -> tuple[Bools, Floats
     return rated, np.stack([*first_moments, *second_moments, within], axis=1)
 
 
-def _of_totals(totals: Floats, error_variance: float | None) -> dict[str, Floats]:
+def _of_totals(totals: Floats) -> dict[str, Floats]:
     """Statistics of every sample from its term totals, (samples, columns of TERMS): name -> (samples,), NaN where
     undefined."""
     t = dict(zip(TERMS, totals.T, strict=True))
     n, size = t["n"], np.maximum(t["c"], 1)
-    error = ratio(t["within"], t["c"] - n) if error_variance is None else np.full_like(n, error_variance)
+    error = ratio(t["within"], t["c"] - n)
     spread = size - t["cc"] / size
     ss_h, noise = t["chh"] - t["ch"] ** 2 / size, (n - 1) * error
     ss_m = t["cmm"] - t["cm"] ** 2 / size

@@ -114,8 +114,8 @@ def test_intervals_are_percentiles_of_the_defined_draws():
     human, machine, clusters, scale = flat_clusters()
     sums = bs.cluster_sums(bs.pair_terms(human, machine, scale), clusters)
     drawn = bs.statistics_of_totals(bs.resample_counts(np.random.default_rng(7), 4, 300) @ sums)["icc"]
-    ours = bs.bootstrap(human, machine, clusters, scale, draws=300, seed=7, level=0.9)["icc"]
-    assert ours == pytest.approx((*np.nanquantile(drawn, tails(4, 0.9)), np.isnan(drawn).sum(), 4))
+    ours = bs.bootstrap(human, machine, clusters, scale, draws=300, seed=7)["icc"]
+    assert ours == pytest.approx((*np.nanquantile(drawn, tails(4)), np.isnan(drawn).sum(), 4))
 
 
 def tails(clusters, level=0.95):
@@ -147,10 +147,10 @@ def test_intervals_of_few_authors_hold_the_true_figure_nearly_as_often_as_they_s
     whole = bs.pair_sums(human, machine, np.zeros(len(author), dtype=int), 1, scale)
     true = {name: value[0] for name, value in bs.statistics_of_totals(whole).items()}
     held = []
-    for seed in range(400):
-        found = bs.bootstrap(*clustered(np.random.default_rng([clusters, seed]), clusters), scale, 400, seed)
+    for seed in range(150):
+        found = bs.bootstrap(*clustered(np.random.default_rng([clusters, seed]), clusters), scale, 200, seed)
         held.append([found[name].low <= true[name] <= found[name].high for name in names])
-    # A standard error of 0.011 for each, of 0.008 or so for their mean; plain percentiles hold 0.89 of 10 authors.
+    # A standard error of 0.018 for each, of 0.013 or so for their mean; plain percentiles hold 0.89 of 10 authors.
     assert np.mean(held) >= least
 
 
@@ -212,10 +212,9 @@ def test_bad_clusters_are_refused(clusters):
         bs.bootstrap([1, 2], [1, 2], clusters, HALVES)
 
 
-@pytest.mark.parametrize("plan", [{"draws": 0}, {"level": 0}, {"level": 1}])
-def test_bad_plan_is_refused(plan):
+def test_no_draws_are_refused():
     with pytest.raises(ValueError, match="draws"):
-        bs.bootstrap([1, 2], [1, 2], [1, 2], HALVES, **plan)
+        bs.bootstrap([1, 2], [1, 2], [1, 2], HALVES, draws=0)
 
 
 def two_machines():

@@ -67,7 +67,7 @@ RATINGS = st.dictionaries(
 ).map(lambda told: [Rating(f"r{r}", "gh"[r % 2], f"p{p}", float(x)) for (r, p), x in told.items()])
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(RATINGS)
 def test_fair_scores_stay_between_the_scores_given_and_their_order(ratings):
     coded = design(ratings)

@@ -80,7 +80,7 @@ def test_ece_by_a_plain_loop_over_sorted_tenths():
 
 def test_calibrated_probabilities_have_no_more_error_than_chance_makes():
     rng = np.random.default_rng(6)
-    found = [(ece(of).value, ece_by_chance(of).value) for of in (top(*drawn(rng)) for _ in range(60))]
+    found = [(ece(of).value, ece_by_chance(of, 0).value) for of in (top(*drawn(rng)) for _ in range(60))]
     own, chance = np.mean(found, axis=0)
     assert own == pytest.approx(chance, rel=0.1)
     assert ece(top(*drawn(rng, n=200_000))).value < 0.005
@@ -118,7 +118,7 @@ def test_bins_do_not_part_ties_and_do_not_depend_on_the_order(values, random):
 def test_without_rows_everything_is_undefined_and_with_few_there_is_one_bin():
     none = Top(np.empty(0), np.empty(0, dtype=bool))
     assert ece(none).value is None
-    assert ece_by_chance(none).value is None
+    assert ece_by_chance(none, 0).value is None
     assert reliability(none) == []
     few = ece(Top(np.array([0.9, 0.7]), np.array([True, False])))
     assert few.value == pytest.approx(0.3)

@@ -13,10 +13,14 @@ from tests.builders.ratings import World, marked, world
 ONE = np.ones(1)
 
 
-def of_rater(ratings, name):
+def by_rater(ratings):
     fitted = fit(design(ratings))
     found = residuals(fitted)
-    return found.take(found.rater == fitted.design.raters.index(name))
+    return {name: found.take(found.rater == code) for code, name in enumerate(fitted.design.raters)}
+
+
+def of_rater(ratings, name):
+    return by_rater(ratings)[name]
 
 
 @pytest.mark.parametrize("each", [2, 3])
@@ -39,10 +43,11 @@ def test_who_marks_by_chance_is_erratic():
     ratings, _ = marked(world(1), 2, n=300, each=3)
     rng = np.random.default_rng(0)
     wild = [one._replace(score=float(rng.integers(5))) if one.rater == "p2" else one for one in ratings]
-    figures = {name: infit(of_rater(wild, name)) for name in ("p0", "p1", "p2", "p3")}
+    marks = by_rater(wild)
+    figures = {name: infit(own) for name, own in marks.items()}
     assert figures["p2"].low > 1.2
     assert all(figures["p2"].value > 1.3 * figures[name].value for name in ("p0", "p1", "p3"))
-    apart = {name: discrimination(of_rater(wild, name)) for name in ("p0", "p1", "p2", "p3")}
+    apart = {name: discrimination(own) for name, own in marks.items()}
     assert apart["p2"].high < 0.6 < min(apart[name].low for name in ("p0", "p1", "p3"))
 
 
