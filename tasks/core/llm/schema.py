@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import chain, islice
 from typing import Any
 
-_SHOWN = 8
+SHOWN = 8
 """Members of one shape that a form shows in full."""
 BLANKS = ("\n" * 20, "\t" * 20, " \n" * 20, " " * 200)
 """Where a reply is cut: a weak model whose grammar lets blanks in may write nothing else to its end. The published API
@@ -51,8 +51,8 @@ def form(schema: Mapping[str, Any], of_refs: Mapping[str, str] | None = None) ->
     match schema.get("type"):
         case "object":
             properties = schema["properties"]
-            shown = [f"{compact(name)}:{form(of, of_refs)}" for name, of in islice(properties.items(), _SHOWN)]
-            return f"{{{','.join([*shown, *['...'] * (len(properties) > _SHOWN)])}}}"
+            shown = [f"{compact(name)}:{form(of, of_refs)}" for name, of in islice(properties.items(), SHOWN)]
+            return f"{{{','.join([*shown, *['...'] * (len(properties) > SHOWN)])}}}"
         case "array":
             return f"[{','.join([form(schema['items'], of_refs)] * max(1, schema.get('minItems', 1)))}]"
         case "string" if "enum" in schema:

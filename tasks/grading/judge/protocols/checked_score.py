@@ -16,7 +16,8 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Trait
 from rubricflow.tasks.core.llm.ask import Checked
 from rubricflow.tasks.core.llm.request import Message, Request, cached_by_identity
-from rubricflow.tasks.core.llm.schema import record, text
+from rubricflow.tasks.core.llm.schema import SHOWN, record
+from rubricflow.tasks.core.llm.schema import text as text_of
 from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.evidence import subject_of
@@ -131,8 +132,8 @@ def _schema(bundle: Bundle, items: tuple[Criterion, ...]) -> dict[str, Any]:
     for item in items:
         if trait := traits.get(item.id):
             members = {
-                "not_lower": text(_REASON, "why not one step lower, in at most 20 words"),
-                "not_higher": text(_REASON, "why not one step higher, in at most 20 words"),
+                "not_lower": text_of(_REASON, "why not one step lower, in at most 20 words"),
+                "not_higher": text_of(_REASON, "why not one step higher, in at most 20 words"),
                 "score": {"type": "number", "enum": contract.steps(trait)},
             }
             of_scores[item.id] = record(members)
@@ -141,17 +142,18 @@ def _schema(bundle: Bundle, items: tuple[Criterion, ...]) -> dict[str, Any]:
 
 @cached_by_identity
 def _system(bundle: Bundle, question: str, context: str | None, reference: str | None) -> Message:
-    items = (*bundle.criteria, *scores(bundle))
-    shown = prompt.system(
+    stated = scores(bundle)
+    shown = (*bundle.criteria[: max(1, SHOWN - len(stated))], *stated)  # else the form of a long checklist ends before
+    text = prompt.system(
         bundle,
         bundle.criteria,
         question,
         context,
         _judged(bundle),
-        schema=_schema(bundle, items),
+        schema=_schema(bundle, shown),
         reference=reference,
     )
-    return Message("system", shown.rstrip("\n"))
+    return Message("system", text.rstrip("\n"))
 
 
 def _judge(entries: Any, items: tuple[Criterion, ...], question: Question) -> Checked[Any]:

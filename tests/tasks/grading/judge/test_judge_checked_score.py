@@ -113,3 +113,11 @@ def test_the_demos_rubrics_are_proved_and_take_little_more_than_rulers(rubric, c
         jsonschema.validate(artifact, request.schema)
         sizes[name] = request.prompt_length + len(json.dumps(artifact))
     assert sizes["checked_score"] <= 1.15 * sizes["rulers"]
+
+
+def test_the_form_shows_every_score_however_long_the_checklist(case_of):
+    points = [criterion(f"c{number}", "a") for number in range(12)]
+    system = first_requests(case_of(bundle_of(*points)), Rater("r", "llm", None))[0].messages[0].content
+    form = system.rpartition("every score in it:\n")[2]
+    assert '"c5":' in form
+    assert ('"score_a":' in form, '"score_b":' in form, '"c6":' in form) == (True, True, False)
