@@ -14,7 +14,7 @@ import pytest
 from rubricflow.flows import votes as review
 from rubricflow.flows.command_line import print_rows
 from rubricflow.tasks.core.contracts.bundle import Scale
-from rubricflow.tasks.core.contracts.settings.study import ScoreColumns, Source
+from rubricflow.tasks.core.contracts.settings.data import ScoreColumns, Source
 from rubricflow.tasks.grading.ingest.canonical import scored
 from rubricflow.tasks.people.review.board import Board, QueuedCase
 from rubricflow.tasks.people.review.ledger import LEDGER, Act, Ledger

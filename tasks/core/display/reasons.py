@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-from rubricflow.tasks.core.contracts.settings.study import Release, Split, Study
+from rubricflow.tasks.core.contracts.settings.data import Split
+from rubricflow.tasks.core.contracts.settings.study import Release, Study
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS, Refusal
 from rubricflow.tasks.core.contracts.tables.judging import UNSCORED_REASONS
 from rubricflow.tasks.core.display import say

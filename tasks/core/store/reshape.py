@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.study import PLACEHOLDER, QUESTION, ROW, Pattern, Source
+from rubricflow.tasks.core.contracts.settings.data import PLACEHOLDER, QUESTION, ROW, Pattern, Source
 from rubricflow.tasks.core.store.cells import as_text, id_of, need, text_or_none, with_columns
 from rubricflow.tasks.core.text.markup import plain
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from openpyxl import load_workbook
 
 from rubricflow.tasks.core.contracts.errors import InputError, refuse
-from rubricflow.tasks.core.contracts.settings.study import Source
+from rubricflow.tasks.core.contracts.settings.data import Source
 from rubricflow.tasks.core.store.cells import UnreadableCell
 from rubricflow.tasks.core.store.delimited import DELIMITERS, Line, delimited_lines, delimiter_of, encoding_of
 

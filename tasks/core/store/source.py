@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rubricflow.tasks.core.contracts.errors import InputError, InputErrors, refuse
-from rubricflow.tasks.core.contracts.settings.study import Source
+from rubricflow.tasks.core.contracts.settings.data import Source
 from rubricflow.tasks.core.store.cells import no_number
 from rubricflow.tasks.core.store.essays import COLUMNS, essay_rows, is_essays
 from rubricflow.tasks.core.store.sheets import ENDINGS, OLD, open_sheet, open_source

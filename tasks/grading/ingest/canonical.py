@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.errors import InputError, refuse
 from rubricflow.tasks.core.contracts.schema import Row, schema
-from rubricflow.tasks.core.contracts.settings.study import Source
+from rubricflow.tasks.core.contracts.settings.data import Source
 from rubricflow.tasks.core.contracts.tables.data import SPLITS, Responses, Units
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.contracts.tables.people import Notes

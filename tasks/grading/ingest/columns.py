@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.study import Column, Source
+from rubricflow.tasks.core.contracts.settings.data import Column, Source
 from rubricflow.tasks.core.store.cells import (
     UnreadableCell,
     as_number,

@@ -12,7 +12,7 @@ import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError, refuse
 from rubricflow.tasks.core.contracts.schema import Frozen
-from rubricflow.tasks.core.contracts.settings.study import Data, Source
+from rubricflow.tasks.core.contracts.settings.data import Data, Source
 from rubricflow.tasks.core.contracts.settings.written import parse, read_yaml
 from rubricflow.tasks.core.store.cells import did_you_mean, select
 from rubricflow.tasks.core.store.essays import essay_words, is_essays

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Row
+from rubricflow.tasks.core.contracts.settings.data import Split
 from rubricflow.tasks.core.contracts.settings.judge import Foreign
-from rubricflow.tasks.core.contracts.settings.study import Split
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.llm.foreign import foreign_rows, foreign_score, is_off_scale

@@ -13,7 +13,7 @@ from heapq import nsmallest
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.study import Source, Split
+from rubricflow.tasks.core.contracts.settings.data import Source, Split
 from rubricflow.tasks.core.stats.scores import OF_SEVERAL
 from rubricflow.tasks.core.store.cells import likely_id
 from rubricflow.tasks.core.store.source import Faults

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.bundle import Rubric, Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
-from rubricflow.tasks.core.contracts.settings.study import QUESTION, Column, Data, Source, Study
+from rubricflow.tasks.core.contracts.settings.data import QUESTION, Column, Data, Source
+from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.store.cells import as_text, select, text_or_none
 from rubricflow.tasks.core.store.reshape import Counted, questions_of, reshaped

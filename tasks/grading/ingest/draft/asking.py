@@ -13,7 +13,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.study import Pattern
+from rubricflow.tasks.core.contracts.settings.data import Pattern
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.grading.ingest.draft.drafted import STEPS, UNWRITTEN, Draft, DraftedItem, Known, is_on_grid
 from rubricflow.tasks.grading.ingest.draft.guess import Column, guessed, number

@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from rubricflow.tasks.core.contracts.settings.study import QUESTION, ROW, Pattern, Source
+from rubricflow.tasks.core.contracts.settings.data import QUESTION, ROW, Pattern, Source
 from rubricflow.tasks.core.store.cells import text_or_none
 from rubricflow.tasks.core.store.reshape import Counted, matching, questions_of, reshaped
 from rubricflow.tasks.core.store.sheets import told_apart

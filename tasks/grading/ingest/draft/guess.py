@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import chain, islice
 from statistics import fmean
 
-from rubricflow.tasks.core.contracts.settings.study import Pattern
+from rubricflow.tasks.core.contracts.settings.data import Pattern
 from rubricflow.tasks.core.store.reshape import matching
 from rubricflow.tasks.core.text.markup import is_markup
 from rubricflow.tasks.core.text.tokens import number_of

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rubricflow.tasks.core.contracts.schema import Frozen
-from rubricflow.tasks.core.contracts.settings.study import QUESTION, Pattern
+from rubricflow.tasks.core.contracts.settings.data import QUESTION, Pattern
 from rubricflow.tasks.core.contracts.settings.written import parse, read_yaml
 from rubricflow.tasks.core.store.reshape import matching
 

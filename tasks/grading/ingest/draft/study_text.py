@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from rubricflow.tasks.core.contracts.bundle import Scale
-from rubricflow.tasks.core.contracts.settings.study import ROW, Split
+from rubricflow.tasks.core.contracts.settings.data import ROW, Split
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.ingest.draft.drafted import UNWRITTEN, DraftedItem
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rubricflow.tasks.core.contracts.errors import InputError, InputErrors
-from rubricflow.tasks.core.contracts.settings.study import Source
+from rubricflow.tasks.core.contracts.settings.data import Source
 from rubricflow.tasks.core.store.source import SHOWN, Faults, row_lines
 
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.study import Data, Source, Study
+from rubricflow.tasks.core.contracts.settings.data import Data, Source
+from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.store.cells import id_of
 from rubricflow.tasks.core.store.reshape import Counted, label_of, matching, reshaped
 from rubricflow.tasks.core.store.warehouse import Warehouse

@@ -8,7 +8,7 @@ import openpyxl
 import pytest
 
 from rubricflow.tasks.core.contracts.errors import InputError, InputErrors
-from rubricflow.tasks.core.contracts.settings.study import Data, Split
+from rubricflow.tasks.core.contracts.settings.data import Data, Split
 from rubricflow.tasks.grading.ingest.sources import read_as, streams
 from rubricflow.tasks.grading.ingest.survey import Survey, survey
 

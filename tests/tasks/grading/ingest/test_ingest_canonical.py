@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Row, conform
-from rubricflow.tasks.core.contracts.settings.study import Source, Split
+from rubricflow.tasks.core.contracts.settings.data import Source, Split
 from rubricflow.tasks.core.contracts.tables.data import Responses, Units
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.stats.scores import target_scores

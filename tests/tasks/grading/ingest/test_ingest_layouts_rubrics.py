@@ -14,7 +14,8 @@ import pytest
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.study import Data, Study
+from rubricflow.tasks.core.contracts.settings.data import Data
+from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.layouts import rubrics
 from rubricflow.tasks.grading.ingest.sources import evaluation_only

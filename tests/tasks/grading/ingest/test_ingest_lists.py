@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.study import Source, load_study
+from rubricflow.tasks.core.contracts.settings.data import Source
+from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.store.source import read
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.canonical import items

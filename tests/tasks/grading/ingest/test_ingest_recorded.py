@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.data import Split
 from rubricflow.tasks.core.contracts.settings.judge import Foreign
-from rubricflow.tasks.core.contracts.settings.study import Split, Study
+from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.split import gradable, splits
 from rubricflow.tasks.grading.ingest.survey import Survey

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts.settings.study import Split
+from rubricflow.tasks.core.contracts.settings.data import Split
 from rubricflow.tasks.grading.ingest import split as drawing
 
 Rows = dict[str, dict[str, Any]]

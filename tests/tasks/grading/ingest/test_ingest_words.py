@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.study import ScoreColumns, Source
+from rubricflow.tasks.core.contracts.settings.data import ScoreColumns, Source
 from rubricflow.tasks.grading.ingest.canonical import marks, scores
 from rubricflow.tasks.grading.ingest.columns import CellPlace, numbers_of
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.bundle import Rubric
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.settings.study import Data
+from rubricflow.tasks.core.contracts.settings.data import Data
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.grading.ingest.sources import streams
 from rubricflow.tasks.grading.lock.people import Offence, mark_place, off_scale, score_place, unknown_mark
