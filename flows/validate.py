@@ -34,6 +34,7 @@ from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.draft.drafted import UNWRITTEN
 from rubricflow.tasks.grading.ingest.sources import read_as
 from rubricflow.tasks.grading.ingest.task import ingest, warning_sentences
+from rubricflow.tasks.grading.judge import money
 from rubricflow.tasks.grading.judge.costs import Servers, costs, workload
 from rubricflow.tasks.grading.judge.grade import asks_nobody, first_requests
 from rubricflow.tasks.grading.judge.prove import prove_bundle
@@ -74,7 +75,10 @@ def plan_costs(
     read = _read_study(Path(study), limit)
     load = workload(chain.from_iterable(cases for _, _, cases in read.items), read.study.judge.samples, replicas)
     servers = Servers(replicas, tokens_per_second, read.study.judge.engine)
-    print_rows(["what", "how much", "by what"], costs(load, servers))
+    rows = [*costs(load, servers)]
+    for who, judge, cases in _askers(read, Path(study), limit):
+        rows += money.rows(money.cost_range(cases, judge), who)
+    print_rows(["what", "how much", "by what"], rows)
 
 
 def planned_calls(study_file: Path, limit: int | None = None) -> list[tuple[str, int, int, int, int]]:
@@ -117,8 +121,23 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
     yield from _rubrics(read)
     yield from _engines(read, base)
     yield from _bundles(read, "item")
+    for who, judge, of_judge in _askers(read, study_file, limit):
+        yield "ok", f"cost of {who}", money.cost_range(of_judge, judge).in_words
     if study.annotation:
         yield from _bundles(_read_study(study_file, limit, study.annotation.asked), "annotators, item")
+
+
+def _askers(read: StudyToValidate, study_file: Path, limit: int | None) -> Iterator[tuple[str, Judge, list[Case]]]:
+    """(who, as what judge, about which cases) of all that a model is asked for every response."""
+    study = read.study
+    if BACKENDS[study.judge.backend].needs == "engine":
+        yield "judging", study.judge, [case for *_, cases in read.items for case in cases]
+    if study.annotation is None:
+        return
+    asking = [name for name, one in study.annotation.annotators.items() if BACKENDS[one.backend].needs == "engine"]
+    asked = _read_study(study_file, limit, study.annotation.asked).items if asking else []
+    for name in asking:
+        yield f"annotator {name}", study.annotation.judge(name), [case for *_, cases in asked for case in cases]
 
 
 def _earlier_runs(judge: Judge, base: Path, warehouse: Warehouse | None, cases: list[Case]) -> Iterator[Finding]:

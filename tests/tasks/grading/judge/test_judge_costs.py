@@ -8,10 +8,19 @@ from builders.cases import case
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts.settings.engine import Engine
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.protocols import Repair
+from rubricflow.tasks.core.contracts.settings.engine import Engine, TokenPrice
+from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.budget import most_tokens
+from rubricflow.tasks.core.llm.prices import Tokens, cost_of, price_of
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.grading.judge.costs import Servers, Workload, costs, hours_of, size, workload
-from rubricflow.tasks.grading.judge.grade import first_requests
+from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
+from rubricflow.tasks.grading.judge.money import cost_range, dollars, rows
+from rubricflow.tasks.grading.judge.rater import repeated
 from rubricflow.tasks.grading.judge.rows import Rater
 
 BUNDLE = bundle(criterion("P", text="light"), criterion("Q", text="water"))
@@ -75,3 +84,80 @@ def test_twice_the_replicas_never_take_longer(replicas: int, speed: int) -> None
 )
 def test_room_in_words(count: float, words: str) -> None:
     assert size(count) == words
+
+
+PRICED = Engine(model="m", price=TokenPrice(input=3, output=15, cached=0.3, cache_write=3.75, batch=0.5))
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"name": "rulers"},
+        {"name": "pointwise"},
+        {"name": "rulers", "consistency_memory": {"min_tokens": 1}},
+        {"name": "autoscore", "final_score": "judged"},
+    ],
+    ids=lambda protocol: "-".join(protocol) + protocol["name"],
+)
+@pytest.mark.parametrize("says", ["nonsense", '{"P":1}', '{"components":{"P":"words","Q":"more"}}', "x" * 30_000])
+def test_no_run_costs_more_than_was_said_however_bad_its_replies(protocol: dict[str, object], says: str) -> None:
+    judged = bundle(criterion("P", text="light"), criterion("Q", text="water"), repair=Repair(), **protocol)
+    cases, judge = (
+        [case(judged, f"plants need light 🌱 {n}", f"r{n}") for n in range(4)],
+        Judge(engine=PRICED, samples=2),
+    )
+    price, bill = price_of(PRICED), list[float]()
+
+    def dearest(request: Request) -> Reply:
+        prompt, reply, *_ = most_tokens(request)
+        bill.append(cost_of(Tokens(prompt, reply, written=prompt), price) or 0)
+        return Reply(text=says, prompt_tokens=prompt, completion_tokens=reply)
+
+    said = cost_range(cases, judge)
+    with ReplyStore(":memory:") as store:
+        for rater in repeated(Rater("r", "llm", Scripted(dearest), sampling=judge.sampling), judge.samples):
+            grade_batch(cases, rater, store)
+    assert said.likely is not None
+    assert said.most is not None
+    assert said.likely < sum(bill) <= said.most * (1 + 1e-9)
+    assert said.calls <= len(bill) <= said.most_calls
+
+
+def cost(judged: Bundle, **changes: object) -> tuple[float, float, float]:
+    cases = [case(judged, f"plants need light {n}", f"r{n}") for n in range(5)]
+    judge = Judge.model_validate({"engine": PRICED, **changes})
+    found = cost_range(cases, judge)
+    assert found.likely is not None
+    assert found.most is not None
+    assert found.likely_in_batch is not None
+    return found.likely, found.likely_in_batch, found.most
+
+
+def test_the_likely_cost_counts_samples_thinking_cached_beginnings_and_batches() -> None:
+    long = bundle(criterion("P", text="light " * 2_000))
+    likely, in_batch, most = cost(long)
+    assert in_batch == pytest.approx(likely / 2)
+    apart = sum(
+        cost_range([case(long, f"plants need light {n}", f"r{n}")], Judge(engine=PRICED)).likely for n in range(5)
+    )
+    assert likely < 0.5 * apart, "the beginning of four prompts is cached"
+    uncached = cost(long, engine=PRICED.model_copy(update={"caching": False}))
+    assert likely < uncached[0]
+    thinking = cost(long, engine=PRICED.model_copy(update={"effort": "high"}))
+    assert thinking[0] > likely
+    assert thinking[2] > most
+    sampled = cost(long, samples=3)
+    assert sampled[2] == pytest.approx(3 * most)
+    assert likely < sampled[0] < 3 * likely
+
+
+def test_a_cost_that_nobody_knows_is_said_and_is_not_nothing() -> None:
+    unknown = cost_range(CASES, Judge(engine=Engine(model="m")))
+    assert (unknown.likely, unknown.most) == (None, None)
+    assert "not known" in unknown.in_words
+    assert [row[:2] for row in rows(unknown, "judging")] == [("cost of judging", "not known")]
+    mended = Judge(engine=PRICED, repair_engine=Engine(model="unknown"))
+    assert cost_range(CASES, mended).most is None
+    assert [dollars(amount) for amount in (0, 0.00123, 0.5, 12.345, 1_200)] == [
+        *("$0.00", "$0.0012", "$0.5", "$12.35", "$1,200.00")
+    ]
