@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.settings.edit import STARTS, Arm, Edit
+from rubricflow.tasks.core.contracts.settings.edit import STARTS, Edit
 from rubricflow.tasks.core.contracts.tables.edit import (
+    Arm,
     ArmDifferences,
     ArmMetrics,
     Demonstrations,

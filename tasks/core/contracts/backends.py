@@ -15,7 +15,7 @@ from pydantic import AfterValidator
 
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.contracts.tables.judging import RaterKind
+from rubricflow.tasks.core.contracts.tables.data import RaterKind
 
 if TYPE_CHECKING:
     from rubricflow.tasks.core.contracts.settings.study import Study

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from rubricflow.tasks.core.contracts.settings.data import Split
 from rubricflow.tasks.core.contracts.settings.study import Release, Study
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS, Refusal
-from rubricflow.tasks.core.contracts.tables.judging import UNSCORED_REASONS
+from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.stats.promise import (
     SECONDS_TO_MARK,

@@ -21,7 +21,7 @@ from openpyxl.styles import Alignment, Font
 from openpyxl.utils import get_column_letter
 
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
-from rubricflow.tasks.core.contracts.tables.judging import UNSCORED_REASONS
+from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.contracts.tables.people import SCORE_SETTLED
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.reasons import against_constant, marked_by, score_step

@@ -15,7 +15,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
-from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, STANDING, UNSCORED_REASONS
+from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
+from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, STANDING
 from rubricflow.tasks.core.contracts.tables.judging import QUOTES as FINDINGS
 from rubricflow.tasks.core.contracts.tables.people import SCORE_SETTLED
 from rubricflow.tasks.core.display import say

@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
-from rubricflow.tasks.core.contracts.tables.data import INPUT_WARNINGS, MEASURED
-from rubricflow.tasks.core.contracts.tables.judging import CALL_ROLES, UNSCORED_REASONS
+from rubricflow.tasks.core.contracts.tables.data import INPUT_WARNINGS, MEASURED, UNSCORED_REASONS
+from rubricflow.tasks.core.contracts.tables.judging import CALL_ROLES
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import body
 from rubricflow.tasks.core.display.section import (

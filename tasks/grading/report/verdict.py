@@ -9,8 +9,8 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
+from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.contracts.tables.evaluation import OUTCOMES
-from rubricflow.tasks.core.contracts.tables.judging import UNSCORED_REASONS
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.section import (
     FIRST,

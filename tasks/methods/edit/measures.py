@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import rel_entr
 
-from rubricflow.tasks.core.contracts.settings.edit import STARTS, TUNED, Arm
-from rubricflow.tasks.core.contracts.tables.edit import TESTED, Part
+from rubricflow.tasks.core.contracts.settings.edit import STARTS, TUNED
+from rubricflow.tasks.core.contracts.tables.edit import TESTED, Arm, Part
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.bootstrap import TERMS, interval, pair_terms, resample_counts, statistics_of_totals
 

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.edit import STARTS, TUNED, Arm
+from rubricflow.tasks.core.contracts.settings.edit import STARTS, TUNED
 from rubricflow.tasks.core.contracts.tables.edit import (
     TESTED,
+    Arm,
     ArmDifferences,
     ArmMetrics,
     Demonstrations,

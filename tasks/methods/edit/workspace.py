@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.schema import Row
-from rubricflow.tasks.core.contracts.settings.edit import STARTS, Arm, Edit
-from rubricflow.tasks.core.contracts.tables.edit import Rollouts
+from rubricflow.tasks.core.contracts.settings.edit import STARTS, Edit
+from rubricflow.tasks.core.contracts.tables.edit import Arm, Rollouts
 from rubricflow.tasks.core.llm.calls import looking
 from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.warehouse import Rows, Run

@@ -13,7 +13,7 @@ from pydantic import ValidationError, model_validator
 from rubricflow.tasks.core.contracts.bundle import Criterion, Scale
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import Frozen
-from rubricflow.tasks.core.contracts.tables.judging import UNSCORED_REASONS
+from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.people.review.ledger import Subject, SubjectKind, digest
 
 _KEYS = 10

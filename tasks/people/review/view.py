@@ -12,7 +12,8 @@ from typing import Any, Literal
 from pydantic import Field, StrictInt
 
 from rubricflow.tasks.core.contracts.schema import Frozen
-from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, QUOTES, STANDING, UNSCORED_REASONS
+from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
+from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, QUOTES, STANDING
 from rubricflow.tasks.core.text.highlight import Highlight, joined, pieces
 from rubricflow.tasks.people.review.board import (
     Ballot,

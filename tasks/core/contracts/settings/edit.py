@@ -3,46 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, field_validator
 
 from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, NonNegative, Positive, Share
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
+from rubricflow.tasks.core.contracts.tables.edit import Arm
 
-Arm = Literal[
-    "base",
-    "grpo",
-    "dgpo",
-    "int_sft",
-    "int_rl",
-    "edit_sft",
-    "edit_rl",
-    "edit_rl_on_base",
-    "grpo_on_edit_sft",
-    "no_signals",
-    "no_checklist",
-    "no_locality",
-]
-ARMS: Mapping[str, str] = {
-    "base": "Base",
-    "grpo": "GRPO",
-    "dgpo": "DGPO",
-    "int_sft": "InT-SFT",
-    "int_rl": "InT-RL",
-    "edit_sft": "Edit-SFT",
-    "edit_rl": "Edit-RL",
-    "edit_rl_on_base": "Edit-RL on Base",
-    "grpo_on_edit_sft": "GRPO on Edit-SFT",
-    "no_signals": "Edit-SFT − signals",
-    "no_checklist": "Edit-SFT − checklist",
-    "no_locality": "Edit-SFT − locality",
-}
-"""base: the policy as it came; grpo, dgpo: RL on base with the distance-aware outcome reward, the latter with
-token-level advantages; int_sft, int_rl: self-proposed interventions, then GRPO; edit_sft, edit_rl: the two phases;
-edit_rl_on_base, grpo_on_edit_sft: the other cells of Table 3; no_signals, no_checklist, no_locality: Edit-SFT without
-one of its designs (Table 4)."""
 STARTS: dict[Arm, Arm] = {
     "grpo": "base",
     "dgpo": "base",

@@ -14,8 +14,7 @@ from rubricflow.tasks.core.contracts.schema import (
     Share,
     Usually,
 )
-from rubricflow.tasks.core.contracts.tables.data import SPLITS, Split
-from rubricflow.tasks.core.contracts.tables.judging import UNSCORED_REASONS, UnscoredReason
+from rubricflow.tasks.core.contracts.tables.data import SPLITS, UNSCORED_REASONS, Split, UnscoredReason
 
 CalibrationMethod = Literal["stacked", "rulers", "ridge", "linear", "isotonic", "linking", "identity", "text_only"]
 CALIBRATION_METHODS: Mapping[str, str] = {

@@ -15,47 +15,15 @@ from rubricflow.tasks.core.contracts.schema import (
     Share,
     Usually,
 )
-from rubricflow.tasks.core.contracts.tables.data import MADE_FROM, UNREAD, Unread
-
-RaterKind = Literal["human", "llm", "encoder", "replayed", "simulated", "trained", "adjudication"]
-RATER_KINDS: Mapping[str, str] = {
-    "human": "a person",
-    "llm": "a language model",
-    "encoder": "a sentence encoder",
-    "replayed": "a machine whose work was recorded elsewhere",
-    "simulated": "a made-up rater, for studies of methods",
-    "trained": "a trained grader",
-    "adjudication": "what people settled on",
-}
-UnscoredReason = Literal[
-    "no_reply",
-    "unreadable_reply",
-    "ambiguous_reply",
-    "quoted_verdict",
-    "truncated",
-    "invalid_reply",
-    "off_scale",
-    "criterion_missing",
-    "criterion_unscored",
-    "trait_unscored",
-    "traits_only",
+from rubricflow.tasks.core.contracts.tables.data import (
+    MADE_FROM,
+    RATER_KINDS,
+    UNSCORED_REASONS,
+    RaterKind,
     Unread,
-]
-UNSCORED_REASONS: Mapping[str, str] = {
-    "no_reply": "the model gave no reply",
-    "unreadable_reply": "the reply could not be read",
-    "ambiguous_reply": "the reply holds several verdicts that differ",
-    "quoted_verdict": "the verdict in the reply stands in the response",
-    "truncated": "the reply was cut off before it",
-    "invalid_reply": "the reply breaks the contract",
-    "off_scale": "a score outside the judge's scale",
-    "criterion_missing": "no verdict on a criterion",
-    "criterion_unscored": "needs a criterion that is unscored",
-    "trait_unscored": "needs a trait that is unscored",
-    "traits_only": "only traits were scored",
-    **UNREAD,
-}
-"""Why there is no number."""
+    UnscoredReason,
+)
+
 QuoteStatus = Literal[
     "verified",
     "misattributed",

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rubricflow.tasks.core.contracts.settings.edit import ARMS, TUNED, Arm
-from rubricflow.tasks.core.contracts.tables.edit import FATES
+from rubricflow.tasks.core.contracts.settings.edit import TUNED
+from rubricflow.tasks.core.contracts.tables.edit import ARMS, FATES, Arm
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
 from rubricflow.tasks.core.display.section import Drawing

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from rubricflow.tasks.core.contracts.settings.edit import ARMS, STARTS, Arm
-from rubricflow.tasks.core.contracts.tables.edit import TESTED
+from rubricflow.tasks.core.contracts.settings.edit import STARTS
+from rubricflow.tasks.core.contracts.tables.edit import ARMS, TESTED, Arm
 from rubricflow.tasks.core.display import draw, say
 from rubricflow.tasks.core.display.axis import LEFT, RIGHT, Axis, Plot, axis
 from rubricflow.tasks.core.display.charts import HEAD, LABELS, VALUES, ChartLine, ChartPoint, line_chart, middle, rows

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, get_args
 
 import pyarrow as pa
 
-from rubricflow.tasks.core.contracts.settings.edit import ARMS, Arm, Edit
-from rubricflow.tasks.core.contracts.tables.edit import TESTED, Tested
+from rubricflow.tasks.core.contracts.settings.edit import Edit
+from rubricflow.tasks.core.contracts.tables.edit import ARMS, TESTED, Arm, Tested
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from rubricflow.tasks.core.contracts.settings.edit import ARMS, GRID, Arm
-from rubricflow.tasks.core.contracts.tables.edit import TESTED
+from rubricflow.tasks.core.contracts.settings.edit import GRID
+from rubricflow.tasks.core.contracts.tables.edit import ARMS, TESTED, Arm
 from rubricflow.tasks.core.contracts.tables.rules import FAMILIES, RULE_EDITS, TOTALS, Family, Totals
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import bar_chart

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS, RouteReason
-from rubricflow.tasks.core.contracts.tables.judging import UNSCORED_REASONS
+from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.display.reasons import by_scope, why_waits
 
 OURS = ("vouch", "latent", "shard", "calibration", "clip", "label", "threshold", "precheck", "_")

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.settings.edit import Arm, Edit, Revising
+from rubricflow.tasks.core.contracts.settings.edit import Edit, Revising
 from rubricflow.tasks.core.contracts.tables.edit import (
+    Arm,
     ArmDifferences,
     ArmMetrics,
     Demonstrations,

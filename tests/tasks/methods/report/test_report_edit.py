@@ -31,8 +31,9 @@ from builders.edit_scene import (
 from builders.seen import Seen
 
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.settings.edit import ARMS, GRID, STARTS
+from rubricflow.tasks.core.contracts.settings.edit import GRID, STARTS
 from rubricflow.tasks.core.contracts.tables.edit import (
+    ARMS,
     ArmDifferences,
     ArmMetrics,
     Demonstrations,

@@ -14,7 +14,7 @@ from review_scene import CRITERIA, HEAD, PLAIN, case, scene
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Scale
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.core.contracts.tables.judging import UNSCORED_REASONS
+from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.people.review.board import (
     NO_INTERVAL,
     GraderHead,
