@@ -12,7 +12,7 @@ import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.data import PLACEHOLDER, QUESTION, ROW, Pattern, Source
-from rubricflow.tasks.core.store.cells import as_text, id_of, need, text_or_none, with_columns
+from rubricflow.tasks.core.store.cells import id_of, need, text_or_none, with_columns
 from rubricflow.tasks.core.text.markup import plain
 
 _WHOLE = re.compile("[0-9]{1,9}")
@@ -63,11 +63,8 @@ def reshaped(source: Source, frame: pd.DataFrame, counted: Counted | None = None
     for name, columns in source.ids.items():
         frame = _with_id(source, frame, name, columns, id_of)
     for name, columns in source.names.items():
-        _is_new(frame, name, source.file)
-        for column in columns:
-            need(frame, column, source.file)
-        cells = zip(*(frame[column].tolist() for column in columns), strict=True)
-        joined = [" ".join(as_text(cell).strip() for cell in row if text_or_none(cell) is not None) for row in cells]
+        rows = _parts(source, frame, name, columns, html=False)
+        joined = [" ".join(part.strip() for part in row if part is not None) for row in rows]
         frame = with_columns(frame, {name: joined})
     for name, columns in source.labels.items():
         frame = _with_id(source, frame, name, columns, label_of)
@@ -75,10 +72,15 @@ def reshaped(source: Source, frame: pd.DataFrame, counted: Counted | None = None
 
 
 def _parts(
-    source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str], digits: int = 1
+    source: Source, frame: pd.DataFrame, name: str, columns: Sequence[str], digits: int = 1, html: bool = True
 ) -> list[tuple[str | None, ...]]:
-    """Of each row the texts of the columns that a new column is made of; a row's number has so many digits at least."""
-    _is_new(frame, name, source.file)
+    """Of each row the texts of the columns that a new column is made of; a row's number has so many digits at least.
+
+    html: whether texts may be HTML where the source's may.
+    """
+    if name in frame.columns:
+        rule = "is to be made of other columns, and the file has a column of that name"
+        raise InputError(rule, file=source.file, field=name)
     parts: list[list[str | None]] = []
     for column in columns:
         if column == ROW:
@@ -86,14 +88,8 @@ def _parts(
             continue
         need(frame, column, source.file)
         texts = [text_or_none(cell) for cell in frame[column]]
-        parts.append([plain(text) if text and source.html else text for text in texts])
+        parts.append([plain(text) if text and html and source.html else text for text in texts])
     return list(zip(*parts, strict=True)) if parts else [()] * len(frame)
-
-
-def _is_new(frame: pd.DataFrame, name: str, file: str) -> None:
-    if name in frame.columns:
-        rule = "is to be made of other columns, and the file has a column of that name"
-        raise InputError(rule, file=file, field=name)
 
 
 def _squeezed(words: Iterable[object]) -> Words:

@@ -1,7 +1,7 @@
 """Sheets as people hand them in: delimited text or Excel, read row by row into texts, nothing guessed of their meaning.
 
 sheet = open_sheet(Path("answers.xlsx"))
-print(sheet.format.words)            # "sheet 'Class 7b', not read: 'Notes'"
+print(sheet.words)                   # "sheet 'Class 7b', not read: 'Notes'"
 for row in sheet.rows():
     row.line, row.number, dict(zip(sheet.columns, row.cells))
 
@@ -55,19 +55,6 @@ _SHEET = re.compile(r"xl/worksheets/[^/]+\.xml")
 _TABLES = re.compile(r"xl/(worksheets/[^/]+|sharedStrings)\.xml", re.IGNORECASE)
 
 
-class SheetFormat(NamedTuple):
-    """What a file was seen to be."""
-
-    encoding: str | None
-    """Python's name of a text file's encoding; None of a workbook."""
-    delimiter: str | None
-    """What parts the cells of a text file; None of a workbook."""
-    sheet: str | None
-    """The sheet of a workbook that is read; None of a text file."""
-    words: str
-    """All that in one line for people."""
-
-
 class SheetRow(NamedTuple):
     """A row of the data."""
 
@@ -88,7 +75,10 @@ class SourceSheet(NamedTuple):
     places: tuple[int, ...]
     """Their places in a row of the file, from 0."""
     header_line: int
-    format: SheetFormat
+    sheet: str | None
+    """The sheet of a workbook that is read; None of a text file."""
+    words: str
+    """What the file was seen to be, in one line for people."""
     lines: Callable[[], Iterator[Line]]
     """All rows of the file as they stand, each time anew."""
 
@@ -98,7 +88,7 @@ class SourceSheet(NamedTuple):
         report: what becomes of a row that has more or fewer cells than the header, which is passed over then.
         InputError for a file that cannot be read on: broken quotes, a damaged workbook.
         """
-        width, of_workbook = self.places[-1] + 1, self.format.sheet is not None
+        width, of_workbook = self.places[-1] + 1, self.sheet is not None
         below = (line for line in self.lines() if line.number > self.header_line)
         for number, line in enumerate(below, 1):
             cells = list(line.cells)
@@ -146,12 +136,11 @@ def open_sheet(path: Path, encoding: str | None = None, sheet: str | None = None
     try:
         if ending in WORKBOOK:
             name, words = _sheet_to_read(path, sheet)
-            return _with_header(path, SheetFormat(None, None, name, words), lambda: sheet_lines(path, name), repeats)
+            return _with_header(path, name, words, lambda: sheet_lines(path, name), repeats)
         found = encoding_of(path, encoding)
         delimiter = delimiter_of(path, found.codec)
         words = f"{found.words}, cells parted by {DELIMITERS.get(delimiter, repr(delimiter))}"
-        file_format = SheetFormat(found.codec, delimiter, None, words)
-        return _with_header(path, file_format, lambda: delimited_lines(path, found.codec, delimiter), repeats)
+        return _with_header(path, None, words, lambda: delimited_lines(path, found.codec, delimiter), repeats)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
 
@@ -174,13 +163,13 @@ def _sheet_to_read(path: Path, named: str | None) -> tuple[str, str]:
 
 
 def _with_header(
-    path: Path, file_format: SheetFormat, lines: Callable[[], Iterator[Line]], repeats: bool
+    path: Path, sheet: str | None, words: str, lines: Callable[[], Iterator[Line]], repeats: bool
 ) -> SourceSheet:
     """The sheet below its header; InputError where it has none that could be one."""
     rows = (line for line in lines() if any(map(_filled, line.cells)))
     header = next(rows, None)
     if header is None:
-        rule = f"sheet '{file_format.sheet}' is empty" if file_format.sheet else "is empty; a header is needed"
+        rule = f"sheet '{sheet}' is empty" if sheet else "is empty; a header is needed"
         raise InputError(rule, file=path)
     names = [str(name).strip() for name in header.cells]
     names = told_apart(names) if repeats else names
@@ -202,8 +191,8 @@ def _with_header(
     unnamed = sum(not name for name in names[: places[-1]])
     if unnamed:
         plural = "1 column without a name" if unnamed == 1 else f"{unnamed} columns without a name"
-        file_format = file_format._replace(words=f"{file_format.words}, {plural} not read")
-    return SourceSheet(path, columns, places, header.number, file_format, lines)
+        words = f"{words}, {plural} not read"
+    return SourceSheet(path, columns, places, header.number, sheet, words, lines)
 
 
 def told_apart(header: Sequence[str]) -> list[str]:

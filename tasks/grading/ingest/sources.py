@@ -72,7 +72,7 @@ def read_as(data: Data, base: Path) -> dict[str, str]:
             if is_essays(path):
                 words[source.file] = essay_words(path)
             elif path.suffix.lower() in ENDINGS:
-                words[source.file] = open_source(path, source).format.words
+                words[source.file] = open_source(path, source).words
     return words
 
 

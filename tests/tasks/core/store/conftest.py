@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -102,24 +102,27 @@ def store(run: Run, records: Records) -> Run:
     return run
 
 
-@pytest.fixture
-def filled_run(tmp_path: Path) -> Callable[..., Run]:
-    """A function that stores a filled run, changed by a function of its rows."""
-    house = Warehouse.open(tmp_path / "warehouse")
-    count = iter(range(100))
-
-    def make(change: Callable[[Records], object] = lambda rows: None) -> Run:
-        records = copy.deepcopy(filled())
-        change(records)
-        return store(house.run(f"run{next(count)}"), records)
-
-    return make
-
-
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A filled run that nobody changes."""
     return store(Warehouse.open(tmp_path_factory.mktemp("finished")).run("one"), filled())
+
+
+@pytest.fixture
+def filled_run(finished: Run, tmp_path: Path) -> Callable[..., Run]:
+    """A function that stores a filled run, changed by a function of its rows: a copy, in which what changed is written
+    anew."""
+    house = Warehouse.open(tmp_path / "warehouse")
+    count = iter(range(100))
+
+    def make(change: Callable[[Records], object] = lambda rows: None) -> Run:
+        records, plain = filled(), filled()
+        change(records)
+        run = house.run(f"run{next(count)}")
+        shutil.copytree(finished.folder, run.folder)
+        return store(run, {name: rows for name, rows in records.items() if rows != plain[name]})
+
+    return make
 
 
 @pytest.fixture(scope="module")

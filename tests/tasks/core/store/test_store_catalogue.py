@@ -247,7 +247,7 @@ STATEMENTS = st.one_of(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(STATEMENTS)
 def test_no_statement_reads_a_secret_or_changes_a_file(finished: Run, query: str) -> None:
     with TemporaryDirectory() as folder:

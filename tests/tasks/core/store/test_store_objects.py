@@ -47,7 +47,7 @@ def _fits(key: str, contents: dict[str, bytes]) -> bool:
     return not any(other.startswith(f"{key}/") or key.startswith(f"{other}/") for other in contents)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(acts=ACTS)
 def test_a_store_holds_what_was_put(new_store: Callable[[], Folder | Bucket], acts: Any) -> None:
     store, contents = new_store(), dict[str, bytes]()

@@ -49,7 +49,7 @@ def two_columns(width: int, gutter: float, lines: list[Placed], size: float = 10
     return lines[:half] + shifted(lines[half:], width * 0.6 * size + gutter, 1.2 * size * half)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.integers(24, 80), st.sampled_from([9, 10, 12]))
 def test_sentences_across_the_ends_of_lines_are_whole(width: int, size: float) -> None:
     text = pdf_text(pdf(column(ESSAY, width, size=size), size=size))
@@ -57,7 +57,7 @@ def test_sentences_across_the_ends_of_lines_are_whole(width: int, size: float) -
     assert all_stand(text)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.integers(26, 36), st.floats(11, 40), st.booleans(), st.floats(-5, 5))
 def test_sentences_across_columns_are_whole(width: int, gutter: float, titled: bool, offset: float) -> None:
     lines = two_columns(width, gutter, column(ESSAY, width))

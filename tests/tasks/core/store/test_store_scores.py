@@ -52,7 +52,7 @@ def frame(run: Run) -> pd.DataFrame:
     return rows.sort_values("response_id", ignore_index=True)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(SIZES, st.integers(1, 8), st.integers(0, 9))
 def test_the_frame_is_the_same_however_many_are_read_at_a_time(sizes: dict[str, int], batch: int, seed: int) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
