@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import accumulate, chain, islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -108,8 +107,7 @@ def _dangling(row: type[Row], rule: Expectation, own_files: Sequence[Footer], pa
 
 def _places(rows: Sequence[tuple[Any, ...]], own_files: Sequence[Footer]) -> tuple[int, ...]:
     """(file, row of the file) as places counted over all files."""
-    paths = [str(file.path) for file in own_files]
-    starts = dict(zip(paths, accumulate((file.rows for file in own_files), initial=0), strict=False))
+    starts = {str(file.path): file.start for file in own_files}
     return tuple(starts[file] + line for file, line in rows)
 
 
@@ -130,21 +128,25 @@ READ = 8_192
 """Rows read at a time: before they are reduced they may hold long texts."""
 
 
-@dataclass(frozen=True)
-class Footer:
-    """A Parquet file's own schema and size."""
+class Footer(NamedTuple):
+    """What a Parquet file says of itself."""
 
     path: Path
-    schema: pa.Schema
+    types: Mapping[str, pa.DataType]
+    """Of its columns."""
     rows: int
+    start: int
+    """The place of its first row, counted over all files."""
 
 
 def footers(files: Sequence[Path]) -> list[Footer]:
-    """The schema and the number of rows of each file."""
-    read = []
+    """The columns and the number of rows of each file."""
+    read, start = list[Footer](), 0
     for path in files:
         with open_parquet(path) as file:
-            read.append(Footer(path, file.schema_arrow, file.metadata.num_rows))
+            columns, rows = file.schema_arrow, file.metadata.num_rows
+        read.append(Footer(path, dict(zip(columns.names, columns.types, strict=True)), rows, start))
+        start += rows
     return read
 
 
@@ -161,30 +163,30 @@ def batches(files: Sequence[Footer], columns: list[str]) -> Iterator[pa.RecordBa
 def check_types(row: type[Row], files: Sequence[Footer]) -> list[Finding]:
     """Every column's type in every file."""
     rows, findings = sum(file.rows for file in files), list[Finding]()
-    starts = list(accumulate((file.rows for file in files), initial=0))
     for rule in expectations(row):
         if rule.rule != "type":
             continue
         column = rule.columns[0]
-        expected = schema(row).field(column)
-        wrong = [
-            (start, file)
-            for start, file in zip(starts, files, strict=False)
-            if column not in file.schema.names or file.schema.field(column).type != expected.type
-        ]
+        wrong = [file for file in files if file.types.get(column) != schema(row).field(column).type]
         if not wrong:
             findings.append(Finding(row, rule, rows))
             continue
-        first = wrong[0][1]
-        kind = first.schema.field(column).type if column in first.schema.names else "no such column"
-        keys: tuple[str, ...] = ()
-        if set(row.key) <= set(first.schema.names):
+        first, keys = wrong[0], list[dict[str, Any]]()
+        if first.types.keys() >= set(row.key):
             with open_parquet(first.path) as parquet:
-                batch = next(parquet.iter_batches(KEYS, columns=list(row.key)), None)
-            keys = tuple(key_text([record[name] for name in row.key]) for record in batch.to_pylist()) if batch else ()
+                for batch in islice(parquet.iter_batches(KEYS, columns=list(row.key)), 1):
+                    keys = batch.to_pylist()
         # a file without rows is as wrong as any, and only a count above 0 is a failure
-        unexpected = max(1, sum(file.rows for _, file in wrong))
-        places = tuple(islice(chain.from_iterable(range(at, at + file.rows) for at, file in wrong), REFUSED))
-        instead = f"{kind} in {first.path.name}"
-        findings.append(Finding(row, rule, max(rows, 1), unexpected, keys, places, actual=instead))
+        unexpected = max(1, sum(file.rows for file in wrong))
+        places = chain.from_iterable(range(file.start, file.start + file.rows) for file in wrong)
+        finding = Finding(
+            row,
+            rule,
+            max(rows, 1),
+            unexpected,
+            first=tuple(key_text([record[name] for name in row.key]) for record in keys),
+            places=tuple(islice(places, REFUSED)),
+            actual=f"{first.types.get(column, 'no such column')} in {first.path.name}",
+        )
+        findings.append(finding)
     return findings

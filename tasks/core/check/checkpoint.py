@@ -5,14 +5,13 @@ that it refused, for `quarantine`; and the numbers of a stage's checkpoint.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from rubricflow.tasks.core.check.across import READ, Footer, batches, check_across, check_types, footers
 from rubricflow.tasks.core.check.docs import keep
@@ -119,24 +118,22 @@ def refused(findings: Iterable[Finding], stage: str, files: Sequence[Footer]) ->
 
 
 def _rows_at(files: Sequence[Footer], places: Sequence[int], key: Sequence[str]) -> dict[int, tuple[str, str]]:
-    """Place, counted over all files → the key and the content of the row there."""
-    sorted_places = np.asarray(places, dtype=np.int64)
+    """Place, counted over all files → the key and the content of the row there. places: in order."""
     rows: dict[int, tuple[str, str]] = {}
-    start = 0
+
+    def between(start: int, count: int) -> Sequence[int]:
+        return places[bisect_left(places, start) : bisect_left(places, start + count)]
+
     for file in files:
-        first, end = np.searchsorted(sorted_places, [start, start + file.rows])
-        if first < end:
+        if between(file.start, file.rows):
+            start = file.start
             with open_parquet(file.path) as parquet:
-                batch_start = start
                 for batch in parquet.iter_batches(READ):
-                    here = np.searchsorted(sorted_places, [batch_start, batch_start + batch.num_rows])
-                    for place in sorted_places[slice(*here)].tolist():
-                        [row] = batch.slice(place - batch_start, 1).to_pylist(maps_as_pydicts="lossy")
+                    for place in between(start, batch.num_rows):
+                        [row] = batch.slice(place - start, 1).to_pylist(maps_as_pydicts="lossy")
                         row_key = shown(" / ".join(str(row.get(name)) for name in key), LONGEST_KEY)
-                        content = json.dumps(row, ensure_ascii=False, default=str)[:LONGEST_CONTENT]
-                        rows[place] = row_key, content
-                    batch_start += batch.num_rows
-        start += file.rows
+                        rows[place] = row_key, json.dumps(row, ensure_ascii=False, default=str)[:LONGEST_CONTENT]
+                    start += batch.num_rows
     return rows
 
 
