@@ -1,7 +1,7 @@
-"""Whether the promise of release holds, and how much it lets out: python tests/studies/promise.py simulate|real|sets
+"""Whether the promise of release holds, and how much it lets out: python tests/studies/promise.py simulate|sets
 
 simulate: classes whose truth is known, 250 studies a cell; a promise is broken where more of what it releases is wrong
-than it says. real: one cell through the fit of items. sets: recorded judges with people's scores, held-out responses.
+than it says. sets: recorded judges with people's scores, held-out responses.
 `before` is Holm's test of ten coverages on the risk that the distribution of residuals tells, as it was; `test` the
 fixed sequence on that risk; `after` the fixed sequence on the learned risk, where it beats a constant, as it is.
 """
@@ -9,11 +9,9 @@ fixed sequence on that risk; `after` the fixed sequence on the learned risk, whe
 from __future__ import annotations
 
 import argparse
-import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from recorded_sets import SETS  # isort: split
@@ -197,36 +195,6 @@ def _summary(rows: list[dict[str, object]]) -> None:
     _table("means over worlds", means.join(cells["broken"].max().rename("most broken")).reset_index())
 
 
-def real(target: float) -> None:
-    """One cell through the real fit of items: features, choice of the mapping, promise, prediction and route."""
-    tests = Path(__file__).resolve().parents[1]
-    sys.path[:0] = [str(tests), str(tests / "tasks" / "grading" / "calibrate")]
-    from builders.studies import study
-    from coverage_scene import Case, marked
-
-    from rubricflow.tasks.grading.calibrate.fit import fit_items
-    from rubricflow.tasks.grading.calibrate.predict import predict
-
-    for raters in (1, 2):
-        coverage, broken = [], []
-        for seed in range(STUDIES):
-            item = marked(Case((raters,), 100), seed, 1500)
-            plan = study(release={"risk": target, "tolerance": TOLERANCE, "confidence": CONFIDENCE})
-            mapping = fit_items([item], "judge", plan).mappings["q"]
-            rows = item.rows.filter(np.array(item.rows["split"].to_pylist()) == "test")
-            found = predict(mapping, item._replace(rows=rows))
-            out = np.array(found["route"].to_pylist()) == "release"
-            off = np.abs(found["score"].to_numpy() - rows["target"].to_numpy()) > TOLERANCE + 1e-9
-            coverage.append(out.mean())
-            # Of so many counted responses chance alone puts half the promises that just hold above the target.
-            broken.append(out.any() and binom.sf(off[out].sum() - 1, out.sum(), target) < 0.5)
-        ends = binomial(int(np.sum(broken)), len(broken))
-        print(
-            f"\nreal fit, 100 labels, {raters} rater(s), {target:.0%}: coverage {np.mean(coverage):.3f}, "
-            f"broken {np.mean(broken):.3f} [{ends.low:.3f}, {ends.high:.3f}] of {len(broken)}"
-        )
-
-
 def sets(targets: tuple[float, ...]) -> None:
     """Coverage at equal risk on held-out responses of recorded judges, before and after, and the ranking of risk."""
     rows = []
@@ -284,12 +252,12 @@ def _table(title: str, rows: object) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", choices=["simulate", "real", "sets"])
+    parser.add_argument("part", choices=["simulate", "sets"])
     parser.add_argument("--target", type=float, nargs="*", default=[0.1])
     given = parser.parse_args()
     warnings.filterwarnings("ignore", category=RuntimeWarning)
     targets = tuple(given.target)
-    {"simulate": simulate, "real": lambda every: real(every[0]), "sets": sets}[given.part](targets)
+    {"simulate": simulate, "sets": sets}[given.part](targets)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pandas as pd
-import pingouin
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -93,6 +92,8 @@ def test_against_library(name, seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_icc_equals_pingouin(seed):
+    import pingouin  # it imports for seconds
+
     rng = np.random.default_rng(seed)
     n, k = rng.integers(8, 30), 2 + seed
     table = rng.normal(0, 1, (n, 1)) + rng.normal(0, 0.5, k) + rng.normal(0, 1, (n, k))

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pingouin
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -136,6 +135,8 @@ def test_table_4_sets_two_people_side_by_side() -> None:
     both = part[["human:strict", "human:key"]]
     assert cell(table, 2, "bias").value == pytest.approx((part["human:key"] - part["human:strict"]).mean())
     long = both.reset_index().melt("index")
+    import pingouin  # it imports for seconds
+
     icc = pingouin.intraclass_corr(long, targets="index", raters="variable", ratings="value").set_index("Type")
     assert cell(table, 2, "ICC(2,1)").value == pytest.approx(icc.loc["ICC(A,1)", "ICC"], abs=1e-9)
 

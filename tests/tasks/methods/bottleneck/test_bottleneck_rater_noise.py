@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import pingouin
 import pytest
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
@@ -82,6 +81,8 @@ def test_two_raters_share_their_noise_and_give_the_intraclass_correlation() -> N
     assert found.notes == (EQUAL,)
     assert found.noise[0, 0] == found.noise[0, 1]
     table = pd.DataFrame(marks[:, 0]).reset_index().melt(id_vars="index")
+    import pingouin  # it imports for seconds
+
     icc = pingouin.intraclass_corr(table, "index", "variable", "value").set_index("Type")["ICC"]
     assert found.reliability[0] == pytest.approx(icc["ICC(C,1)"], abs=0.003)
     first, second = marks[:, 0].T / FINE  # the analysis of variance: half the spread of differences is the error
