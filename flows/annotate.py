@@ -21,6 +21,7 @@ from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.llm.budget import budget_of, spending
+from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.ingest.task import Ingested
 from rubricflow.tasks.grading.judge.task import judge
@@ -91,21 +92,22 @@ def proposals(job: Plan) -> ProposedAnnotations:
     run, study = job.run, job.study
     assert study.annotation is not None  # or the study would have been refused
     data, locked = read_and_lock(job)
-    labelled = {
-        name: staged(
-            run,
-            judge,
-            plan=study.annotation.judge(name),
-            base=job.base,
-            items=data.items,
-            responses=data.responses,
-            bundles=locked.bundles,
-            people=(data.gradings, data.judgments),
-            stage=f"annotate-{name}",
-            placement=study.run,
-        )
-        for name in study.annotation.annotators
-    }
+    labelled = {}
+    with asking_together() as piece:
+        for name in study.annotation.annotators:
+            with piece():
+                labelled[name] = staged(
+                    run,
+                    judge,
+                    plan=study.annotation.judge(name),
+                    base=job.base,
+                    items=data.items,
+                    responses=data.responses,
+                    bundles=locked.bundles,
+                    people=(data.gradings, data.judgments),
+                    stage=f"annotate-{name}",
+                    placement=study.run,
+                )
     annotated = {name: made.judgments for name, made in labelled.items()}
     compared = staged(
         run,

@@ -30,6 +30,7 @@ from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.contracts.tables.rules import Family, RuleFaithfulness, RuleTests
 from rubricflow.tasks.core.llm.budget import budget_of, spending
+from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.monitor.artifacts import leave_table
 from rubricflow.tasks.core.monitor.runs import flow, introduce, task
 from rubricflow.tasks.core.stats.scores import target_scores
@@ -118,18 +119,20 @@ def stages(job: Plan) -> list[TableRef]:
     run, study = job.run, job.study
     data, locked = read_and_lock(job)
     judged: list[tuple[JudgingBatch, TableRef]] = []
-    for batch in prepare(run, study, data, locked.bundles):
-        gradings = judge(
-            _edited_run(run),
-            plan=study.judge.model_copy(update={"keep": None}),  # every decision is taken anew
-            base=job.base,
-            items=batch.items,
-            responses=batch.responses,
-            bundles=batch.bundles,
-            stage=f"judge-{batch.family}-{batch.version}",
-            placement=study.run,
-        ).gradings
-        judged.append((batch, gradings))
+    with asking_together() as piece:
+        for batch in prepare(run, study, data, locked.bundles):
+            with piece():
+                gradings = judge(
+                    _edited_run(run),
+                    plan=study.judge.model_copy(update={"keep": None}),  # every decision is taken anew
+                    base=job.base,
+                    items=batch.items,
+                    responses=batch.responses,
+                    bundles=batch.bundles,
+                    stage=f"judge-{batch.family}-{batch.version}",
+                    placement=study.run,
+                ).gradings
+                judged.append((batch, gradings))
     return [*data, *locked, *staged(run, compare, study=study, data=data, bundles=locked.bundles, judged=judged)]
 
 

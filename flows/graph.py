@@ -44,15 +44,15 @@ def graph(
     job = with_placement(plan(study, warehouse, limit), engine, address)
     introduce(job.study.name, flow="graph", backend=job.study.graph.backend)
     with spending(budget_of(token_budget, budget_usd)):
-        data, locked, graphed = stages(job)
+        data, locked = read_and_lock(job)
+        graphed = graphs_of(job, data, locked)
     data_docs(job.run)
     return completed(job.run.run_id, draw_graphs(job.run, record(job, [*data, *locked, *graphed])))
 
 
-def stages(job: Plan) -> tuple[Ingested, Locked, Graphed]:
-    """Data, bundles and graphs, checked; what is finished is passed over."""
-    data, locked = read_and_lock(job)
-    graphed = staged(
+def graphs_of(job: Plan, data: Ingested, locked: Locked) -> Graphed:
+    """The graphs of a run, checked; finished ones are passed over."""
+    return staged(
         job.run,
         build,
         study=job.study,
@@ -61,4 +61,3 @@ def stages(job: Plan) -> tuple[Ingested, Locked, Graphed]:
         bundles=locked.bundles,
         placement=job.study.run,
     )
-    return data, locked, graphed

@@ -14,13 +14,18 @@ from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, W
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.llm.brought import PLAIN
 from rubricflow.tasks.core.llm.mailbox import NotedRequest, Outbox, WaitingForReplies, collecting
-from rubricflow.tasks.core.llm.mailbox_folder import ANSWERS, AskedFile, Mailbox, opened, tokens_of
-from rubricflow.tasks.core.llm.reply_store import open_replies
+from rubricflow.tasks.core.llm.mailbox_folder import ANSWERS, Mailbox, in_words, opened
+from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
+from rubricflow.tasks.core.llm.submit import Door, open_door
+from rubricflow.tasks.core.llm.submit import submit as send_all
+from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
 Work = Literal["grade", "annotate", "graph", "reward", "faithful", "train", "propose"]
-FormName = Literal["plain"]
+Provider = Literal["openai", "anthropic", "gemini"]
+FormName = Literal["plain", "openai", "anthropic", "gemini"]
 
 
 class _Entry(NamedTuple):
@@ -54,7 +59,13 @@ def batch(
             "--from", metavar="FOLDER", help="Take the answers in that lie there, and write what is open then."
         ),
     ] = None,
-    form: Annotated[FormName, typer.Option(help="In whose form requests are written.")] = "plain",
+    form: Annotated[
+        FormName | None, typer.Option(help="In whose form requests are written; as before, or plain, if not given.")
+    ] = None,
+    submit: Annotated[
+        Provider | None,
+        typer.Option(help="Send the requests as batches, wait for them, take them in, and so on to the run's end."),
+    ] = None,
     work: Annotated[Work, typer.Option(help="The command whose requests these are.")] = "grade",
     model: Annotated[
         str | None, typer.Option(help="The model in place of the study's judge, by its provider's name; grading only.")
@@ -69,26 +80,43 @@ def batch(
         raise UserError("name one folder: --to FOLDER for a new mailbox, --from FOLDER where answers are")
     if from_ is not None and not from_.is_dir():
         raise InputError("there is no such mailbox", file=from_, hint="rubricflow batch STUDY --to FOLDER makes one")
+    if submit is not None and form not in (None, submit):
+        raise UserError(f"--form {form} is not what {submit} takes: leave it out")
     run = _run_of(work, study, folder, warehouse, limit, model)
-    with opened(folder) as mailbox, open_replies(Warehouse.open(warehouse).replies) as replies:
+    door: Door | None = None
+    while True:
+        with opened(folder) as mailbox, open_replies(Warehouse.open(warehouse).replies) as replies:
+            noted = _taken_in(run, mailbox, replies)
+            last = mailbox.files[-1].form if mailbox.files else PLAIN
+            for file in mailbox.write_wave(noted, submit or form or last):
+                print(f"{folder / file.name}: {in_words(file, noted)}")
+            to_send = [file for file in mailbox.under_way(noted) if file.form == submit]
+            if not noted or submit is None or not to_send:
+                break
+            door = door or open_door(submit, credential(noted[to_send[0].digests[0]].engine.key))
+            send_all(mailbox, to_send, submit, door, print)
+    if noted:
+        more = "" if work == "grade" else f" --work {work}"
+        print(
+            f"put the answers into {folder / ANSWERS}, then: rubricflow batch {arguments(study, warehouse, limit)}"
+            f"{more}{f' --model {model}' if model else ''} --from {folder}"
+        )
+
+
+def _taken_in(run: Callable[[], Any], mailbox: Mailbox, replies: Replies) -> dict[str, NotedRequest]:
+    """What is open after the run was given all answers that are there; nothing where it has come to its end. Says what
+    is odd about them, and what is waited for."""
+    outbox = _collected(run, mailbox)
+    while outbox and mailbox.take(outbox.noted, replies):
         outbox = _collected(run, mailbox)
-        while outbox and mailbox.take(outbox.noted, replies):
-            outbox = _collected(run, mailbox)
-        noted = outbox.noted if outbox else {}
-        for line in mailbox.notes(noted, replies):
-            print(line)
-        for file, keys in mailbox.missing(noted):
-            print(f"{file.name}: {len(keys):,} of {len(file.digests):,} requests have no answer; they are asked again")
-        for file in mailbox.under_way(noted):
-            print(f"{file.name}: no answer yet to its {len(file.digests):,} requests")
-        for file in mailbox.write_wave(noted, form):
-            print(_said(file, {key: noted[key] for key in file.digests}, folder))
-        if noted:
-            more = "" if work == "grade" else f" --work {work}"
-            print(
-                f"put the answers into {folder / ANSWERS}, then: rubricflow batch {arguments(study, warehouse, limit)}"
-                f"{more}{f' --model {model}' if model else ''} --from {folder}"
-            )
+    noted = outbox.noted if outbox else {}
+    for line in mailbox.notes(noted, replies):
+        print(line)
+    for name, count in mailbox.missing(noted).items():
+        print(f"{name}: {count:,} of its requests have no answer, and are asked again")
+    for file in mailbox.under_way(noted):
+        print(f"{file.name}: no answer yet to its {len(file.digests):,} requests")
+    return noted
 
 
 def _collected(run: Callable[[], Any], mailbox: Mailbox) -> Outbox | None:
@@ -122,10 +150,3 @@ def _run_of(
             raise InputError(f"--work {work} asks whom the study names", field="--model")
         given |= {"model": model, "url": Engine(model=model).urls[0]}
     return partial(getattr(import_module(f"rubricflow.flows.{file}"), function), study, **given)
-
-
-def _said(file: AskedFile, noted: dict[str, NotedRequest], folder: Path) -> str:
-    """A line about a file of requests."""
-    prompts, most = tokens_of(noted, file.form)
-    tokens = f"about {prompts:,} prompt tokens, at most {most:,} of replies"
-    return f"{folder / file.name}: {len(noted):,} requests to {file.model}, {tokens}"

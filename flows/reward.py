@@ -14,13 +14,14 @@ from rubricflow.flows.command_line import (
     TokenLimit,
     WarehouseFolder,
 )
-from rubricflow.flows.graph import stages as build_graphs
+from rubricflow.flows.graph import graphs_of
 from rubricflow.flows.plan import Plan, plan, record, with_placement
-from rubricflow.flows.stage import staged
+from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.llm.budget import budget_of, spending
+from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.judge.task import judge
 from rubricflow.tasks.rewards.report.reward.task import report_rewards
@@ -58,22 +59,25 @@ def stages(job: Plan) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it. No model is asked where the study names a rater of
     the data."""
     study, base = job.study, job.base
-    data, locked, graphed = build_graphs(job)
+    data, locked = read_and_lock(job)
     judged: tuple[TableRef, ...] = ()
-    if study.reward and study.reward.rater is None:
-        judged = staged(
-            job.run,
-            judge,
-            plan=study.judge,
-            base=base,
-            items=data.items,
-            responses=data.responses,
-            bundles=locked.bundles,
-            people=(data.gradings, data.judgments),
-            grader=grader_of(study.judge, base),
-            target=study.evaluation.target,
-            placement=study.run,
-        )
+    with asking_together() as piece:
+        with piece():
+            graphed = graphs_of(job, data, locked)
+        if study.reward and study.reward.rater is None:
+            judged = staged(
+                job.run,
+                judge,
+                plan=study.judge,
+                base=base,
+                items=data.items,
+                responses=data.responses,
+                bundles=locked.bundles,
+                people=(data.gradings, data.judgments),
+                grader=grader_of(study.judge, base),
+                target=study.evaluation.target,
+                placement=study.run,
+            )
     paid = staged(
         job.run,
         pay,

@@ -9,26 +9,31 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
+from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm import plain
+from rubricflow.tasks.core.llm.brought import PLAIN, is_passing, is_same_model, read_brought
+from rubricflow.tasks.core.llm.forms import FORMS
 from rubricflow.tasks.core.llm.mailbox import NotedRequest
+from rubricflow.tasks.core.llm.prices import Tokens, cost_of, price_of
 from rubricflow.tasks.core.llm.reply_store import Replies
-from rubricflow.tasks.core.llm.request import Reply, ReplySource
-from rubricflow.tasks.core.store.files import cannot_write, file_digest, write_atomically
+from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.llm.schema import compact
+from rubricflow.tasks.core.store.files import cannot_write, digest_of, write_atomically
 
-INDEX, ANSWERS, PLAIN = "mailbox.json", "answers", "plain"
+INDEX, ANSWERS = "mailbox.json", "answers"
 CHARACTERS_PER_TOKEN = 4
+TRIES = 3
+"""Files in which a request is asked, after which an error that might pass stays."""
 _SHOWN = 20
 """Answers that are named one by one, of each kind."""
-_SUFFIXES = (".jsonl", ".json", ".ndjson", ".md", ".markdown", ".txt")
 _VERSION = 1
 _NOTES = {
     "unreadable": "cannot be read",
@@ -49,7 +54,7 @@ class Limits(NamedTuple):
 
     requests: int
     bytes: int
-    tokens: int
+    tokens: float = math.inf
 
 
 PLAIN_LIMITS = Limits(requests=1_000, bytes=4_000_000, tokens=100_000)
@@ -66,18 +71,19 @@ class AskedFile(NamedTuple):
     model: str
     """The model's name, as a provider knows it."""
     digests: tuple[str, ...]
+    before: dict[str, int]
+    """Digest → how many answers to it were there already, such as those that failed; the others had none."""
+    sent: str | None = None
+    """When it was to be sent to its provider, as ISO 8601; None for a file that somebody carries."""
+    batch: str | None = None
+    """The provider's id of its batch; None until that is known."""
+    ended: str | None = None
+    """What became of the batch, in a word; None while it is under way."""
 
-
-@dataclass(frozen=True)
-class Brought:
-    """An answer as it lies in a file."""
-
-    place: str
-    """File and line."""
-    id: str | None
-    content: str | Mapping[str, Any]
-    """The reply's text, or what is wrong with the line where there is no id; a provider's answer."""
-    source: ReplySource
+    @property
+    def mark(self) -> str:
+        """By which its batch is found among those of an account."""
+        return f"rubricflow-{digest_of([self.name, *self.digests])[:32]}"
 
 
 class Mailbox:
@@ -89,15 +95,13 @@ class Mailbox:
         self.errors: dict[str, Reply] = {}
         """Digest → the error with which its request was answered, and which stays."""
         self._brought = [
-            brought
-            for path in sorted((folder / ANSWERS).rglob("*"))
-            for brought in _read(path, folder)
-            if path.is_file()
+            brought for path in sorted((folder / ANSWERS).rglob("*")) for brought in read_brought(path, folder)
         ]
         self._notes: dict[int, tuple[str, str]] = {}
         """Answer, by its number → what it is beside a reply, and more words about it."""
         self._taken: dict[str, Reply] = {}
-        self._asked = {key for file in self.files for key in file.digests}
+        self._tries = Counter(key for file in self.files for key in file.digests)
+        self._asked = set(self._tries)
 
     # What came.
 
@@ -112,7 +116,7 @@ class Mailbox:
         new: list[tuple[str, str, Reply]] = []
         before = len(self.errors)
         for key, numbers in by_key.items():
-            reply = self._chosen(noted[key], numbers)
+            reply = self._chosen(key, noted[key], numbers)
             if reply is not None and reply.error is None:
                 new.append((key, noted[key].model, reply))
             elif reply is not None:
@@ -121,29 +125,32 @@ class Mailbox:
         self._taken |= {key: reply for key, _, reply in new}
         return len(new) + len(self.errors) - before
 
-    def _chosen(self, noted: NotedRequest, numbers: list[int]) -> Reply | None:
-        """Of the answers to a request the one that counts; notes what is odd about each."""
+    def _chosen(self, key: str, noted: NotedRequest, numbers: list[int]) -> Reply | None:
+        """Of the answers to a request the reply that counts, a text before an error; None where there is none. Notes
+        what is odd about each."""
         chosen: Reply | None = None
-        for number in numbers:
+        replies = [(number, self._brought[number].reply(noted)) for number in numbers]
+        for number, reply in sorted(replies, key=lambda pair: pair[1].text is None):
             brought = self._brought[number]
-            other = brought.source.model and not is_same_model(noted.engine.model, brought.source.model)
-            reply = None if other else _reply(brought)
-            if other:
+            if brought.source.model and not is_same_model(noted.engine.model, brought.source.model):
                 self._notes[number] = "other model", f"{brought.source.model}, not {noted.engine.model}"
-            elif reply is None:
-                self._notes[number] = "failed", "no text"
+            elif chosen is None and is_passing(reply) and self._tries[key] < TRIES:
+                self._notes[number] = "failed", str(reply.error)
             elif chosen is None:
                 chosen, first = reply, number
                 if reply.error is not None:
                     self._notes[number] = "no text", reply.error
-                elif reply.text is not None and reply.text.count("{") > reply.text.count("}"):
-                    self._notes[number] = "cut", f"… {reply.text[-40:]!r}"
+                elif str(reply.text).count("{") > str(reply.text).count("}"):
+                    self._notes[number] = "cut", f"… {str(reply.text)[-40:]!r}"
             elif reply.text == chosen.text:
-                self._notes[number] = "twice", self._brought[first].place
-            else:
-                self._notes[number] = "differs", f"{self._brought[first].place}; none of them is taken"
-                self._notes[first] = "differs", f"{brought.place}; none of them is taken"
-                return None
+                self._notes[number] = "twice", f"as in {self._brought[first].place}"
+            elif reply.text is not None:
+                # A provider names its answers by itself; in a plain file somebody may have written under a wrong id.
+                is_plain = brought.source.provider == PLAIN
+                self._notes[number] = "differs", f"than {self._brought[first].place}"
+                if is_plain:
+                    self._notes[first] = "differs", f"than {brought.place}; none of them is taken"
+                    return None
         return chosen
 
     def _resolved(self, name: str | None) -> str | None:
@@ -185,39 +192,57 @@ class Mailbox:
     # What is asked.
 
     def under_way(self, noted: Mapping[str, NotedRequest]) -> list[AskedFile]:
-        """The files to which no answer came."""
-        came = {self._resolved(brought.id) for brought in self._brought}
-        return [file for file in self.files if all(key in noted and key not in came for key in file.digests)]
+        """The files with open requests to which no answer came, and those whose batch has not ended."""
+        came = self._came()
+        return [
+            file
+            for file in self.files
+            if file.ended is None
+            and any(key in noted for key in file.digests)
+            and (file.sent is not None or not any(came[key] > file.before.get(key, 0) for key in file.digests))
+        ]
 
-    def missing(self, noted: Mapping[str, NotedRequest]) -> list[tuple[AskedFile, list[str]]]:
-        """Of each file of which some answers came the requests without one."""
-        waiting = self.under_way(noted)
-        came = {self._resolved(brought.id) for brought in self._brought}
-        lacking = [(file, [key for key in file.digests if key in noted and key not in came]) for file in self.files]
-        return [(file, keys) for file, keys in lacking if keys and file not in waiting]
+    def missing(self, noted: Mapping[str, NotedRequest]) -> dict[str, int]:
+        """File of which some answers came → how many of its requests have none."""
+        came, there = self._came(), {key for file in self.under_way(noted) for key in file.digests}
+        last = {key: file for file in self.files for key in file.digests}
+        asked = [(key, last[key]) for key in noted if key in last and key not in there]
+        return dict(Counter(file.name for key, file in asked if came[key] <= file.before.get(key, 0)))
+
+    def _came(self) -> Counter[str | None]:
+        """How many answers there are to each request."""
+        return Counter(self._resolved(brought.id) for brought in self._brought)
 
     def write_wave(self, noted: Mapping[str, NotedRequest], form: str) -> list[AskedFile]:
         """Writes what is open and not under way as the files of a new wave, and then their entries in the index; none
         where nothing is left to ask."""
         there = {key for file in self.under_way(noted) for key in file.digests}
         open_ = {key: one for key, one in noted.items() if key not in there}
-        parts = list(_parts(open_, PLAIN_LIMITS))
+        parts, came = list(_parts(open_, form)), self._came()
         wave = 1 + max((file.wave for file in self.files), default=0)
         new = []
         for number, part in enumerate(parts, 1):
             name = f"wave-{wave}" + (f"-part-{number}" if len(parts) > 1 else "")
-            model = next(iter(part.values())).engine.model
-            for suffix, content in (("jsonl", plain.as_lines), ("md", plain.as_markdown)):
-                write_atomically(self.folder / f"{name}.{suffix}", content(part, model).encode())
-            new.append(AskedFile(name, wave, form, model, tuple(part)))
+            before = {key: came[key] for key in part if came[key]}
+            file = AskedFile(name, wave, form, next(iter(part.values())).engine.model, tuple(part), before)
+            for suffix, content in _contents(file, part):
+                write_atomically(self.folder / f"{name}.{suffix}", content.encode())
+            new.append(file)
         (self.folder / ANSWERS).mkdir(parents=True, exist_ok=True)
-        if new:
-            self.files += new
-            entries = [file._asdict() for file in self.files]
-            write_atomically(
-                self.folder / INDEX, json.dumps({"version": _VERSION, "files": entries}, indent=1).encode()
-            )
+        self._write_index([*self.files, *new])
         return new
+
+    def note(self, file: AskedFile, **changes: str) -> AskedFile:
+        """Writes down what became of a file; the file with it."""
+        changed = AskedFile(**file._asdict() | changes)
+        self._write_index([changed if one.name == file.name else one for one in self.files])
+        return changed
+
+    def _write_index(self, files: list[AskedFile]) -> None:
+        if files != self.files:
+            record = {"version": _VERSION, "files": [file._asdict() for file in files]}
+            write_atomically(self.folder / INDEX, json.dumps(record, indent=1).encode())
+        self.files = files
 
 
 @contextmanager
@@ -236,44 +261,67 @@ def opened(folder: Path) -> Iterator[Mailbox]:
         yield Mailbox(folder)
 
 
-def tokens_of(noted: Mapping[str, NotedRequest], form: str) -> tuple[int, int]:
-    """Tokens of the prompts, roughly, as a form has them, and the most of their replies."""
-    requests = [one.request for one in noted.values()]
-    characters = sum(request.prompt_length for request in requests)
-    if form == PLAIN:  # the system prompts stand there once
-        systems = Counter(request.content_of("system") or "" for request in requests)
-        characters -= sum(len(system) * (count - 1) for system, count in systems.items())
-    return characters // CHARACTERS_PER_TOKEN, sum(request.sampling.longest for request in requests)
+def in_words(file: AskedFile, noted: Mapping[str, NotedRequest]) -> str:
+    """What the requests of a file take: tokens, and what they cost at whose price."""
+    requests, engine = [noted[key].request for key in file.digests], noted[file.digests[0]].engine
+    is_plain = file.form == PLAIN
+    calls = [Tokens(one.prompt_length // CHARACTERS_PER_TOKEN, _room(one, engine, file.form)) for one in requests]
+    prompts, most = sum(call.prompt for call in calls), sum(call.reply for call in calls)
+    if is_plain:  # the system prompts stand there once
+        systems = Counter(one.content_of("system") or "" for one in requests)
+        prompts -= sum(len(text) * (count - 1) for text, count in systems.items()) // CHARACTERS_PER_TOKEN
+    tokens = f"{len(requests):,} requests to {file.model}, about {prompts:,} prompt tokens, at most {most:,} of replies"
+    price = price_of(engine, None if is_plain else file.form)
+    if price is None:
+        return f"{tokens}; what {file.model} costs is not known: name it under engine.price"
+    least = sum(cost_of(call._replace(reply=0), price, batch=not is_plain) or 0.0 for call in calls)
+    dearest = sum(cost_of(call, price, batch=not is_plain) or 0.0 for call in calls)
+    return f"{tokens}; ${least:,.2f} for the prompts, ${dearest:,.2f} at most: {price.in_words}"
 
 
-def is_same_model(asked: str, named: str) -> bool:
-    """Whether an answer names the model that was asked, with its version or without: `gpt-5-2026-01-05` is `gpt-5`, and
-    `gpt-5-mini` is not."""
-    wanted, said = (name.strip().lower().rstrip("/").rpartition("/")[2] for name in (asked, named))
-    wanted = wanted.removesuffix("-latest")
-    more = said.removeprefix(wanted)
-    return said == wanted or (
-        more != said and more[0] in "-@:." and any(c.isdigit() for c in more.split("-")[1:2] or more)
-    )
+def _contents(file: AskedFile, noted: Mapping[str, NotedRequest]) -> Iterator[tuple[str, str]]:
+    """(Suffix, content) of the files in which requests are written in a form."""
+    if file.form == PLAIN:
+        yield "jsonl", plain.as_lines(noted, file.model)
+        yield "md", plain.as_markdown(noted, file.model)
+        return
+    lines = [_line(file.form, key, one) for key, one in noted.items()]
+    if file.form == "anthropic":  # takes no file: this is the body of POST /v1/messages/batches
+        yield "json", '{"requests":[\n' + ",\n".join(lines) + "\n]}\n"
+    else:
+        yield "jsonl", "".join(f"{line}\n" for line in lines)
 
 
-def _parts(noted: Mapping[str, NotedRequest], limits: Limits) -> Iterator[dict[str, NotedRequest]]:
-    """The requests in parts that keep the limits, each for one model."""
-    by_model: dict[str, dict[str, NotedRequest]] = {}
+def _line(form: str, key: str, one: NotedRequest) -> str:
+    """A request as a provider's batch has it."""
+    return compact(FORMS[form].line(key, FORMS[form].body(one.request, one.engine)))
+
+
+def _room(request: Request, engine: Engine, form: str) -> int:
+    """Tokens of a reply at most, with what a model thinks before it."""
+    return request.sampling.longest if form == PLAIN else FORMS[form].room(request, engine)
+
+
+def _limits(form: str) -> Limits:
+    return PLAIN_LIMITS if form == PLAIN else Limits(FORMS[form].requests, FORMS[form].bytes)
+
+
+def _parts(noted: Mapping[str, NotedRequest], form: str) -> Iterator[dict[str, NotedRequest]]:
+    """The requests in parts that keep a form's limits, each for one model."""
+    limits, by_model = _limits(form), dict[str, dict[str, NotedRequest]]()
     for key, one in noted.items():
         by_model.setdefault(one.model, {})[key] = one
     for mine in by_model.values():
-        part: dict[str, NotedRequest] = {}
-        size = tokens = 0
-        systems = set[str]()
+        part, size, tokens, systems = dict[str, NotedRequest](), 0, 0.0, set[str]()
         for key, one in mine.items():
             system = one.request.content_of("system") or ""
-            shared = 0 if system in systems else 2 * len(system.encode("utf-8", "replace"))
-            takes = plain.size_of(one) + shared
-            wants = (one.request.prompt_length - len(system) * (system in systems)) // CHARACTERS_PER_TOKEN
+            known = len(system) if form == PLAIN and system in systems else 0
+            wants = (one.request.prompt_length - known) / CHARACTERS_PER_TOKEN
+            # In Markdown every line of a text has four more characters; a line of one letter is three times as long.
+            takes = 6 * int(wants * CHARACTERS_PER_TOKEN) if form == PLAIN else len(_line(form, key, one).encode()) + 2
             if part and (len(part) >= limits.requests or size + takes > limits.bytes or tokens + wants > limits.tokens):
                 yield part
-                part, size, tokens, systems = {}, 0, 0, set()
+                part, size, tokens, systems = {}, 0, 0.0, set()
             part[key] = one
             size, tokens, systems = size + takes, tokens + wants, systems | {system}
         yield part
@@ -290,25 +338,3 @@ def _read_index(path: Path) -> list[AskedFile]:
     except (OSError, ValueError, TypeError, KeyError) as error:
         hint = "take another folder; what is in the reply store is not asked again"
         raise InputError(f"is no index of a mailbox: {error}", file=path, hint=hint) from error
-
-
-def _read(path: Path, folder: Path) -> Iterator[Brought]:
-    """The answers of a file; others than of text are left alone."""
-    if not path.is_file() or path.suffix.lower() not in _SUFFIXES:
-        return
-    name = path.relative_to(folder)
-    written = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
-    source = ReplySource(PLAIN, None, None, file_digest(path), written)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        yield Brought(f"{name}, line 1", None, f"is not UTF-8: {error.reason}", source)
-        return
-    for answer in plain.read_answers(text):
-        yield Brought(f"{name}, line {answer.line}", answer.id, answer.text, replace(source, model=answer.model))
-
-
-def _reply(brought: Brought) -> Reply | None:
-    """The reply that an answer is; None where it has none and is to be asked again."""
-    assert isinstance(brought.content, str)
-    return Reply(text=brought.content, source=brought.source) if brought.content else None

@@ -8,10 +8,9 @@ Answers come in either form: lines {"id", "reply"}, or headings `## ID` with the
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rubricflow.tasks.core.llm.backends.structure import without_half_pairs
 from rubricflow.tasks.core.llm.mailbox import NotedRequest
@@ -28,19 +27,6 @@ _TO_DO = (
 )
 _AS_LINES = 'Write the answers as JSON Lines: {"id": "...", "reply": "..."}, in any order.'
 _AS_SECTIONS = "Write a heading `## ID` with the id of the case, and below it the reply, in any order."
-
-
-class PlainAnswer(NamedTuple):
-    """An answer, or a line that is none."""
-
-    line: int
-    """Of its file, from 1."""
-    id: str | None
-    """None where it cannot be read."""
-    text: str
-    """The reply, or what is wrong with the line."""
-    model: str | None
-    """Who answered, where it is said."""
 
 
 def as_lines(cases: Mapping[str, NotedRequest], model: str) -> str:
@@ -73,18 +59,35 @@ def as_markdown(cases: Mapping[str, NotedRequest], model: str) -> str:
     return without_half_pairs("\n\n".join(parts) + "\n")
 
 
-def size_of(noted: NotedRequest) -> int:
-    """Bytes of a case at most, without its system prompt."""
-    others = (turn.content for turn in noted.request.messages if turn.role != "system")
-    return 200 + sum(2 * len(content.encode("utf-8", "replace")) for content in others)
+def read_record(record: Mapping[str, Any]) -> tuple[str, str, str | None]:
+    """(Id, reply, who answered where that is said) of an answer that is a line of JSON; ValueError for what is none."""
+    name, reply, model = record.get("id"), record.get("reply"), record.get("model")
+    if not isinstance(name, str):
+        raise ValueError('it has no "id"')
+    if isinstance(reply, dict):  # the object itself, in place of its text
+        reply = compact(reply)
+    if not isinstance(reply, str):
+        raise ValueError(f'{name[:80]!r} has no "reply" that is a text')
+    return name.strip().lower(), reply.strip(), model if isinstance(model, str) else None
 
 
-def read_answers(text: str) -> Iterator[PlainAnswer]:
-    """What a file of answers says, in its order."""
-    if text.lstrip("\ufeff \t\r\n").startswith(("{", "[")):
-        yield from _from_lines(text.removeprefix("\ufeff"))
-    else:
-        yield from _from_markdown(text.removeprefix("\ufeff"))
+def read_sections(text: str) -> Iterator[tuple[int, str | None, str, str | None]]:
+    """(Line of the heading, id, reply, who answered) of the answers in Markdown, in their order. A text without any is
+    told as such, with None for an id."""
+    model, start, name = None, 0, None
+    lines: Sequence[str] = text.replace("\r\n", "\n").split("\n")
+    for number, line in enumerate([*lines, ""], 1):
+        heading = _HEADING.fullmatch(line)
+        if heading is None and number <= len(lines):
+            said = _MODEL.fullmatch(line.strip()) if name is None else None
+            model = said[1] if said else model
+            continue
+        if name is not None:
+            yield start, name, "\n".join(lines[start : number - 1]).strip(), model
+        if heading is not None:
+            start, name = number, heading[1].lower()
+    if name is None and text.strip():
+        yield 1, None, "has no heading with an id", None
 
 
 def _systems(cases: Mapping[str, NotedRequest]) -> dict[str, str]:
@@ -98,46 +101,3 @@ def _indented(text: str) -> str:
     """A text of which every line, whatever ends it, is four spaces to the right: a block of code, which only a line
     that is not indented ends."""
     return "\n".join(f"    {line}" for line in text.splitlines() or [""])
-
-
-def _from_lines(text: str) -> Iterator[PlainAnswer]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            yield PlainAnswer(number, None, f"is no JSON: {error}"[:120], None)
-            continue
-        if isinstance(record, dict) and "to_do" in record:
-            continue
-        yield _from_record(number, record)
-
-
-def _from_record(number: int, record: object) -> PlainAnswer:
-    name = record.get("id") if isinstance(record, dict) else None
-    if not (isinstance(record, dict) and isinstance(name, str)):
-        return PlainAnswer(number, None, 'has no "id"', None)
-    reply, model = record.get("reply"), record.get("model")
-    if isinstance(reply, dict):  # the object itself, in place of its text
-        reply = compact(reply)
-    if not isinstance(reply, str):
-        return PlainAnswer(number, None, f'{name[:80]!r} has no "reply" that is a text', None)
-    return PlainAnswer(number, name.strip().lower(), reply.strip(), model if isinstance(model, str) else None)
-
-
-def _from_markdown(text: str) -> Iterator[PlainAnswer]:
-    model, start, name = None, 0, None
-    lines: Sequence[str] = text.replace("\r\n", "\n").split("\n")
-    for number, line in enumerate([*lines, ""], 1):
-        heading = _HEADING.fullmatch(line)
-        if heading is None and number <= len(lines):
-            said = _MODEL.fullmatch(line.strip()) if name is None else None
-            model = said[1] if said else model
-            continue
-        if name is not None:
-            yield PlainAnswer(start, name, "\n".join(lines[start : number - 1]).strip(), model)
-        if heading is not None:
-            start, name = number, heading[1].lower()
-    if name is None and text.strip():
-        yield PlainAnswer(1, None, "has no heading with an id", None)

@@ -14,6 +14,7 @@ from rubricflow.tasks.core.contracts.settings.bottleneck import Prompting
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.llm.opening import KeyOf, open_backend
 from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.monitor.runs import task
@@ -89,10 +90,12 @@ def train(
                 tables |= exported(run, study, base, study_set, arm, outcome)
             run.commit(STAGE, arm.name, tables)
             print(progress_line(arm, outcome, number, len(todo)))
-        for shots in unprompted:
-            assert plan.prompted is not None
-            rows = _prompted_rows(run, base, study_set, plan.prompted, shots, key_of)
-            run.commit(STAGE, f"prompted-{shots}", {Trials: rows})
+        with asking_together() as piece:
+            for shots in unprompted:
+                assert plan.prompted is not None
+                with piece():
+                    rows = _prompted_rows(run, base, study_set, plan.prompted, shots, key_of)
+                    run.commit(STAGE, f"prompted-{shots}", {Trials: rows})
     return Taught(*(run.ref(row, STAGE) for row in TABLES))
 
 

@@ -1,0 +1,281 @@
+"""Files of requests sent to their providers as batches, through the providers' own libraries.
+
+A file's entry in the mailbox says that it is to be sent before it is, and gets the batch's id before anything is waited
+for. A batch that was made and whose id was lost is found among those of the account: by the mark that it carries or,
+where a provider keeps none (Anthropic), by its time and size.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from rubricflow.tasks.core.contracts.errors import BackendError, StoppedError
+from rubricflow.tasks.core.llm.calls import in_words
+from rubricflow.tasks.core.llm.mailbox_folder import ANSWERS, AskedFile, Mailbox
+from rubricflow.tasks.core.store.files import write_atomically
+
+LOOK_S = (5.0, 60.0)
+"""Seconds between two looks at a batch, at first and in the end."""
+_TROUBLES = 10
+"""Looks in a row that may fail."""
+_CLOCKS = timedelta(minutes=5)
+"""By how much a provider's clock may be behind."""
+
+
+class BatchState(NamedTuple):
+    """How far a batch is."""
+
+    ended: str | None
+    """What became of it, in the provider's word; None while it is under way."""
+    counts: str
+    """What is done, in words."""
+    problem: str | None = None
+    """Why it was not worked at all."""
+
+
+class Door(Protocol):
+    """A provider's batches. `send` is not tried again by itself: a second batch would be paid for."""
+
+    def send(self, path: Path, file: AskedFile) -> str:
+        """Makes the batch of a file; its id."""
+
+    def find(self, file: AskedFile, known: set[str]) -> str | None:
+        """The id of the batch that was made of a file, other than the known ones; None where there is none."""
+
+    def look(self, batch: str) -> BatchState:
+        """How far it is."""
+
+    def fetch(self, batch: str) -> Iterator[str]:
+        """Its results, line by line, once it has ended."""
+
+
+class OpenAIDoor:
+    """OpenAI's: files go up first; the mark stands in the batch's metadata."""
+
+    def __init__(self, key: str | None) -> None:
+        import openai
+
+        self._client = openai.OpenAI(api_key=key)
+        self._once = self._client.with_options(max_retries=0)
+
+    def send(self, path: Path, file: AskedFile) -> str:
+        """See Door."""
+        uploaded = self._client.files.create(file=path, purpose="batch")
+        return self._once.batches.create(
+            input_file_id=uploaded.id,
+            endpoint="/v1/chat/completions",
+            completion_window="24h",
+            metadata={"rubricflow": file.mark},
+        ).id
+
+    def find(self, file: AskedFile, known: set[str]) -> str | None:
+        """See Door."""
+        for batch in self._client.batches.list(limit=100):
+            if (batch.metadata or {}).get("rubricflow") == file.mark and batch.id not in known:
+                return batch.id
+            if batch.created_at < _since(file).timestamp():
+                break
+        return None
+
+    def look(self, batch: str) -> BatchState:
+        """See Door."""
+        seen = self._client.batches.retrieve(batch)
+        counts = seen.request_counts
+        done = f"{counts.completed:,} of {counts.total:,} done, {counts.failed:,} failed" if counts else ""
+        problem = None
+        if seen.status == "failed":
+            said = [error.message or error.code or "" for error in (seen.errors and seen.errors.data) or ()]
+            problem = "; ".join(said[:3]) or "it says no reason"
+        has_ended = seen.status in ("completed", "failed", "expired", "cancelled")
+        return BatchState(seen.status if has_ended else None, done, problem)
+
+    def fetch(self, batch: str) -> Iterator[str]:
+        """See Door."""
+        seen = self._client.batches.retrieve(batch)
+        for name in filter(None, (seen.output_file_id, seen.error_file_id)):
+            yield from self._client.files.content(name).text.split("\n")
+
+
+class AnthropicDoor:
+    """Anthropic's: a batch carries no mark, and is known by when it was made and how many requests it has."""
+
+    def __init__(self, key: str | None) -> None:
+        import anthropic
+
+        self._client = anthropic.Anthropic(api_key=key)
+        self._batches = self._client.messages.batches
+
+    def send(self, path: Path, file: AskedFile) -> str:
+        """See Door."""
+        requests = json.loads(path.read_bytes())["requests"]
+        return self._client.with_options(max_retries=0).messages.batches.create(requests=requests).id
+
+    def find(self, file: AskedFile, known: set[str]) -> str | None:
+        """See Door."""
+        for batch in self._batches.list(limit=100):
+            counts = batch.request_counts
+            total = sum((counts.processing, counts.succeeded, counts.errored, counts.canceled, counts.expired))
+            if batch.created_at < _since(file):
+                break
+            if total == len(file.digests) and batch.id not in known:
+                return batch.id
+        return None
+
+    def look(self, batch: str) -> BatchState:
+        """See Door."""
+        seen = self._batches.retrieve(batch)
+        counts = seen.request_counts
+        failed = counts.errored + counts.canceled + counts.expired
+        done = f"{counts.succeeded:,} done, {failed:,} failed, {counts.processing:,} open"
+        return BatchState("ended" if seen.processing_status == "ended" else None, done)
+
+    def fetch(self, batch: str) -> Iterator[str]:
+        """See Door."""
+        for result in self._batches.results(batch):
+            yield result.to_json(indent=None)
+
+
+class GeminiDoor:
+    """Gemini's: files go up first; the mark is the batch's display name."""
+
+    def __init__(self, key: str | None) -> None:
+        from google import genai
+
+        self._client = genai.Client(api_key=key)
+
+    def send(self, path: Path, file: AskedFile) -> str:
+        """See Door."""
+        uploaded = self._client.files.upload(file=path, config={"mime_type": "jsonl", "display_name": file.mark})
+        assert uploaded.name is not None
+        made = self._client.batches.create(model=file.model, src=uploaded.name, config={"display_name": file.mark})
+        return str(made.name)
+
+    def find(self, file: AskedFile, known: set[str]) -> str | None:
+        """See Door."""
+        for batch in self._client.batches.list():
+            if batch.display_name == file.mark and batch.name not in known:
+                return batch.name
+            if batch.create_time and batch.create_time < _since(file):
+                break
+        return None
+
+    def look(self, batch: str) -> BatchState:
+        """See Door."""
+        seen = self._client.batches.get(name=batch)
+        state = seen.state.name.removeprefix("JOB_STATE_").lower() if seen.state else "unspecified"
+        has_ended = state in ("succeeded", "failed", "cancelled", "expired", "partially_succeeded")
+        counts = seen.completion_stats
+        done = f"{counts.successful_count or 0:,} done, {counts.failed_count or 0:,} failed" if counts else state
+        said = seen.error and seen.error.message
+        problem = (said or "it says no reason") if state == "failed" else None
+        return BatchState(state if has_ended else None, done, problem)
+
+    def fetch(self, batch: str) -> Iterator[str]:
+        """See Door."""
+        seen = self._client.batches.get(name=batch)
+        if seen.dest and seen.dest.file_name:
+            yield from (self._client.files.download(file=seen.dest.file_name) or b"").decode().split("\n")
+
+
+_DOORS: dict[str, Callable[[str | None], Door]] = {
+    "openai": OpenAIDoor,
+    "anthropic": AnthropicDoor,
+    "gemini": GeminiDoor,
+}
+
+
+_LIBRARIES = {"openai": "openai", "anthropic": "anthropic", "gemini": "google-genai"}
+
+
+def open_door(provider: str, key: str | None) -> Door:
+    """The provider's batches. key: None for that of the library's own environment variable. BackendError where there
+    is none."""
+    try:
+        with _failures(provider):
+            return _DOORS[provider](key)
+    except ImportError as error:
+        raise BackendError(f"--submit {provider} needs its library: pip install {_LIBRARIES[provider]}") from error
+
+
+def submit(mailbox: Mailbox, files: Sequence[AskedFile], provider: str, door: Door, say: Callable[[str], None]) -> None:
+    """Sends those of the files that are not sent yet, waits for all, and puts their results among the answers.
+
+    BackendError where a batch was not worked at all. A killed command goes on where it was.
+    """
+    sent = [_sent(mailbox, file, provider, door, say) for file in files]
+    for file in sent:
+        state = _awaited(file, provider, door, say)
+        with _failures(provider):
+            lines = [line for line in door.fetch(str(file.batch)) if line.strip()]
+        if lines:
+            name = re.sub(r"\W", "_", str(file.batch))
+            write_atomically(mailbox.folder / ANSWERS / f"{provider}-{name}.jsonl", "\n".join(lines).encode())
+        mailbox.note(file, ended=state.ended or "ended")
+        if state.problem is not None:
+            raise BackendError(f"{provider}: batch {file.batch} of {file.name} failed: {state.problem}")
+        say(f"{file.name}: batch {file.batch} {state.ended}, {len(lines):,} results")
+
+
+def _sent(mailbox: Mailbox, file: AskedFile, provider: str, door: Door, say: Callable[[str], None]) -> AskedFile:
+    """The file with its batch's id."""
+    if file.batch is not None:
+        return file
+    with _failures(provider):
+        known = {one.batch for one in mailbox.files if one.batch is not None}
+        batch = door.find(file, known) if file.sent is not None else None
+        if batch is None:
+            file = mailbox.note(file, sent=datetime.now(UTC).isoformat(timespec="seconds"))
+            path = next(mailbox.folder.glob(f"{file.name}.json*"))
+            batch = door.send(path, file)
+    say(f"{file.name}: batch {batch} of {len(file.digests):,} requests is with {provider}")
+    return mailbox.note(file, batch=batch)
+
+
+def _awaited(file: AskedFile, provider: str, door: Door, say: Callable[[str], None]) -> BatchState:
+    """How a batch ended. Says how far it is, whenever that changes."""
+    start, pause, troubles, before = time.monotonic(), LOOK_S[0], 0, ""
+    while True:
+        try:
+            with _failures(provider):
+                state = door.look(str(file.batch))
+            troubles = 0
+            if state.ended is not None:
+                return state
+            if state.counts != before:
+                before = state.counts
+                say(f"{file.name}: {state.counts}, {in_words(time.monotonic() - start)}")
+        except StoppedError as error:
+            troubles += 1
+            if not error.passing or troubles >= _TROUBLES:
+                raise
+        time.sleep(pause)
+        pause = min(LOOK_S[1], pause * 1.5)
+
+
+@contextmanager
+def _failures(provider: str) -> Iterator[None]:
+    """What a provider's library raises, as errors of ours."""
+    try:
+        yield
+    except (BackendError, OSError):
+        raise
+    except Exception as error:
+        status = getattr(error, "status_code", None) or getattr(error, "code", None)
+        words = " ".join(str(getattr(error, "message", None) or error).split())[:300]
+        is_theirs = type(error).__module__.split(".")[0] in ("openai", "anthropic", "google", "httpx", "httpx2")
+        if not is_theirs:
+            raise
+        passing = not isinstance(status, int) or status in (408, 409, 429) or status >= 500
+        raise StoppedError(f"{provider}: {words or type(error).__name__}", passing) from None
+
+
+def _since(file: AskedFile) -> datetime:
+    """From when on a file's batch can have been made."""
+    return datetime.fromisoformat(str(file.sent)) - _CLOCKS
