@@ -9,6 +9,7 @@ standard deviation, with item offsets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -109,12 +110,24 @@ def apply(alignment: Alignment, matrix: npt.ArrayLike, scale: tuple[float, float
     range onto it, as pooled mappings need. ValueError on NaN, infinity, another d or a malformed scale.
     """
     latent = latent_scores(alignment, matrix)
-    ends = alignment.latent_knots[0], alignment.latent_knots[-1]
     mapped = np.interp(latent, alignment.latent_knots, alignment.score_knots) if alignment.score_knots else latent
-    fitted = alignment.low, alignment.high
+    return on_scale(latent, mapped, alignment.latent_knots, (alignment.low, alignment.high), scale)
+
+
+def on_scale(
+    given: Floats,
+    mapped: Floats,
+    seen: Sequence[float],
+    fitted: tuple[float, float],
+    scale: tuple[float, float, float],
+) -> Aligned:
+    """Aligned rows of mapped scores, (n,), in the units of `scale`; what they are mapped from stands as their latent.
+
+    given: what they are mapped from; seen: rising, its range in calibration; fitted: ends of the scale fitted on.
+    """
     aligned = stretch(np.clip(mapped, *fitted), fitted, scale)
-    clipped = (latent < ends[0]) | (latent > ends[1])
-    return Aligned(stretch(latent, fitted, scale), aligned, snap(aligned, scale), clipped)
+    clipped = (given < seen[0]) | (given > seen[-1])
+    return Aligned(stretch(given, fitted, scale), aligned, snap(aligned, scale), clipped)
 
 
 def snap(scores: npt.ArrayLike, scale: tuple[float, float, float]) -> Floats:
@@ -211,11 +224,10 @@ def apply_curve(
     calibration the score is that of its nearer end, and `clipped`. There is no latent score: NaN. Equal rows get equal
     scores to the last bit.
     """
-    x = np.round(np.asarray(raw, dtype=np.float64), DIGITS)
+    x = np.asarray(raw, dtype=np.float64).round(DIGITS)
     mapped = np.interp(x, curve.raw_knots, curve.score_knots) + offset
-    aligned = stretch(np.clip(mapped, curve.low, curve.high), (curve.low, curve.high), scale)
-    clipped = (x < curve.raw_knots[0]) | (x > curve.raw_knots[-1])
-    return Aligned(np.full(len(x), np.nan), aligned, snap(aligned, scale), clipped)
+    found = on_scale(x, mapped, curve.raw_knots, (curve.low, curve.high), scale)
+    return found._replace(latent=np.full(len(x), np.nan))
 
 
 def fit_linear(
@@ -258,16 +270,12 @@ def fit_linking(raw: Floats, human: Floats, weight: Floats, ends: tuple[float, f
     Arguments as in `fit_linear`. Refusal where either has one value throughout.
     """
     x, y, w, _ = _ordered(raw, human, weight, np.zeros(len(raw), dtype=np.int64))
-    spreads = [float(np.sqrt(np.average((z - np.average(z, weights=w)) ** 2, weights=w))) for z in (x, y)]
-    if min(spreads) <= FLAT:
+    mean_x, mean_y = np.average(x, weights=w), np.average(y, weights=w)
+    spread_x, spread_y = (float(np.sqrt(np.average(gap**2, weights=w))) for gap in (x - mean_x, y - mean_y))
+    if min(spread_x, spread_y) <= FLAT:
         raise Refusal("raw or human scores have no spread")
     ends_seen = np.array([x.min(), x.max()])
-    return _curve(
-        ends_seen,
-        np.average(y, weights=w) + (ends_seen - np.average(x, weights=w)) * (spreads[1] / spreads[0]),
-        ends,
-        {},
-    )
+    return _curve(ends_seen, mean_y + (ends_seen - mean_x) * (spread_y / spread_x), ends, {})
 
 
 def offsets(residual: Floats, weight: Floats, item: Ints, items: tuple[str, ...]) -> dict[str, float]:

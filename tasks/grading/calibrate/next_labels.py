@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.stats import zscore
@@ -75,25 +76,21 @@ def next_labels(items: Sequence[Item], predictions: pa.Table, study: Study, coun
         return []
     judged = features([(item.rows, item.bundle) for item in items], pooled=len(items) > 1)
     names = ["response_id", "item_id", "author_id", "split", "target"]
-    rows = pa.concat_tables([item.rows.select(names) for item in items]).filter(pa.array(judged.usable))
-    if not len(rows):
+    rows = pa.concat_tables([item.rows.select(names) for item in items]).to_pandas()[judged.usable]
+    if rows.empty:
         return []
-    taught = _bools(pc.and_(pc.is_valid(rows["target"]), pc.is_in(rows["split"], value_set=TAUGHT)))
-    askable = _bools(pc.is_null(rows["target"]))
-    item = rows["item_id"].combine_chunks().dictionary_encode().indices.to_numpy()
-    order = by_chance(rows["response_id"].to_pylist(), study.split.seed)
-    authors = rows["author_id"].to_pylist()
-    written: Mapping[str | None, int] = Counter(authors)
+    askable = rows["target"].isna().to_numpy()
+    taught = ~askable & rows["split"].isin(TAUGHT.to_pylist()).to_numpy()
+    order = by_chance(rows["response_id"].tolist(), study.split.seed)
     is_alone = np.full(len(rows), study.split.by == "response")  # no other response goes with it to its side
     if study.split.by == "author":
-        is_alone = np.array([written[author] == 1 for author in authors], dtype=np.bool_)
-    ridge, choosable = design(judged.matrix[judged.usable], item), askable & is_alone
-    proposed = proposals(ridge, taught, askable, choosable, order, count)
-    label_counts = Counter(rows["item_id"].filter(pa.array(taught)).to_pylist())
+        is_alone = ~rows["author_id"].duplicated(keep=False).to_numpy()
+    ridge = design(judged.matrix[judged.usable], pd.factorize(rows["item_id"])[0])
+    proposed = proposals(ridge, taught, askable, askable & is_alone, order, count)
+    label_counts = Counter(rows.loc[taught, "item_id"])
     unseen = predictions.filter(pc.equal(predictions["route_reason"], "level_unseen"))
     level_of = dict(zip(unseen["response_id"].to_pylist(), unseen["score"].to_pylist(), strict=True))
-    places = pa.array([proposal.row for proposal in proposed], pa.int64())
-    answers = rows.select(["response_id", "item_id"]).take(places).to_pylist()
+    answers = rows.iloc[[proposal.row for proposal in proposed]][["response_id", "item_id"]].to_dict("records")
     records = list[dict[str, object]]()
     for rank, (answer, proposal) in enumerate(zip(answers, proposed, strict=True), 1):
         unseen, count_of_item = level_of.get(answer["response_id"]), label_counts[answer["item_id"]]
@@ -105,7 +102,7 @@ def next_labels(items: Sequence[Item], predictions: pa.Table, study: Study, coun
             why = f"its item has {count_of_item} label{'' if count_of_item == 1 else 's'}"
         else:
             why = f"unlike what is labelled: it takes {proposal.gain:.1%} off what the mapping does not know"
-        records.append(answer | {"rank": rank, "sampled": proposal.sampled, "gain": proposal.gain, "why": why})
+        records.append({**answer, "rank": rank, "sampled": proposal.sampled, "gain": proposal.gain, "why": why})
     return records
 
 
@@ -113,20 +110,14 @@ def held_out(items: Sequence[Item], predictions: pa.Table, tolerance: float) -> 
     """Risk of the held-out labelled scores, and whether each lies more than the tolerance, in steps, from its label."""
     if not items:
         return HeldOut(np.empty(0), np.empty(0, dtype=np.bool_))
-    rows = []
-    for item in items:
-        chosen = pc.and_(pc.is_in(item.rows["split"], value_set=pa.array(MEASURED)), pc.is_valid(item.rows["target"]))
-        targets = item.rows.select(["response_id", "target"]).filter(chosen)
-        rows.append(targets.append_column("step", pa.repeat(item.bundle.scale.step, len(targets))))
+    names = ["response_id", "split", "target"]
+    rows = pd.concat([item.rows.select(names).to_pandas().assign(step=item.bundle.scale.step) for item in items])
     by_risk_alone = pc.is_in(predictions["route_reason"], value_set=pa.array([None, *get_args(Refusal), "risk"]))
-    counted = predictions.filter(pc.and_(by_risk_alone, pc.is_valid(predictions["risk"])))
-    both = pa.concat_tables(rows).join(counted, "response_id", join_type="inner").sort_by("response_id")
-    off = pc.divide(pc.abs(pc.subtract(both["score"], both["target"])), both["step"])
-    return HeldOut(both["risk"].to_numpy(), _bools(pc.greater(off, tolerance + SLACK)))
-
-
-def _bools(column: pa.ChunkedArray) -> Bools:
-    return np.asarray(column.to_numpy(), dtype=np.bool_)
+    counted = predictions.filter(pc.and_(by_risk_alone, pc.is_valid(predictions["risk"]))).to_pandas()
+    targets = rows[rows["split"].isin(MEASURED) & rows["target"].notna()]
+    both = targets.merge(counted, on="response_id").sort_values("response_id")
+    off = (both["score"] - both["target"]).abs() / both["step"]
+    return HeldOut(both["risk"].to_numpy(float), (off > tolerance + SLACK).to_numpy())
 
 
 HALF = 0.05
@@ -153,8 +144,7 @@ def labels(items: Sequence[Item]) -> str:
     """How many labels there are and what becomes of them."""
     splits = Counter[str]()
     for item in items:
-        labelled = item.rows.filter(pc.is_valid(item.rows["target"]))
-        splits.update(labelled["split"].to_pylist())
+        splits.update(item.rows["split"].filter(pc.is_valid(item.rows["target"])).to_pylist())
     counts_in_words = ", ".join(f"{say.count(splits[name])} {name}" for name in SPLITS if splits[name])
     graded = sum(len(item.rows) for item in items)
     of_responses = f"{say.plural(splits.total(), 'label')} of {say.plural(graded, 'graded response')}"

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.agreement import to_levels
-from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.conformal import interval
 from rubricflow.tasks.grading.calibrate.alignment import ScoreCurve, stretch
 from rubricflow.tasks.grading.calibrate.calibration import ScaleMapping, read_calibration
@@ -85,7 +84,7 @@ def _predicted(calibration: ScaleMapping, item: Item, calibration_id: str) -> pa
     values = without_absent_counts(matrix(gradings, bundle, names, calibration.pooled), names)
     inputs, signals, hints = (values[:, [names.index(name) for name in part]] for part in wanted)
     stacks = [stack for stack in (calibration.mapping, calibration.text_only) if isinstance(stack, Stack)]
-    needed = {block.name for stack in stacks for block in stack.blocks} - PARTS.keys()
+    needed = {block.name for stack in stacks for block in stack.blocks} - PARTS
     if lacking := sorted(needed - item.blocks.keys()):
         raise ContractError(f"calibration {calibration.calibration_id[:12]} goes by {', '.join(lacking)} of the texts")
 
@@ -121,12 +120,7 @@ def _predicted(calibration: ScaleMapping, item: Item, calibration_id: str) -> pa
         risk[is_known] = by_distribution
         if spread.errors is not None:
             placed = Placed(steps, level, np.full(len(level), float(top)), by_distribution)
-            has_hints = np.isfinite(hints[is_known]).all(axis=1)
-            learned = np.full(len(level), np.nan)
-            learned[has_hints] = error_risk(
-                spread.errors, placed.take(has_hints), hints[is_known][has_hints], spread.errors.effect(item.item_id)
-            )
-            risk[is_known] = learned
+            risk[is_known] = error_risk(spread.errors, placed, hints[is_known], spread.errors.effect(item.item_id))
 
     prechecked = pc.equal(gradings["status"], "precheck").to_numpy()
     score = np.where(prechecked, raw, score)
@@ -135,23 +129,13 @@ def _predicted(calibration: ScaleMapping, item: Item, calibration_id: str) -> pa
     unscored_reason = pc.fill_null(gradings["unscored_reason"], "criterion_unscored")
     has_levels = ~np.isnan(levels).any(axis=1)
     ends = np.concatenate([[0], np.cumsum(has_levels) * scale.levels])
+    numbers = {"raw": raw, "latent": latent, "aligned": aligned, "score": score, "low": low, "high": high, "risk": risk}
+    numbers |= {"points_judge": judge, "points_text": text, "points_item": of_item, "text_only": text_only}
     columns = {
-        "response_id": gradings["response_id"],
-        "item_id": gradings["item_id"],
-        "rater_id": gradings["rater_id"],
+        **{name: gradings[name] for name in ("response_id", "item_id", "rater_id")},
+        **{name: pa.array(values, from_pandas=True) for name, values in numbers.items()},  # null where NaN
         "calibration_id": pc.if_else(pa.array(ready), calibration_id, None),
-        "raw": _nullable(raw),
-        "latent": _nullable(latent),
-        "aligned": _nullable(aligned),
-        "points_judge": _nullable(judge),
-        "points_text": _nullable(text),
-        "points_item": _nullable(of_item),
-        "text_only": _nullable(text_only),
-        "score": _nullable(score),
         "clipped": pa.array(clipped),
-        "low": _nullable(low),
-        "high": _nullable(high),
-        "risk": _nullable(risk),
         "level_probabilities": pa.ListArray.from_arrays(
             pa.array(ends, pa.int32()), pa.array(levels[has_levels].ravel()), mask=pa.array(~has_levels)
         ),
@@ -160,8 +144,3 @@ def _predicted(calibration: ScaleMapping, item: Item, calibration_id: str) -> pa
         "unscored_reason": pc.if_else(pa.array(np.isnan(score)), unscored_reason, None),
     }
     return pa.table(columns)
-
-
-def _nullable(values: Floats) -> pa.Array:
-    """A column, null where a value is NaN."""
-    return pa.array(values, from_pandas=True)

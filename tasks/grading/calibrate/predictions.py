@@ -20,7 +20,7 @@ from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.calibrate.calibration import read_calibration
 from rubricflow.tasks.grading.calibrate.predict import predict
 from rubricflow.tasks.grading.calibrate.rows import GRADING, Item, by_item, one_per_response, whole_responses
-from rubricflow.tasks.grading.calibrate.texts import Blocks, Readers, TextSource, text_blocks
+from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, text_blocks
 
 STAGE = "calibrate"
 FITTED = "fitted"
@@ -180,18 +180,15 @@ class Texts:
 
     def with_blocks(self, item: Item, answers: pa.Table) -> Item:
         """The item with its blocks; answers: its responses' texts, as `read` gives them, others among them."""
-        return item._replace(blocks=self._blocks(item, answers))
-
-    def _blocks(self, item: Item, texts: pa.Table) -> Blocks:
-        at = pc.index_in(item.rows["response_id"], value_set=texts["response_id"])
+        at = pc.index_in(item.rows["response_id"], value_set=answers["response_id"])
         asked = self._items[item.item_id]
         source = TextSource(
-            texts=texts["text"].take(at).to_pylist(),
+            texts=answers["text"].take(at).to_pylist(),
             question=asked["question"],
             reference=asked["reference_answer"] or "\n".join(asked["reference_answers"] or ()),
             rubric=self._bundles[item.item_id].text,
         )
-        return text_blocks(source, self._plan.texts, self._readers)
+        return item._replace(blocks=text_blocks(source, self._plan.texts, self._readers))
 
 
 def among(response_ids: pa.ChunkedArray) -> pc.Expression:

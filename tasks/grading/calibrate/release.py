@@ -105,7 +105,7 @@ class Rules(NamedTuple):
     promises: list[ReleasePromise]
 
 
-def release_rules(scopes: Sequence[Scope], release: Release, marked: Mapping[str, int] | None = None) -> Rules:
+def release_rules(scopes: Sequence[Scope], release: Release, marked: Mapping[str, int]) -> Rules:
     """The rule of every item, by its own labels or, where the study promises for the set, by all labels together.
 
     Promised about are the labelled responses that no other rule sends to a person: without weak evidence, on a level
@@ -114,7 +114,7 @@ def release_rules(scopes: Sequence[Scope], release: Release, marked: Mapping[str
     score keeps the promise has no part in it and releases nothing. The level at which scores could pass for better
     than constants is shared among the promises, so that it is the level at which any could. Nothing is promised of
     several items where the labels do not show that scores agree with people inside items. marked: item → its marked
-    answers that count, those without a usable grading too; the labels alone where it is not given.
+    answers that count, those without a usable grading too.
     """
     levels: Levels = {}
     scales: dict[str, tuple[float, float, float]] = {}
@@ -150,7 +150,7 @@ def release_rules(scopes: Sequence[Scope], release: Release, marked: Mapping[str
             promises[name] = _refused(name, members[name], rows, scales, release)
             continue
         seen = sorted(set[float]().union(*(levels[item] for item in asking)))
-        count = sum(marked[item] if marked else len(rows[item].risk) for item in members[name])
+        count = sum(marked[item] for item in members[name])
         joined = ReleaseCandidates.joined(rows[item] for item in asking)
         promises[name] = _promise(name, joined, seen, release, unlikely, question_means, count)
         for item in members[name]:
@@ -223,12 +223,11 @@ def seen_levels(labels: LabelledRows) -> Levels:
 def release_candidates(scope: Scope, levels: Levels, tolerance: float) -> dict[str, ReleaseCandidates]:
     """Item → its labelled rows that would be released but for their risk; none where the risk is not known."""
     labels, outcome = scope
+    if outcome is None:
+        labels = labels.take(np.zeros(len(labels), dtype=np.bool_))
+        outcome = RiskRows(*np.empty((3, 0)), *np.empty((2, 0), dtype=np.bool_))
     human, found = labels.steps(labels.human), dict[str, ReleaseCandidates]()
     for index, (item, scale) in enumerate(zip(labels.items, labels.scales, strict=True)):
-        if outcome is None:
-            none, false = np.empty(0), np.empty(0, dtype=np.bool_)
-            found[item] = ReleaseCandidates(none, false, np.empty(0, np.str_), none, false, none, false)
-            continue
         rows = (labels.item == index) & ~outcome.clipped & ~labels.weak
         rows[rows] = np.isin(snap(scale.min + scale.step * outcome.level[rows], scale.bounds), levels[item])
         missed = missed_by_constant(human[rows], scale.levels - 1, tolerance)
@@ -278,7 +277,8 @@ def _refused(
 def _row(scope: str, rows: ReleaseCandidates, made: Promise, levels: list[float], release: Release) -> ReleasePromise:
     """The row of a promise that is made, or of one for whose absence there is no reason yet."""
     out = rows.risk <= (-np.inf if made.threshold is None else made.threshold)
-    shares = [float(flags.mean()) if len(flags) else None for flags in (rows.missed, rows.missed[out], rows.exact)]
+    parts = rows.missed, rows.missed[out], rows.exact, rows.exact[out]
+    constant, constant_released, exact, exact_released = (float(part.mean()) if len(part) else None for part in parts)
     return ReleasePromise(
         scope=scope,
         tolerance=release.tolerance,
@@ -288,10 +288,10 @@ def _row(scope: str, rows: ReleaseCandidates, made: Promise, levels: list[float]
         levels=levels,
         refused=None,
         note=None,
-        constant=shares[0],
-        constant_released=shares[1],
-        exact=shares[2],
-        exact_released=float(rows.exact[out].mean()) if out.any() else None,
+        constant=constant,
+        constant_released=constant_released,
+        exact=exact,
+        exact_released=exact_released,
         **made._asdict(),
     )
 
@@ -301,9 +301,9 @@ def _promise(
     rows: ReleaseCandidates,
     levels: list[float],
     release: Release,
-    unlikely: float = UNLIKELY,
-    question_means: str | None = None,
-    marked: int | None = None,
+    unlikely: float,
+    question_means: str | None,
+    marked: int,
 ) -> ReleasePromise:
     """The promise about some rows, which asks something.
 
@@ -329,9 +329,9 @@ def _promise(
         )
         return promised._replace(refused="no_promise", note=note)
     if n < fewest:
-        here = n if marked is None else marked
-        others = f", of which {say.count(here - n)} go to a person in any case" if here > n else ""
-        note = f"too few marked answers to promise anything: {say.count(fewest)} needed, {say.count(here)} here{others}"
+        others = f", of which {say.count(marked - n)} go to a person in any case" if marked > n else ""
+        here = f"{say.count(marked)} here{others}"
+        note = f"too few marked answers to promise anything: {say.count(fewest)} needed, {here}"
     else:
         by = f" of {say.plural(authors, 'author')}" if authors < n else ""
         note = (

@@ -82,8 +82,7 @@ def fit_sigma(residual: Floats, aligned: Floats, signals: Floats, span: float) -
     """
     size = np.abs(residual)
     terms = _terms(aligned, signals)
-    means, deviations = terms.mean(axis=0), terms.std(axis=0)
-    scales = np.where(deviations > FLAT * (1 + np.abs(means)), deviations, 1.0)
+    means, scales = _means_and_scales(terms)
     z, mean = (terms - means) / scales, float(size.mean())
     # Solved here: the library takes longer to look at so few rows than to solve them, and this is done for every fold.
     coefficients = np.linalg.solve(z.T @ z + RIDGE * np.eye(z.shape[1]), z.T @ (size - mean))
@@ -168,6 +167,12 @@ def _terms(aligned: Floats, signals: Floats) -> Floats:
     return np.column_stack([aligned, aligned**2, signals])
 
 
+def _means_and_scales(terms: Floats) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of every column, (d,); 1 for one that is constant."""
+    means, deviations = terms.mean(axis=0), terms.std(axis=0)
+    return means, np.where(deviations > FLAT * (1 + np.abs(means)), deviations, 1.0)
+
+
 STRENGTH = 0.1
 """Inverse strength of the ridge of standardised terms. On recorded judges (tests/studies/promise.py)."""
 FREE = 2.0
@@ -176,8 +181,6 @@ PARTS = 12
 """The scale is cut into as many parts, in which levels share a coefficient."""
 FARTHEST = 4.0
 """Standard deviations from the mean beyond which a term counts no more."""
-CONSTANT = 1e-9
-"""Terms that vary by no more than this share of their mean are taken as constant."""
 
 
 class ErrorModel(Frozen):
@@ -231,8 +234,7 @@ def fit_errors(
     if wrong.all() or not wrong.any():
         return None
     terms = _error_terms(placed, features, least)
-    means, deviations = terms.mean(axis=0), terms.std(axis=0)
-    scales = np.where(deviations > CONSTANT * (1 + np.abs(means)), deviations, 1.0)
+    means, scales = _means_and_scales(terms)
     width = terms.shape[1]
     weights = np.concatenate([[FREE], np.ones(width - 1), np.full(PARTS + len(items), FREE)])
     in_part, of_item = np.eye(PARTS)[_part(placed)], np.eye(len(items))[item]
@@ -254,7 +256,8 @@ def fit_errors(
 def error_risk(model: ErrorModel, placed: Placed, features: Floats, effect: float | Floats) -> Floats:
     """Probability that each score is wrong, (n,), 0 .. 1; equal rows have equal ones, to the last bit.
 
-    features: (n, d) those that the model takes, finite; effect: of the rows' items, scalar or (n,).
+    features: (n, d) those that the model takes, NaN where a row lacks one, whose risk is NaN then; effect: of the rows'
+    items, scalar or (n,).
     """
     means, scales, coefficients = (np.array(v) for v in (model.means, model.scales, model.coefficients))
     # A product with BLAS may sum the same row in another order at another place.

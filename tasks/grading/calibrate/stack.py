@@ -21,15 +21,15 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
-from rubricflow.tasks.grading.calibrate.alignment import TIE, Aligned, Refusal, knots, second_order, snap, stretch
-from rubricflow.tasks.grading.calibrate.texts import Blocks, Matrix
+from rubricflow.tasks.grading.calibrate.alignment import TIE, Aligned, Refusal, knots, on_scale, second_order
+from rubricflow.tasks.grading.calibrate.texts import Blocks, Matrix, taken
 
 STRENGTH = 0.5
 """Of the ridge, where all blocks together have variance 1; the agreement hardly differs between .3 and 1."""
 MOST = 4_000
 """More labels than this are thinned: the fit takes their cube in time, and another thousand adds little."""
-PARTS = {"judge": "judge", "item": "item"}
-"""Block → the part of the prediction that it belongs to; every other block is text."""
+PARTS = frozenset({"judge", "item"})
+"""Blocks that are a part of the prediction by themselves; every other block is text."""
 
 
 class StackedBlock(Frozen):
@@ -103,13 +103,8 @@ def fit_stack(
         raise Refusal("all human scores are the same")
     n = len(human)
     kept = np.arange(n) if n <= MOST else np.linspace(0, n - 1, MOST).astype(np.int64)
-    matrix, texts, human, weight, fold = (
-        rows.matrix[kept],
-        {name: block[kept] for name, block in rows.blocks.items()},
-        human[kept],
-        weight[kept],
-        fold[kept],
-    )
+    rows = StackedRows(rows.matrix[kept], taken(rows.blocks, kept), rows.item[kept])
+    matrix, texts, human, weight, fold = rows.matrix, rows.blocks, human[kept], weight[kept], fold[kept]
     if np.ptp(fold) == 0:
         raise Refusal("all labels are of one author, none is left to map the latents by")
     judge = judge_scaling(matrix) if with_judge and matrix.shape[1] else None
@@ -130,7 +125,7 @@ def fit_stack(
         latent_knots=(),
         score_knots=(),
     )
-    every = _columns(empty, StackedRows(matrix, texts, rows.item[kept]))
+    every = _columns(empty, rows)
     kernels = {name: _kernel(block) for name, block in every.items()}
     sizes = {name: float(np.trace(kernel)) / len(kernel) for name, kernel in kernels.items()}
     used = [name for name, size in sizes.items() if size > TIE]
@@ -171,8 +166,7 @@ def apply_stack(stack: Stack, rows: StackedRows, scale: tuple[float, float, floa
     The range fitted on is stretched onto it. Equal rows get equal scores; embeddings are equal up to float rounding.
     """
     every = _columns(stack, rows)
-    n, fitted = len(rows.item), (stack.low, stack.high)
-    added = {"judge": np.zeros(n), "text": np.zeros(n), "item": np.zeros(n)}
+    added = {part: np.zeros(len(rows.item)) for part in Points._fields}
     for block in stack.blocks:
         columns, coefficients = every[block.name], unpacked_floats(block.coefficients)
         # Row by row: a product with BLAS may sum the same row in another order at another place.
@@ -180,28 +174,22 @@ def apply_stack(stack: Stack, rows: StackedRows, scale: tuple[float, float, floa
         points_of_block = np.asarray(added_points) - block.mean
         if block.name == "item":
             points_of_block = np.where(np.isin(rows.item, stack.items), points_of_block, 0.0)
-        added[PARTS.get(block.name, "text")] += points_of_block
+        added[block.name if block.name in PARTS else "text"] += points_of_block
     latent = stack.intercept + added["judge"] + added["text"] + added["item"]
-    mapped = np.clip(np.interp(latent, stack.latent_knots, stack.score_knots), *fitted)
-    aligned = stretch(mapped, fitted, scale)
-    clipped = (latent < stack.latent_knots[0]) | (latent > stack.latent_knots[-1])
+    mapped = np.interp(latent, stack.latent_knots, stack.score_knots)
     unit = (scale[1] - scale[0]) / (stack.high - stack.low)
     points = Points(*(values * unit for values in added.values()))
-    return Aligned(stretch(latent, fitted, scale), aligned, snap(aligned, scale), clipped), points
+    return on_scale(latent, mapped, stack.latent_knots, (stack.low, stack.high), scale), points
 
 
 def _columns(stack: Stack, rows: StackedRows) -> dict[str, Matrix]:
     """Block → its columns as the ridge takes them, a row per response."""
-    columns: dict[str, Matrix] = {}
-    if stack.judge:
-        columns["judge"] = judge_columns(stack.judge, rows.matrix)
-    for name, block in rows.blocks.items():
-        if name == "characters" and stack.grams:
-            columns[name] = gram_columns(stack.grams, block)
-        elif name == "hidden" and stack.hidden:
-            columns[name] = block / unpacked_floats(stack.hidden)
-        else:
-            columns[name] = block
+    columns: dict[str, Matrix] = {"judge": judge_columns(stack.judge, rows.matrix)} if stack.judge else {}
+    columns |= rows.blocks
+    if stack.grams:
+        columns["characters"] = gram_columns(stack.grams, columns["characters"])
+    if stack.hidden:
+        columns["hidden"] = columns["hidden"] / unpacked_floats(stack.hidden)
     if stack.items:
         columns["item"] = (rows.item[:, None] == np.array(stack.items)[None, :]).astype(np.float64)
     return columns

@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 
 from rubricflow.tasks.core.contracts.settings.study import Feature
 from rubricflow.tasks.core.llm.encoder import Encoder
-from rubricflow.tasks.core.stats.arrays import Bools, Floats
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 
 Matrix: TypeAlias = Floats | sp.csr_array
 Blocks: TypeAlias = Mapping[str, Matrix]
@@ -103,7 +103,7 @@ def stacked_blocks(parts: Sequence[Blocks]) -> dict[str, Matrix]:
     return stacked
 
 
-def taken(blocks: Blocks, rows: Bools | slice) -> dict[str, Matrix]:
+def taken(blocks: Blocks, rows: Bools | Ints | slice) -> dict[str, Matrix]:
     """Some rows of every block."""
     return {name: block[rows] for name, block in blocks.items()}
 

@@ -1,10 +1,13 @@
 """Labelled rows as fits take them, without gradings and tables."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from rubricflow.tasks.core.contracts.bundle import Scale
+from rubricflow.tasks.core.contracts.settings.study import Release
+from rubricflow.tasks.grading.calibrate.release import Rules, Scope, release_rules
 from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 
 SCALE = Scale(min=0, max=5)
@@ -30,3 +33,8 @@ def labelled_rows(raw: Any, human: Any, scale: Scale = SCALE, **more: Any) -> La
         "weak": np.zeros(n, dtype=np.bool_),
     }
     return LabelledRows(**columns | more)
+
+
+def rules_of(scope: Scope, release: Release) -> Rules:
+    """The rules of one mapping, all of whose labels count."""
+    return release_rules([scope], release, Counter(scope.labels.item_id.tolist()))

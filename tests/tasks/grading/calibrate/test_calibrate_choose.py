@@ -124,12 +124,6 @@ def test_the_standard_method_stands_however_the_noise_of_few_labels_falls(seed):
     assert found.method == "stacked" if not better else found.method in {one.method for one in better}
 
 
-def test_the_reason_gives_the_figure_inside_folds():
-    found = decide(judged(6), Calibration())
-    assert found.method == "stacked"
-    assert found.reason == f"the standard method; QWK inside 10 folds: {rows(found)['stacked'].qwk:.3f}"
-
-
 def test_a_method_that_is_clearly_better_is_taken():
     rng = np.random.default_rng(8)
     truth = rng.uniform(0, 5, 600)

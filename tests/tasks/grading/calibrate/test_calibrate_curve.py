@@ -52,12 +52,6 @@ def test_the_step_function_is_the_librarys_isotonic_regression(seed):
     np.testing.assert_allclose(found.aligned, model.predict(new), atol=1e-12)
 
 
-def test_the_step_function_pools_adjacent_violators():
-    raw, human = np.arange(5.0), np.array([0.0, 3, 1, 4, 4])
-    found = apply_curve(fitted(fit_isotonic, raw, human, np.array([1.0, 1, 3, 1, 1])), raw, 0.0, SCALE)
-    np.testing.assert_allclose(found.aligned, [0, 1.5, 1.5, 4, 4])
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_linking_gives_the_raw_scores_the_human_mean_and_spread(seed):
     raw, human, weight, _ = sample(seed)

@@ -86,15 +86,6 @@ class TestProposals:
         assert shares[0] > 1 / 3
         assert shares[2] == 0
 
-    def test_the_first_chosen_is_of_the_item_without_labels(self):
-        item = np.repeat([0, 1], 50)
-        given = design(np.zeros((100, 0)), item)
-        found = proposals(given, item == 0, item == 1, item == 1, np.arange(100), 5)
-        assert all(proposal.gain > 0 for proposal in found)
-        both = proposals(given, some(100, 20), ~some(100, 20), ~some(100, 20), np.arange(100), 60)
-        chosen = [proposal.row for proposal in both if proposal.sampled == "chosen"]
-        assert item[chosen[0]] == 1
-
     def test_the_drawn_stand_for_the_others_and_the_chosen_do_not(self):
         """How far out a response lies, in standard deviations from what is to be expected, over 150 sets."""
         far = {"drawn": [], "chosen": []}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from labels_scene import labelled_rows
+from labels_scene import labelled_rows, rules_of
 
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.grading.calibrate.outcome import RiskRows
-from rubricflow.tasks.grading.calibrate.release import Rules, Scope, reasons, release_rules
+from rubricflow.tasks.grading.calibrate.release import Rules, Scope, reasons
 
 SCALE = Scale(min=0, max=4)
 
@@ -30,7 +30,7 @@ def rules(seed: int, knows: float, items: int, each: int, by: str = "set", autho
     wrong = np.abs(human - level) > 2
     risk = RiskRows(level, np.full(size, 0.1), rng.random(size), wrong, np.zeros(size, dtype=np.bool_))
     release = Release.model_validate({"tolerance": 0, "risk": 0.2, "by": by})
-    return release_rules([Scope(labels, risk)], release)
+    return rules_of(Scope(labels, risk), release)
 
 
 @pytest.mark.parametrize(("items", "each", "authors"), [(2, 40, 0), (10, 10, 0), (9, 25, 25), (50, 4, 0)])

@@ -13,7 +13,6 @@ from sklearn.linear_model import Ridge
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import Calibration
 from rubricflow.tasks.grading.calibrate.alignment import Refusal
-from rubricflow.tasks.grading.calibrate.calibration import read_calibration
 from rubricflow.tasks.grading.calibrate.choose import decide
 from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, cross_fit, fit_method, folds
 from rubricflow.tasks.grading.calibrate.stack import STRENGTH, StackedRows, apply_stack, fit_stack
@@ -199,16 +198,6 @@ def test_words_never_seen_and_empty_texts_have_a_score():
     rows = StackedRows(np.zeros((5, 3)), blocks, np.full(5, "q0"))
     found, _ = apply_stack(stack_of(labels), rows, (0, 3, 1))
     assert np.isfinite(found.latent).all()
-
-
-def test_it_is_stored_and_read_back_to_the_last_bit():
-    labels = answers(13)
-    stack = stack_of(labels)
-    again = type(stack).model_validate_json(stack.model_dump_json())
-    first, second = (apply_stack(one, rows_of(labels), (0, 3, 1))[0].latent for one in (stack, again))
-    np.testing.assert_array_equal(first, second)
-    with pytest.raises(Exception, match="format"):
-        read_calibration('{"format": 2}')
 
 
 def test_what_cannot_be_fitted_is_refused():

@@ -13,7 +13,6 @@ from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.calibrate.predict import apply_later
 from rubricflow.tasks.grading.calibrate.task import calibrate
 
 RULERS = {"minimum": 20, "method": "rulers"}
@@ -95,18 +94,6 @@ def test_the_mappings_are_stored_and_named_by_their_content(small):
     assert (pooled["method"], pooled["n"], pooled["left_out"]) == ("rulers", 12, [])
     used = {row["item_id"]: row["calibration_id"] for row in run.read(done.predictions).to_pylist() if row["latent"]}
     assert used == {"q1": own["calibration_id"], "q2": pooled["calibration_id"]}
-
-
-def test_a_stored_mapping_applied_later_predicts_the_same(small):
-    run, (_, _, _, gradings, _), done = small
-    table = run.read(gradings)
-    predictions = {row["response_id"]: row for row in run.read(done.predictions).to_pylist()}
-    for row in run.read(done.calibrations).to_pylist():
-        item_id = "q1" if row["scope"] == "q1" else "q2"
-        own = table.filter([name == item_id for name in table["item_id"].to_pylist()])
-        for found in apply_later(row["content"], own, BUNDLES[item_id]).to_pylist():
-            split = predictions[found["response_id"]]["split"]
-            assert found | {"split": split} == predictions[found["response_id"]]
 
 
 def test_all_candidates_and_the_promise_of_every_item_are_stored(small):
