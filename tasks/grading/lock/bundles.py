@@ -69,20 +69,21 @@ def finished(
     no language model, rules of thumb make them. InputError where nothing usable is given, ContractError where the
     study's protocol cannot judge a rubric.
     """
-    made_rubrics = presented(item_rubrics, study.rubrics)
     if asks(study.rubrics):
         structured = study.judge.engine is None or study.judge.engine.structured
         with open_replies(replies) as store:
             backend = model_by(store) if is_generative(study.judge) else Offline(offline.MODEL, offline.answer)
             with telling(backend, lambda line: print(f"lock: {line}")) as telling_backend:
                 maker = Maker(telling_backend, store, study.judge.sampling, structured)
-                made_rubrics = remade(made_rubrics, authored, items, study.rubrics, maker)
+                made = as_judged(item_rubrics, authored, items, study.rubrics, maker)
+    else:
+        made = as_judged(item_rubrics, authored, items, study.rubrics, None)
     types: dict[str, set[str]] = {name: set() for name in item_rubrics}
     for item in items:
         types[item["rubric_id"]].add(item["type"])
     shown = "descending" if study.rubrics.variant == "levels_reversed" else "ascending"
     rubrics = {}
-    for name, judged in ordered(made_rubrics, study.rubrics).items():
+    for name, judged in made.items():
         if name in authored:
             origin: str = "induced" if study.rubrics.induce else "authored"
         else:
@@ -105,43 +106,32 @@ def asks(plan: RubricSettings) -> bool:
     return plan.induce is not None or plan.variant == "paraphrased"
 
 
-def presented(rubrics: Mapping[str, Rubric], plan: RubricSettings) -> dict[str, MadeRubric]:
-    """The rubrics as the plan's variant has them, as far as nobody has to be asked.
-
-    The order of criteria is left to `ordered`, after they are induced.
-    """
-    if plan.variant == "criteria_reversed":
-        rubrics = {name: prose_turned(rubric) for name, rubric in rubrics.items()}
-    return {name: MadeRubric(rubric) for name, rubric in rubrics.items()}
-
-
-def remade(
-    rubrics: Mapping[str, MadeRubric],
+def as_judged(
+    rubrics: Mapping[str, Rubric],
     authored: Collection[str],
     items: Iterable[Mapping[str, Any]],
     plan: RubricSettings,
-    maker: Maker,
+    maker: Maker | None,
 ) -> dict[str, MadeRubric]:
-    """The rubrics in other words, and then with criteria induced of them, where the plan says so.
+    """The rubrics in the plan's variant, and then with criteria induced of them, where the plan says so.
 
-    As in Rulers' experiment a variant is one of the author's rubric, and what is induced is induced from it. Only
-    authored rubrics are induced. A question is shown to the induction only where the rubric has a single item.
-    InputError names a rubric for which nobody gave anything usable.
+    maker: needed where the plan `asks` for one. As in Rulers' experiment a variant is one of the author's rubric, and
+    what is induced is induced from it; the order of criteria is turned last. Only authored rubrics are induced. A
+    question is shown to the induction only where the rubric has a single item. InputError names a rubric for which
+    nobody gave anything usable.
     """
-    remade = dict(rubrics)
-    if plan.variant == "paraphrased":
-        requests = [paraphrase(made.rubric, maker.sampling, maker.structured) for made in remade.values()]
-        remade = make(requests, maker.backend, maker.replies, check_paraphrase)
-    if plan.induce is None:
-        return remade
-    single_items: dict[str, Mapping[str, Any]] = {}
-    for item in items:
-        single_items[item["rubric_id"]] = {} if item["rubric_id"] in single_items else item
-    requests = []
-    for name, made in remade.items():
-        if name in authored:
-            request = induction(
-                made.rubric,
+    turns = plan.variant == "criteria_reversed"
+    made = {name: MadeRubric(prose_turned(rubric) if turns else rubric) for name, rubric in rubrics.items()}
+    if maker and plan.variant == "paraphrased":
+        requests = [paraphrase(one.rubric, maker.sampling, maker.structured) for one in made.values()]
+        made = make(requests, maker.backend, maker.replies, check_paraphrase)
+    if maker and plan.induce:
+        single_items: dict[str, Mapping[str, Any]] = {}
+        for item in items:
+            single_items[item["rubric_id"]] = {} if item["rubric_id"] in single_items else item
+        requests = [
+            induction(
+                one.rubric,
                 plan.induce,
                 maker.sampling,
                 question=single_items[name].get("question"),
@@ -149,17 +139,12 @@ def remade(
                 descending=plan.variant == "levels_reversed",
                 structured=maker.structured,
             )
-            requests.append(request)
-    for name, induced in make(requests, maker.backend, maker.replies, check_induction).items():
-        remade[name] = MadeRubric(induced.rubric, (*remade[name].calls, *induced.calls))
-    return remade
-
-
-def ordered(rubrics: Mapping[str, MadeRubric], plan: RubricSettings) -> dict[str, MadeRubric]:
-    """The rubrics with criteria and traits in the order of the plan's variant."""
-    if plan.variant != "criteria_reversed":
-        return dict(rubrics)
-    return {name: MadeRubric(order_turned(made.rubric), made.calls) for name, made in rubrics.items()}
+            for name, one in made.items()
+            if name in authored
+        ]
+        for name, induced in make(requests, maker.backend, maker.replies, check_induction).items():
+            made[name] = MadeRubric(induced.rubric, (*made[name].calls, *induced.calls))
+    return {name: MadeRubric(order_turned(one.rubric), one.calls) if turns else one for name, one in made.items()}
 
 
 # Locking a rubric into a bundle.

@@ -83,37 +83,24 @@ def off_scale(gradings: pa.Table, rubric_of: Mapping[str, Rubric]) -> list[Offen
     gradings: response_id, item_id, rater_id, score, trait_scores; rubric_of: item → its rubric. A trait that the rubric
     does not have is free.
     """
-    scales: dict[str, Scale] = {item: rubric.scale for item, rubric in rubric_of.items()}
-    offences = _offences(gradings, None, gradings["score"], scales)
-    ranges_of: dict[str, dict[str, Scale]] = {}
+    ranges_of: dict[str, dict[str, Scale]] = {"": {item: rubric.scale for item, rubric in rubric_of.items()}}
     for item, rubric in rubric_of.items():
         for trait in rubric.traits:
             ranges_of.setdefault(trait.id, {})[item] = trait
-    for trait_id, ranges in sorted(ranges_of.items()):
-        marks = pc.map_lookup(gradings["trait_scores"], pa.scalar(trait_id), "first")
-        offences += _offences(gradings, trait_id, marks, ranges)
+    ids, offences = gradings.select(["response_id", "item_id", "rater_id"]).to_pandas(), list[Offence]()
+    for part, ranges in sorted(ranges_of.items()):
+        given = pc.map_lookup(gradings["trait_scores"], pa.scalar(part), "first") if part else gradings["score"]
+        rows = ids.assign(value=given.to_pandas().astype(float))
+        low, high = (
+            rows["item_id"].map({item: scale.bounds[end] for item, scale in ranges.items()}).astype(float)
+            for end in (0, 1)
+        )
+        for response, item, rater, value in rows[(rows["value"] < low) | (rows["value"] > high)].to_numpy().tolist():
+            ends = f"{ranges[item].min:g} to {ranges[item].max:g}"
+            where = f"off the range {ends} of trait '{part}'" if part else f"off the scale {ends}"
+            rule = f"rater '{rater}' gave response '{response}' {value:g}, {where} of item '{item}'"
+            offences.append(Offence(response, rater, part or None, rule))
     return offences
-
-
-def _offences(
-    gradings: pa.Table, trait: str | None, values: pa.ChunkedArray, ranges: Mapping[str, Scale]
-) -> list[Offence]:
-    places = pc.index_in(gradings["item_id"], pa.array(list(ranges), pa.string())).combine_chunks()
-    low = pa.array([scale.min for scale in ranges.values()], pa.float64()).take(places)
-    high = pa.array([scale.max for scale in ranges.values()], pa.float64()).take(places)
-    outside = pc.fill_null(pc.or_(pc.less(values, low), pc.greater(values, high)), False)
-    rows = np.flatnonzero(outside.to_numpy(zero_copy_only=False)).tolist()
-    return [_offence(gradings, row, trait, values[row].as_py(), ranges) for row in rows]
-
-
-def _offence(gradings: pa.Table, number: int, trait: str | None, value: float, ranges: Mapping[str, Scale]) -> Offence:
-    row = gradings.select(["response_id", "item_id", "rater_id"]).slice(number, 1).to_pylist()[0]
-    low, high, _ = ranges[row["item_id"]].bounds
-    where = f"off the range {low:g} to {high:g} of trait '{trait}'" if trait else f"off the scale {low:g} to {high:g}"
-    rule = (
-        f"rater '{row['rater_id']}' gave response '{row['response_id']}' {value:g}, {where} of item '{row['item_id']}'"
-    )
-    return Offence(row["response_id"], row["rater_id"], trait, rule)
 
 
 def unknown_mark(marks: pa.Table, answered: pa.Table, rubric_of: Mapping[str, Rubric]) -> Offence | None:
@@ -122,31 +109,27 @@ def unknown_mark(marks: pa.Table, answered: pa.Table, rubric_of: Mapping[str, Ru
 
     marks: response_id, criterion_id, rater_id, decision; answered: response_id and item_id of all responses.
     """
-    places = pc.index_in(marks["response_id"], answered["response_id"].combine_chunks())
-    marks = marks.append_column("item_id", answered["item_id"].take(places))
-    tops_of = {}
-    for rubric in rubric_of.values():
-        tops_of[rubric.rubric_id] = {criterion.id: criterion.top for criterion in parted(rubric)[0]}
-    pairs = marks.group_by(["item_id", "criterion_id"], use_threads=False).aggregate([("decision", "max")])
-    for pair in pairs.to_pylist():
-        item_id, criterion_id, level = pair["item_id"], pair["criterion_id"], pair["decision_max"]
-        rubric = rubric_of[item_id]
-        top = tops_of[rubric.rubric_id].get(criterion_id)
-        if top is None or level > top:
-            same = (pc.field("item_id") == item_id) & (pc.field("criterion_id") == criterion_id)
-            row = marks.filter(same & (pc.field("decision") == level)).slice(0, 1).to_pylist()[0]
-            if top is not None:
-                has = f"has levels 0 to {top} for it"
-            elif any(criterion.id == criterion_id for criterion in rubric.criteria):
-                has = "makes it of its sub-points"
-            else:
-                has = f"has no criterion '{criterion_id}'"
-            rule = (
-                f"rater '{row['rater_id']}' marked response '{row['response_id']}' with level {level} of criterion "
-                f"'{criterion_id}'; rubric '{rubric.rubric_id}' {has}"
-            )
-            return Offence(row["response_id"], row["rater_id"], criterion_id, rule)
-    return None
+    rows = marks.to_pandas().merge(answered.to_pandas(), on="response_id", how="left")
+    tops = {
+        (item, criterion.id): criterion.top for item, rubric in rubric_of.items() for criterion in parted(rubric)[0]
+    }
+    pairs = pd.MultiIndex.from_frame(rows[["item_id", "criterion_id"]])
+    rows["top"] = pd.Series(tops, dtype=float).reindex(pairs).to_numpy()
+    wrong = rows[~(rows["decision"] <= rows["top"])]
+    if wrong.empty:
+        return None
+    row = wrong.iloc[0]
+    criterion_id, rubric = row["criterion_id"], rubric_of[row["item_id"]]
+    has = f"has no criterion '{criterion_id}'"
+    if not np.isnan(row["top"]):
+        has = f"has levels 0 to {row['top']:g} for it"
+    elif any(criterion.id == criterion_id for criterion in rubric.criteria):
+        has = "makes it of its sub-points"
+    rule = (
+        f"rater '{row['rater_id']}' marked response '{row['response_id']}' with level {row['decision']} of criterion "
+        f"'{criterion_id}'; rubric '{rubric.rubric_id}' {has}"
+    )
+    return Offence(row["response_id"], row["rater_id"], criterion_id, rule)
 
 
 def score_place(data: Data, base: Path, offence: Offence) -> Place | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
@@ -214,8 +215,11 @@ def broken(rubric: Rubric, induced: bool = False) -> str | None:
     counted_traits = {criterion.trait for criterion in rubric.criteria if criterion.weight}
     for trait in sorted({criterion.trait for criterion in rubric.criteria} - counted_traits):
         return f"trait '{trait}' has no criterion with another weight than 0"
-    circle = _cycle({criterion.id: criterion.parent for criterion in rubric.criteria})
-    return circle or broken_counts(rubric) or broken_exclusion(rubric)
+    try:
+        TopologicalSorter({point.id: {point.parent} - {None} for point in rubric.criteria}).prepare()
+    except CycleError as circle:
+        return f"criterion '{min(circle.args[1])}' descends from a circle of parents"
+    return broken_counts(rubric) or broken_exclusion(rubric)
 
 
 def _broken_criterion(criterion: Criterion, traits: Collection[str], ids: AbstractSet[str]) -> str | None:
@@ -266,17 +270,6 @@ def _repeats(values: Iterable[object]) -> bool:
     """Whether a value occurs twice."""
     occurrences = list(values)
     return len(set(occurrences)) < len(occurrences)
-
-
-def _cycle(parents: Mapping[str, str | None]) -> str | None:
-    for start in parents:
-        visited, parent = {start}, parents[start]
-        while parent is not None:
-            if parent in visited:
-                return f"criterion '{start}' descends from a circle of parents"
-            visited.add(parent)
-            parent = parents[parent]
-    return None
 
 
 # What criteria say of each other, counts and exclusions, and whether it can work.

@@ -25,7 +25,7 @@ from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.lock import offline
-from rubricflow.tasks.grading.lock.bundles import Maker, ordered, presented, remade
+from rubricflow.tasks.grading.lock.bundles import Maker, as_judged
 from rubricflow.tasks.grading.lock.bundles import lock as lock_rubric
 from rubricflow.tasks.grading.lock.induce import MadeRubric, check, induction, schema
 from rubricflow.tasks.grading.lock.rubric import broken
@@ -68,7 +68,7 @@ def induced(source: Rubric, answers: Any, plan: RubricSettings | None = None, **
         backend = answers if not isinstance(answers, list) else Scripted([json.dumps(one) for one in answers])
         maker = Maker(backend, replies, Sampling(), True)
         known = {source.rubric_id: source}
-        return ordered(remade(presented(known, plan), known, items, plan, maker), plan)[source.rubric_id]
+        return as_judged(known, known, items, plan, maker)[source.rubric_id]
 
 
 def by_rule() -> Offline:
@@ -168,7 +168,7 @@ def test_several_items_share_a_rubric_and_the_question_is_left_out() -> None:
     plan, known = RubricSettings(file="r.yaml", induce=PLAN), {"letter": rubric()}
     items = [{"rubric_id": "letter", "question": f"Question {n}", "context": None} for n in (1, 2)]
     with ReplyStore(":memory:") as replies:
-        remade(presented(known, plan), known, items, plan, Maker(asked, replies, Sampling(), True))
+        as_judged(known, known, items, plan, Maker(asked, replies, Sampling(), True))
     assert "Question" not in asked.asked[0].messages[0].content
 
 
@@ -213,9 +213,7 @@ def test_what_was_induced_once_is_not_asked_again() -> None:
     asked = Scripted([json.dumps(artifact())])
     with ReplyStore(":memory:") as replies:
         maker = Maker(asked, replies, Sampling(), True)
-        first, second = (
-            remade(presented(known, plan), known, [{"rubric_id": "letter"}], plan, maker)["letter"] for _ in range(2)
-        )
+        first, second = (as_judged(known, known, [{"rubric_id": "letter"}], plan, maker)["letter"] for _ in range(2))
     assert asked.calls == 1
     assert first == second
 
@@ -308,7 +306,7 @@ def test_a_replay_induces_with_what_the_model_said_before(tmp_path: Path) -> Non
     with ReplyStore(house.replies) as replies:
         maker = Maker(Scripted([json.dumps(artifact())], model="m"), replies, Sampling(), True)
         plan, known = RubricSettings(file="r", induce=PLAN), {"letter": Rubric.model_validate(PLAIN)}
-        remade(presented(known, plan), known, [{"rubric_id": "letter", "question": "Why?"}], plan, maker)
+        as_judged(known, known, [{"rubric_id": "letter", "question": "Why?"}], plan, maker)
     run, refs = written(tmp_path, [PLAIN], induce=PLAN.model_dump(), judge={"backend": "replay", "model": "m"})
     (row,) = run.read(refs.rubrics).to_pylist()
     assert [call["model"] for call in row["calls"]] == ["m"]

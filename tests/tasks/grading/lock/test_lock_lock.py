@@ -81,17 +81,6 @@ def test_the_name_and_title_do_not_change_the_id() -> None:
     assert lock(other, protocol()).bundle_id == lock(rubric(), protocol()).bundle_id
 
 
-def test_another_protocol_is_another_bundle() -> None:
-    assert lock(rubric(), protocol("pointwise")).bundle_id != lock(rubric(), protocol()).bundle_id
-
-
-@pytest.mark.parametrize(
-    ("name", "final_score"), [("rulers", "trait_mean"), ("pointwise", "trait_sum"), ("dhs", "judged")]
-)
-def test_what_fits_is_locked(name: str, final_score: str) -> None:
-    assert lock(rubric(), protocol(name, final_score)).protocol.name == name
-
-
 @pytest.mark.parametrize(
     ("name", "final_score", "more", "rule"),
     [

@@ -23,7 +23,7 @@ from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.lock import offline
-from rubricflow.tasks.grading.lock.bundles import Maker, ordered, presented, remade
+from rubricflow.tasks.grading.lock.bundles import Maker, as_judged
 from rubricflow.tasks.grading.lock.induce import MadeRubric, order_turned, paraphrase, prose_turned, words
 from rubricflow.tasks.grading.lock.induce import check_paraphrase as check
 from rubricflow.tasks.grading.lock.induce import paraphrase_schema as schema
@@ -193,8 +193,7 @@ def variant(name: str, source: Rubric, backend: Any = None, **plan: Any) -> Made
     rubrics = RubricSettings.model_validate({"file": "r.yaml", "variant": name, **plan})
     with ReplyStore(":memory:") as replies:
         maker = Maker(backend or Offline(offline.MODEL, offline.answer), replies, Sampling(), True)
-        made = presented({"r": source}, rubrics)
-        return ordered(remade(made, {"r"}, [{"rubric_id": "r", "question": "Q"}], rubrics, maker), rubrics)["r"]
+        return as_judged({"r": source}, {"r"}, [{"rubric_id": "r", "question": "Q"}], rubrics, maker)["r"]
 
 
 def test_a_paraphrase_that_cannot_be_had_names_the_rubric() -> None:

@@ -110,13 +110,6 @@ def test_an_item_that_carries_nothing_usable_is_named(plan: Derived, row: dict[s
         derived(row, plan)
 
 
-def test_authored_rubrics_are_read_by_id_in_order(tmp_path: Path) -> None:
-    path = written(tmp_path, rubric(criterion("b"), criterion("a")), rubric(criterion("c"), rubric_id="s"))
-    found = authored(path)
-    assert list(found) == ["r", "s"]
-    assert [c.id for c in found["r"].criteria] == ["b", "a"]
-
-
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [
@@ -166,21 +159,6 @@ def test_a_broken_rubric_names_file_rubric_and_rule(tmp_path: Path, broken: dict
     with pytest.raises(InputError, match=rf"rubrics\.yaml, line \d+, column \d+: rubric 'r': {rule}") as stop:
         authored(path)
     assert stop.value.file == path
-
-
-@pytest.mark.parametrize(
-    ("broken", "field"),
-    [
-        (rubric(criterion("a", colour=1)), "rubrics.0.criteria.0.colour"),
-        (rubric(criterion("a", text="")), "rubrics.0.criteria.0.text"),
-        (rubric(criterion("a", kind="nice")), "rubrics.0.criteria.0.kind"),
-        (rubric(criterion("a"), scale={"min": 1, "max": 1}), "rubrics.0.scale"),
-    ],
-)
-def test_a_wrong_key_or_value_is_named(tmp_path: Path, broken: dict[str, Any], field: str) -> None:
-    with pytest.raises(InputError) as stop:
-        authored(written(tmp_path, broken))
-    assert stop.value.field == field
 
 
 @pytest.mark.parametrize(
@@ -247,13 +225,6 @@ def test_items_that_share_a_rubric_must_derive_the_same_one() -> None:
     assert list(rubrics_of([item(), item(item_id="j")], {}, plan)) == ["r"]
     with pytest.raises(InputError, match="item 'j' shares rubric 'r' with another"):
         rubrics_of([item(), item(item_id="j", reference_answer="Cold.")], {}, plan)
-
-
-def test_items_with_one_question_and_two_answers_have_two_rubrics() -> None:
-    found = rubrics_of(
-        [item(), item(item_id="j", rubric_id="j", reference_answer="Cold.")], {}, RubricSettings(derive=FROM_ANSWER)
-    )
-    assert [len(one.criteria) for one in found.values()] == [3, 1]
 
 
 @pytest.mark.parametrize(("step", "top", "levels"), [(1, 3.0, 4), (0.5, 3.0, 7), (0.5, 2.5, 6), (0.25, 0.5, 3)])

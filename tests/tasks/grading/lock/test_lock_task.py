@@ -62,10 +62,6 @@ def test_each_rubric_is_locked_once_and_told_by_its_origin(tmp_path: Path) -> No
     told = {row["rubric_id"]: (row["origin"], row["title"], row["lint"]) for row in rows}
     assert told == {"i": ("reference_answer", "Why?", []), "mine": ("authored", "Mine", ["a: vague (good)"])}
     assert [Rubric.model_validate(json.loads(row["content"])).rubric_id for row in rows] == ["i", "mine"]
-
-
-def test_what_is_stored_unlocks(tmp_path: Path) -> None:
-    run, refs = locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE))
     found = {
         row["rubric_id"]: Bundle.unlock(row["bundle_id"], row["content"]) for row in run.read(refs.bundles).to_pylist()
     }
@@ -89,15 +85,12 @@ def test_what_a_machine_recorded_is_on_a_scale_of_its_own(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", ["human", "replayed"])
-def test_a_mark_of_an_unknown_criterion_stops_the_lock(tmp_path: Path, kind: str) -> None:
-    with pytest.raises(InputError, match="rubric 'mine' has no criterion 'b'"):
-        locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), mark=("b", 0), kind=kind)
-
-
-@pytest.mark.parametrize("kind", ["human", "replayed"])
-def test_a_mark_of_an_unknown_level_stops_the_lock(tmp_path: Path, kind: str) -> None:
-    with pytest.raises(InputError, match="rubric 'mine' has levels 0 to 1 for it"):
-        locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), mark=("a", 2), kind=kind)
+@pytest.mark.parametrize(("mark", "has"), [(("b", 0), "no criterion 'b'"), (("a", 2), "levels 0 to 1 for it")])
+def test_a_mark_of_an_unknown_criterion_or_level_stops_the_lock(
+    tmp_path: Path, kind: str, mark: tuple[str, int], has: str
+) -> None:
+    with pytest.raises(InputError, match=f"rubric 'mine' has {has}"):
+        locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), mark=mark, kind=kind)
 
 
 def test_a_mark_that_the_rubric_has_passes(tmp_path: Path) -> None:
