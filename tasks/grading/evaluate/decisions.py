@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from rubricflow.tasks.core.stats.agreement import Stat
 from rubricflow.tasks.core.stats.arrays import Ints
-from rubricflow.tasks.core.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
+from rubricflow.tasks.core.stats.bootstrap import Interval, cluster_sums, draw_totals, interval
 from rubricflow.tasks.core.stats.probability import (
     Top,
     bins_of,
@@ -133,8 +133,7 @@ def ece_interval(likeliest: Top, codes: Ints, draws: int, seed: int) -> Interval
     terms = np.zeros((len(bin_of), int(bin_of.max()) + 2))
     terms[np.arange(len(bin_of)), bin_of] = likeliest.confidence - likeliest.correct
     terms[:, -1] = 1.0
-    sums = sums_by_code(terms, codes, int(codes.max()) + 1)
-    sums = sums[np.bincount(codes, minlength=len(sums)) > 0]
+    sums = cluster_sums(terms, codes)
     (totals,) = draw_totals([sums], draws, seed)
     ends = interval(np.abs(totals[:, :-1]).sum(axis=1) / totals[:, -1], len(sums))
     if ends.low is None or ends.high is None:

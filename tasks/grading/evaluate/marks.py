@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from rubricflow.tasks.core.stats.agreement import Stat, level_count, pearson, to_levels
 from rubricflow.tasks.core.stats.arrays import Floats
-from rubricflow.tasks.core.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
+from rubricflow.tasks.core.stats.bootstrap import Interval, cluster_sums, draw_totals, interval
 from rubricflow.tasks.core.stats.fairness import dsm, dsm_intervals, noise_line, overall_differences
 from rubricflow.tasks.core.stats.scores import OF_SEVERAL
 from rubricflow.tasks.grading.evaluate.released import share
@@ -128,8 +128,7 @@ def _by_length(columns: Sequence[Floats], codes: np.ndarray, on: Setting) -> tup
     """The share of what human, machine and length columns have in common that is length alone, with its interval."""
     products = [a * b for a, b in combinations_with_replacement(columns, 2)]
     terms = np.column_stack([np.ones(len(codes)), *columns, *products])
-    sums = sums_by_code(terms, codes, int(codes.max()) + 1)
-    sums = sums[np.bincount(codes, minlength=len(sums)) > 0]
+    sums = cluster_sums(terms, codes)
     value = float(_length_share(sums.sum(axis=0, keepdims=True))[0])
     drawn = interval(_length_share(draw_totals([sums], on.draws, on.seed)[0]), len(sums)) if on.draws else None
     return Stat(None, "undefined: constant scores") if np.isnan(value) else Stat(value), drawn

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -183,37 +184,27 @@ def _flags(record: Record, drifts: Sequence[Record], limit: float, others: float
 
 def _spread(marks: RaterMarks, trait: str, steps: Mapping[tuple[str, str], float]) -> float:
     """Standard deviation of the marks about their rubric's mean, in steps."""
-    rubrics = marks.table["rubric_id"]
-    variances, sizes = [], []
-    for rubric in pc.unique(rubrics).to_pylist():
-        own = marks.scores[trait][_is_in(rubrics, (rubric,))] / steps.get((rubric, trait), 1.0)
-        variances.append(np.var(own))
-        sizes.append(len(own))
-    return float(np.sqrt(np.average(variances, weights=sizes)))
+    rubrics = marks.table["rubric_id"].to_pandas()
+    unit = rubrics.map({rubric: step for (rubric, name), step in steps.items() if name == trait}).astype(float)
+    by_rubric = pd.Series(marks.scores[trait] / unit.fillna(1.0)).groupby(rubrics)
+    return float(np.sqrt(np.average(by_rubric.var(ddof=0), weights=by_rubric.size())))
 
 
 def _halos(marks: RaterMarks, draws: int, seed: int) -> dict[str, Estimate]:
     """Each rater's halo over the traits of all rubrics."""
-    rubrics, raters = marks.table["rubric_id"], marks.table["rater_id"]
-    given = {trait: ~np.isnan(column) for trait, column in marks.scores.items() if trait != SCORE}
-    traits = sorted(
-        (rubric, trait) for trait, rows in given.items() for rubric in pc.unique(rubrics.filter(rows)).to_pylist()
-    )
-    if len(traits) < 2:
+    traits = {trait: column for trait, column in marks.scores.items() if trait != SCORE}
+    ids = ["response_id", "rubric_id", "rater_id", "cluster"]
+    rows = marks.table.select(ids).to_pandas().assign(**traits)
+    long = rows.melt(ids, [*traits], "trait", "mark").dropna(subset=["mark"])
+    columns = long.groupby(["rubric_id", "trait"]).size().index
+    if len(columns) < 2:
         return {}
-    place = {trait: number for number, trait in enumerate(traits)}
-    responses = pc.unique(marks.table["response_id"])
-    row = pc.index_in(marks.table["response_id"], value_set=responses).to_numpy()
-    names = sorted(pc.unique(raters).to_pylist())
-    tables = {name: np.full((len(responses), len(traits)), np.nan) for name in names}
-    for (rubric, trait), column in place.items():
-        of_rubric = given[trait] & _is_in(rubrics, (rubric,))
-        for name in names:
-            own = of_rubric & _is_in(raters, (name,))
-            tables[name][row[own], column] = marks.scores[trait][own]
-    firsts = pc.index_in(responses, value_set=marks.table["response_id"])
-    clusters = marks.table["cluster"].take(firsts).to_pylist()
-    return halo(tables, cluster_codes(clusters)[0], draws, seed)
+    firsts = rows.drop_duplicates("response_id")
+    tables = {}
+    for name, own in long.groupby("rater_id"):
+        table = own.pivot(index="response_id", columns=["rubric_id", "trait"], values="mark")
+        tables[str(name)] = table.reindex(index=firsts["response_id"], columns=columns).to_numpy(float)
+    return halo(tables, cluster_codes(firsts["cluster"])[0], draws, seed)
 
 
 # The marks of a run, read a batch at a time, so that of a million rows a few columns stay.

@@ -10,8 +10,8 @@ from scipy.stats import beta
 
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.agreement import Stat, level_count, to_levels
-from rubricflow.tasks.core.stats.arrays import Floats, Ints
-from rubricflow.tasks.core.stats.bootstrap import Interval, draw_totals, interval, sums_by_code
+from rubricflow.tasks.core.stats.arrays import Floats, Ints, ratio
+from rubricflow.tasks.core.stats.bootstrap import Interval, cluster_sums, draw_totals, interval
 from rubricflow.tasks.core.stats.conformal import augrc, aurc, oracle_aurc, random_aurc
 from rubricflow.tasks.core.stats.probability import ordinal_ece, rps
 from rubricflow.tasks.core.stats.promise import missed_by_constant
@@ -79,19 +79,16 @@ def share(top: Floats, bottom: Floats, codes: Ints, on: Setting) -> tuple[Stat, 
     value = Stat(float(top.sum() / bottom.sum()))
     if not on.draws:
         return value, None
-    sums = sums_by_code(np.column_stack([top, bottom]).astype(float), codes, int(codes.max()) + 1)
     # A cluster code without rows here belongs to another part of the set.
-    sums = sums[np.bincount(codes, minlength=len(sums)) > 0]
+    sums = cluster_sums(np.column_stack([top, bottom]).astype(float), codes)
     (totals,) = draw_totals([sums], on.draws, on.seed)
-    ratios = np.divide(totals[:, 0], totals[:, 1], out=np.full(on.draws, np.nan), where=totals[:, 1] > 0)
-    return value, interval(ratios, len(sums))
+    return value, interval(ratio(*totals.T), len(sums))
 
 
-def binomial(count: int, n: int, level: float = 0.95) -> Interval | None:
-    """Exact interval of a share (Clopper and Pearson 1934); it takes the cases as independent."""
+def binomial(count: int, n: int) -> Interval | None:
+    """Exact 95% interval of a share (Clopper and Pearson 1934); it takes the cases as independent."""
     if not n:
         return None
-    tail = (1 - level) / 2
-    low = float(beta.ppf(tail, count, n - count + 1)) if count else 0.0
-    high = float(beta.ppf(1 - tail, count + 1, n - count)) if count < n else 1.0
+    low = float(beta.ppf(0.025, count, n - count + 1)) if count else 0.0
+    high = float(beta.ppf(0.975, count + 1, n - count)) if count < n else 1.0
     return Interval(low, high, 0)

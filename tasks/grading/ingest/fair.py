@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
+import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
-from rubricflow.tasks.core.stats.facet_likelihood import Rating, design, linked
+from rubricflow.tasks.core.stats.facet_likelihood import RatingColumns, design_of_columns, linked
 from rubricflow.tasks.core.stats.facets import fair_scores, fit
 from rubricflow.tasks.core.stats.scores import FAIR
 
@@ -31,36 +30,30 @@ def fair_gradings(
     the test split: its responses are fitted without those, and only those of the test with all. InputError where
     raters share no responses, directly or by way of others.
     """
-    people = gradings.filter(pc.and_(pc.equal(gradings["rater_kind"], "human"), pc.is_valid(gradings["score"])))
-    columns = (people[name].to_pylist() for name in ("response_id", "item_id", "rater_id", "score"))
-    item_of: dict[str, str] = {}
-    ratings = []
-    for response, item, rater, score in zip(*columns, strict=True):
-        item_of[response] = item
-        ratings.append(Rating(response, rubric_of[item], rater, score))
-    taught = [rating for rating in ratings if split_of[rating.response] != "test"]
+    rows = gradings.to_pandas()
+    people = rows[(rows["rater_kind"] == "human") & rows["score"].notna()]
+    people = people.assign(rubric=people["item_id"].map(rubric_of), split=people["response_id"].map(split_of))
+    taught = people[people["split"] != "test"]
     scored = _scored(taught, "in the train and calibration splits", at_random)
-    if len(taught) < len(ratings):
-        tested = _scored(ratings, "", at_random)
+    if len(taught) < len(people):
+        tested = _scored(people, "", at_random)
         scored |= {response: row for response, row in tested.items() if split_of[response] == "test"}
-    rows = list[dict[str, Any]]()
+    item_of = dict(zip(people["response_id"], people["item_id"], strict=True))
+    same = {"rater_id": FAIR, "rater_kind": "adjudication", "sample": 0, "trait_scores": {}, "status": "scored"}
+    records = []
     for response, (score, error, count) in scored.items():
-        row: dict[str, Any] = {
-            "response_id": response,
-            "item_id": item_of[response],
-            "rater_id": FAIR,
-            "rater_kind": "adjudication",
-        }
-        row |= {"sample": 0, "score": score, "trait_scores": {}, "status": "scored"}
-        rows.append(row | {"signals": {"standard_error": error, "ratings": float(count)}})
-    return conform(Gradings, rows)
+        signals = {"standard_error": error, "ratings": float(count)}
+        record = {"response_id": response, "item_id": item_of[response], "score": score, "signals": signals}
+        records.append(same | record)
+    return conform(Gradings, records)
 
 
-def _scored(ratings: Sequence[Rating], where: str, at_random: bool) -> dict[str, tuple[float, float, int]]:
+def _scored(people: pd.DataFrame, where: str, at_random: bool) -> dict[str, tuple[float, float, int]]:
     """Response -> (fair score, its standard error, the number of its ratings)."""
-    if not ratings:
+    if people.empty:
         return {}
-    coded = design(ratings)
+    responses, rubrics, raters = (pa.array(people[name], pa.string()) for name in ("response_id", "rubric", "rater_id"))
+    coded = design_of_columns(RatingColumns(responses, rubrics, raters, people["score"].to_numpy(float)))
     sets = [] if at_random else linked(coded)
     if len(sets) > 1:
         shown = [

@@ -14,6 +14,7 @@ from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums, statistics_of_totals
 from rubricflow.tasks.core.stats.scores import resampled
 from rubricflow.tasks.core.stats.verdict import Estimate
+from rubricflow.tasks.grading.evaluate.compare import compare, in_common
 from rubricflow.tasks.grading.evaluate.slices import ScaleBounds
 
 REPAIRS = ("contract_repair", "semantic_repair")
@@ -97,6 +98,18 @@ def agreement(frame: pd.DataFrame, a: str, b: str, scale: ScaleBounds, plan: Boo
     drawn = statistics_of_totals(totals)
     statistics = {name: _estimate(float(value[0]), drawn[name], size) for name, value in estimates.items()}
     return ArmAgreement(statistics, len(rows), float(human.mean()), float(machine.mean()))
+
+
+Gains = dict[str, tuple[Estimate, float | None]]
+"""Statistic → (what one score frame has more of it than another, p)."""
+
+
+def gains(a: pd.DataFrame, b: pd.DataFrame, scale: ScaleBounds, plan: BootstrapPlan) -> tuple[Gains, int]:
+    """Of agreement with the target what b has more than a, on the responses that both score, and how many these are."""
+    if in_common(a, b).empty:
+        return {}, 0
+    differences, n, _ = compare(a, b, scale, plan.draws, plan.seed)
+    return {name: (Estimate(*gap[:3], clusters=gap.clusters), gap.p) for name, gap in differences.items()}, n
 
 
 def _estimate(value: float, drawn: Floats, clusters: int) -> Estimate:

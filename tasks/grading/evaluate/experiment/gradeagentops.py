@@ -9,12 +9,13 @@ import pandas as pd
 from rubricflow.tasks.core.contracts.settings.experiment import ArmPair, GradeAgentOps
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, bar, count, number
 from rubricflow.tasks.core.stats.verdict import Estimate
-from rubricflow.tasks.grading.evaluate.compare import compare, in_common
 from rubricflow.tasks.grading.evaluate.experiment.arm import (
     ArmAgreement,
     BootstrapPlan,
     ExperimentArm,
+    Gains,
     agreement,
+    gains,
     on_same_answers,
     per_response,
 )
@@ -253,22 +254,16 @@ def _figure(agreed: ArmAgreement, key: str) -> Cell:
     return number(agreed[key], ends="interval" if key in ("mae", "qwk") else "none")
 
 
-def _gains(
-    base: ExperimentArm, better: ExperimentArm, plan: BootstrapPlan
-) -> tuple[dict[str, tuple[Estimate, float | None]], int]:
+def _gains(base: ExperimentArm, better: ExperimentArm, plan: BootstrapPlan) -> tuple[Gains, int]:
     """(statistic → (gain of the better over the base, p), responses compared), raw scores; less of an error is
     better."""
     a, b = (arm.scores.assign(calibrated=arm.scores["raw"]) for arm in (base, better))
-    if in_common(a, b).empty:
+    found, n = gains(a, b, base.scale, plan)
+    if not n:
         return dict.fromkeys(COMPARED, (Estimate(None), None)), 0
-    differences, n, _ = compare(a, b, base.scale, plan.draws, plan.seed)
-    gains = {}
-    for key, gap in differences.items():
-        value, low, high = gap.estimate, gap.low, gap.high
-        if key == "mae" and value is not None:
-            value, (low, high) = 0.0 - value, (None if end is None else 0.0 - end for end in (high, low))
-        gains[key] = Estimate(value, low, high, clusters=gap.clusters), gap.p
-    return gains, n
+    gain, p = found["mae"]
+    value, low, high = (None if end is None else 0.0 - end for end in (gain.value, gain.high, gain.low))
+    return found | {"mae": (gain._replace(value=value, low=low, high=high), p)}, n
 
 
 def _both(base: ExperimentArm, better: ExperimentArm, plan: BootstrapPlan) -> tuple[list[Cell], int]:

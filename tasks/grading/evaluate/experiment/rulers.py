@@ -23,12 +23,12 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, LevelShares, Panel, Table, bar, count, number
 from rubricflow.tasks.core.stats.agreement import level_count, to_levels
 from rubricflow.tasks.core.stats.verdict import Estimate
-from rubricflow.tasks.grading.evaluate.compare import compare, in_common
 from rubricflow.tasks.grading.evaluate.experiment.arm import (
     ArmAgreement,
     BootstrapPlan,
     ExperimentArm,
     agreement,
+    gains,
     on_same_answers,
     per_response,
 )
@@ -150,11 +150,8 @@ def ablation(arms: Mapping[str, ExperimentArm], setting: Ablation, plan: Bootstr
     rows: list[Cells] = [(setting.full, count(agreed.n), _kappa(agreed), Cell(None), Cell(None))]
     bars = list(bar(setting.full, agreed["qwk"]))
     for label, other in zip(setting.others, others, strict=True):
-        agreed, change, p = _held_out(other, plan), Estimate(None), None
-        if not in_common(full.held_out, other.held_out).empty:
-            differences, *_ = compare(full.held_out, other.held_out, full.scale, plan.draws, plan.seed)
-            gap = differences["qwk"]
-            change, p = Estimate(gap.estimate, gap.low, gap.high, clusters=gap.clusters), gap.p
+        agreed, found = _held_out(other, plan), gains(full.held_out, other.held_out, full.scale, plan)[0]
+        change, p = found.get("qwk", (Estimate(None), None))
         rows.append((label, count(agreed.n), _kappa(agreed), number(change, ends="interval"), number(p, 4)))
         bars += bar(label, agreed["qwk"])
     return Table(

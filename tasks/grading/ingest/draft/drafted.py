@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -264,16 +263,14 @@ def _people(
 def _doubled(rows: pd.DataFrame, key: Sequence[str]) -> list[tuple[tuple[str, ...], int]]:
     """(words, number of the row) of the rows whose words in these columns another row has, too; not of those that lack
     one."""
-    keys = [tuple(map(text_or_none, row)) for row in zip(*(rows[name] for name in key), strict=True)]
-    counts = Counter(keys)
-    numbered = zip(keys, rows.index.tolist(), strict=True)
-    return [(tuple(map(str, words)), row + 1) for words, row in numbered if counts[words] > 1 and None not in words]
+    words = rows[list(key)].map(text_or_none).dropna()
+    twice = words[words.duplicated(keep=False)]
+    return [(tuple(map(str, row)), at + 1) for at, *row in twice.itertuples(name=None)]
 
 
 def _tells_apart(rows: pd.DataFrame, key: Sequence[str]) -> bool:
     """Whether no two rows have the same words in these columns. Rows without any are no answers."""
-    is_complete = rows[list(key)].map(text_or_none).notna().all(axis=1)
-    return bool(is_complete.any()) and not _doubled(rows, key)
+    return bool(rows[list(key)].map(text_or_none).notna().all(axis=1).any()) and not _doubled(rows, key)
 
 
 def _response_id(

@@ -47,6 +47,20 @@ def metrics(scores: pd.DataFrame, draws: int = 100, scales: dict | None = None) 
     return conform(Metrics, found).to_pandas()
 
 
+def kappa(human: pd.Series, machine: pd.Series) -> float:
+    return cohen_kappa_score(human, machine, weights="quadratic", labels=range(5))
+
+
+def plain_kappa(human: pd.Series, machine: pd.Series) -> float:
+    chance = human.var(ddof=0) + machine.var(ddof=0) + (human.mean() - machine.mean()) ** 2
+    return 1 - ((human - machine) ** 2).mean() / chance
+
+
+@pytest.fixture(scope="module")
+def plain() -> pd.DataFrame:
+    return metrics(frame())
+
+
 def one(found: pd.DataFrame, **where: str) -> pd.Series:
     for name, value in where.items():
         found = found[found[name] == value]
@@ -54,32 +68,24 @@ def one(found: pd.DataFrame, **where: str) -> pd.Series:
     return found.iloc[0]
 
 
-def test_the_key_is_unique() -> None:
-    assert not metrics(frame()).duplicated(list(Metrics.key)).any()
+def test_slices_and_pairs_have_the_kappa_of_their_own_rows(plain: pd.DataFrame) -> None:
+    scores, machine = frame(), {"metric": "qwk", "rater_a": "target", "stage": "calibrated"}
+    part, out = scores[scores["item_id"] == "a"], scores[scores["route"] == "release"]
+    of_item = one(plain, **machine, slice="item", value_of="a")
+    assert of_item["value"] == pytest.approx(kappa(part["target"], part["calibrated"]))
+    of_people = one(plain, metric="qwk", stage="human", slice="all")
+    assert of_people["value"] == pytest.approx(kappa(scores["human:one"], scores["human:two"]))
+    released = one(plain, metric="qwk", stage="released", slice="all")
+    assert (released["value"], released["n"]) == (pytest.approx(kappa(out["target"], out["calibrated"])), len(out))
+    items = plain[(plain["rater_a"] == "target") & (plain["stage"] == "raw")]
+    kappas = items[(items["metric"] == "qwk") & (items["slice"] == "item")]["value"]
+    assert one(items, metric="qwk_item_mean")["value"] == pytest.approx(kappas.mean())
 
 
-def test_a_slice_has_the_kappa_of_its_own_rows() -> None:
-    scores = frame()
-    part = scores[scores["item_id"] == "a"]
-    wanted = cohen_kappa_score(part["target"], part["calibrated"], weights="quadratic", labels=range(5))
-    row = one(metrics(scores), metric="qwk", rater_a="target", stage="calibrated", slice="item", value_of="a")
-    assert row["value"] == pytest.approx(wanted)
-
-
-def test_people_are_compared_with_people_on_the_same_rows() -> None:
-    scores = frame()
-    wanted = cohen_kappa_score(scores["human:one"], scores["human:two"], weights="quadratic", labels=range(5))
-    assert one(metrics(scores), metric="qwk", stage="human", slice="all")["value"] == pytest.approx(wanted)
-
-
-def test_subgroups_are_slices() -> None:
-    found = metrics(frame())
-    assert set(found.loc[found["slice"] == "school", "value_of"]) == {"north", "south"}
-
-
-def test_authors_are_resampled_where_every_response_has_one() -> None:
-    found = metrics(frame())
-    assert set(found.loc[found["low"].notna(), "resampled"]) == {"author"}
+def test_keys_are_unique_subgroups_are_slices_and_known_authors_resampled(plain: pd.DataFrame) -> None:
+    assert not plain.duplicated(list(Metrics.key)).any()
+    assert set(plain.loc[plain["slice"] == "school", "value_of"]) == {"north", "south"}
+    assert set(plain.loc[plain["low"].notna(), "resampled"]) == {"author"}
 
 
 def test_responses_are_resampled_where_an_author_is_missing() -> None:
@@ -89,18 +95,12 @@ def test_responses_are_resampled_where_an_author_is_missing() -> None:
     assert set(found.loc[found["low"].notna(), "resampled"]) == {"response"}
 
 
-def test_unscored_responses_are_counted_and_left_out() -> None:
+@pytest.mark.parametrize(("column", "unscored"), [("calibrated", 5), ("target", 0)])
+def test_unscored_responses_that_people_scored_are_counted_and_left_out(column: str, unscored: int) -> None:
     scores = frame()
-    scores.loc[:4, "calibrated"] = np.nan
-    row = one(metrics(scores), metric="qwk", rater_a="target", stage="calibrated", slice="all")
-    assert (row["n"], row["unscored"]) == (75, 5)
-
-
-def test_a_response_without_a_human_score_is_not_counted_as_unscored() -> None:
-    scores = frame()
-    scores.loc[:4, "target"] = np.nan
-    row = one(metrics(scores), metric="qwk", rater_a="target", stage="calibrated", slice="all")
-    assert (row["n"], row["unscored"]) == (75, 0)
+    scores.loc[:4, column] = np.nan
+    row = one(metrics(scores, draws=0), metric="qwk", rater_a="target", stage="calibrated", slice="all")
+    assert (row["n"], row["unscored"]) == (75, unscored)
 
 
 def test_items_of_different_scales_are_not_pooled() -> None:
@@ -108,13 +108,6 @@ def test_items_of_different_scales_are_not_pooled() -> None:
     row = one(found, metric="qwk", rater_a="target", stage="raw", slice="all")
     assert pd.isna(row["value"])
     assert "different scales" in row["note"]
-
-
-def test_the_mean_over_items_is_the_mean_of_their_kappas() -> None:
-    found = metrics(frame())
-    machine = found[(found["rater_a"] == "target") & (found["stage"] == "raw")]
-    items = machine[(machine["metric"] == "qwk") & (machine["slice"] == "item")]["value"]
-    assert one(machine, metric="qwk_item_mean")["value"] == pytest.approx(items.mean())
 
 
 def test_an_item_with_an_undefined_kappa_is_named() -> None:
@@ -125,32 +118,17 @@ def test_an_item_with_an_undefined_kappa_is_named() -> None:
     assert row["note"] == "undefined for 1 items, the first b"
 
 
-def test_what_is_released_is_compared_by_itself() -> None:
-    scores = frame()
-    part = scores[scores["route"] == "release"]
-    wanted = cohen_kappa_score(part["target"], part["calibrated"], weights="quadratic", labels=range(5))
-    row = one(metrics(scores), metric="qwk", stage="released", slice="all")
-    assert (row["value"], row["n"]) == (pytest.approx(wanted), len(part))
-
-
 def test_the_interval_of_the_item_mean_draws_an_author_in_all_items_at_once() -> None:
     scores = frame(400)
     row = one(metrics(scores, 400), metric="qwk_item_mean", rater_a="target", stage="raw")
+    rng, of_cluster = np.random.default_rng(1), [rows for _, rows in scores.groupby("cluster")]
     drawn = []
-    rng = np.random.default_rng(1)
     for _ in range(400):
-        rows = pd.concat([scores[scores["cluster"] == c] for c in rng.integers(0, 10, 10)])
-        drawn.append(
-            np.mean(
-                [
-                    cohen_kappa_score(part["target"], part["raw"], weights="quadratic", labels=range(5))
-                    for _, part in rows.groupby("item_id")
-                ]
-            )
-        )
+        rows = pd.concat([of_cluster[c] for c in rng.integers(0, 10, 10)])
+        drawn.append(np.mean([plain_kappa(part["target"], part["raw"]) for _, part in rows.groupby("item_id")]))
     low, high = interval(np.array(drawn), 10)[:2]
     assert row["clusters"] == 10
-    assert (row["low"], row["high"]) == (pytest.approx(low, abs=0.05), pytest.approx(high, abs=0.05))
+    assert (row["low"], row["high"]) == (pytest.approx(low, abs=0.06), pytest.approx(high, abs=0.06))
 
 
 def test_without_draws_there_are_no_intervals() -> None:

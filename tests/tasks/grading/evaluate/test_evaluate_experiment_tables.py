@@ -105,7 +105,7 @@ def test_unscored_responses_are_left_out_and_counted() -> None:
     assert (cell(table, 0, "n").value, cell(table, 0, "unscored").value) == (90, 10)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(0, 10**6), st.lists(st.sampled_from([0.0, 0.2, 0.7, 1.0]), min_size=2, max_size=4))
 def test_arms_of_a_table_are_measured_on_the_responses_that_all_score(seed: int, lost: list[float]) -> None:
     rng = np.random.default_rng(seed)

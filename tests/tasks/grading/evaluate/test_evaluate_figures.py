@@ -91,10 +91,6 @@ def test_degradation_is_what_the_machine_loses_against_a_second_person(both: tup
     one, two, own = (scores[name] for name in ("human:one", "human:two", "calibrated"))
     wanted = (kappa(one, own) + kappa(two, own)) / 2 - kappa(one, two)
     assert value(metrics, "degradation_qwk") == pytest.approx(wanted)
-
-
-def test_the_mean_loss_over_items_is_the_mean_of_their_losses(both: tuple[pd.DataFrame, ...]) -> None:
-    _, metrics, _ = both
     items = metrics[(metrics["metric"] == "degradation_qwk") & (metrics["slice"] == "item")]["value"]
     assert value(metrics, "degradation_qwk_item_mean") == pytest.approx(items.mean())
 

@@ -41,7 +41,7 @@ def kappa(human: pd.Series, machine: pd.Series) -> float:
     return float(cohen_kappa_score(human.astype(int), machine.astype(int), labels=range(5), weights="quadratic"))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(3, 40), st.sampled_from([0.0, 0.1, 0.5]))
 def test_every_row_is_scikit_learns_on_the_answers_that_all_score(
     seed: int, items: int, each: int, lost: float
@@ -71,7 +71,7 @@ def test_every_row_is_scikit_learns_on_the_answers_that_all_score(
     assert len(sizes - {0}) <= 1
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(st.integers(0, 10**6), st.permutations(["calibrated", "raw", "text_only", "other:b", "human:b"]))
 def test_two_raters_with_the_same_scores_have_the_same_rows(seed: int, names: list[str]) -> None:
     frame = study(seed, 4, 20, 0.0)
@@ -84,7 +84,7 @@ def test_two_raters_with_the_same_scores_have_the_same_rows(seed: int, names: li
             assert first[what] == second[what]
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(st.integers(0, 10**6), st.floats(0.1, 0.9))
 def test_the_machine_stands_next_to_people_on_the_answers_that_two_of_them_scored(seed: int, lost: float) -> None:
     frame = study(seed, 3, 30, 0.0)

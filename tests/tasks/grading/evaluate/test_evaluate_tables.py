@@ -45,7 +45,7 @@ def written(run: Run, answers, cut: int):
     return plain
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(answers=ANSWERS, cut=st.integers(0, 8))
 def test_marks_are_those_of_the_plain_rows_however_the_tables_are_cut(tmp_path_factory, answers, cut):
     run = Warehouse.open(tmp_path_factory.mktemp("w")).run("small")

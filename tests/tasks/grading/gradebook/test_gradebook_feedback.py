@@ -83,7 +83,7 @@ HELD, LACKS, PARTED = "What counted Water leaves the cells", "What was missing N
     ("given", "shown"),
     [(4.0, (HELD, PARTED)), (3.0, (HELD, PARTED)), (2.0, (HELD, LACKS)), (1.0, (HELD, LACKS, PARTED))],
 )
-@pytest.mark.parametrize("marks", [None, {"anna": 2.0}, {"anna": 2.0, "ben": 3.0}])
+@pytest.mark.parametrize("marks", [None, {"anna": 2.0, "ben": 3.0}])
 def test_a_score_that_a_person_gave_keeps_the_criteria_and_says_where_it_parts_from_them(
     tmp_path: Path, given: float, shown: tuple[str, ...], marks: dict[str, float] | None
 ) -> None:
@@ -158,7 +158,7 @@ def test_a_page_shows_nothing_of_others_and_no_words_of_ours(tmp_path: Path) -> 
     assert "2 of 4 points so far. 1 question has no score yet." in words(page)
 
 
-@settings(max_examples=25)
+@settings(max_examples=6)
 @example(EVIL)
 @given(st.text(min_size=1, max_size=60))
 def test_hostile_texts_stay_text(tmp_path_factory: pytest.TempPathFactory, hostile: str) -> None:

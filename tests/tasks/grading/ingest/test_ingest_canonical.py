@@ -265,6 +265,13 @@ def test_scores_that_a_machine_recorded_are_no_persons_and_no_labels() -> None:
     assert not any(surveyed([items(), table]).labelled)
 
 
+@pytest.mark.parametrize("averaged", [True, False])
+def test_a_recorded_mean_of_several_persons_is_told_in_the_signals(averaged: bool) -> None:
+    source = remade(RESPONSES, scores=[{"rater": "panel", "score": "score_a", "averaged": averaged}])
+    (grading,) = canonical([items(), responses(source)]).gradings
+    assert grading["signals"] == ({"averaged": 1.0} if averaged else {})
+
+
 def test_items_may_come_without_responses() -> None:
     found = surveyed([items()])
     assert (list(found.items), found.places) == (["1", "2"], {})
