@@ -25,7 +25,7 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.core.web.server import serve
 from rubricflow.tasks.grading.calibrate.calibration import POOLED, read_calibration
-from rubricflow.tasks.grading.calibrate.predict import apply_later
+from rubricflow.tasks.grading.calibrate.predict import predict
 from rubricflow.tasks.grading.calibrate.predictions import Texts
 from rubricflow.tasks.grading.calibrate.rows import Item, one_per_response
 from rubricflow.tasks.grading.calibrate.texts import Blocks
@@ -130,8 +130,10 @@ class Following:
             known = self._run.read(self._run.ref(Responses, "ingest"), ["split", "author_id"], of_response)
             for name in ("split", "author_id"):
                 rows = rows.append_column(name, known[name])
-            item = Item(gradings[0]["item_id"], bundle, rows)
-            predictions = apply_later(content, rows, bundle, lambda _: self._texts_of(content, response_id, item))
+            mapping, item = read_calibration(content), Item(gradings[0]["item_id"], bundle, rows)
+            if mapping.texts:
+                item = item._replace(blocks=self._texts_of(response_id, item))
+            predictions = predict(mapping, item)
         return FollowingScore(predicted_score(predictions.to_pylist()[0], bundle.scale), None)
 
     def _rows(self, row: type[Row], stage: str, where: ds.Expression | None = None) -> list[dict[str, Any]]:
@@ -147,10 +149,8 @@ class Following:
         used = [str(row["content"]) for row in self._calibrations if row["calibration_id"] in applied]
         return used[0] if used else contents.get(item_id, contents.get(POOLED))
 
-    def _texts_of(self, content: str, response_id: str, item: Item) -> Blocks:
-        """What the response's text adds to a calibration that goes by it; read once."""
-        if not read_calibration(content).texts:
-            return {}
+    def _texts_of(self, response_id: str, item: Item) -> Blocks:
+        """What the response's text tells; read once."""
         if response_id not in self._blocks:
             self._blocks[response_id] = next(iter(self._texts.with_blocks_of_all([item]))).blocks
         return self._blocks[response_id]

@@ -68,15 +68,9 @@ def fit(matrix: npt.ArrayLike, target: npt.ArrayLike, low: float, high: float, a
     """Fit phi (features) -> z (latent) -> human score (Rulers, section 3.4, Eqs. 4-5).
 
     matrix: (n, d) finite, d >= 1; target: (n,) finite human scores on low .. high; n >= 2. The order of the rows does
-    not matter, to the last bit. ValueError on any other shape, too few rows, NaN or infinity.
+    not matter, to the last bit.
     """
     x, y = np.asarray(matrix, dtype=np.float64), np.asarray(target, dtype=np.float64)
-    if x.ndim != 2 or y.shape != x.shape[:1] or x.shape[1] < 1:
-        raise ValueError(f"needs features of shape (n, d >= 1) and a target of shape (n,), got {x.shape} and {y.shape}")
-    if len(x) < 2:
-        raise ValueError(f"needs at least two labelled rows, got {len(x)}")
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError("features and targets must be finite")
     order = np.lexsort(np.column_stack([x, y]).T)
     x, y = x[order], y[order]
     terms = PolynomialFeatures(degree=2, include_bias=False).fit_transform(x)
@@ -107,7 +101,7 @@ def apply(alignment: Alignment, matrix: npt.ArrayLike, scale: tuple[float, float
     """Latent, aligned and final scores of new rows, in the units of `scale` (low, high, step).
 
     matrix: (n, d) finite, the fitted features in their order. A scale other than the fitted one stretches the fitted
-    range onto it, as pooled mappings need. ValueError on NaN, infinity, another d or a malformed scale.
+    range onto it, as pooled mappings need.
     """
     latent = latent_scores(alignment, matrix)
     mapped = np.interp(latent, alignment.latent_knots, alignment.score_knots) if alignment.score_knots else latent
@@ -149,10 +143,6 @@ def latent_scores(alignment: Alignment, matrix: npt.ArrayLike) -> Floats:
     """z of every row (Eq. 4), shape (n,), in the units fitted on. Equal rows have equal latents, to the last bit."""
     x = np.asarray(matrix, dtype=np.float64)
     means, scales, coefficients = (np.array(v) for v in (alignment.means, alignment.scales, alignment.coefficients))
-    if x.ndim != 2 or x.shape[1] + x.shape[1] * (x.shape[1] + 1) // 2 != len(means):
-        raise ValueError(f"features of shape {x.shape} do not fit a mapping of {len(means)} second-order features")
-    if not np.isfinite(x).all():
-        raise ValueError("features must be finite: leave out and count the rows that lack one")
     latent = np.empty(len(x))
     rows = max(1, CHUNK_BYTES // (8 * len(means)))
     for start in range(0, len(x), rows):

@@ -1,67 +1,38 @@
-"""Applying a fitted mapping to gradings: those of its run, or new ones later."""
+"""Applying a fitted mapping to gradings: those of its run, and these with levels that people set."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.agreement import to_levels
 from rubricflow.tasks.core.stats.conformal import interval
 from rubricflow.tasks.grading.calibrate.alignment import ScoreCurve, stretch
-from rubricflow.tasks.grading.calibrate.calibration import ScaleMapping, read_calibration
+from rubricflow.tasks.grading.calibrate.calibration import ScaleMapping
 from rubricflow.tasks.grading.calibrate.features import floats, is_scored, is_weak, matrix, without_absent_counts
 from rubricflow.tasks.grading.calibrate.methods import apply_method
 from rubricflow.tasks.grading.calibrate.release import reasons
-from rubricflow.tasks.grading.calibrate.rows import Item, clusters, one_per_response, only_rater
+from rubricflow.tasks.grading.calibrate.rows import Item, clusters
 from rubricflow.tasks.grading.calibrate.spread import Placed, error_risk, level_probabilities, risks, sigmas
 from rubricflow.tasks.grading.calibrate.stack import PARTS, Stack, StackedRows, apply_stack
-from rubricflow.tasks.grading.calibrate.texts import Blocks, taken
-
-
-def apply_later(
-    content: str, gradings: pa.Table, bundle: Bundle, blocks_of: Callable[[Sequence[str]], Blocks] = lambda _: {}
-) -> pa.Table:
-    """Predictions for gradings of one item by a stored calibration; for those of its run, the run's predictions.
-
-    content: column `content` of a row of `calibrations`; gradings: rows of `gradings`, with `split` and `author_id`
-    where crossed labels are among them; bundle: the item's; blocks_of: ids of responses to what their texts tell, see
-    `text_blocks`. Columns as in `predict`. ContractError for content
-    that this version cannot read, gradings of several items, and another rater, item or bundle than it was fitted for;
-    a pooled one is for any item whose bundle gives its features.
-    """
-    calibration = read_calibration(content)
-    rater, items = only_rater(gradings["rater_id"].unique().to_pylist()), pc.unique(gradings["item_id"]).to_pylist()
-    item = items[0] if items else ""
-    if rater not in ("", calibration.rater_id):
-        raise ContractError(f"calibration was fitted for rater '{calibration.rater_id}', not for '{rater}'")
-    if len(items) > 1:
-        raise ContractError(f"gradings of one item are predicted at a time, not of {', '.join(sorted(items))}")
-    if not calibration.pooled and (bundle.bundle_id != calibration.bundle_id or set(items) - {calibration.scope}):
-        raise ContractError(
-            f"calibration was fitted for item '{calibration.scope}' under bundle {str(calibration.bundle_id)[:12]}, "
-            f"not for {items} under {bundle.bundle_id[:12]}"
-        )
-    rows = one_per_response(gradings)
-    return predict(calibration, Item(item, bundle, rows, blocks_of(rows["response_id"].to_pylist())))
+from rubricflow.tasks.grading.calibrate.texts import taken
 
 
 def predict(calibration: ScaleMapping, item: Item) -> pa.Table:
     """Predictions for one item's gradings, one per response: all columns of `predictions` except `split`.
 
-    item: its rows at least the columns GRADING; of crossed labels, which are predicted without their fold, `split` and
-    `author_id`, too. A prechecked grading keeps its raw score: no mapping was fitted for it.
-    An unscored one has no score but its reason; one whose score lacks a feature has the reason `criterion_unscored`.
+    item: its rows the columns GRADING, `split` and `author_id`: crossed labels are predicted without their fold. A
+    prechecked grading keeps its raw score: no mapping was fitted for it. An unscored one has no score but its reason;
+    one whose score lacks a feature has the reason `criterion_unscored`.
     Interval, risk and level probabilities are null where there were too few labels to tell, and in a row that lacks a
     signal that they go by.
     """
     name, fold = calibration.calibration_id, np.full(len(item.rows), -1)
-    if calibration.folds and "split" in item.rows.column_names:
+    if calibration.folds:
         fold_of = {cluster: k for k, fit in enumerate(calibration.folds) for cluster in fit.clusters}
         crossed = np.asarray(pc.equal(item.rows["split"], "crossed").to_numpy(), dtype=np.bool_)
         left_out = np.array([fold_of.get(cluster, -1) for cluster in clusters(item.rows)], dtype=np.int64)

@@ -65,8 +65,7 @@ def graded_items(
     """All items in the order of their ids, those without a grading too.
 
     bundle_of: item -> its bundle; gradings: one machine rater's, columns GRADING; responses: `response_id`, `split`,
-    `author_id`; people: as `target_scores` reads it; target: a rater or 'mean'. ContractError for a grading of an item
-    that has no bundle.
+    `author_id`; people: as `target_scores` reads it; target: a rater or 'mean'.
     """
     rows = one_per_response(gradings)
     human = target_scores(people, target)
@@ -89,15 +88,10 @@ def graded_items(
 
 
 def by_item(bundle_of: Mapping[str, Bundle], rows: pa.Table) -> list[Item]:
-    """Rows of responses, one of each, as their items in the order of their ids, those without a row too.
-
-    ContractError for rows of an item that has no bundle.
-    """
+    """Rows of responses, one of each, as their items in the order of their ids, those without a row too."""
     rows = rows.sort_by([("item_id", "ascending"), ("response_id", "ascending")]).combine_chunks()
     counts = rows.group_by("item_id").aggregate([("response_id", "count")]).to_pydict()
     sizes = dict(zip(counts["item_id"], counts["response_id_count"], strict=True))
-    if unknown := sorted(sizes.keys() - bundle_of.keys()):
-        raise ContractError(f"gradings name item '{unknown[0]}', which has no bundle")
     items, start = [], 0
     # Arrow and Python agree on the order of strings: by code point.
     for item_id in sorted(bundle_of):

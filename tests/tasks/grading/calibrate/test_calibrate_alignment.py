@@ -165,27 +165,3 @@ def test_another_scale_stretches_the_fitted_range():
 def test_halves_go_up_and_steps_are_written_plainly():
     assert snap([0.5, 1.5, 2.5, -1, 9], (0, 3, 1)).tolist() == [1, 2, 3, 0, 3]
     assert snap([0.3, 0.25, 0.15], (0, 1, 0.1)).tolist() == [0.3, 0.3, 0.2]
-
-
-@pytest.mark.parametrize(
-    ("matrix", "target"),
-    [
-        ([[1.0]], [1]),
-        (np.empty((0, 1)), []),
-        (np.empty((3, 0)), [1, 2, 3]),
-        ([1.0, 2.0], [1, 2]),
-        ([[1.0], [2.0]], [1]),
-        ([[1.0], [math.nan]], [1, 2]),
-        ([[1.0], [2.0]], [1, math.inf]),
-    ],
-)
-def test_unusable_calibration_rows_are_refused(matrix, target):
-    with pytest.raises(ValueError, match=r"needs|finite"):
-        fit(matrix, target, 0, 3)
-
-
-@pytest.mark.parametrize("new", [[[1.0]], [[1.0, math.nan]], [1.0, 2.0]])
-def test_unusable_new_rows_are_refused(new):
-    mapping = fit([[1.0, 2.0], [2.0, 5.0], [3.0, 1.0]], [1, 2, 3], 0, 3)
-    with pytest.raises(ValueError, match=r"fit|finite"):
-        apply(mapping, new, (0, 3, 1))

@@ -21,7 +21,7 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.stats.promise import missed_by_constant
 from rubricflow.tasks.grading.calibrate.calibration import read_calibration
 from rubricflow.tasks.grading.calibrate.fit import FittedItems, fit_items
-from rubricflow.tasks.grading.calibrate.predict import apply_later, predict
+from rubricflow.tasks.grading.calibrate.predict import predict
 from rubricflow.tasks.grading.calibrate.rows import GRADING, TAUGHT, Item, clusters, graded_items
 
 TOP = 4
@@ -227,9 +227,10 @@ def test_a_stored_mapping_says_the_same_of_crossed_answers() -> None:
     mapping = fit_items([item], "judge", plan()).mappings["q0"]
     assert len(mapping.folds) == 5
     wanted = predict(mapping, item)
-    assert apply_later(read_calibration(mapping.content).content, item.rows, item.bundle).equals(wanted)
-    # Without the split nothing tells which answers it was fitted to.
-    bare = apply_later(mapping.content, item.rows.drop_columns(["split"]), item.bundle)
+    assert predict(read_calibration(mapping.content), item).equals(wanted)
+    # Of a split that does not cross nothing tells which answers it was fitted to.
+    bare = predict(mapping.model_copy(update={"folds": ()}), item).drop_columns(["calibration_id"])
+    wanted = wanted.drop_columns(["calibration_id"])
     test = pc.equal(item.rows["split"], "test")
     assert bare.filter(test).equals(wanted.filter(test))
     assert not bare.equals(wanted)

@@ -22,8 +22,15 @@ from rubricflow.tasks.grading.calibrate.alignment import apply, fit
 from rubricflow.tasks.grading.calibrate.calibration import read_calibration
 from rubricflow.tasks.grading.calibrate.features import feature_names, features, map_columns, matrix
 from rubricflow.tasks.grading.calibrate.fit import fit_items
-from rubricflow.tasks.grading.calibrate.predict import apply_later, predict
-from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, one_per_response, only_rater, whole_responses
+from rubricflow.tasks.grading.calibrate.predict import predict
+from rubricflow.tasks.grading.calibrate.rows import (
+    GRADING,
+    Item,
+    graded_items,
+    one_per_response,
+    only_rater,
+    whole_responses,
+)
 
 GRADING_SCHEMA = pa.schema([schema(Gradings).field(name) for name in GRADING])
 PEOPLE = ("response_id", "rater_id", "rater_kind", "score")
@@ -201,11 +208,9 @@ def test_samples_are_averaged_over_the_scored_ones():
     assert found[1]["unscored_reason"] == "unreadable_reply"
 
 
-def test_gradings_of_two_raters_or_of_an_unknown_item_are_refused():
+def test_gradings_of_two_raters_are_refused():
     with pytest.raises(ContractError, match="m, n"):
         only_rater(["m", "n", "m"])
-    with pytest.raises(ContractError, match="'q'"):
-        items_of({"other": bundle()}, [judged("r1", 0.5)], [], [])
 
 
 def test_rows_are_put_with_their_item():
@@ -486,6 +491,11 @@ def test_tables_of_whole_responses_hold_all_rows_and_hardly_more_than_asked(size
 # later
 
 
+def later(content, rows, one):
+    """Predictions for gradings of an item by a stored mapping."""
+    return predict(read_calibration(content), Item(rows["item_id"][0].as_py(), one, rows))
+
+
 @pytest.mark.parametrize(
     ("calibration", "asked", "method"),
     [(size, name, name) for size in (40, 12) for name in [*METHODS[:-1], "ridge"]] + [(4, "rulers", "identity")],
@@ -498,7 +508,7 @@ def test_a_stored_mapping_gives_the_same_predictions_later(calibration, asked, m
         assert (fitted[item].method, fitted[item].scope) == (method, item if calibration == 40 else "pooled")
         stored = fitted[item].row()["content"]
         own = [row for row in rows if row["item_id"] == item]
-        found = apply_later(stored, table(*own), one)
+        found = later(stored, table(*own), one)
         assert found.to_pylist() == [predicted[row["response_id"]] for row in own]
         assert sorted([*found.column_names, "split"]) == sorted(schema(Predictions).names)
 
@@ -507,30 +517,11 @@ def test_a_pooled_mapping_serves_a_new_item():
     bundles = {"p": bundle(), "q": bundle()}
     rows, people, splits = class_set(7, {"p": 20, "q": 20}, bundles, 15)
     fitted, _ = run_all(bundles, rows, people, splits)
-    new = apply_later(fitted["p"].content, table(judged("n", 0.9, "new")), bundle(scale=(0, 100, 5))).to_pylist()[0]
+    new = later(fitted["p"].content, table(judged("n", 0.9, "new")), bundle(scale=(0, 100, 5))).to_pylist()[0]
     assert new["score"] % 5 == 0
     assert new["score"] > 40
     with pytest.raises(ContractError, match=r"gives no feature 'trait\.a'"):
-        apply_later(fitted["p"].content, table(judged("n", 0.9, "new")), bundle(traits=("x",)))
-
-
-def test_a_mapping_is_refused_where_it_does_not_belong():
-    bundles = {"q": bundle()}
-    content = run_all(bundles, *class_set(8, {"q": 50}, bundles))[0]["q"].content
-    with pytest.raises(ContractError, match="rater 'm', not for 'n'"):
-        apply_later(content, table(judged("r", 0.5, rater="n")), bundles["q"])
-    with pytest.raises(ContractError, match="item 'q'"):
-        apply_later(content, table(judged("r", 0.5, "other")), bundles["q"])
-    with pytest.raises(ContractError, match="under bundle"):
-        apply_later(content, table(judged("r", 0.5)), bundle(text="changed"))
-
-
-def test_gradings_of_one_item_are_predicted_at_a_time_and_none_give_none():
-    bundles = {"p": bundle(), "q": bundle()}
-    content = run_all(bundles, *class_set(8, {"p": 20, "q": 20}, bundles, 15))[0]["q"].content
-    with pytest.raises(ContractError, match="not of p, q"):
-        apply_later(content, table(judged("r", 0.5, "p"), judged("s", 0.5, "q")), bundles["q"])
-    assert len(apply_later(content, table(), bundles["q"])) == 0
+        later(fitted["p"].content, table(judged("n", 0.9, "new")), bundle(traits=("x",)))
 
 
 def test_a_new_item_goes_by_the_promise_for_the_set_and_the_levels_seen_on_its_scale():
@@ -539,9 +530,9 @@ def test_a_new_item_goes_by_the_promise_for_the_set_and_the_levels_seen_on_its_s
     for by, expected in (("set", {None}), ("item", {"no_promise"})):
         plan = study("linear", minimum=100, risk=0.5, tolerance=0, by=by)
         content = run_all(bundles, rows, people, splits, plan)[0]["p"].content
-        new = apply_later(content, table(judged("n", 0.5, "new")), bundles["p"])
+        new = later(content, table(judged("n", 0.5, "new")), bundles["p"])
         assert set(new["route_reason"].to_pylist()) == expected
-        far = apply_later(content, table(judged("n", 0.5, "new")), bundle(scale=(0, 100, 5)))
+        far = later(content, table(judged("n", 0.5, "new")), bundle(scale=(0, 100, 5)))
         assert far["route_reason"].to_pylist() == ["level_unseen"]
 
 

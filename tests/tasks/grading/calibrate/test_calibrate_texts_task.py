@@ -6,8 +6,9 @@ from texts_scene import JUDGED, plan, run_of
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.grading.calibrate.calibration import read_calibration
-from rubricflow.tasks.grading.calibrate.predict import apply_later
+from rubricflow.tasks.grading.calibrate.predict import predict
 from rubricflow.tasks.grading.calibrate.predictions import Predictor
+from rubricflow.tasks.grading.calibrate.rows import Item
 from rubricflow.tasks.grading.calibrate.task import calibrate
 from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, text_blocks
 
@@ -77,15 +78,15 @@ def test_applied_later_it_needs_the_texts_and_gives_the_same(whole):
     run, refs, done = whole
     row = next(row for row in run.read(done.calibrations).to_pylist() if row["scope"] == "p")
     own = run.read(refs[3]).filter([name == "p" for name in run.read(refs[3])["item_id"].to_pylist()])
+    mapping, item = read_calibration(row["content"]), Item("p", JUDGED, own)
     texts = {row["response_id"]: row["text"] for row in run.read(refs[1]).to_pylist()}
     with pytest.raises(ContractError, match="goes by characters, embedding, length, reference of the texts"):
-        apply_later(row["content"], own, JUDGED)
+        predict(mapping, item)
 
-    def blocks_of(names):
-        source = TextSource([texts[name] for name in names], "", "water passes a membrane", "")
-        return text_blocks(source, ("characters", "embedding"), Readers(encode=minilm()))
-
+    said = [texts[name] for name in own["response_id"].to_pylist()]
+    source = TextSource(said, "", "water passes a membrane", "")
+    blocks = text_blocks(source, ("characters", "embedding"), Readers(encode=minilm()))
     known = predictions(run, done)
-    for later in apply_later(row["content"], own, JUDGED, blocks_of).to_pylist():
+    for later in predict(mapping, item._replace(blocks=blocks)).to_pylist():
         assert later["score"] == known[later["response_id"]]["score"]
         assert later["latent"] == pytest.approx(known[later["response_id"]]["latent"], abs=1e-5)
