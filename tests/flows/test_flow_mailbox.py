@@ -6,8 +6,10 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from builders import loopback
 from builders.batch_server import LOSE, AnthropicServer, GeminiServer, OpenAIServer
 from click.testing import Result
@@ -17,6 +19,7 @@ from typer.testing import CliRunner
 from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.llm.mailbox_folder import Mailbox
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
 JUDGE = {
@@ -27,6 +30,7 @@ JUDGE = {
     "backend": "openai",
 }
 ANSWERS = 12
+ASKED = {"backend": "openai", "engine": {"model": "strong", "urls": ["http://127.0.0.1:1/v1"], "patience_s": 0}}
 
 
 def reply_to(prompt: str) -> str:
@@ -147,3 +151,75 @@ def test_a_submitted_study_goes_on_after_faults_and_is_the_same(provider, tmp_pa
     assert digests(tmp_path / "house") == live
     texts = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"secret-key" not in texts
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "grade": {"rubrics": {"file": "rubrics.yaml", "variant": "paraphrased"}},
+    "annotate": {
+        "annotation": {
+            "annotators": {"first": ASKED, "second": ASKED | {"engine": ASKED["engine"] | {"model": "other"}}}
+        }
+    },
+    "graph": {"graph": ASKED},
+    "reward": {
+        "judge": {"protocol": "pointwise", **ASKED},
+        "graph": ASKED,
+        "reward": {"retention": {"weak_prerequisite": 0.6, "strong_prerequisite": 0.2, "activation": 0.0}, "draws": 50},
+    },
+    "faithful": {"judge": {"protocol": "dhs", **ASKED}},
+    "train": {
+        "split": {"per": "set", "shares": [0.4, 0.3, 0.3]},
+        "bottleneck": {"labels": "one", "methods": ["plm"], "seeds": [0], "prompted": ASKED | {"shots": [0, 1]}},
+    },
+    "propose": {},
+}
+
+
+INVENTED = {"evidence": "local_quote", "levels": ["not at all", "in part", "wholly"]}
+
+
+def instance(schema: Any, path: str = "said") -> Any:
+    """The least that keeps a schema."""
+    if "anyOf" in schema:
+        return instance(schema["anyOf"][0], path)
+    if "enum" in schema:
+        return schema["enum"][0]
+    match schema["type"]:
+        case "object":
+            return {name: instance(member, f"{path} {name}") for name, member in schema["properties"].items()}
+        case "array":
+            return [instance(schema["items"], f"{path} {n}") for n in range(schema.get("minItems", 0))]
+        case "string":
+            return f"Some words on what is {path}"[: schema.get("maxLength", 99)]
+    return schema.get("minimum", 0)
+
+
+@pytest.mark.parametrize("work", KINDS)
+def test_every_kind_of_work_asks_by_mailbox(work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, box, house = study_in(tmp_path / "a"), tmp_path / "box", tmp_path / "house"
+    study.write_text(yaml.safe_dump(yaml.safe_load(study.read_text()) | KINDS[work]))
+    schemas: dict[str, Any] = {}
+    write_wave = Mailbox.write_wave
+
+    def seen(mailbox: Mailbox, noted: Any, form: str) -> Any:
+        schemas.update((key[:16], one.request.schema) for key, one in noted.items())
+        return write_wave(mailbox, noted, form)
+
+    def answer(name: str) -> None:
+        concepts = [INVENTED | {"id": f"c{n}", "name": f"Of {'abcdefgh'[n]}"} for n in range(8)]
+        concepts = [one | {"definition": f"It is about {one['name']} and {one['id']}."} for one in concepts]
+        inventory = {"groups": [{"name": "All", "concepts": concepts}]}
+        replies = {
+            key: inventory if work == "propose" else instance(schemas[key]) for key in cases(box / f"{name}.jsonl")
+        }
+        lines = [json.dumps({"id": key, "reply": reply}) for key, reply in replies.items()]
+        (box / "answers" / f"{name}.jsonl").write_text("\n".join(lines))
+
+    monkeypatch.setattr(Mailbox, "write_wave", seen)
+    result = carried(study, house, box, answer, "--work", work)
+    assert len(schemas) >= 2 or work == "propose", result.output
+    # What the mailbox brought is all that the command itself asks: no server is there.
+    monkeypatch.setenv("RUBRICFLOW_REPLIES", str(house / "replies.sqlite"))
+    more = ["--to", tmp_path / "mine.yaml"] if work == "propose" else []
+    live = command(work, study, "--warehouse", tmp_path / "other", *more)
+    assert live.exit_code == 0, live.output

@@ -57,8 +57,11 @@ def is_same_model(asked: str, named: str) -> bool:
     (True, False)
     """
     wanted, said = (name.strip().lower().rstrip("/").rpartition("/")[2] for name in (asked, named))
-    wanted = wanted.removesuffix("-latest")
-    return re.fullmatch(re.escape(wanted) + r"(?:[-@:.](?:preview|exp|latest|v?\d[\w.:-]*))*", said) is not None
+    newest = wanted.removesuffix("-latest")
+    version = (
+        r"(?:[-@:](?:(?:preview|exp|latest)(?:-\d+)*|v?\d{3,}(?:-\d+)*))*" if newest == wanted else r"(?:-[\d.]+)*"
+    )
+    return said == wanted or re.fullmatch(re.escape(newest) + version, said) is not None
 
 
 def read_brought(path: Path, folder: Path) -> Iterator[Brought]:
@@ -98,7 +101,7 @@ def _from_line(place: str, line: str, source: ReplySource) -> Brought | None:
         key, reply, model = plain.read_record(record)
         return Brought(place, key, reply, replace(source, model=model))
     except (ValueError, RecursionError) as error:
-        return Brought(place, None, f"cannot be read: {error}"[:200], source)
+        return Brought(place, None, str(error)[:200], source)
 
 
 def _provider_of(record: Mapping[str, Any]) -> str | None:

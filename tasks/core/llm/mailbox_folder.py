@@ -185,7 +185,8 @@ class Mailbox:
                 mine = [number for number in sorted(self._notes) if self._notes[number][0] == kind]
                 for number in mine[:_SHOWN]:
                     brought = self._brought[number]
-                    yield f"  {brought.place}: {(brought.id or '')[: plain.ID]} {self._notes[number][1]}".rstrip()
+                    told = " ".join(filter(None, ((brought.id or "")[: plain.ID], self._notes[number][1])))
+                    yield f"  {brought.place}: {told}"
                 if len(mine) > _SHOWN:
                     yield f"  … and {len(mine) - _SHOWN:,} more"
 
