@@ -16,9 +16,6 @@ from rubricflow.tasks.grading.judge.score import round_half_up, share_of_points
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 
 
-RECORDED = DEMO / "replies.parquet"
-
-
 def read(name: str) -> pd.DataFrame:
     """The rows of both classes."""
     parts = (pd.read_csv(DEMO / f"{name}{of}.csv", keep_default_na=False) for of in ("", "_b"))
@@ -48,17 +45,19 @@ def test_the_class_has_the_promised_variety() -> None:
     assert (responses["text"] == "").sum() >= 3
 
 
-def test_the_baseline_differs_in_nothing_but_the_judge() -> None:
-    study, baseline = (load_study(DEMO / f"{name}.yaml").model_dump() for name in ("study", "baseline"))
-    assert study["evaluation"].pop("beside") == ("baseline.yaml",)
-    baseline["evaluation"].pop("beside")
-    for of in (study, baseline):
+def test_the_three_studies_differ_in_nothing_but_the_judge() -> None:
+    study, weak, baseline = (load_study(DEMO / f"{name}.yaml").model_dump() for name in ("study", "weak", "baseline"))
+    assert study["evaluation"].pop("beside") == ("weak.yaml", "baseline.yaml")
+    assert (weak["evaluation"].pop("beside"), baseline["evaluation"].pop("beside")) == ((), ())
+    for of in (weak, baseline):
         del of["judge"]["backend"], of["judge"]["replies"], of["name"]
-    assert study == baseline
+    assert weak == baseline
+    del study["name"], study["judge"], weak["judge"]
+    assert study == weak
 
 
-@pytest.mark.skipif(not RECORDED.exists(), reason="no replies are recorded yet: make record MODEL=… URL=…")
-def test_the_recorded_replies_are_to_the_prompts_of_today() -> None:
-    assert RECORDED.stat().st_size < 2**20
-    told = [found for found in prove(DEMO / "study.yaml") if found[1] == "recorded replies"]
+@pytest.mark.parametrize("name", ["study", "weak"])
+def test_the_recorded_replies_are_to_the_prompts_of_today(name: str) -> None:
+    assert sum(path.stat().st_size for path in DEMO.glob("*.parquet")) < 2**20
+    told = [found for found in prove(DEMO / f"{name}.yaml") if found[1] == "recorded replies"]
     assert [kind for kind, *_ in told] == ["ok"], told
