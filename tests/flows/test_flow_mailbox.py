@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.llm import mailbox_folder, submit
 from rubricflow.tasks.core.llm.mailbox_folder import Mailbox
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
@@ -223,3 +225,43 @@ def test_every_kind_of_work_asks_by_mailbox(work: str, tmp_path: Path, monkeypat
     more = ["--to", tmp_path / "mine.yaml"] if work == "propose" else []
     live = command(work, study, "--warehouse", tmp_path / "other", *more)
     assert live.exit_code == 0, live.output
+
+
+class Killed(BaseException):
+    """What ends a process at once."""
+
+
+def test_a_command_killed_before_and_after_every_write_asks_nothing_twice(
+    tmp_path: Path, live: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, points = OpenAIServer(reply_to), set[tuple[str, int, str]]()
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
+    monkeypatch.setattr("rubricflow.tasks.core.llm.submit.LOOK_S", (0.01, 0.02))
+    write, written = mailbox_folder.write_atomically, Counter[str]()
+
+    def dying(path: Path, content: bytes) -> None:
+        for when in ("before", "after"):
+            point = path.name, written[path.name], when
+            if point not in points:
+                points.add(point)
+                raise Killed
+            if when == "before":
+                write(path, content)
+        written[path.name] += 1
+
+    for module in (mailbox_folder, submit):
+        monkeypatch.setattr(module, "write_atomically", dying)
+    study, box = study_in(tmp_path / "a"), tmp_path / "box"
+    for _ in range(40):
+        try:
+            result = command("batch", study, "--warehouse", tmp_path / "house", "--to", box, "--submit", "openai")
+            break
+        except Killed:
+            continue
+    server.close()
+    assert result.exit_code == 0, result.output
+    assert len(points) >= 16
+    asked = [key for batch in server.batches for key in batch.requests]
+    assert len(asked) == len(set(asked))
+    assert digests(tmp_path / "house") == live
