@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rubricflow.flows.prepared import StudyGraphs
+from rubricflow.flows.batch import StudyGraphs
 from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.graph import Graph
@@ -48,6 +48,7 @@ def built_graphs(study: Study, path: Path, warehouse: Warehouse) -> StudyGraphs:
     No model is asked: what one made of rubrics is read from the reply store. InputError for bad input;
     StoreError where a graph is not there: it names what differs from those that are, and the command that builds it.
     """
+    hint = f"build it: rubricflow graph {path} --warehouse {warehouse.place}"
     stored: list[StoredGraph] = []
     for run_id in reversed(warehouse.runs()):
         run = warehouse.run(run_id)
@@ -56,7 +57,7 @@ def built_graphs(study: Study, path: Path, warehouse: Warehouse) -> StudyGraphs:
             rows = run.read(run.ref(RubricGraphs, "graph")).to_pylist(maps_as_pydicts="strict")
             stored += [StoredGraph(run_id, row, row["made_from"] | code) for row in rows]
     if not stored:
-        raise StoreError(f"no run in {warehouse.place} has a graph; {_build(path, warehouse)}")
+        raise StoreError(f"no run in {warehouse.place} has a graph; {hint}")
     base = path.parent
     surveyed = survey(streams(study.data, base), study.split, study.evaluation.target)
     items = [dict(row) for row in surveyed.items.values()]
@@ -74,31 +75,27 @@ def built_graphs(study: Study, path: Path, warehouse: Warehouse) -> StudyGraphs:
     votes = read_votes(base / plan.votes, rubric_subjects) if plan.votes else []
     settings = settings_of(plan, model_of(plan, base) if is_generative(plan) else MODEL, is_generative(plan))
     graphs = {
-        name: _match(name, made_from, stored, path, warehouse)
+        name: _match(name, made_from, stored, f"no run in {warehouse.place} has", hint)
         for name, made_from in sources_of(rubric_subjects, written, votes, settings).items()
     }
     return StudyGraphs(items, bundles, graphs)
 
 
-def _match(name: str, sources: Sources, stored: list[StoredGraph], path: Path, warehouse: Warehouse) -> Graph:
+def _match(name: str, sources: Sources, stored: list[StoredGraph], none: str, hint: str) -> Graph:
     """The graph that was made from these; StoreError where there is none."""
     parts = sources.parts | {CODE: code_digest()}
     alike = [candidate for candidate in stored if candidate.row["rubric_id"] == name]
     if not alike:
-        raise StoreError(f"no run in {warehouse.place} has a graph of rubric '{name}'; {_build(path, warehouse)}")
+        raise StoreError(f"{none} a graph of rubric '{name}'; {hint}")
     nearest = min(alike, key=lambda candidate: len(_differing(parts, candidate.parts)))
     odd = _differing(parts, nearest.parts)
     if odd:
         raise StoreError(
-            f"no run in {warehouse.place} has the graph of rubric '{name}' as this study makes it: the nearest, of run "
-            f"{nearest.run_id}, differs in {', '.join(odd)}; {_build(path, warehouse)}"
+            f"{none} the graph of rubric '{name}' as this study makes it: the nearest, of run "
+            f"{nearest.run_id}, differs in {', '.join(odd)}; {hint}"
         )
     return Graph.model_validate_json(nearest.row["content"])
 
 
 def _differing(parts: Mapping[str, str], stored_parts: Mapping[str, str]) -> list[str]:
     return sorted(name for name in parts.keys() | stored_parts.keys() if parts.get(name) != stored_parts.get(name))
-
-
-def _build(path: Path, warehouse: Warehouse) -> str:
-    return f"build it: rubricflow graph {path} --warehouse {warehouse.place}"

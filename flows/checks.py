@@ -42,12 +42,12 @@ def check_aggregation(value: object) -> Aggregation:
     return cast(Aggregation, value)
 
 
-def check_number(value: object, field: str, low: float, high: float = math.inf, whole_number: bool = False) -> None:
-    """The value is a finite number above `low` and at most `high`."""
-    if not (_is_finite(value) and low < value <= high and (isinstance(value, int) or not whole_number)):
+def check_number(value: object, field: str, high: float = math.inf, whole_number: bool = False) -> None:
+    """The value is a finite number above 0 and at most `high`."""
+    if not (_is_finite(value) and 0 < value <= high and (isinstance(value, int) or not whole_number)):
         kind = "whole number" if whole_number else "number"
         most = f" and at most {high:g}" if high < math.inf else ""
-        raise InputError(f"{value!r} is no {kind} above {low:g}{most}", field=field)
+        raise InputError(f"{value!r} is no {kind} above 0{most}", field=field)
 
 
 def _is_finite(value: object) -> TypeGuard[float]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rubricflow.flows.prepared import PreparedItem, StudyGraphs, prepared_items
+from rubricflow.flows.batch import PreparedItem, StudyGraphs, prepared_items
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
@@ -46,8 +46,8 @@ class InlineRubrics:
         self._thread: threading.Thread | None = None
         self._ready: OrderedDict[str, Future[PreparedItem]] = OrderedDict()
         self._until: dict[str, float] = {}
-        self.keep: Callable[[Mapping[str, PreparedItem]], None] = lambda items: None
-        """Is told of what was prepared, before anybody gets it."""
+        self.keep: Callable[[Mapping[str, Bundle]], None] = lambda bundles: None
+        """Is told of the rubrics that were prepared, before anybody gets them."""
 
     def study_graphs(self, items: Sequence[ListedItem]) -> StudyGraphs:
         """Their rows, each with a rubric of its own, bundles and graphs. InputError for a rubric that cannot be locked,
@@ -129,7 +129,7 @@ class InlineRubrics:
         if not items:
             return
         prepared = self.prepared(items)
-        self.keep(prepared)
+        self.keep({name: item.bundle for name, item in prepared.items()})
         for key, item in prepared.items():
             if not futures[key].done():
                 futures[key].set_result(item)

@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,18 +28,10 @@ from rubricflow.tasks.grading.judge.rows import Case, EarlierDecision, Graded, J
 from rubricflow.tasks.rewards.reward.aggregate import averaged
 from rubricflow.tasks.rewards.reward.compiled import Batch
 from rubricflow.tasks.rewards.reward.local import Locals
+from rubricflow.tasks.rewards.serve.answered import AgreementAnswer
 
 Judging = Callable[[Sequence[Case], Rater], Graded]
 _logger = logging.getLogger(__name__)
-
-
-class Agreement(NamedTuple):
-    """What two judgings of one rollout have in common."""
-
-    same: int
-    """Criteria that both put on the same level."""
-    compared: int
-    """Criteria that both decided."""
 
 
 def chosen_share(cases: Sequence[Case], share: float) -> list[Case]:
@@ -72,14 +63,15 @@ def second_judging(cases: Sequence[Case], rater: Rater, judging: Judging) -> Ite
         yield threads.submit(judge)
 
 
-def agreements(first: Sequence[Judged], second: Sequence[Judged]) -> dict[str, Agreement]:
+def agreements(first: Sequence[Judged], second: Sequence[Judged]) -> dict[str, AgreementAnswer]:
     """Response → how far its two judgings agree, for the responses that were judged twice."""
     levels = {judged.case.response_id: _levels(judged) for judged in first}
-    found: dict[str, Agreement] = {}
+    found: dict[str, AgreementAnswer] = {}
     for judged in second:
         one, two = levels[judged.case.response_id], _levels(judged)
         both = one.keys() & two.keys()
-        found[judged.case.response_id] = Agreement(sum(one[name] == two[name] for name in both), len(both))
+        same = sum(one[name] == two[name] for name in both)
+        found[judged.case.response_id] = {"same": same, "compared": len(both)}
     return found
 
 
@@ -88,17 +80,9 @@ def _levels(judged: Judged) -> dict[str, int]:
     return {decision.criterion_id: decision.level for decision in judged.decisions if decision.level is not None}
 
 
-class RepeatedCase(NamedTuple):
-    """A rollout that is judged again in part."""
-
-    row: int
-    """Its place in the batch."""
-    case: Case
-    """As it is judged again: what is not asked again is kept."""
-
-
-def worth_repeating(judged: Sequence[Judged], batch: Batch, weights: Floats, calls: int) -> list[RepeatedCase]:
-    """The rollouts with calls that are worth making again, at most so many calls for all of them together.
+def worth_repeating(judged: Sequence[Judged], batch: Batch, weights: Floats, calls: int) -> dict[int, Case]:
+    """Place in the batch → the rollout as it is judged again, what is not asked again being kept: those with calls that
+    are worth making again, at most so many calls for all of them together.
 
     judged: in the order of the batch; weights: of its criteria, see `weights_of_doubts`. A call is worth what its
     criteria are. One without doubts is never made again, nor is one that was not made.
@@ -112,21 +96,21 @@ def worth_repeating(judged: Sequence[Judged], batch: Batch, weights: Floats, cal
     chosen: defaultdict[int, set[str]] = defaultdict(set)
     for _, row, names in heapq.nlargest(calls, worths, key=lambda call: call[0]):
         chosen[row] |= names
-    repeats = []
+    repeats: dict[int, Case] = {}
     for row, again in sorted(chosen.items()):
         earlier = {
             decision.criterion_id: EarlierDecision(decision, judged[row].probabilities.get(decision.criterion_id))
             for decision in judged[row].decisions
             if decision.criterion_id not in again
         }
-        repeats.append(RepeatedCase(row, replace(judged[row].case, earlier=earlier)))
+        repeats[row] = replace(judged[row].case, earlier=earlier)
     return repeats
 
 
 def judged_again(
     graded: Graded,
     local: Locals,
-    repeats: Sequence[RepeatedCase],
+    repeats: Mapping[int, Case],
     asking: Callable[[Sequence[Case]], Graded],
     local_of: Callable[[pa.Table, Sequence[Case]], Locals],
 ) -> tuple[Locals, list[pa.Table]]:
@@ -136,12 +120,11 @@ def judged_again(
     """
     if not repeats:
         return local, []
-    cases = [repeat.case for repeat in repeats]
+    cases = list(repeats.values())
     again = asking(cases)
     graded.called += again.called
     decisions = judgments(again.rater, again.judged)
-    rows = np.array([repeat.row for repeat in repeats])
-    both = averaged(local.batch, local_of(decisions, cases).batch, rows)
+    both = averaged(local.batch, local_of(decisions, cases).batch, np.array(list(repeats)))
     return replace(local, batch=both), [decisions]
 
 

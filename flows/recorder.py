@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rubricflow.flows.prepared import PreparedItem
+from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import Row, conform
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
@@ -162,12 +162,12 @@ def record_quality(run: Run, step: int, quality: Qualities) -> None:
     run.commit(HELD_OUT, f"{step:09d}", {HeldOutQuality: rows})
 
 
-def record_criteria(run: Run, items: Mapping[str, PreparedItem], shard: str = "all") -> None:
+def record_criteria(run: Run, bundles: Mapping[str, Bundle], shard: str = "all") -> None:
     """Write what items are rewarded by, so that a report can say it in words."""
-    criteria = [(item_id, criterion) for item_id, item in items.items() for criterion in item.bundle.criteria]
     rows = [
         {"item_id": item_id, "criterion_id": criterion.id, "text": criterion.text, "weight": criterion.weight}
-        for item_id, criterion in criteria
+        for item_id, bundle in bundles.items()
+        for criterion in bundle.criteria
     ]
     run.commit(CRITERIA, shard, {TrainedCriteria: rows})
 

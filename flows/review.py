@@ -94,13 +94,14 @@ def board_of(
         waiting = waiting_labels(run)
     if not waiting:
         raise InputError(f"nothing of {study.name} waits for people", file=study_file)
-    trained = [one for one in runs_of(Warehouse.open(warehouse), study.name) if one.done("bottleneck", "people")]
+    trained = [one for one in runs_of(warehouse, study.name) if one.done("bottleneck", "people")]
     return open_board(run, study, waiting, raters, trained[-1] if trained else None)
 
 
-def runs_of(warehouse: Warehouse, study: str) -> list[Run]:
+def runs_of(warehouse: str | Path, study: str) -> list[Run]:
     """The finished runs of a study, oldest first."""
-    return [warehouse.run(name) for name in warehouse.runs() if name.rpartition("-")[0] == study]
+    opened = Warehouse.open(warehouse)
+    return [opened.run(name) for name in opened.runs() if name.rpartition("-")[0] == study]
 
 
 class Following:

@@ -9,25 +9,23 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from rubricflow.flows.batch import JudgedBatch, PosedRollout, made
+from rubricflow.flows.batch import JudgedBatch, PosedRollout, PreparedItem, made
 from rubricflow.flows.checks import meant
-from rubricflow.flows.failures import Trouble
 from rubricflow.flows.inline_rubrics import InlineRubrics
-from rubricflow.flows.judged_again import Agreement, agreements
-from rubricflow.flows.prepared import PreparedItem
+from rubricflow.flows.judged_again import agreements
 from rubricflow.flows.recorder import read_record, record_criteria, record_quality
-from rubricflow.flows.rollouts import RolloutReward, VariedReward
+from rubricflow.flows.rollouts import RolloutReward
+from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError, UserError
 from rubricflow.tasks.core.llm.calls import InFlight
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.rows import Judged
-from rubricflow.tasks.rewards.reward.leakage import Appraisal, appraisals
+from rubricflow.tasks.rewards.reward.leakage import appraisals
 from rubricflow.tasks.rewards.serve.answered import (
     DecisionAnswer,
     Qualities,
     QuoteAnswer,
     RolloutAnswer,
-    ShareAnswer,
     TrainingRecord,
     unscored_answer,
 )
@@ -59,8 +57,8 @@ class RewardService:
         self._in_flight = InFlight()
         record = reward.record
         if record is not None:
-            record_criteria(record, reward.items)
-            inline.keep = lambda items: record_criteria(record, items, shard=f"brought-{min(items)}")
+            record_criteria(record, {name: item.bundle for name, item in reward.items.items()})
+            inline.keep = lambda bundles: record_criteria(record, bundles, shard=f"brought-{min(bundles)}")
 
     @property
     def aggregation(self) -> str:
@@ -144,13 +142,33 @@ class RewardService:
         for called in [*batch.graded.called, *(batch.repeats.called if batch.repeats else ())]:
             paid[called.case.response_id] += made(called)
         twice = agreements(batch.graded.judged, batch.repeats.judged if batch.repeats else ())
-        rewards = map(VariedReward, batch.rewards, batch.variances)
-        rows = zip(batch.graded.judged, posed, worth, rewards, batch.missing, strict=True)
-        answers = []
-        for judged, rollout, appraisal, reward, trouble in rows:
-            name = judged.case.response_id
-            replies = [*rollout.paid, *paid[name]]
-            answers.append(_answer(judged, rollout.item, appraisal, reward, trouble, replies, twice.get(name)))
+        rows = zip(batch.graded.judged, posed, worth, batch.rewards, batch.variances, batch.missing, strict=True)
+        answers: list[RolloutAnswer] = []
+        for judged, rollout, appraisal, reward, variance, trouble in rows:
+            replies = [*rollout.paid, *paid[judged.case.response_id]]
+            answers.append(
+                {
+                    "item_id": judged.case.item_id,
+                    "reward": reward,
+                    "reward_variance": variance,
+                    "flat": None if reward is None else appraisal.flat,
+                    "gear": None if reward is None else appraisal.gear,
+                    "false_credit": None if reward is None else appraisal.false_credit,
+                    "leaked": {str(relation): share for relation, share in appraisal.leaked.items()},
+                    "supported": appraisal.supported,
+                    "violated": appraisal.violated,
+                    "agreement": twice.get(judged.case.response_id),
+                    "unscored": {"reason": trouble.reason, "said": trouble.said[:_MOST_SAID]} if trouble else None,
+                    "decisions": _decisions(judged, rollout.item.bundle),
+                    "shares": {
+                        name: {"own": share.local, "licensed": share.licensed}
+                        for name, share in appraisal.shares.items()
+                    },
+                    "calls": len(replies),
+                    "prompt_tokens": sum(reply.prompt_tokens or 0 for reply in replies),
+                    "completion_tokens": sum(reply.completion_tokens or 0 for reply in replies),
+                }
+            )
         return answers
 
 
@@ -174,17 +192,9 @@ class InlineRollout(NamedTuple):
             return unscored_answer("", "rubric", "the server failed at its graph; its log says why")
 
 
-def _answer(
-    judged: Judged,
-    item: PreparedItem,
-    appraisal: Appraisal,
-    rewarded: VariedReward,
-    trouble: Trouble | None,
-    replies: Sequence[Reply],
-    agreement: Agreement | None,
-) -> RolloutAnswer:
-    criteria = {criterion.id: criterion for criterion in item.bundle.criteria}
-    decisions: list[DecisionAnswer] = [
+def _decisions(judged: Judged, bundle: Bundle) -> list[DecisionAnswer]:
+    criteria = {criterion.id: criterion for criterion in bundle.criteria}
+    return [
         {
             "criterion_id": decision.criterion_id,
             "text": criteria[decision.criterion_id].text,
@@ -201,25 +211,3 @@ def _answer(
         }
         for decision in judged.decisions
     ]
-    shares: dict[str, ShareAnswer] = {
-        name: {"own": share.local, "licensed": share.licensed} for name, share in appraisal.shares.items()
-    }
-    has_reward = rewarded.reward is not None
-    return {
-        "item_id": judged.case.item_id,
-        "reward": rewarded.reward,
-        "reward_variance": rewarded.variance,
-        "flat": appraisal.flat if has_reward else None,
-        "gear": appraisal.gear if has_reward else None,
-        "false_credit": appraisal.false_credit if has_reward else None,
-        "leaked": {str(relation): share for relation, share in appraisal.leaked.items()},
-        "supported": appraisal.supported,
-        "violated": appraisal.violated,
-        "agreement": {"same": agreement.same, "compared": agreement.compared} if agreement else None,
-        "unscored": {"reason": trouble.reason, "said": trouble.said[:_MOST_SAID]} if trouble else None,
-        "decisions": decisions,
-        "shares": shares,
-        "calls": len(replies),
-        "prompt_tokens": sum(reply.prompt_tokens or 0 for reply in replies),
-        "completion_tokens": sum(reply.completion_tokens or 0 for reply in replies),
-    }

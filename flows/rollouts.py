@@ -19,11 +19,20 @@ from typing import Any, ClassVar, NamedTuple, Self, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rubricflow.flows.batch import Cost, JudgedBatch, PosedRollout, UnfinishedRollout, finished, unfinished
+from rubricflow.flows.batch import (
+    Cost,
+    JudgedBatch,
+    PosedRollout,
+    PreparedItem,
+    UnfinishedRollout,
+    finished,
+    prepared_items,
+    unfinished,
+    unscored_rule,
+)
 from rubricflow.flows.checks import check_aggregation, check_name, check_number, check_record, check_share, meant
 from rubricflow.flows.failures import UNKNOWN, OnFailure, Watch, troubles
 from rubricflow.flows.judged_again import chosen_share, judged_again, second_judging, worth_repeating
-from rubricflow.flows.prepared import PreparedItem, prepared_items, unscored_rule
 from rubricflow.flows.recorder import CURVES, REPEATS, TRAINER, Recorder
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoppedError
@@ -81,10 +90,8 @@ class Opened(NamedTuple):
 
     rater: Rater
     store: Replies
-    name: str
-    """Unlike that of any other process: its batches are recorded under it."""
-    batches: Iterator[int]
-    """Their numbers."""
+    shards: Iterator[str]
+    """Names of its batches, unlike those of any other process."""
     recorder: Recorder | None
 
 
@@ -175,12 +182,12 @@ class RolloutReward:
         """
         check_aggregation(aggregation)
         check_name(on_failure, get_args(OnFailure), "on_failure")
-        check_number(deadline, "deadline", 0)
-        check_number(most_unscored, "most_unscored", 0, 1)
+        check_number(deadline, "deadline")
+        check_number(most_unscored, "most_unscored", high=1)
         check_share(judged_twice, "judged_twice")
         check_record(record)
         if further_calls != 0:
-            check_number(further_calls, "further_calls", 0)
+            check_number(further_calls, "further_calls")
         rules = settings if aggregation == "gear" else settings.model_copy(update={"inference": "topological"})
         self.items = prepared_items(items, bundles, graphs, rules, criteria_per_call, factors)
         self._unscored = unscored_rule(self.items.values())
@@ -256,7 +263,7 @@ class RolloutReward:
         store = open_replies(self._replies)
         name = secrets.token_hex(4)
         recorder = Recorder(self._record) if self._record is not None else None
-        return Opened(self._open_rater(store), store, name, count(), recorder)
+        return Opened(self._open_rater(store), store, (f"{name}-{number:06d}" for number in count()), recorder)
 
     def _known(self, rollout: Rollout) -> PreparedItem:
         """The item that a rollout answers."""
@@ -294,8 +301,8 @@ class RolloutReward:
         is not answered has no reward. Without `in_flight` all calls are waited for until their time is over.
         """
         start = perf_counter()
-        with self._here.judging(self._open) as (who, store, name, batches, recorder):
-            shard = f"{name}-{next(batches):06d}"
+        with self._here.judging(self._open) as (who, store, shards, recorder):
+            shard = next(shards)
             cases = [_case(f"{shard}-{number:04d}", rollout) for number, rollout in enumerate(posed)]
             waves: list[Wave] = []
 

@@ -27,10 +27,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from rubricflow.flows.batch import StudyGraphs
 from rubricflow.flows.checks import check_unscored, grader_of
 from rubricflow.flows.failures import OnFailure
 from rubricflow.flows.judged_again import refuse_same_replies
-from rubricflow.flows.prepared import StudyGraphs
 from rubricflow.flows.rollouts import Rollout, RolloutReward
 from rubricflow.tasks.core.contracts.backends import BACKENDS, backends_serving
 from rubricflow.tasks.core.contracts.bundle import unlocked

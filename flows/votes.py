@@ -18,7 +18,6 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.sheets import ENDINGS
-from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.core.text.formulas import guarded
 from rubricflow.tasks.people.review.board import Board
 from rubricflow.tasks.people.review.label_studio import config, project, read_export
@@ -124,8 +123,9 @@ def write_settled(study_file: Path, warehouse: Path, limit: int | None, to: Path
 
 def drawn_by_chance(warehouse: Path, study: str) -> set[str]:
     """The responses that `next` drew by chance in any finished run of a study."""
-    runs = runs_of(Warehouse.open(warehouse), study)
-    return {row["response_id"] for run in runs for row in proposed(run) if row["sampled"] == "drawn"}
+    return {
+        row["response_id"] for run in runs_of(warehouse, study) for row in proposed(run) if row["sampled"] == "drawn"
+    }
 
 
 def asked_of(board: Board) -> list[ReviewQuestion]:

@@ -140,16 +140,6 @@ def test_a_study_of_recorded_replies_is_proved_with_its_replies(tmp_path: Path) 
     assert "replies.csv: no such file" in result.stderr
 
 
-def test_bad_input_ends_with_2_and_one_line(tmp_path: Path) -> None:
-    study = make_study(tmp_path)
-    answers = (tmp_path / "answers.csv").read_text().replace("x5,", "x4,", 1)
-    (tmp_path / "answers.csv").write_text(answers)
-    result = CliRunner().invoke(cli.app, ["grade", str(study), "--warehouse", str(tmp_path / "house")])
-    assert result.exit_code == 2
-    assert "answers.csv, line 7 (row 6), column 'id': response id 'x4' occurs twice" in result.stderr
-    assert "Traceback" not in result.output
-
-
 def test_without_any_human_score_the_raw_scores_stand(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     lines = study.read_text().splitlines()

@@ -5,52 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import openpyxl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from init_scene import Read, guess, points_of, read
 
 from rubricflow.flows.init import init
 from rubricflow.flows.validate import prove
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import load_study
-from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.draft.asking import MOST_QUESTIONS
-from rubricflow.tasks.grading.ingest.task import ingest
 from rubricflow.tasks.grading.lock.rubric import authored
 from tests.builders import exports
 from tests.builders.exports import FLOATS, HOW, SOAP, WHY
 from tests.builders.files import write_csv
-
-
-class Read(NamedTuple):
-    """What ingest makes of a drafted study."""
-
-    items: dict[str, tuple[str, str | None]]
-    answers: dict[str, tuple[str, str | None, str | None, str]]
-    scores: dict[str, float]
-
-
-def read(study: Path) -> Read:
-    with TemporaryDirectory() as folder:
-        run = Warehouse.open(Path(folder)).run("one")
-        data = ingest.fn(run, load_study(study), study.parent)
-        items, answers, scores = (run.read(ref).to_pylist() for ref in (data.items, data.responses, data.gradings))
-    return Read(
-        {row["item_id"]: (row["question"], row["reference_answer"]) for row in items},
-        {row["response_id"]: (row["item_id"], row["author_id"], row["author_name"], row["text"]) for row in answers},
-        {row["response_id"]: row["score"] for row in scores},
-    )
-
-
-def guess(_: str, default: str) -> str:
-    return default
-
-
-def tops(study: Path) -> dict[str, float]:
-    return {name: rubric.scale.max for name, rubric in authored(study.with_name("rubrics.yaml")).items()}
 
 
 def of_moodle_quiz(found: Read) -> None:
@@ -128,7 +99,7 @@ def test_an_export_becomes_a_study_that_holds(
     asked: list[str] = []
     started = init([export(tmp_path)], tmp_path / "study.yaml", lambda q, default: asked.append(q) or default)
     holds(read(tmp_path / "study.yaml"))
-    assert tops(tmp_path / "study.yaml") == points
+    assert points_of(tmp_path / "study.yaml") == points
     told = list(prove(tmp_path / "study.yaml"))
     assert [message for kind, _, message in told if kind == "wrong"] == []
     marks = [what for kind, what, message in told if kind == "warning" and "WRITE HERE" in message]
@@ -191,7 +162,7 @@ def test_the_grade_of_a_moodle_quiz_of_one_question_is_its_mark(tmp_path: Path) 
     )
     init([tmp_path / "a.csv"], tmp_path / "study.yaml", guess)
     assert read(tmp_path / "study.yaml").scores == {"a@x.example-Q1": 3, "b@x.example-Q1": 4}
-    assert tops(tmp_path / "study.yaml") == {"Q1": 5}
+    assert points_of(tmp_path / "study.yaml") == {"Q1": 5}
 
 
 LONG = ["Schüler", "Frage", "Antwort", "Musterlösung", "Punkte", "student_id"]
@@ -249,7 +220,7 @@ def test_a_table_of_questions_beside_the_answers(tmp_path: Path) -> None:
     found = read(tmp_path / "study.yaml")
     assert found.items == {"a": (WHY, FLOATS), "b": (HOW, SOAP)}
     assert set(found.answers) == {f"r{n}" for n in range(6)}
-    assert tops(tmp_path / "study.yaml") == {"a": 4, "b": 2}
+    assert points_of(tmp_path / "study.yaml") == {"a": 4, "b": 2}
 
 
 def test_a_column_that_a_person_names_wrongly_is_an_error_and_nothing_is_written(tmp_path: Path) -> None:

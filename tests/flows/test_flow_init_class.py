@@ -13,141 +13,51 @@ import openpyxl
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from init_scene import guess, points_of, read
 
 from rubricflow.flows.init import Started, init
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.study import load_study
-from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.draft.asking import MOST_QUESTIONS
-from rubricflow.tasks.grading.ingest.task import ingest
 from rubricflow.tasks.grading.lock.rubric import authored
 from tests.builders.exports import HOW, WHY
 from tests.builders.files import write_csv
 
-LANGUAGES: dict[str, dict[str, tuple[str, ...]]] = {
-    "de": {
-        "number": ("Matrikelnr.", "Mat.-Nr.", "Matr.Nr.", "MATRIKELNUMMER", "Matrikel-Nr", "MatNr"),
-        "first": ("Vorname",),
-        "last": ("Nachname", "Familienname"),
-        "mail": ("E-Mail-Adresse", "E-Mail"),
-        "question": ("Frage", "Aufgabe Nr."),
-        "wording": ("Aufgabenstellung", "Fragetext", "Wortlaut"),
-        "answer": ("Antwort", "Antworttext", "Antwort der Studierenden")[:1],
-        "mark": ("Punkte", "Bewertung", "Punktzahl"),
-    },
-    "en": {
-        "number": ("Student No.", "student_id", "StudentID", "Student number", "Matriculation number"),
-        "first": ("First name", "Given name"),
-        "last": ("Last name", "Surname"),
-        "mail": ("Email address", "e-mail"),
-        "question": ("question", "Question no.", "item"),
-        "wording": ("wording", "prompt", "question text", "Question wording"),
-        "answer": ("answer", "Response", "student_answer"),
-        "mark": ("mark", "Score", "points", "Grade"),
-    },
-    "fr": {
-        "number": ("numéro étudiant", "N° étudiant", "Numéro d'étudiant", "Matricule"),
-        "first": ("Prénom",),
-        "last": ("Nom", "Nom de famille"),
-        "mail": ("Courriel", "Adresse de courriel"),
-        "question": ("question", "exercice"),
-        "wording": ("énoncé", "Intitulé"),
-        "answer": ("Réponse",),
-        "mark": ("Note", "points"),
-    },
-    "es": {
-        "number": ("nº de alumno", "No. de estudiante", "Matrícula", "Número de alumno"),
-        "first": ("Nombre",),
-        "last": ("Apellidos", "Apellido"),
-        "mail": ("Correo electrónico",),
-        "question": ("pregunta",),
-        "wording": ("enunciado",),
-        "answer": ("respuesta",),
-        "mark": ("Calificación", "puntos"),
-    },
-    "it": {
-        "number": ("numero di matricola", "Matricola"),
-        "first": ("Nome",),
-        "last": ("Cognome",),
-        "mail": ("Indirizzo e-mail", "Posta elettronica"),
-        "question": ("domanda",),
-        "wording": ("Testo della domanda", "traccia"),
-        "answer": ("risposta",),
-        "mark": ("Voto", "Punteggio"),
-    },
-    "pt": {
-        "number": ("N.º de aluno", "número de matrícula", "Número mecanográfico"),
-        "first": ("Nome",),
-        "last": ("Apelido", "Sobrenome"),
-        "mail": ("Endereço de e-mail",),
-        "question": ("questão", "pergunta"),
-        "wording": ("enunciado",),
-        "answer": ("resposta",),
-        "mark": ("Pontuação", "Nota"),
-    },
-    "nl": {
-        "number": ("studentnummer", "Leerlingnummer", "Studentnr."),
-        "first": ("Voornaam",),
-        "last": ("Achternaam",),
-        "mail": ("E-mailadres", "e-mail")[1:],
-        "question": ("vraag",),
-        "wording": ("Vraagtekst",),
-        "answer": ("antwoord",),
-        "mark": ("Cijfer", "Punten"),
-    },
-    "sv": {
-        "number": ("Studentnummer", "Personnummer"),
-        "first": ("Förnamn",),
-        "last": ("Efternamn",),
-        "mail": ("E-post",),
-        "question": ("Fråga", "Uppgift"),
-        "wording": ("Uppgiftstext", "prompt"),
-        "answer": ("Svar",),
-        "mark": ("Poäng", "Betyg"),
-    },
-    "fi": {
-        "number": ("opiskelijanumero", "Opiskelijanro"),
-        "first": ("Etunimi",),
-        "last": ("Sukunimi",),
-        "mail": ("Sähköposti",),
-        "question": ("Kysymys", "Tehtävä"),
-        "wording": ("Tehtävänanto",),
-        "answer": ("Vastaus",),
-        "mark": ("Pisteet", "Arvosana"),
-    },
-    "pl": {
-        "number": ("Nr indeksu", "Numer albumu"),
-        "first": ("Imię",),
-        "last": ("Nazwisko",),
-        "mail": ("e-mail",),
-        "question": ("Pytanie", "Zadanie"),
-        "wording": ("Treść pytania", "prompt"),
-        "answer": ("Odpowiedź",),
-        "mark": ("Ocena", "Punkty"),
-    },
-}
-ROLES = tuple(LANGUAGES["en"])
+ROLES = ("number", "first", "last", "mail", "question", "wording", "answer", "mark")
+COLUMN_NAMES = """
+Matrikelnr. | Mat.-Nr. | Matr.Nr. | MATRIKELNUMMER | Matrikel-Nr | MatNr; Vorname; Nachname | Familienname;
+    E-Mail-Adresse | E-Mail; Frage | Aufgabe Nr.; Aufgabenstellung | Fragetext | Wortlaut; Antwort; Punkte |
+    Bewertung | Punktzahl
+Student No. | student_id | StudentID | Student number | Matriculation number; First name | Given name; Last name |
+    Surname; Email address | e-mail; question | Question no. | item; wording | prompt | question text | Question
+    wording; answer | Response | student_answer; mark | Score | points | Grade
+numéro étudiant | N° étudiant | Numéro d'étudiant | Matricule; Prénom; Nom | Nom de famille; Courriel | Adresse de
+    courriel; question | exercice; énoncé | Intitulé; Réponse; Note | points
+nº de alumno | No. de estudiante | Matrícula | Número de alumno; Nombre; Apellidos | Apellido; Correo electrónico;
+    pregunta; enunciado; respuesta; Calificación | puntos
+numero di matricola | Matricola; Nome; Cognome; Indirizzo e-mail | Posta elettronica; domanda; Testo della domanda |
+    traccia; risposta; Voto | Punteggio
+N.º de aluno | número de matrícula | Número mecanográfico; Nome; Apelido | Sobrenome; Endereço de e-mail; questão |
+    pergunta; enunciado; resposta; Pontuação | Nota
+studentnummer | Leerlingnummer | Studentnr.; Voornaam; Achternaam; e-mail; vraag; Vraagtekst; antwoord; Cijfer |
+    Punten
+Studentnummer | Personnummer; Förnamn; Efternamn; E-post; Fråga | Uppgift; Uppgiftstext | prompt; Svar; Poäng |
+    Betyg
+opiskelijanumero | Opiskelijanro; Etunimi; Sukunimi; Sähköposti; Kysymys | Tehtävä; Tehtävänanto; Vastaus; Pisteet |
+    Arvosana
+Nr indeksu | Numer albumu; Imię; Nazwisko; e-mail; Pytanie | Zadanie; Treść pytania | prompt; Odpowiedź; Ocena |
+    Punkty
+"""
+"""A language a paragraph (de en fr es it pt nl sv fi pl): what its tables call each role's column."""
+LANGUAGES = [
+    [[name.strip() for name in names.split("|")] for names in " ".join(language.split()).split(";")]
+    for language in re.split(r"\n(?! )", COLUMN_NAMES.strip())
+]
 PEOPLE = [("Ada", "Böhm"), ("Can", "Özil"), ("Ada", "Böhm"), ("Eva", "Åberg")]
 DIGEST = re.compile("#[0-9a-f]{8,}")
 
 
-def rows_of(study: Path, *columns: str) -> list[dict[str, Any]]:
-    """The responses of a drafted study as ingest has them."""
-    with TemporaryDirectory() as folder:
-        run = Warehouse.open(Path(folder)).run("one")
-        data = ingest.fn(run, load_study(study), study.parent)
-        return [{key: row[key] for key in columns} if columns else row for row in run.read(data.responses).to_pylist()]
-
-
-def scores_of(study: Path) -> dict[str, float]:
-    with TemporaryDirectory() as folder:
-        run = Warehouse.open(Path(folder)).run("one")
-        data = ingest.fn(run, load_study(study), study.parent)
-        return {row["response_id"]: row["score"] for row in run.read(data.gradings).to_pylist()}
-
-
-def guess(_: str, default: str) -> str:
-    return default
+def ids_of(study: Path) -> list[tuple[str, str]]:
+    return [(row["response_id"], row["item_id"]) for row in read(study).responses]
 
 
 def drafted(folder: Path, header: list[str], rows: list[list[Any]], *answers: str) -> Started:
@@ -157,14 +67,10 @@ def drafted(folder: Path, header: list[str], rows: list[list[Any]], *answers: st
     return init([folder / "a.csv"], folder / "study.yaml", lambda _, default: said.pop(0) if said else default)
 
 
-def points_of(study: Path) -> dict[str, float]:
-    return {name: rubric.scale.max for name, rubric in authored(study.with_name("rubrics.yaml")).items()}
-
-
 @st.composite
 def headers(draw: st.DrawFn) -> dict[str, str]:
     """Role → a column's name in one of ten languages, in the order in which the columns stand."""
-    language = LANGUAGES[draw(st.sampled_from(sorted(LANGUAGES)))]
+    language = dict(zip(ROLES, draw(st.sampled_from(LANGUAGES)), strict=True))
     names = {role: draw(st.sampled_from(language[role])) for role in draw(st.permutations(ROLES))}
     cased = draw(st.sampled_from([str, str.upper, str.title, lambda name: f" {name} "]))
     return {role: cased(name) for role, name in names.items()}
@@ -193,12 +99,12 @@ def test_who_wrote_what_is_found_in_every_language_and_order(names: dict[str, st
         asked: list[str] = []
         init([path], study, lambda question, default: asked.append(question) or default)
         assert len(asked) <= MOST_QUESTIONS
-        found = rows_of(study)
+        found = read(study).responses
         assert [row["author_id"] for row in found] == [f"00{n + 1}7" for n in range(4) for _ in range(2)]
         assert [row["author_name"] for row in found][::2] == [f"{first} {last}" for first, last in PEOPLE]
         assert [row["text"] for row in found] == [f"It is the answer {n} to {q}" for n in range(4) for q in range(2)]
         assert [row["response_id"] for row in found][:2] == ["0017-Q1", "0017-Q2"]
-        assert list(scores_of(study).values()) == [n + 0.5 for n in range(4) for _ in range(2)]
+        assert list(read(study).scores.values()) == [n + 0.5 for n in range(4) for _ in range(2)]
         assert WHY in (Path(folder) / "rubrics.yaml").read_text()
 
 
@@ -217,19 +123,19 @@ def test_ids_are_short_and_stay_when_rows_are_added(wordings: list[str], before:
         path, study = Path(folder) / "a.csv", Path(folder) / "study.yaml"
         write_csv(path, ["Student No.", "question", "answer"], rows[: before * len(questions)])
         init([path], study, guess)
-        first = rows_of(study, "response_id", "item_id")
-        assert [row["item_id"] for row in first[: len(questions)]] == [f"Q{n + 1}" for n in range(len(questions))]
-        assert all(re.fullmatch(r"\d{4}-Q\d", row["response_id"]) for row in first)
+        first = ids_of(study)
+        assert [item for _, item in first[: len(questions)]] == [f"Q{n + 1}" for n in range(len(questions))]
+        assert all(re.fullmatch(r"\d{4}-Q\d", response) for response, _ in first)
         write_csv(path, ["Student No.", "question", "answer"], rows)
-        assert rows_of(study, "response_id", "item_id")[: len(first)] == first
+        assert ids_of(study)[: len(first)] == first
         init([path], study, guess, overwrite=True)
-        assert rows_of(study, "response_id", "item_id")[: len(first)] == first
+        assert ids_of(study)[: len(first)] == first
         assert not DIGEST.search(study.read_text() + (Path(folder) / "rubrics.yaml").read_text())
 
 
 def test_answers_without_a_student_are_called_by_question_and_row(tmp_path: Path) -> None:
     drafted(tmp_path, ["question", "answer"], [[text, "so it is"] for text in (WHY, HOW, WHY)])
-    assert [row["response_id"] for row in rows_of(tmp_path / "study.yaml")] == ["Q1-001", "Q2-002", "Q1-003"]
+    assert [row["response_id"] for row in read(tmp_path / "study.yaml").responses] == ["Q1-001", "Q2-002", "Q1-003"]
 
 
 def german_workbook(path: Path) -> None:
@@ -247,10 +153,10 @@ def german_workbook(path: Path) -> None:
 def test_a_german_workbook_keeps_zeros_umlauts_and_points(tmp_path: Path) -> None:
     german_workbook(tmp_path / "Klasse.xlsx")
     started = init([tmp_path / "Klasse.xlsx"], tmp_path / "study.yaml", guess)
-    found = rows_of(tmp_path / "study.yaml")
+    found = read(tmp_path / "study.yaml").responses
     assert [row["author_id"] for row in found][::2] == ["0012345", "0012346", "0012347", "001-2348"]
     assert (found[0]["author_name"], found[0]["text"]) == ("Ada Böhm", "Größe 0 ist hohl.")
-    assert scores_of(tmp_path / "study.yaml")["0012346-Q1"] == 1.5
+    assert read(tmp_path / "study.yaml").scores["0012346-Q1"] == 1.5
     assert points_of(tmp_path / "study.yaml") == {"Q1": 4, "Q2": 6}
     assert not any("namesake" in line or "taken for" in line for line in started.lines)
 
@@ -267,7 +173,7 @@ def test_a_moodle_quiz_takes_points_from_its_columns_and_checks_the_grades(tmp_p
     started = drafted(tmp_path, [*header, "Antwort 1", "Antwort 2"], rows)
     assert points_of(tmp_path / "study.yaml") == {"Q1": 4, "Q2": 6}
     assert "the marks do not add up to 'Bewertung/20,00' in 3 of 3 rows: row 1: 9.5 and 19" in "\n".join(started.lines)
-    ids = [row["response_id"] for row in rows_of(tmp_path / "study.yaml")]
+    ids = [row["response_id"] for row in read(tmp_path / "study.yaml").responses]
     assert ids[0] == f"0.{long_mail}-Q1"
     assert not any(map(DIGEST.search, ids))
 
@@ -302,7 +208,7 @@ def test_points_stand_in_headers(tmp_path: Path, header: list[str], points: list
     started = drafted(tmp_path, ["Student No.", *header], rows)
     assert list(points_of(tmp_path / "study.yaml").values()) == points
     assert not any("do not stand in the file" in line for line in started.lines)
-    assert [row["response_id"] for row in rows_of(tmp_path / "study.yaml")][:2] == ["000-Q1", "000-Q2"]
+    assert [row["response_id"] for row in read(tmp_path / "study.yaml").responses][:2] == ["000-Q1", "000-Q2"]
 
 
 def test_points_are_asked_for_each_question_and_stand_in_one_place(tmp_path: Path) -> None:
@@ -356,7 +262,7 @@ def test_two_namesakes_are_two_students(
     tmp_path: Path, header: list[str], rows: list[list[str]], authors: list[str]
 ) -> None:
     started = drafted(tmp_path, header, rows)
-    found = rows_of(tmp_path / "study.yaml")
+    found = read(tmp_path / "study.yaml").responses
     assert [row["author_id"] for row in found][::2] == authors
     assert len({row["response_id"] for row in found}) == 2 * len(rows)
     assert any("Ada stands in rows 1, 3: taken for 2 students" in line for line in started.lines) == (header == FORM)
@@ -366,7 +272,7 @@ def test_two_namesakes_are_two_students(
 def test_a_person_says_whether_one_name_is_one_student(tmp_path: Path, answer: str, authors: list[str]) -> None:
     write_csv(tmp_path / "a.csv", FORM, [["Ada", "so", "no"], ["Ada", "hm", "eh"]])
     init([tmp_path / "a.csv"], tmp_path / "study.yaml", lambda q, guess: answer if "one who answered" in q else guess)
-    found = rows_of(tmp_path / "study.yaml")
+    found = read(tmp_path / "study.yaml").responses
     assert [row["author_id"] for row in found][::2] == authors
     assert len({row["response_id"] for row in found}) == 4
 
@@ -376,7 +282,7 @@ def test_questions_beside_the_answers_are_found_by_their_wording(tmp_path: Path)
     write_csv(tmp_path / "a.csv", FORM, [["Ada", "so", "no"], ["Bo", "hm", "eh"], ["Cy", "eh", "so"]])
     init([tmp_path / "a.csv", tmp_path / "q.csv"], tmp_path / "study.yaml", guess)
     assert points_of(tmp_path / "study.yaml") == {"Q1": 3, "Q2": 5}
-    found = {row["response_id"]: (row["item_id"], row["text"]) for row in rows_of(tmp_path / "study.yaml")}
+    found = {row["response_id"]: (row["item_id"], row["text"]) for row in read(tmp_path / "study.yaml").responses}
     assert (found["Ada-Q1"], found["Ada-Q2"]) == (("Q1", "no"), ("Q2", "so"))
 
 

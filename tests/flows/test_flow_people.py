@@ -49,6 +49,7 @@ def study_in(folder: Path) -> Path:
     shutil.copytree(DEMO, folder)
     content = yaml.safe_load((folder / "concepts.yaml").read_text())
     content["bottleneck"] |= {"methods": ["rec_cbm", "plm"], "seeds": [0], "grader": "grader.safetensors"}
+    content["bottleneck"]["training"] |= {"epochs": 5}
     content["judge"]["grader"] = "grader.safetensors"
     (folder / "concepts.yaml").write_text(yaml.safe_dump(content))
     return folder / "concepts.yaml"

@@ -361,7 +361,7 @@ def test_the_narrow_rubric_is_ready_first_and_what_nobody_waits_for_is_not_built
     go_on = slow_graphs(monkeypatch, 90)
     order = []
     service = of_list(Quoting("It melts"), tmp_path)
-    service._inline.keep = lambda items: order.extend(len(item.bundle.criteria) for item in items.values())
+    service._inline.keep = lambda bundles: order.extend(len(bundle.criteria) for bundle in bundles.values())
 
     def asked(count, until=EVER):
         body = json.dumps({"rollouts": [inline("It melts.", *[{**PAID, "text": f"Says {n}"} for n in range(count)])]})

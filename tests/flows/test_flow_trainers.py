@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 
 import topics
+from builders.loopback import Server, body_of, http
 
 from rubricflow.flows.judged_again import refuse_same_replies
 from rubricflow.flows.plan import plan
@@ -98,10 +98,10 @@ def rollouts(*names: str) -> list[Rollout]:
 
 
 def test_prefect_is_not_imported_with_the_trainers() -> None:
-    loaded = "print([name for name in sys.modules if name.split('.')[0] == 'prefect'])"
-    code = f"import sys, rubricflow.flows.trainers, rubricflow.tasks.rewards.reward.recipes; {loaded}"
+    modules = "flows.trainers, rubricflow.flows.built_graphs, rubricflow.tasks.rewards.reward.recipes"
+    code = f"import sys, rubricflow.{modules}; print('prefect' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], cwd=HOUSE, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    assert found.stdout.strip() == "False"
 
 
 def test_one_word_changes_the_aggregation() -> None:
@@ -443,7 +443,7 @@ def test_a_judge_that_gives_no_probabilities_leaves_the_variance_open() -> None:
 def test_a_pickled_reward_judges_alike_in_another_process(tmp_path: Path) -> None:
     reward = reward_of(replies=tmp_path / "replies.sqlite")
     here = reward.score(rollouts("all", "bare"))  # opened, and sent all the same
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
         there = pool.map(reward.score, [rollouts("all", "bare"), rollouts("bare", "all")])
     assert there == [here, here[::-1]]
     again = pickle.loads(pickle.dumps(reward))
@@ -507,11 +507,6 @@ def test_a_protocol_without_single_decisions_is_refused() -> None:
     holistic = plain.protocol.model_copy(update={"name": "dhs", "final_score": "judged"})
     with pytest.raises(InputError, match="'dhs' decides no single criteria"):
         reward_of(bundles={"copper": plain.model_copy(update={"protocol": holistic})})
-
-
-def test_a_call_without_criteria_is_refused() -> None:
-    with pytest.raises(InputError, match="'criteria_per_call': 0 is no whole number above 0"):
-        reward_of(criteria_per_call=0)
 
 
 def test_an_item_without_a_graph_is_refused() -> None:
@@ -662,43 +657,29 @@ def test_a_credential_of_prefects_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_language_model_behind_a_server_judges_from_any_thread(tmp_path: Path) -> None:
-    class Server(BaseHTTPRequestHandler):
-        """Finds every criterion it is asked for."""
+    sizes: list[int] = []
 
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked = body["response_format"]["json_schema"]["schema"]["properties"]["decisions"]["properties"]
-            calls.append(len(asked))
-            text = json.dumps({"decisions": {name: {"diagnostic": "", "level": 1} for name in asked}})
-            choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-            usage = {"prompt_tokens": 100, "completion_tokens": 10}
-            content = json.dumps({"choices": [choice], "usage": usage}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def found(n: int, body: dict[str, Any]) -> bytes:
+        asked = body["response_format"]["json_schema"]["schema"]["properties"]["decisions"]["properties"]
+        sizes.append(len(asked))
+        decisions = {name: {"diagnostic": "", "level": 1} for name in asked}
+        return http(200, body_of(json.dumps({"decisions": decisions})))
 
-        def log_message(self, *_: Any) -> None:
-            """Says nothing."""
-
-    calls: list[int] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    engine = f"engine: {{model: m, urls: ['http://127.0.0.1:{server.server_port}/v1'], concurrency: 2}}"
+    server = Server(found)
+    engine = f"engine: {{model: m, urls: ['{server.url}'], concurrency: 2}}"
     study = study_in(tmp_path / "study", STUDY.replace("backend: embedded", f"backend: openai, {engine}"))
     bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
     made_of(plan(study, tmp_path / "warehouse").run, bundles, topics.graph())
     with RubricReward.of_study(study, tmp_path / "warehouse") as reward:
         assert reward.score(rollouts("all", "bare", "all")) == [pytest.approx(9 / 11)] * 3
-        assert sorted(calls) == [3, 3, 4, 4]
+        assert sorted(sizes) == [3, 3, 4, 4]
         assert reward.last is not None
-        assert (reward.last.calls, reward.last.prompt_tokens, reward.last.completion_tokens) == (4, 400, 40)
+        assert (reward.last.calls, reward.last.prompt_tokens, reward.last.completion_tokens) == (4, 44, 12)
         given = {"prompts": [""], "completions": [COPPER], "item_id": ["copper"]}
         assert asyncio.run(reward.concurrent(**given)) == [pytest.approx(9 / 11)]
         verl = reward.verl_score("d", SAID["none"], None, {"item_id": "silver"}, unscored=0.0)
         assert asyncio.run(verl) == pytest.approx(9 / 11)
-        server.shutdown()
-        server.server_close()
+    server.close()
 
 
 def test_grpo_trains_on_the_rewards_that_are_recorded(tmp_path: Path) -> None:
@@ -722,15 +703,3 @@ def test_grpo_trains_on_the_rewards_that_are_recorded(tmp_path: Path) -> None:
     assert list(logged["rubric_gear"]) != pytest.approx(list(logged["rubric_flat"]))
     found = policy.measured(run)
     assert sorted(found.step.unique()) == [0, 1]
-
-
-def test_the_topics_pay_a_plain_sum_for_phrases_without_the_fact() -> None:
-    bare, licensed = (topics.exact("copper", SAID[name]) for name in ("bare", "all"))
-    assert max(len(SAID[name].split()) for name in SAID) <= topics.LENGTH
-    assert topics.quality(bare) == 0
-    assert topics.unlicensed(bare, bare) == pytest.approx(8 / 11)
-    assert topics.quality(licensed) == pytest.approx(7 / 11)
-    assert topics.unlicensed(licensed, licensed) == 0
-    advice = topics.exact("copper", "please act .")
-    assert topics.quality(advice) == pytest.approx(-2 / 11)
-    assert topics.quality(topics.exact("copper", "please act . ask experts .")) == 0
