@@ -6,7 +6,7 @@ answers, and wrappers), `calls` (progress, and calls that outlast their batch), 
 several processes spend and ask for together), `terms` (what the workers of one command share), `opening` (a backend by
 its name, and warnings about processors), `backends` (one module each).
 Not asked now: `mailbox` (requests noted for somebody to carry), `mailbox_folder` (their files, and what becomes of
-answers), `brought` (answers in files), `plain` (the form for people and models that read files), `submit` (batches sent).
+answers), `brought` (answers in files), `plain` (the form for people and models that read files), `submit` (batches).
 What is asked for: `schema` (contracts), `extract` and `tolerant` (the JSON object in a reply), `choices` (probabilities
 of the values in it), `foreign` (tables of other judges' replies), `damage` (replies as weak models spoil them).
 Other models: `encoder` (texts as vectors).

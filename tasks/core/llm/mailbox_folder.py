@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,19 +16,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
-from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm import plain
 from rubricflow.tasks.core.llm.brought import PLAIN, is_passing, is_same_model, read_brought
 from rubricflow.tasks.core.llm.forms import FORMS
 from rubricflow.tasks.core.llm.mailbox import NotedRequest
 from rubricflow.tasks.core.llm.prices import Tokens, cost_of, price_of
 from rubricflow.tasks.core.llm.reply_store import Replies
-from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.llm.schema import compact
 from rubricflow.tasks.core.store.files import cannot_write, digest_of, write_atomically
 
 INDEX, ANSWERS = "mailbox.json", "answers"
 CHARACTERS_PER_TOKEN = 4
+PLAIN_REQUESTS, PLAIN_TOKENS = 1_000, 100_000
+"""What a model that reads files, or a person, can have before them at once."""
 TRIES = 3
 """Files in which a request is asked, after which an error that might pass stays."""
 _SHOWN = 20
@@ -47,18 +47,6 @@ _NOTES = {
     "failed": "failed, and are asked again",
 }
 """What an answer may be beside a reply → what is said of several."""
-
-
-class Limits(NamedTuple):
-    """The most that a file of requests may hold."""
-
-    requests: int
-    bytes: int
-    tokens: float = math.inf
-
-
-PLAIN_LIMITS = Limits(requests=1_000, bytes=4_000_000, tokens=100_000)
-"""What a model that reads files, or a person, can have before them at once."""
 
 
 class AskedFile(NamedTuple):
@@ -101,13 +89,13 @@ class Mailbox:
         """Answer, by its number → what it is beside a reply, and more words about it."""
         self._taken: dict[str, Reply] = {}
         self._tries = Counter(key for file in self.files for key in file.digests)
-        self._asked = set(self._tries)
+        self._asked = {key[: plain.ID]: key for key in self._tries}
 
     # What came.
 
     def take(self, noted: Mapping[str, NotedRequest], replies: Replies) -> int:
         """Puts the answers to what is asked into the reply store; how many there were."""
-        self._asked |= noted.keys()
+        self._asked |= {key[: plain.ID]: key for key in noted}
         by_key: dict[str, list[int]] = {}
         for number, brought in enumerate(self._brought):
             key = self._resolved(brought.id)
@@ -149,18 +137,14 @@ class Mailbox:
                 is_plain = brought.source.provider == PLAIN
                 self._notes[number] = "differs", f"than {self._brought[first].place}"
                 if is_plain:
-                    self._notes[first] = "differs", f"than {brought.place}; none of them is taken"
+                    self._notes[first] = "differs", f"than {brought.place}; none of them is taken: leave one"
                     return None
         return chosen
 
     def _resolved(self, name: str | None) -> str | None:
         """The digest that an id is the beginning of, among all that was ever asked."""
-        if name is None or len(name) < plain.ID:
-            return None
-        if name in self._asked:
-            return name
-        fitting = [key for key in self._asked if key.startswith(name)]
-        return fitting[0] if len(fitting) == 1 else None
+        key = self._asked.get((name or "")[: plain.ID])
+        return key if key is not None and key.startswith(str(name)) else None
 
     def notes(self, noted: Mapping[str, NotedRequest], replies: Replies) -> Iterator[str]:
         """What is odd about the answers, in lines. noted: what is open in the end."""
@@ -266,7 +250,9 @@ def in_words(file: AskedFile, noted: Mapping[str, NotedRequest]) -> str:
     """What the requests of a file take: tokens, and what they cost at whose price."""
     requests, engine = [noted[key].request for key in file.digests], noted[file.digests[0]].engine
     is_plain = file.form == PLAIN
-    calls = [Tokens(one.prompt_length // CHARACTERS_PER_TOKEN, _room(one, engine, file.form)) for one in requests]
+    rooms = [one.sampling.longest if is_plain else FORMS[file.form].room(one, engine) for one in requests]
+    sizes = [one.prompt_length // CHARACTERS_PER_TOKEN for one in requests]
+    calls = list(map(Tokens, sizes, rooms))
     prompts, most = sum(call.prompt for call in calls), sum(call.reply for call in calls)
     if is_plain:  # the system prompts stand there once
         systems = Counter(one.content_of("system") or "" for one in requests)
@@ -298,33 +284,26 @@ def _line(form: str, key: str, one: NotedRequest) -> str:
     return compact(FORMS[form].line(key, FORMS[form].body(one.request, one.engine)))
 
 
-def _room(request: Request, engine: Engine, form: str) -> int:
-    """Tokens of a reply at most, with what a model thinks before it."""
-    return request.sampling.longest if form == PLAIN else FORMS[form].room(request, engine)
-
-
-def _limits(form: str) -> Limits:
-    return PLAIN_LIMITS if form == PLAIN else Limits(FORMS[form].requests, FORMS[form].bytes)
-
-
 def _parts(noted: Mapping[str, NotedRequest], form: str) -> Iterator[dict[str, NotedRequest]]:
     """The requests in parts that keep a form's limits, each for one model."""
-    limits, by_model = _limits(form), dict[str, dict[str, NotedRequest]]()
+    limits = FORMS.get(form)
+    most, most_bytes = (limits.requests, limits.bytes) if limits else (PLAIN_REQUESTS, 0)
+    by_model: dict[str, dict[str, NotedRequest]] = {}
     for key, one in noted.items():
         by_model.setdefault(one.model, {})[key] = one
     for mine in by_model.values():
-        part, size, tokens, systems = dict[str, NotedRequest](), 0, 0.0, set[str]()
+        part, size, systems = dict[str, NotedRequest](), 0, set[str]()
         for key, one in mine.items():
-            system = one.request.content_of("system") or ""
-            known = len(system) if form == PLAIN and system in systems else 0
-            wants = (one.request.prompt_length - known) / CHARACTERS_PER_TOKEN
-            # In Markdown every line of a text has four more characters; a line of one letter is three times as long.
-            takes = 6 * int(wants * CHARACTERS_PER_TOKEN) if form == PLAIN else len(_line(form, key, one).encode()) + 2
-            if part and (len(part) >= limits.requests or size + takes > limits.bytes or tokens + wants > limits.tokens):
+            if limits:
+                takes, room = len(_line(form, key, one).encode()) + 2, most_bytes
+            else:  # in characters, a system prompt once
+                system = one.request.content_of("system") or ""
+                takes = one.request.prompt_length - (len(system) if system in systems else 0)
+                systems, room = systems | {system}, CHARACTERS_PER_TOKEN * PLAIN_TOKENS
+            if part and (len(part) >= most or size + takes > room):
                 yield part
-                part, size, tokens, systems = {}, 0, 0.0, set()
-            part[key] = one
-            size, tokens, systems = size + takes, tokens + wants, systems | {system}
+                part, size, systems = {}, 0, set()
+            part[key], size = one, size + takes
         yield part
 
 
