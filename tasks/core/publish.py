@@ -11,6 +11,13 @@ from rubricflow.tasks.core.monitor.artifacts import leave_table, leave_text
 from rubricflow.tasks.core.store.warehouse import Run
 
 
+def write_page(run: Run, name: str, page: str) -> Path:
+    """Write a report into the run's folder; returns where it is."""
+    path = run.folder / name
+    run.warehouse.write(path, page.encode())
+    return path
+
+
 def publish(run: Run, kind: str, sentence: str, table: Table, where: Mapping[str, object], page: Path | None) -> str:
     """Print a sentence, a table and where the page is; leave them as artifacts of the study; returns the sentence.
 

@@ -31,6 +31,18 @@ class Axis(NamedTuple):
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
         return self.left + share * (self.right - self.left)
 
+    def upright(self, value: float, top: float, bottom: float, style: str) -> Markup:
+        """A line from top to bottom at a value."""
+        return draw.line(self.x(value), top, self.x(value), bottom, style)
+
+    def grid(self, top: float, bottom: float) -> list[Markup]:
+        """An upright at every tick."""
+        return [self.upright(tick, top, bottom, "grid zero" if tick == 0 else "grid") for tick in self.ticks]
+
+    def span(self, low: float | None, high: float | None, y: float, style: str) -> list[Markup]:
+        """A line from end to end of an interval; nothing where there is none."""
+        return [] if low is None or high is None else [draw.line(self.x(low), y, self.x(high), y, style)]
+
     def written(self, tick: float) -> str:
         """A tick with the digits of their step."""
         digits = len(f"{self.ticks[1] - self.ticks[0]:.10f}".rstrip("0").partition(".")[2])
@@ -76,6 +88,10 @@ class Plot(NamedTuple):
         marks += [draw.text(left - 1.5, self.y(tick) + 4, up(tick), "", "end") for tick in self.up.ticks]
         marks += [draw.text(self.across.x(tick), self.base + 18, across(tick), "") for tick in self.across.ticks]
         return [*marks, draw.text(right, self.base + 36, words, "", "end")]
+
+    def upright(self, x: float, low: float | None, high: float | None, style: str) -> list[Markup]:
+        """A line from end to end of an interval, at x in per cent; nothing where there is none."""
+        return [] if low is None or high is None else [draw.line(x, self.y(low), x, self.y(high), style)]
 
     def level(self, value: float, style: str) -> Markup:
         """A line across at a value."""

@@ -4,7 +4,7 @@ lines over what was set or counted."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, product
+from itertools import chain, cycle, product
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -24,10 +24,8 @@ def rows(on: Axis, figures: Sequence[tuple[str, str]], head: float = HEAD) -> tu
 
     figures: label and figure of each. head: px above the first row.
     """
-    height, marks = head + ROW * len(figures), list[Markup]()
-    for tick in on.ticks:
-        marks.append(draw.line(on.x(tick), head - 4, on.x(tick), height, "grid zero" if tick == 0 else "grid"))
-        marks.append(draw.text(on.x(tick), 11, on.written(tick), ""))
+    height = head + ROW * len(figures)
+    marks = on.grid(head - 4, height) + [draw.text(on.x(tick), 11, on.written(tick), "") for tick in on.ticks]
     for index, (label, figure) in enumerate(figures):
         y = middle(index, head) + 4
         marks.append(draw.text(on.left - 1.5, y, say.cut(label, 34), "it", "end"))
@@ -43,22 +41,20 @@ def middle(index: int, head: float = HEAD) -> float:
 def bar_chart(panel: Panel) -> Markup:
     """Horizontal bars from 0, the interval as a line through the end of each; what people reach as a dashed upright."""
     people = [] if panel.people is None else [panel.people]
-    ends: list[float] = []
-    for bar in panel.bars:
-        ends += [end for end in (bar.value, bar.low, bar.high) if end is not None]
-    on = axis([0.0, *ends, *people], most=4, left=LABELS, right=VALUES)
+    ends = chain.from_iterable((bar.value, bar.low, bar.high) for bar in panel.bars)
+    shown = [end for end in ends if end is not None]
+    on = axis([0.0, *shown, *people], most=4, left=LABELS, right=VALUES)
     head = HEAD + 18 * len(people)
     figures = [(bar.label, bar.shown or say.number(bar.value, 3)) for bar in panel.bars]
     height, marks = rows(on, figures, head)
     for index, bar in enumerate(panel.bars):
         start, end = sorted((on.x(0.0), on.x(bar.value)))
         marks.append(draw.box(start, middle(index, head) - 5, end - start, 10, "bf"))
-        if bar.low is not None and bar.high is not None:
-            marks.append(draw.line(on.x(bar.low), middle(index, head), on.x(bar.high), middle(index, head), "cl"))
+        marks += on.span(bar.low, bar.high, middle(index, head), "cl")
     words = [f"{label} {figure}" for label, figure in figures]
     for level in people:
         words.append(f"people {say.number(level)}")
-        marks.append(draw.line(on.x(level), head - 4, on.x(level), height, "hl"))
+        marks.append(on.upright(level, head - 4, height, "hl"))
         marks.append(draw.text(on.x(level), head - 8, words[-1], "ht halo"))
     return draw.svg(height, marks, f"{panel.title}: {'; '.join(words)}")
 
@@ -79,10 +75,8 @@ def share_chart(panel: LevelShares) -> Markup:
     for index, (level, share) in enumerate(zip(panel.levels, panel.people, strict=True)):
         marks.append(draw.box(x(index) - 0.35 * slot, y(share), 0.7 * slot, base - y(share), "hf"))
         marks.append(draw.text(x(index), base + 18, level, "it"))
-    for index, shares in enumerate(panel.arms.values()):
-        marks += draw.polyline(
-            [(x(level), y(share)) for level, share in enumerate(shares)], ARM_STYLES[index % len(ARM_STYLES)]
-        )
+    for style, shares in zip(cycle(ARM_STYLES), panel.arms.values(), strict=False):
+        marks += draw.polyline([(x(level), y(share)) for level, share in enumerate(shares)], style)
     words = f"{panel.title}, share of responses at each level; people: {_listed(panel.people)}"
     words += "".join(f"; {name}: {_listed(shares)}" for name, shares in panel.arms.items())
     return draw.svg(height, marks, words)
@@ -96,8 +90,8 @@ def legend(panel: LevelShares) -> Markup:
     """Whose shares they are: people's, and each arm's with a piece of its line."""
     line = '<svg class="shape" style="width:28px" viewBox="0 0 28 14" aria-hidden="true">{}</svg>{}'
     stroke = '<line class="{}" x1="0" y1="7" x2="28" y2="7"/>'
-    strokes = (Markup(stroke).format(ARM_STYLES[index % len(ARM_STYLES)]) for index in range(len(panel.arms)))
-    arms = (Markup(line).format(*arm) for arm in zip(strokes, panel.arms, strict=True))
+    styles = zip(cycle(ARM_STYLES), panel.arms, strict=False)
+    arms = (Markup(line).format(Markup(stroke).format(style), arm) for style, arm in styles)
     return Markup(" · ").join((Markup('<span class="h key">people</span>'), *arms))
 
 
@@ -149,9 +143,7 @@ def line_chart(
         nudge = (index - (len(series) - 1) / 2) * 0.5  # intervals at the same place stand next to each other
         places = plot.places((point.x, point.y) for point in line.points)
         for point in line.points:
-            if point.low is not None and point.high is not None:
-                x = plot.across.x(point.x) + nudge
-                marks.append(draw.line(x, plot.y(point.low), x, plot.y(point.high), f"{stroke.split()[0]} thin"))
+            marks += plot.upright(plot.across.x(point.x) + nudge, point.low, point.high, f"{stroke.split()[0]} thin")
         marks += draw.polyline(places, stroke)
         for x, y in places:  # disc, square and ring in turn
             mark = draw.circle(x, y, 3.5, "mf" if index % 3 == 0 else "sq")

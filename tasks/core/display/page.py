@@ -16,9 +16,10 @@ from rubricflow.tasks.core.text.highlight import Label, TextPiece
 HERE = Path(__file__).parent
 
 
-def rendered(page: Page, style: str = "") -> str:
-    """The whole document, which needs no other file. style: CSS for what only this report draws."""
-    lines = [*(HERE / "page.css").read_text(encoding="utf-8").splitlines(), *style.splitlines()]
+def rendered(page: Page, style: Path | str = "") -> str:
+    """The whole document, which needs no other file. style: CSS for what only this report draws, or its file."""
+    own = style if isinstance(style, str) else style.read_text(encoding="utf-8")
+    lines = [*(HERE / "page.css").read_text(encoding="utf-8").splitlines(), *own.splitlines()]
     sheet = Markup("\n".join(line.strip() for line in lines))
     return _environment(HERE).get_template("page.html.j2").render(page=page, style=sheet)
 

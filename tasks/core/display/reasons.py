@@ -4,13 +4,14 @@ and numbers wherever it is said."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 from rubricflow.tasks.core.contracts.settings.data import Split
 from rubricflow.tasks.core.contracts.settings.study import Release, Study
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS, Refusal
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.table import Row
 from rubricflow.tasks.core.stats.promise import (
     SECONDS_TO_MARK,
     WORDS_A_MINUTE,
@@ -19,7 +20,6 @@ from rubricflow.tasks.core.stats.promise import (
     promise_needs,
 )
 
-Row = Mapping[str, Any]
 Rules = Mapping[str, Row]
 
 

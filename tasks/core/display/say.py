@@ -130,6 +130,11 @@ def duration(seconds: float) -> str:
     return f"{number(seconds / size, 1)} {unit}"
 
 
+def sentence(words: str) -> str:
+    """Words as the beginning of a sentence."""
+    return f"{words[:1].upper()}{words[1:]}"
+
+
 def level(value: float) -> str:
     """A score on a scale: 2, 2.5."""
     return f"{value:g}".replace("-", "−")

@@ -96,7 +96,7 @@ class Key:
 
     name: str
     value: str
-    below: tuple[str, ...] = ()
+    below: Sequence[str] = ()
 
 
 class Keys(NamedTuple):
@@ -127,21 +127,23 @@ class Section:
     title: str
     lead: str = ""
     missing: str = ""
+    """Why there is no answer."""
+    unknown: str = ""
     """Why the answer is not known."""
-    drawings: tuple[Drawing, ...] = ()
+    drawings: Sequence[Drawing] = ()
     """Side by side where the screen is wide enough."""
-    tables: tuple[Table, ...] = ()
+    tables: Sequence[Table] = ()
     """One below the other."""
-    small: tuple[Table, ...] = ()
+    small: Sequence[Table] = ()
     """Side by side: next to the drawings, or below the tables where nothing is drawn."""
-    pictures: tuple[Drawing, ...] = ()
+    pictures: Sequence[Drawing] = ()
     """One below the other."""
     parts: Sequence[Part] = ()
     """One below the other, in an order of their own."""
     body: str = ""
     """What only this report has."""
-    facts: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = ()
+    facts: Sequence[tuple[str, str]] = ()
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -151,12 +153,12 @@ class Page:
     kind: str
     study: str
     title: str
-    sections: tuple[Section, ...]
+    sections: Sequence[Section]
     date: str = ""
     lead: str = ""
     missing: str = ""
     """What the reader must know before believing anything."""
-    keys: tuple[Key, ...] = ()
+    keys: Sequence[Key] = ()
     parts: Sequence[Part] = ()
     """What only this report has at its head."""
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.stats.bootstrap import MARK, cautions, is_few
 from rubricflow.tasks.core.stats.verdict import Estimate
 
+Row: TypeAlias = Mapping[Any, Any]
+"""A row of a table, by column."""
+Rows: TypeAlias = Sequence[Row]
+Record: TypeAlias = dict[str, Any]
+"""A row that is made here."""
 SIMULATED = " (simulated rater)"
 Ends = Literal["none", "interval", "se"]
 
@@ -29,12 +35,19 @@ class Cell(NamedTuple):
     def __str__(self) -> str:
         if self.value is None:
             return "–"
-        text = _number(self.value, self.digits)
+        text = say.number(self.value, self.digits)
         if self.ends == "se" and self.se is not None:
-            return f"{text} ± {_number(self.se, self.digits)}{self.mark}"
+            return f"{text} ± {say.number(self.se, self.digits)}{self.mark}"
         if self.ends == "interval" and self.low is not None and self.high is not None:
-            return f"{text} [{_number(self.low, self.digits)}, {_number(self.high, self.digits)}]{self.mark}"
+            return f"{text} [{say.number(self.low, self.digits)}, {say.number(self.high, self.digits)}]{self.mark}"
         return text
+
+    @property
+    def interval(self) -> str:
+        """95% interval 0.72 to 0.81; empty where there is none."""
+        if self.low is None or self.high is None:
+            return ""
+        return f"95% interval {say.number(self.low, self.digits)} to {say.number(self.high, self.digits)}{self.mark}"
 
     @property
     def mark(self) -> str:
@@ -60,7 +73,7 @@ class Panel(NamedTuple):
     """Bars on one axis from 0, and what people reach."""
 
     title: str
-    bars: tuple[Bar, ...]
+    bars: Sequence[Bar]
     people: float | None = None
 
 
@@ -78,10 +91,10 @@ class Table(NamedTuple):
 
     id: str
     title: str
-    header: tuple[str, ...]
-    rows: tuple[Cells, ...]
-    notes: tuple[str, ...] = ()
-    figures: tuple[Panel | LevelShares, ...] = ()
+    header: Sequence[str]
+    rows: Sequence[Cells]
+    notes: Sequence[str] = ()
+    figures: Sequence[Panel | LevelShares] = ()
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -121,23 +134,11 @@ def as_records(table: Table) -> list[dict[str, str]]:
     return [dict(zip(table.header, map(str, row), strict=True)) for row in table.rows]
 
 
-def records(table: Table) -> Iterator[dict[str, Any]]:
+def records(table: Table) -> Iterator[Record]:
     """The cells of a table as rows of `numbers`; those that are its rows' names are their labels."""
     for index, row in enumerate(table.rows):
         names = [cell for cell in row if isinstance(cell, str)]
         for column, cell in zip(table.header, row, strict=True):
-            is_number = isinstance(cell, Cell)
-            yield {
-                "table_id": table.id,
-                "title": table.title,
-                "row": index,
-                "label": " / ".join(names),
-                "column": column,
-                "text": None if is_number else cell,
-                **{name: getattr(cell, name) if is_number else None for name in ("value", "low", "high", "se")},
-            }
-
-
-def _number(value: float, digits: int) -> str:
-    text = f"{value:,.{digits}f}"
-    return text.lstrip("-") if not any(digit in text for digit in "123456789") else text.replace("-", "−")
+            place = {"table_id": table.id, "title": table.title, "row": index, "label": " / ".join(names)}
+            figures = {name: getattr(cell, name, None) for name in ("value", "low", "high", "se")}
+            yield place | {"column": column, "text": cell if isinstance(cell, str) else None, **figures}

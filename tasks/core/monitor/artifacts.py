@@ -46,24 +46,14 @@ def announce(event: Event, run_id: str, **payload: object) -> None:
         emit_event(event, resource, payload={"run": run_id, "study": study, **payload})
 
 
-class ProgressBar:
-    """The share of a task that is done, in Prefect's UI; nothing where Prefect does not run this."""
-
-    def __init__(self, run_id: str, name: str) -> None:
-        self._artifact = create_progress_artifact(0.0, key=artifact_key(run_id, name)) if in_run() else None
-
-    def show(self, share: float, line: str) -> None:
-        """share: 0 to 1; line: what is being done."""
-        if self._artifact is not None:
-            update_progress_artifact(cast(UUID, self._artifact), progress=100 * share, description=line)
-
-
 def saying(run_id: str, stage: str) -> Callable[[str, float], None]:
-    """Logs a line and shows the share done in Prefect's UI."""
-    bar = ProgressBar(run_id, f"{stage}-progress")
+    """Logs a line of what is being done and shows the share done, 0 to 1, in Prefect's UI; the line alone where Prefect
+    does not run this."""
+    bar = create_progress_artifact(0.0, key=artifact_key(run_id, f"{stage}-progress")) if in_run() else None
 
     def say(line: str, share: float) -> None:
         log(line)
-        bar.show(share, line)
+        if bar is not None:
+            update_progress_artifact(cast(UUID, bar), progress=100 * share, description=line)
 
     return say

@@ -131,7 +131,7 @@ def student_page(book: Gradebook, student: StudentGrades) -> str:
         so_far = f" so far. {say.plural(waiting, 'question has', 'questions have')} no score yet" if waiting else ""
         lead += f"{so_far}."
     page = Page("Feedback", book.study, title, tuple(sections), date=book.graded_on, lead=lead)
-    return rendered(page, STYLE.read_text(encoding="utf-8"))
+    return rendered(page, STYLE)
 
 
 def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool = False) -> dict[str, object]:
@@ -204,4 +204,4 @@ def index_page(book: Gradebook, links: Sequence[str]) -> str:
     lead = "For teachers only: this page names everybody. Give each student the page that their name leads to, alone."
     section = Section("students", "", "Students", body=body(TEMPLATE, "index", rows))
     page = Page("Feedback", book.study, title, (section,), date=book.graded_on, lead=lead)
-    return rendered(page, STYLE.read_text(encoding="utf-8"))
+    return rendered(page, STYLE)

@@ -26,7 +26,7 @@ from rubricflow.tasks.core.display.section import (
 )
 from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.grading.report.charts import TEMPLATE, Dot, ForestRow, Shade, forest, shades
-from rubricflow.tasks.grading.report.figures import ALL, Figures, not_known
+from rubricflow.tasks.grading.report.figures import ALL, Figures
 from rubricflow.tasks.grading.report.raters import NO_LABELS, ONE_PERSON
 
 MOST_IN_MATRIX = 12
@@ -48,13 +48,13 @@ def people_section(figures: Figures, raters: Sequence[str]) -> Section:
     question = "People: how well do they agree?"
     if len(raters) < 2:
         title = "One person scored: how far people agree is not known" if raters else "Nobody scored"
-        return Section("people", question, title, missing=not_known(ONE_PERSON if raters else NO_LABELS))
+        return Section("people", question, title, unknown=ONE_PERSON if raters else NO_LABELS)
     metric = _pooled_metric(figures)
     mean = figures.people(metric)
     statistics = figure_table([figures.named(name, figures.people(name)) for name in TOGETHER])
     parts = [Columns([[_pairs(figures, metric, raters)], statistics])]
-    missing = not_known(mean.note) if mean.value is None else ""
-    return Section("people", question, _people_title(figures, metric, mean), missing=missing, parts=parts)
+    unknown = mean.note if mean.value is None else ""
+    return Section("people", question, _people_title(figures, metric, mean), unknown=unknown, parts=parts)
 
 
 def _pairs(figures: Figures, metric: str, raters: Sequence[str]) -> Part:
@@ -66,10 +66,10 @@ def _pairs(figures: Figures, metric: str, raters: Sequence[str]) -> Part:
     for rater in raters:
         row = []
         for other in raters:
-            estimate = Estimate(None) if rater == other else figures.pair(metric, rater, other)
+            estimate = figures.pair(metric, rater, other)
             value = "–" if estimate.value is None else say.number(estimate.value)
-            same = Shade(0, "·")
-            row.append(same if rater == other else Shade(estimate.value or 0, value, say.count(estimate.n)))
+            pair = Shade(estimate.value or 0, value, say.count(estimate.n))
+            row.append(Shade(0, "·") if rater == other else pair)
         rows.append(row)
     caption = "QWK of each pair; below it the responses that both scored"
     return shades(caption, [say.name(rater) for rater in raters], rows, "people")
@@ -150,17 +150,17 @@ def agreement_section(figures: Figures, labelled: int) -> Section:
     for metric in figures.listed("agreement"):
         if figures.values(metric.name, ALL):
             raw, after, out = (figures.machine(metric.name, stage) for stage in ("raw", "calibrated", "released"))
-            people, unit = figures.people_like(after, metric.name), metric.unit
-            shown = Figure(people, unit, "h"), Figure(raw, unit), Figure(after, unit, "m"), Figure(out, unit)
-            rows.append((metric.title, *shown))
+            people = figures.people_like(after, metric.name)
+            shown = zip((people, raw, after, out), ("h", "", "m", ""), strict=True)
+            rows.append((metric.title, *(Figure(estimate, metric.unit, by) for estimate, by in shown)))
             unknown.append((after, people, out))
     if rows:
         stages = (Named(name, "m key") for name in ("before calibration", "after", "released"))
         parts += [Text("All held-out responses", "h3"), Grid(("", Named("people", "h key"), *stages), rows, "stack")]
         parts += unknown_notes(chain.from_iterable(zip(*unknown, strict=True)))
     title = _agreement_title(figures, items) if labelled else NOT_TOLD
-    missing = "" if labelled else not_known(NO_LABELS)
-    return Section("agreement", "Agreement: as good as a second person?", title, missing=missing, parts=parts)
+    why = "" if labelled else NO_LABELS
+    return Section("agreement", "Agreement: as good as a second person?", title, unknown=why, parts=parts)
 
 
 def _compared_table(rows: Sequence[SliceComparison], first: str) -> list[Part]:
@@ -206,7 +206,7 @@ def true_score_section(figures: Figures) -> Section:
     question, prmse = "True score: what is missing?", figures.machine("prmse")
     if prmse.value is None:
         title = "What is missing to the true score is not known"
-        return Section("true-score", question, title, missing=not_known(prmse.note))
+        return Section("true-score", question, title, unknown=prmse.note)
     losses = [(name, figures.machine(metric), mends) for name, metric, mends in LOSSES]
     title = f"The score predicts {say.share(prmse.value)} of the variance of people's true score"
     defined = [(estimate.value, name) for name, estimate, _ in losses if estimate.value is not None]
@@ -225,12 +225,7 @@ def true_score_section(figures: Figures) -> Section:
         "missing to 1 has three causes."
     )
     columns = Columns([[Grid((), rows)], figure_table(statistics)])
-    return Section(
-        "true-score",
-        question,
-        title,
-        parts=[Text(lead), *flow, columns],
-    )
+    return Section("true-score", question, title, parts=[Text(lead), *flow, columns])
 
 
 def _swatch(style: str, words: str) -> Markup:

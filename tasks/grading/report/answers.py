@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
@@ -23,9 +24,9 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import body, marked
 from rubricflow.tasks.core.display.reasons import Rules, by_scope, marked_by, why_waits
 from rubricflow.tasks.core.display.section import Section
+from rubricflow.tasks.core.display.table import Row, Rows
 from rubricflow.tasks.core.text.highlight import Highlight, excerpt
 from rubricflow.tasks.grading.report.charts import TEMPLATE
-from rubricflow.tasks.grading.report.figures import Row
 
 ScaleBounds = tuple[float, float, float]
 MOST_ANSWERS = 500
@@ -64,7 +65,7 @@ class AnswerRow(NamedTuple):
 
 
 def answers_section(
-    rows: Sequence[Row], links: Mapping[str, str], rules: Sequence[Row], tolerances: Mapping[str, float]
+    rows: Rows, links: Mapping[str, str], rules: Rows, tolerances: Mapping[str, float]
 ) -> Section | None:
     """All answers with their final scores, as far as a page can hold them; None without any.
 
@@ -84,9 +85,7 @@ def answers_section(
     return Section("answers", "Answers: which score has each?", title, lead, parts=[shown])
 
 
-def answer_rows(
-    rows: Sequence[Row], links: Mapping[str, str], rules: Sequence[Row], tolerances: Mapping[str, float]
-) -> list[AnswerRow]:
+def answer_rows(rows: Rows, links: Mapping[str, str], rules: Rows, tolerances: Mapping[str, float]) -> list[AnswerRow]:
     """The answers as the table shows them; arguments as in `answers_section`."""
     scopes = by_scope(rules)
     places: list[list[int]] = [[] for _ in rows]
@@ -227,62 +226,59 @@ def worst(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[str]:
     return list(ranked.loc[of_item < PER_ITEM, "response_id"].head(CASES))
 
 
+@dataclass(frozen=True)
 class Cases:
     """The responses that the page shows whole."""
 
-    def __init__(
-        self,
-        scores: pd.DataFrame,
-        questions: Mapping[str, str],
-        bundles: Mapping[str, Bundle],
-        judgments: Iterable[Row],
-        texts: Mapping[str, str],
-        rules: Rules,
-        tolerances: Mapping[str, float],
-        marks_decide: bool,
-    ) -> None:
-        """scores: the score frame; questions, bundles and tolerances by item: the last is the most, in points, that a
-        score may differ; judgments, texts: of the responses shown; marks_decide: whether people's marks are
-        decisions."""
-        self.raters = [name.removeprefix("human:") for name in scores.columns if name.startswith("human:")]
-        self._scores, self._questions, self._bundles, self._texts = scores, questions, bundles, texts
-        self._rules, self._tolerances, self._marks_decide = rules, tolerances, marks_decide
-        self._judgments = defaultdict(list)
-        for row in judgments:
-            self._judgments[row["response_id"]].append(row)
+    scores: pd.DataFrame
+    questions: Mapping[str, str]
+    """Of each item, as bundles and tolerances."""
+    bundles: Mapping[str, Bundle]
+    judgments: Rows
+    """Of the responses shown, as their texts."""
+    texts: Mapping[str, str]
+    rules: Rules
+    tolerances: Mapping[str, float]
+    """The most, in points, that a score may differ."""
+    marks_decide: bool
+    """Whether people's marks are decisions."""
+
+    @property
+    def raters(self) -> list[str]:
+        """Persons with scores."""
+        return [name.removeprefix("human:") for name in self.scores.columns if name.startswith("human:")]
 
     def shown(self, responses: Sequence[str]) -> list[ShownCase]:
         """In the order of the ids."""
-        rows = self._scores[self._scores["response_id"].isin(responses)].to_dict("records")
-        by_id = {row["response_id"]: row for row in rows}
-        return [self._case(by_id[response]) for response in responses]
+        rows = self.scores.set_index("response_id", drop=False).loc[list(responses)]
+        return [self._case(row) for row in rows.to_dict("records")]
 
-    def _case(self, row: Mapping[Any, Any]) -> ShownCase:
+    def _case(self, row: Row) -> ShownCase:
         """One response, as machine and people decided it."""
         response, item = row["response_id"], row["item_id"]
-        judgments, text = self._judgments[response], self._texts[response]
+        judgments, text = [one for one in self.judgments if one["response_id"] == response], self.texts[response]
         people = [judgment for judgment in judgments if judgment["rater_kind"] in _PEOPLE]
         machine = _first_sample(judgments)
         highlights = chain.from_iterable(_quoted(judgment) for judgment in (*machine, *people))
         scored = {rater: row[f"human:{rater}"] for rater in self.raters if pd.notna(row[f"human:{rater}"])}
-        is_marked = self._marks_decide and bool(scored)
+        is_marked = self.marks_decide and bool(scored)
         return ShownCase(
             response=say.name(response),
             item=say.name(item),
-            question=say.visible(say.cut(self._questions[item], QUESTION_LENGTH)),
+            question=say.visible(say.cut(self.questions[item], QUESTION_LENGTH)),
             machine=say.level(row["calibrated"]),
             raw=_score(row["raw"]),
             target=_score(row["target"]),
             people=tuple((say.name(rater), say.level(score)) for rater, score in scored.items()),
-            route=destination(row, self._rules, self._tolerances[item], is_marked),
+            route=destination(row, self.rules, self.tolerances[item], is_marked),
             made_of=_made_of(row),
             answer=marked(excerpt(text, [*highlights]), _quoted_by, lambda quoted: quoted.criterion),
             characters=len(text),
-            marks=tuple(_marks(self._bundles[item], machine, people)[:MARKS]),
+            marks=tuple(_marks(self.bundles[item], machine, people)[:MARKS]),
         )
 
 
-def _first_sample(judgments: Sequence[Row]) -> list[Row]:
+def _first_sample(judgments: Rows) -> list[Row]:
     """The machine's judgments of its first sample, without those that the data recorded of another machine, under no
     bundle."""
     machine = [row for row in judgments if row["rater_kind"] not in _PEOPLE]
@@ -310,7 +306,7 @@ def _score(score: float | None) -> str:
     return say.level(round(score, 2)) if score is not None and pd.notna(score) else say.NOT_KNOWN
 
 
-def _made_of(row: Mapping[Any, Any]) -> str:
+def _made_of(row: Row) -> str:
     if pd.isna(row["points_judge"]):
         return ""
     parts = {"points_judge": "the judge's decisions", "points_text": "the text itself", "points_item": "the item"}
@@ -318,7 +314,7 @@ def _made_of(row: Mapping[Any, Any]) -> str:
     return f"beside an average response: {', '.join(adds) or 'nothing'}"
 
 
-def _marks(bundle: Bundle, machine: Sequence[Row], people: Sequence[Row]) -> list[Mark]:
+def _marks(bundle: Bundle, machine: Rows, people: Rows) -> list[Mark]:
     """One for each criterion that the machine judged, in the rubric's order."""
     judged, given = {row["criterion_id"]: row for row in machine}, defaultdict(list)
     for row in people:
@@ -341,9 +337,9 @@ def _marks(bundle: Bundle, machine: Sequence[Row], people: Sequence[Row]) -> lis
         mark = Mark(
             criterion=say.name(criterion.id),
             text=say.visible(say.cut(criterion.text, QUESTION_LENGTH)),
-            machine=_level(criterion, decision) if decision is not None else "unscored",
+            machine="unscored" if decision is None else _level(criterion, decision),
             people=", ".join(dict.fromkeys(_level(criterion, level) for level in human)),
-            differs=decision is not None and any(level != decision for level in human),
+            differs=decision is not None and {*human} - {decision} != set(),
             quotes=tuple(quotes),
             note=_note(criterion, row),
         )

@@ -121,18 +121,15 @@ def forest_row(dots: Sequence[Dot], on: Axis, band: float | None = None) -> Mark
     height = 38 if len(dots) > 1 else 28
     marks = []
     if band:
-        start, end = on.x(-band), on.x(band)
-        marks.append(draw.box(start, 0, end - start, height, "band"))
-    marks += [draw.line(on.x(tick), 0, on.x(tick), height, "grid zero" if tick == 0 else "grid") for tick in on.ticks]
+        marks.append(draw.box(on.x(-band), 0, on.x(band) - on.x(-band), height, "band"))
+    marks += on.grid(0, height)
     for (value, low, high, *_), shape in dots:
-        if shape == "c":
-            if value is not None:
-                marks.append(draw.line(on.x(value), 5, on.x(value), height - 5, "cl"))
-            continue
         y = height / 2 if len(dots) == 1 else 13 if shape == "m" else 25
-        if low is not None and high is not None:
-            marks.append(draw.line(on.x(low), y, on.x(high), y, f"{shape}l"))
-        if value is not None:
+        if shape != "c":
+            marks += on.span(low, high, y, f"{shape}l")
+        if value is not None and shape == "c":
+            marks.append(on.upright(value, 5, height - 5, "cl"))
+        elif value is not None:
             marks.append(draw.circle(on.x(value), y, 5 if shape == "m" else 4, f"{shape}f"))
     return draw.svg(height, marks)
 
@@ -181,9 +178,7 @@ def reliability(bins: Sequence[tuple[float, Estimate]]) -> Markup:
     plot = square(axis([*(confidence for confidence, _ in bins), *ends]))
     marks = [*plot.frame("how sure the judge is, %; upwards: right, %", percent, percent), plot.diagonal()]
     for confidence, accuracy in bins:
-        if accuracy.low is not None and accuracy.high is not None:
-            x = plot.across.x(confidence)
-            marks.append(draw.line(x, plot.y(accuracy.low), x, plot.y(accuracy.high), "ml thin"))
+        marks += plot.upright(plot.across.x(confidence), accuracy.low, accuracy.high, "ml thin")
     defined = [(confidence, accuracy.value) for confidence, accuracy in bins if accuracy.value is not None]
     points = plot.places(defined)
     marks += [draw.circle(x, y, 4.5, "mf") for x, y in points]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -25,11 +25,11 @@ from rubricflow.tasks.core.display.section import (
     left_out,
     long_list,
 )
-from rubricflow.tasks.core.display.table import Cell
+from rubricflow.tasks.core.display.table import Cell, Rows
 from rubricflow.tasks.core.stats.agreement import confusion, to_levels
 from rubricflow.tasks.grading.report import charts
 from rubricflow.tasks.grading.report.charts import Bars, Curve, Shade
-from rubricflow.tasks.grading.report.figures import NOTHING_SCORED, Figures, Row, not_known
+from rubricflow.tasks.grading.report.figures import NOTHING_SCORED, Figures
 
 ScaleBounds = tuple[float, float, float]
 MOST_PANELS, MOST_LEVELS, EQUAL_GROUPS = 3, 12, 8
@@ -93,7 +93,7 @@ def distribution_section(score_panels: Sequence[ScorePanel], figures: Figures, r
     question = "Distribution: are the same marks awarded?"
     if not score_panels:
         title = "Whether the same marks are awarded is not known"
-        return Section("distribution", question, title, missing=not_known(NOTHING_SCORED))
+        return Section("distribution", question, title, unknown=NOTHING_SCORED)
     columns: list[list[Part]] = []
     every = [level_bars(panel, [f"human:{name}" for name in raters] or ["target"]) for panel in score_panels]
     for panel, bars in zip(score_panels, every, strict=True):
@@ -151,11 +151,9 @@ def confusions(score_panels: Sequence[ScorePanel], rounded: bool) -> list[Part]:
     for panel in score_panels:
         counts = confusion(panel.levels("target"), panel.levels("calibrated"), 0, len(panel.names) - 1, 1)
         rows = []
-        for place, (row, whole) in enumerate(zip(counts.tolist(), counts.sum(axis=1), strict=True)):
-            shares = ((int(n), n / max(whole, 1)) for n in row)
-            rows.append(
-                [Shade(share, say.count(n) if n else "·", "", at == place) for at, (n, share) in enumerate(shares)]
-            )
+        for place, row in enumerate(counts.astype(int).tolist()):
+            whole = max(sum(row), 1)
+            rows.append([Shade(n / whole, say.count(n) if n else "·", "", at == place) for at, n in enumerate(row)])
         maps.append([charts.shades(panel.label, panel.names, rows)])
     means = " Means of several people are rounded, halves up." if rounded else ""
     lead = Markup(
@@ -169,9 +167,7 @@ def errors_title(score_panels: Sequence[ScorePanel]) -> str:
     """How many scores are off, and which way."""
     if not score_panels:
         return "Where machine and people part is not known"
-    target, machine = (
-        np.concatenate([panel.scores(name) for panel in score_panels]) for name in ("target", "calibrated")
-    )
+    target, machine = (np.concatenate([panel.scores(of) for panel in score_panels]) for of in ("target", "calibrated"))
     steps = [step / (high - low) for (low, high, step), *_ in score_panels]
     off = np.abs(machine - target) / np.repeat(steps, [len(panel.rows) for panel in score_panels])
     start = f"{say.share(float((off <= 1 + 1e-9).mean()))} of scores are within one level of people's"
@@ -190,8 +186,8 @@ def calibration_section(
     scores: pd.DataFrame,
     score_panels: Sequence[ScorePanel],
     figures: Figures,
-    candidates: Sequence[Row],
-    calibrations: Sequence[Row],
+    candidates: Rows,
+    calibrations: Rows,
     clipped: int,
     scored: int,
 ) -> Section:
@@ -215,24 +211,23 @@ def calibration_section(
             columns[-1].append(Text(f"Held-out scores have {values}.", "note"))
     parts = [Columns(columns), *_tried(candidates), *_mappings(calibrations)]
     question = "Calibration: did adjustment help?"
-    return Section("calibration", question, title, missing=not_known(missing), parts=parts)
+    return Section("calibration", question, title, unknown=missing, parts=parts)
 
 
 def _before_and_after(figures: Figures) -> list[tuple[str | Named, Figure]]:
     """Figures of the held-out scores before and after calibration."""
-    rows: list[tuple[str | Named, Figure]] = []
-    for name in ("qwk", "qwk_item_mean", "rmse", "bias"):
-        for stage, word in (("raw", "before"), ("calibrated", "after")):
-            figure = Figure(figures.machine(name, stage), figures.unit(name))
-            rows.append((f"{figures.metrics[name].title}, {word}", figure))
-    return rows
+    stages = {"raw": "before", "calibrated": "after"}
+    return [
+        (f"{figures.metrics[name].title}, {stages[stage]}", Figure(figures.machine(name, stage), figures.unit(name)))
+        for name, stage in product(("qwk", "qwk_item_mean", "rmse", "bias"), stages)
+    ]
 
 
 def _curve(panel: ScorePanel) -> list[Part]:
     """People's mean score by the machine's, before and after."""
     before, after = grouped(panel.rows, "raw"), grouped(panel.rows, "calibrated")
-    numbers = [(f"before {say.number(x)}", Named(say.number(y))) for x, y in before]
-    numbers += [(f"after {say.number(x)}", Named(say.number(y))) for x, y in after]
+    points = [("before", *point) for point in before] + [("after", *point) for point in after]
+    numbers = [(f"{when} {say.number(x)}", Named(say.number(y))) for when, x, y in points]
     caption = f"People's mean score in equal groups of the machine's score, {panel.label}; held-out responses."
     drawn = charts.curve(Curve(*panel.scale[:2], before, after))
     return [Text(caption, "note"), drawn, Fold("Numbers", [Grid(("machine", "people"), numbers, "tight narrow")])]
@@ -248,27 +243,27 @@ def grouped(rows: pd.DataFrame, column: str) -> charts.Points:
     return tuple((float(x), float(y)) for x, y in means.itertuples(index=False))
 
 
-def _tried(candidates: Sequence[Row]) -> list[Part]:
+def _tried(candidates: Rows) -> list[Part]:
     """The methods tried inside folds, the pooled and the chosen ones first; nothing where none was."""
     order = sorted(
         candidates, key=lambda row: (row["scope"] != "pooled", row["scope"], not row["chosen"], row["method"])
     )
     rows = []
     for row in order:
-        qwk, within, rmse, spread = (Cell(row[name], digits=2) for name in ("qwk", "qwk_within", "rmse", "sd_ratio"))
+        *scores, spread = (Cell(row[name], digits=2) for name in ("qwk", "qwk_within", "rmse", "sd_ratio"))
         se = "" if row["behind_se"] is None else f"SE {say.number(row['behind_se'], 3)}"
         behind = Named("–") if row["behind"] is None else Named(say.number(row["behind"], 3), se)
         folds = Named(f"{say.count(row['n'])}, {row['folds']}")
         note = ": ".join(filter(None, ("chosen" if row["chosen"] else "", row["note"])))
-        scores = qwk, within, rmse, behind, spread, row["distinct"], folds
-        rows.append((Named(row["method"], _scope(row["scope"])), *scores, note))
+        method = Named(row["method"], _scope(row["scope"]))
+        rows.append((method, *scores, behind, spread, row["distinct"], folds, note))
     heads = ("QWK", "QWK within items", "RMSE", "behind the standard", "spread", "distinct scores", "n, folds")
     marks = ["chosen" if row["chosen"] else "" for row in order]
     shown = long_list(Grid(("Method", *heads, ""), rows, "stack", marks=marks), "trials", "candidates", "more")
     return [Text("Methods tried inside folds of the calibration split", "h3"), *shown] if shown else []
 
 
-def _mappings(calibrations: Sequence[Row]) -> list[Part]:
+def _mappings(calibrations: Rows) -> list[Part]:
     """The mappings in use; nothing where none was fitted."""
     rows = []
     for row in calibrations:
@@ -280,7 +275,7 @@ def _mappings(calibrations: Sequence[Row]) -> list[Part]:
     return [Fold(f"{say.plural(len(rows[:MOST_ROWS]), 'mapping')} in use", shown, len(rows) <= 3)] if rows else []
 
 
-def _calibration_title(figures: Figures, calibrations: Sequence[Row]) -> str:
+def _calibration_title(figures: Figures, calibrations: Rows) -> str:
     used = sorted({row["method"] for row in calibrations})
     name = f"Calibration ({', '.join(used)})"
     if used == ["identity"]:
@@ -290,10 +285,10 @@ def _calibration_title(figures: Figures, calibrations: Sequence[Row]) -> str:
     if before is None or after is None:
         return f"{name} was fitted; whether it helps is not known"
     first, last = (figures.over_items(stage) if metric == "qwk" else "" for stage in ("raw", "calibrated"))
-    word = "raises" if after > before else "lowers"
-    sentence = f"{name} {word} agreement from {say.number(before)}{first} to {say.number(after)} QWK{last}"
+    change = f"{'raises' if after > before else 'lowers'} agreement from {say.number(before)}{first} to"
     if say.number(before) == say.number(after):
-        sentence = f"{name} leaves agreement at {say.number(after)} QWK{last}"
+        change = "leaves agreement at"
+    sentence = f"{name} {change} {say.number(after)} QWK{last}"
     shift, shift_after = figures.machine("bias", "raw").value, figures.machine("bias").value
     if shift is None or shift_after is None:
         return sentence

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, QUOTES
 from rubricflow.tasks.core.display import say
@@ -20,16 +19,15 @@ from rubricflow.tasks.core.display.section import (
     figure_table,
     left_out,
 )
+from rubricflow.tasks.core.display.table import Rows
 from rubricflow.tasks.grading.report import charts
-from rubricflow.tasks.grading.report.figures import Figures, Row, not_known
+from rubricflow.tasks.grading.report.figures import Figures
 
 CLOSE = 0.02
 """Gap between confidence and accuracy below which nothing is made of it."""
 
 
-def evidence_section(
-    quotes: Sequence[Row], decisions: Sequence[Row], conflicts: Sequence[Row], responses: int, figures: Figures
-) -> Section:
+def evidence_section(quotes: Rows, decisions: Rows, conflicts: Rows, responses: int, figures: Figures) -> Section:
     """What became of the quotes, and which criteria go with people's scores."""
     by_status = {row["status"]: row["n"] for row in quotes}
     every = sum(by_status.values())
@@ -49,13 +47,13 @@ def evidence_section(
         parts += [Text("Decisions", "h3"), *actions]
     parts += _criteria(figures)
     question = "Evidence: is credit grounded?"
-    return Section("evidence", question, title, missing="" if every else not_known(missing), parts=parts)
+    return Section("evidence", question, title, unknown="" if every else missing, parts=parts)
 
 
-def action_counts(decisions: Sequence[Row], conflicts: Sequence[Row], responses: int) -> list[tuple[str, int, float]]:
+def action_counts(decisions: Rows, conflicts: Rows, responses: int) -> list[tuple[str, int, float]]:
     """What was done with the decisions, and in how many responses they exclude each other: count and share."""
     decided = sum(row["n"] for row in decisions)
-    done: Counter[str] = Counter()
+    done = Counter[str]()
     for row in decisions:
         done[row["action"]] += row["n"]
     counts = {words.capitalize(): done[action] for action, words in ACTIONS.items() if action != "none"}

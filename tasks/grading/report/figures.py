@@ -9,11 +9,11 @@ from typing import Any
 
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.section import Figure, Named
+from rubricflow.tasks.core.display.table import Row, Rows
 from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.core.stats.metrics import METRICS, Metric, Unit
 from rubricflow.tasks.core.stats.verdict import Estimate
 
-Row = Mapping[str, Any]
 ALL = "all"
 NOTHING_SCORED = "no held-out response has both a human and a machine score"
 STAGES = ("released", "calibrated", "human", "raw", "")
@@ -31,7 +31,7 @@ class NamedCount:
 class Figures:
     """Rows of `metrics` by metric, stage, slice and value."""
 
-    def __init__(self, rows: Sequence[Row], metrics: Sequence[Metric] = METRICS) -> None:
+    def __init__(self, rows: Rows, metrics: Sequence[Metric] = METRICS) -> None:
         self.metrics = {metric.name: metric for metric in metrics}
         """What is known of each metric, by name."""
         gates = [(gate, gate.question or metric.title) for metric in metrics for gate in metric.gates]
@@ -44,9 +44,8 @@ class Figures:
             if (row["metric"], row["stage"], row["slice"]) == ("qwk", "human", ALL)
         ]
         """Pairs of persons with a QWK over the whole set."""
-        self.resampled = next(
-            (row["resampled"] for row in reversed(rows) if row["resampled"] in ("author", "response")), ""
-        )
+        resampled = [row["resampled"] for row in rows if row["resampled"] in ("author", "response")]
+        self.resampled = resampled[-1] if resampled else ""
         """What the intervals resample."""
         self.undefined_draws = max((row["undefined_draws"] for row in rows), default=0)
         """Most bootstrap draws in which one of the metrics was undefined."""
@@ -155,19 +154,14 @@ def total(rows: Iterable[Row], where: Callable[[Row], Any] = bool) -> int:
 
 def reasons(rows: Iterable[Row], column: str, names: Mapping[str, str]) -> tuple[NamedCount, ...]:
     """Responses by reason, most first."""
-    counts: Counter[str] = Counter()
+    counts = Counter[str]()
     for row in rows:
         counts[row[column] or "reason not given"] += row["n"]
-    largest_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(NamedCount(names.get(reason, say.worded(reason)), count) for reason, count in largest_first)
+    largest_first = sorted(counts, key=lambda reason: (-counts[reason], reason))
+    return tuple(NamedCount(names.get(reason, say.worded(reason)), counts[reason]) for reason in largest_first)
 
 
-def first_names(names: Sequence[str], most: int = 3) -> str:
-    """The first of some names, and how many more there are: anna, ben and 2 more."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(map(say.name, names[:most]))}{more}"
-
-
-def not_known(why: str) -> str:
-    """Why a section's answer is not known, as its page shows it; '' where it is."""
-    return why and f"Not known: {why}"
+def first_names(names: Sequence[str]) -> str:
+    """The first three of some names, and how many more there are: anna, ben, cem and 2 more."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(map(say.name, names[:3]))}{more}"

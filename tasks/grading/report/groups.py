@@ -50,14 +50,14 @@ def groups_section(figures: Figures, scores: pd.DataFrame) -> Section:
     question = "Groups: fair?"
     names = [column.removeprefix("group:") for column in scores.columns if column.startswith("group:")]
     if not names:
-        missing = "Not known: the study names no group of the authors"
-        return Section("groups", question, "Whether groups are treated alike is untested", missing=missing)
+        unknown = "the study names no group of the authors"
+        return Section("groups", question, "Whether groups are treated alike is untested", unknown=unknown)
     both = scores[scores["target"].notna() & scores["calibrated"].notna()]
     every = {name: _groups(name, figures, both[f"group:{name}"].value_counts()) for name in names}
     shown = [group for groups in every.values() for group in groups[:MOST]]
     if all(group.estimate.value is None for group in shown):
-        missing = f"Not known: no two groups have {SHOWN} responses with a human and a machine score"
-        return Section("groups", question, "Whether groups are treated alike is not known", missing=missing)
+        unknown = f"no two groups have {SHOWN} responses with a human and a machine score"
+        return Section("groups", question, "Whether groups are treated alike is not known", unknown=unknown)
     parts: list[Part] = [Text(LEAD)]
     for name, groups in every.items():
         parts += _variable(name, groups, figures)
@@ -73,14 +73,13 @@ LEAD = (
 
 
 def _title(every: list[Group]) -> str:
-    flagged = [group for group in every if group.flagged]
+    flagged = {group.name: group.estimate.value or 0.0 for group in every if group.flagged}
     if flagged:
-        worst = max(flagged, key=lambda group: abs(group.estimate.value or 0.0))
-        value = worst.estimate.value or 0.0
-        start = "One group differs" if len(flagged) == 1 else f"{len(flagged)} groups differ"
-        most = "is" if len(flagged) == 1 else "most,"
-        word = "low" if value < 0 else "high"
-        return f"{start}: {worst.name} {most} scored {say.number(abs(value))} SD too {word}"
+        worst = max(flagged, key=lambda name: abs(flagged[name]))
+        amount = f"{say.number(abs(flagged[worst]))} SD too {'low' if flagged[worst] < 0 else 'high'}"
+        if len(flagged) == 1:
+            return f"One group differs: {worst} is scored {amount}"
+        return f"{len(flagged)} groups differ: {worst} most, scored {amount}"
     undecided = sum(group.state == 1 for group in every)
     if undecided:
         return f"No group is clearly outside ±{BAND:.2f} SD; {undecided} of {len(every)} cannot be decided"

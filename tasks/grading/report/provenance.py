@@ -27,9 +27,10 @@ from rubricflow.tasks.core.display.section import (
     Text,
     left_out,
 )
+from rubricflow.tasks.core.display.table import Row, Rows
 from rubricflow.tasks.core.stats.scores import FAIR, MEAN
 from rubricflow.tasks.grading.report.charts import TEMPLATE
-from rubricflow.tasks.grading.report.figures import Figures, Row, reasons, total
+from rubricflow.tasks.grading.report.figures import Figures, reasons, total
 
 FEW_DOUBLY_SCORED = 100
 """Responses of two people below which figures about true scores are unsteady."""
@@ -42,7 +43,7 @@ Step = tuple[str, int, float, tuple[str, ...]]
 """A step of a funnel: name, count, share of the first, and every loss on the way to it."""
 
 
-def data_section(responses: Sequence[Row], totals: Row, quarantined: int, warnings: Sequence[Row] = ()) -> Section:
+def data_section(responses: Rows, totals: Row, quarantined: int, warnings: Rows = ()) -> Section:
     """The funnel of all responses and that of the labelled ones, with every loss by name, and what is odd about them.
     totals: of the whole set, items, authors and responses; warnings: rows of `input_warnings`."""
     labelled = [row for row in responses if row["labelled"]]
@@ -61,9 +62,7 @@ def data_section(responses: Sequence[Row], totals: Row, quarantined: int, warnin
     nameless = totals["responses"] - totals["with_author"]
     doubles = total(labelled, lambda row: row["split"] in MEASURED and row["persons"] >= 2)
     unsteady = f"fewer than {FEW_DOUBLY_SCORED}: true-score figures are unsteady" if doubles < FEW_DOUBLY_SCORED else ""
-    splits = [
-        name for name in ("train", "calibration", "test", "chosen") if name != "chosen" or _of_split(responses, name)
-    ]
+    splits = ("train", "calibration", "test", *(("chosen",) if _of_split(responses, "chosen") else ()))
     counts: list[tuple[Content, ...]] = [
         ("items", totals["items"]),
         (Named("authors", f"{say.count(nameless)} responses name none" if nameless else ""), totals["authors"]),
@@ -76,7 +75,7 @@ def data_section(responses: Sequence[Row], totals: Row, quarantined: int, warnin
     return Section("data", "Data: what was scored, lost, held out?", title, parts=parts)
 
 
-def _of_split(rows: Sequence[Row], split: str) -> int:
+def _of_split(rows: Rows, split: str) -> int:
     return total(rows, lambda row: row["split"] == split)
 
 
@@ -86,7 +85,7 @@ def _oddity(row: Row) -> tuple[int, str, str]:
     return row["responses"], INPUT_WARNINGS[row["kind"]], ", ".join(row["examples"]) + more
 
 
-def funnel(responses: Sequence[Row]) -> list[Step]:
+def funnel(responses: Rows) -> list[Step]:
     """All responses, those with a score, and those whose score goes out."""
     scored = [row for row in responses if row["scored"]]
     undecided = [row for row in scored if not row["by_people"]]
@@ -103,7 +102,7 @@ def funnel(responses: Sequence[Row]) -> list[Step]:
     return _steps(total(responses), steps)
 
 
-def labelled_funnel(responses: Sequence[Row]) -> list[Step]:
+def labelled_funnel(responses: Rows) -> list[Step]:
     """The responses with a human score, those held out, compared, and released of these."""
     every = total(responses)
     labelled = [row for row in responses if row["labelled"]]
@@ -151,7 +150,7 @@ def stability_section(repeats: Row) -> Section:
     return Section("stability", question, title, facts=facts)
 
 
-def cost_section(attempts: Sequence[Row], responses: int, prechecked: int, waiting: int) -> Section:
+def cost_section(attempts: Rows, responses: int, prechecked: int, waiting: int) -> Section:
     """Calls, tokens and time; and what is ahead of people."""
     question, ahead = "Cost: calls, tokens, time", ("People's work ahead", say.plural(waiting, "case"))
     if not attempts:
@@ -159,19 +158,18 @@ def cost_section(attempts: Sequence[Row], responses: int, prechecked: int, waiti
             "cost", question, "No model call was made", missing="Untested: nothing was asked", facts=(ahead,)
         )
     calls, stored, failed, violated = (
-        sum(row["calls"] for row in attempts if name == "calls" or row[name])
-        for name in ("calls", "stored", "failed", "violated")
+        sum(row["calls"] for row in attempts if row[name]) for name in ("calls", "stored", "failed", "violated")
     )
-    roles: Counter[str] = Counter()
+    roles = Counter[str]()
     for row in attempts:
         roles[row["role"]] += row["calls"]
     by_role = [f"{say.count(n)} {CALL_ROLES.get(role, say.worded(role))}" for role, n in roles.most_common()]
     models = sorted({row["model"] for row in attempts})
     seconds = _column_sum(attempts, "latency_s")
     cached, cacheable = (_column_sum(attempts, column) for column in ("cached_tokens", "cacheable_tokens"))
-    held = (
-        f"{say.share(cached / cacheable)} of the prompts' tokens" if cached is not None and cacheable else "not known"
-    )
+    held = say.NOT_KNOWN
+    if cached is not None and cacheable:
+        held = f"{say.share(cached / cacheable)} of the prompts' tokens"
     facts = (
         ("Model", ", ".join(map(say.name, models[:4]))),
         ("Calls", f"{say.count(calls)}: {', '.join(by_role)}"),
@@ -190,7 +188,7 @@ def cost_section(attempts: Sequence[Row], responses: int, prechecked: int, waiti
     return Section("cost", question, title, facts=facts)
 
 
-def _tokens(attempts: Sequence[Row], calls: int) -> list[tuple[str, str]]:
+def _tokens(attempts: Rows, calls: int) -> list[tuple[str, str]]:
     """Tokens in and out; and the mean of a prompt by what they were spent on, shared out by characters."""
     tokens_in, tokens_out = (_column_sum(attempts, column) for column in ("prompt_tokens", "completion_tokens"))
     characters = {part: _column_sum(attempts, part) or 0.0 for part in ("bundle", "memory", "response", "repair")}
@@ -204,13 +202,13 @@ def _tokens(attempts: Sequence[Row], calls: int) -> list[tuple[str, str]]:
     return [("Tokens", both), ("Tokens of a prompt", by_part)]
 
 
-def _column_sum(attempts: Sequence[Row], column: str) -> float | None:
+def _column_sum(attempts: Rows, column: str) -> float | None:
     """The sum of a column's numbers; None where it has none."""
     defined = [row[column] for row in attempts if row[column] is not None]
     return sum(defined) if defined else None
 
 
-def check_counts(checks: Sequence[Row]) -> dict[str, int]:
+def check_counts(checks: Rows) -> dict[str, int]:
     """What became of the checks, in words: how many."""
     outcomes = Counter((row["severity"], row["outcome"]) for row in checks)
     return {
@@ -221,12 +219,13 @@ def check_counts(checks: Sequence[Row]) -> dict[str, int]:
     }
 
 
-def checks_section(checks: Sequence[Row], quarantined: int) -> Section:
+def checks_section(checks: Rows, quarantined: int) -> Section:
     """What the checkpoints found."""
     counts = check_counts(checks)
     title = f"{say.count(counts['passed'])} of {say.plural(len(checks), 'check')} passed"
-    problems = {"warned": counts["warnings"], "failed": counts["failed"], "could not run": counts["could not run"]}
-    clauses = ", ".join(f"{say.count(n)} {word}" for word, n in problems.items() if n)
+    clauses = ", ".join(
+        f"{say.count(n)} {name.replace('warnings', 'warned')}" for name, n in counts.items() if n and name != "passed"
+    )
     title = "; ".join(filter(None, (title, clauses))) if checks else "No check was run"
     shown = "; ".join(f"{name}: {say.count(n)}" for name, n in (counts | {"rows in quarantine": quarantined}).items())
     link = Markup('{}. The checks one by one are in <a href="data_docs/index.html">the Data Docs of this run</a>.')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -20,11 +20,11 @@ from rubricflow.tasks.core.display.section import (
     left_out,
     unknown_notes,
 )
-from rubricflow.tasks.core.display.table import Cell
+from rubricflow.tasks.core.display.table import Cell, Row, Rows
 from rubricflow.tasks.core.stats.metrics import Unit
 from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.grading.report.charts import Dot, ForestRow, forest
-from rubricflow.tasks.grading.report.figures import Figures, Row, first_names, not_known
+from rubricflow.tasks.grading.report.figures import Figures, first_names
 
 MEASURE, OF_ITEMS = "standing_qwk", "standing_qwk_item_mean"
 OTHER = "other:"
@@ -44,7 +44,7 @@ class RankedRater(NamedTuple):
     """The mean over questions."""
 
 
-def rater_ranking(figures: Figures, calibrations: Sequence[Row]) -> tuple[RankedRater, ...]:
+def rater_ranking(figures: Figures, calibrations: Rows) -> tuple[RankedRater, ...]:
     """The calibrated score, the judge alone, people, other runs, the text and length; nothing without human scores, and
     people only where two scored each of the answers.
 
@@ -55,10 +55,11 @@ def rater_ranking(figures: Figures, calibrations: Sequence[Row]) -> tuple[Ranked
     raters = figures.raters(OF_ITEMS)
     others = [name for name in raters if name.startswith(OTHER)]
     rows = [(mapped, "m", "calibrated", name) for name in raters if name not in {*others, *baselines}]
-    rows += [("judge alone (raw)", "m", "raw", "")]
-    rows += [] if doubles(figures, calibrations) else [("people with each other", "h", "human", "people")]
-    rows += [(name.removeprefix(OTHER), "", "calibrated", name) for name in others]
-    rows += [(words, "", "calibrated", name) for name, words in baselines.items()]
+    rows.append(("judge alone (raw)", "m", "raw", ""))
+    if not doubles(figures, calibrations):
+        rows.append(("people with each other", "h", "human", "people"))
+    compared = {name: name.removeprefix(OTHER) for name in others} | baselines
+    rows += [(words, "", "calibrated", name) for name, words in compared.items()]
     ranked = []
     for name, by, stage, rater in rows:
         pooled, over_items = (figures.rater(metric, rater, stage) for metric in (MEASURE, OF_ITEMS))
@@ -67,7 +68,7 @@ def rater_ranking(figures: Figures, calibrations: Sequence[Row]) -> tuple[Ranked
     return tuple(ranked)
 
 
-def doubles(figures: Figures, calibrations: Sequence[Row]) -> str:
+def doubles(figures: Figures, calibrations: Rows) -> str:
     """How people agree with each other, and the calibrated score on the same answers, in a sentence; '' where two
     people scored all of them, which then are in the table, or none."""
     for metric, words in ((OF_ITEMS, "QWK, mean over questions"), (MEASURE, "QWK")):
@@ -90,7 +91,7 @@ def over_questions(rows: Sequence[RankedRater]) -> bool:
     return any(row.mean.value is not None for row in rows)
 
 
-def _score_names(calibrations: Sequence[Row]) -> tuple[str, str]:
+def _score_names(calibrations: Rows) -> tuple[str, str]:
     """What the calibrated score is called, and the baseline without the judge, by what all mappings take together."""
     mapped, text = set[str](), set[str]()
     for row in calibrations:
@@ -105,7 +106,7 @@ def _score_names(calibrations: Sequence[Row]) -> tuple[str, str]:
     return first if " + " in first else f"{first or 'judge'}, calibrated", f"{second}, no judge"
 
 
-def _parts(stack: Mapping[str, Any]) -> set[str]:
+def _parts(stack: Row) -> set[str]:
     """What a stacked mapping takes, as people call it: every block but two is words."""
     return {{"judge": "judge", "item": "question"}.get(block["name"], "words") for block in stack.get("blocks", ())}
 
@@ -145,7 +146,7 @@ REASONS = {
 }
 
 
-def raters_section(figures: Figures, persons: Sequence[str], effects: Sequence[Row]) -> Section:
+def raters_section(figures: Figures, persons: Sequence[str], effects: Rows) -> Section:
     """Severity and spread of each rater on shared responses, the most severe first; then what the many-facet model
     says of the score, and a sentence for each rater with a flag on it or a trait. effects: rows of `rater_effects`."""
     title, missing, parts = _severities(figures, persons)
@@ -153,7 +154,7 @@ def raters_section(figures: Figures, persons: Sequence[str], effects: Sequence[R
     if flagged:
         title = f"{first_names(flagged)} {'needs' if len(flagged) == 1 else 'need'} retraining"
     question = "Raters: who is severe, who needs retraining?"
-    return Section("raters", question, title, missing=not_known(missing), parts=[*parts, *_effects(flagged, effects)])
+    return Section("raters", question, title, unknown=missing, parts=[*parts, *_effects(flagged, effects)])
 
 
 def _severities(figures: Figures, persons: Sequence[str]) -> tuple[str, str, list[Part]]:
@@ -189,7 +190,7 @@ def _severities(figures: Figures, persons: Sequence[str]) -> tuple[str, str, lis
     return title, "", parts
 
 
-def _effects(flagged: Sequence[str], effects: Sequence[Row]) -> list[Part]:
+def _effects(flagged: Sequence[str], effects: Rows) -> list[Part]:
     """What the model says of each rater's scores; nothing where it was not fitted."""
     overall = [row for row in effects if row["slice"] == "all" and row["trait"] == ""]
     overall.sort(key=lambda row: (not row["flags"], row["leniency"] is None, row["leniency"] or 0.0, row["rater_id"]))
@@ -230,11 +231,11 @@ def _effects(flagged: Sequence[str], effects: Sequence[Row]) -> list[Part]:
     ]
 
 
-def _periods(effects: Sequence[Row], name: str, trait: str) -> list[Row]:
+def _periods(effects: Rows, name: str, trait: str) -> list[Row]:
     return [row for row in effects if (row["rater_id"], row["trait"], row["slice"]) == (name, trait, "period")]
 
 
-def _flags_sentence(name: str, effects: Sequence[Row]) -> str:
+def _flags_sentence(name: str, effects: Rows) -> str:
     """Every flag of a rater in words, with the figure it rests on."""
     clauses: list[str] = []
     for row in effects:

@@ -24,11 +24,12 @@ from rubricflow.tasks.core.display.section import (
     figure_table,
     left_out,
 )
+from rubricflow.tasks.core.display.table import Row, Rows
 from rubricflow.tasks.core.stats.conformal import risk_coverage
 from rubricflow.tasks.core.stats.promise import PromiseNeeds, fewest_without_error
 from rubricflow.tasks.grading.report import charts
 from rubricflow.tasks.grading.report.charts import Risk
-from rubricflow.tasks.grading.report.figures import Figures, Row, first_names, not_known
+from rubricflow.tasks.grading.report.figures import Figures, first_names
 
 ScaleBounds = tuple[float, float, float]
 Rule = tuple[str, str]
@@ -36,7 +37,7 @@ Rule = tuple[str, str]
 MOST_POINTS = 100
 
 
-def promise(rules: Sequence[Row], wrong: str) -> str:
+def promise(rules: Rows, wrong: str) -> str:
     """What is promised about the released scores, by rows of `release_rules`. wrong: what a wrong score is, as
     'more than one point from the human score'."""
     keeping, by_item = [row for row in rules if row["threshold"] is not None], rules[0]["scope"] != "all"
@@ -48,7 +49,7 @@ def promise(rules: Sequence[Row], wrong: str) -> str:
     )
 
 
-def worth_of_promise(figures: Figures, rules: Sequence[Row]) -> str:
+def worth_of_promise(figures: Figures, rules: Rows) -> str:
     """How often the best constant score of each question would be wrong, and how many scores are exactly right, among
     the released and among all: held out or, without such labels, on the marked answers. '' where that is not known."""
     found, keeping = dict[str, float | None](), [row for row in rules if row["threshold"] is not None]
@@ -61,10 +62,10 @@ def worth_of_promise(figures: Figures, rules: Sequence[Row]) -> str:
             found[key] = sum(row[key] * row[weight] for row in keeping) / sum(row[weight] for row in keeping)
     if None in found.values():
         return ""
-    return _sentence(against_constant(found))
+    return f"{say.sentence(against_constant(found))}."
 
 
-def asks_nothing_sentence(rules: Sequence[Row]) -> str:
+def asks_nothing_sentence(rules: Rows) -> str:
     """The questions of which nothing is promised because a constant would keep it, and the tolerance that would ask
     something; '' where there are none."""
     rows = [row for row in rules if row["refused"] == "asks_nothing"]
@@ -81,9 +82,7 @@ def asks_nothing_sentence(rules: Sequence[Row]) -> str:
     )
 
 
-def nothing_released(
-    rules: Sequence[Row], possible: Sequence[Row], responses: int, needs: Sequence[PromiseNeeds] = ()
-) -> str:
+def nothing_released(rules: Rows, possible: Rows, responses: int, needs: Sequence[PromiseNeeds] = ()) -> str:
     """Why no score goes out, and how near it was, in sentences that promise nothing.
 
     rules: rows of `release_rules`; possible: those of them that would allow more wrong scores, nearest first, with `n`
@@ -95,7 +94,7 @@ def nothing_released(
     why = _why_nothing(asking or rules, needs) if asking or len(rules) == 1 else ""
     wanted = ""
     if asking and " needed" not in why and any(need.counting < need.needed for need in needs):
-        wanted = _sentence(wanted_words(asking[0]["target"], asking[0]["confidence"], needs))
+        wanted = f"{say.sentence(wanted_words(asking[0]['target'], asking[0]['confidence'], needs))}."
     near = ""
     if possible:
         nearest = possible[0]
@@ -108,18 +107,14 @@ def nothing_released(
     return " ".join(filter(None, (why, wanted, small if asking else "", asks_nothing_sentence(rules), near)))
 
 
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}."
-
-
-def _why_nothing(rules: Sequence[Row], needs: Sequence[PromiseNeeds]) -> str:
+def _why_nothing(rules: Rows, needs: Sequence[PromiseNeeds]) -> str:
     none = [row for row in rules if row["threshold"] is None]
     if len(none) < len(rules):
         most = max(row["threshold"] for row in rules if row["threshold"] is not None)
         obstacle = "every answer is above it, or needs a person for another reason"
         return f"Scores may go out up to an estimated risk of {say.share(most)}; {obstacle}."
     if len(rules) == 1 or none[0].get("refused") == "question_means":
-        return _sentence(rules[0]["note"])
+        return f"{say.sentence(rules[0]['note'])}."
     needed = fewest_without_error(rules[0]["target"], rules[0]["confidence"])
     marked = {need.scope: need.counting for need in needs}
     few = [count for count in (marked.get(row["scope"]) or int(row["n"]) for row in rules) if count < needed]
@@ -134,7 +129,7 @@ def _why_nothing(rules: Sequence[Row], needs: Sequence[PromiseNeeds]) -> str:
     )
 
 
-def above_promise(gates: Sequence[Row]) -> list[Row]:
+def above_promise(gates: Rows) -> list[Row]:
     """The verdicts on items of whose released held-out scores more is wrong than promised, or may be by the upper end
     of the interval; the worst first. A promise for the set keeps none for an item."""
     items = [row for row in gates if (row["gate"], row["slice"]) == ("released_errors", "item") and row["n"]]
@@ -142,7 +137,7 @@ def above_promise(gates: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (-row["estimate"], -row["high"], row["value_of"]))
 
 
-def above_promise_sentence(gates: Sequence[Row]) -> str:
+def above_promise_sentence(gates: Rows) -> str:
     """The same in one or two sentences; '' where there are none. The second is about questions whose figure keeps the
     promise, but from too few checked scores to be sure."""
     rows, sentences = above_promise(gates), list[str]()
@@ -173,8 +168,8 @@ def wrong_score_words(tolerance: float, scales: Mapping[str, ScaleBounds]) -> tu
 
 def routing_section(
     curve: Risk | None,
-    rules: Sequence[Row],
-    gates: Sequence[Row],
+    rules: Rows,
+    gates: Rows,
     figures: Figures,
     wrong: tuple[str, str],
     released: int,
@@ -207,7 +202,7 @@ def routing_section(
     folded = Fold("Figures of intervals, order and probabilities", figure_table(statistics))
     missing = "" if curve else "no held-out response has a human score, a machine score and an estimated risk"
     question, parts = "Routing: what goes to people?", (Columns(columns), folded)
-    return Section("routing", question, _routing_title(curve, rules), missing=not_known(missing), parts=parts)
+    return Section("routing", question, _routing_title(curve, rules), unknown=missing, parts=parts)
 
 
 def _drawn(curve: Risk) -> list[Part]:
@@ -232,7 +227,7 @@ def _listed(rules: Sequence[Rule], noun: str, table: str, more: str) -> list[Par
     return [*lines[:3], *folded, *left_out(rules, noun, table)]
 
 
-def _routing_title(curve: Risk | None, rules: Sequence[Row]) -> str:
+def _routing_title(curve: Risk | None, rules: Rows) -> str:
     if curve is None:
         known = "What releasing would risk is not known"
         return known if rules else "Every score goes to a person: nothing tells its risk"

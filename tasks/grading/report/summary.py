@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
 
 import pandas as pd
 from rich.box import SIMPLE_HEAD
@@ -18,9 +19,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.table import Row, Rows
 from rubricflow.tasks.core.stats.bootstrap import MARK, is_few
 from rubricflow.tasks.core.stats.verdict import margin
-from rubricflow.tasks.grading.report.figures import Row
 from rubricflow.tasks.grading.report.raters import RankedRater, over_questions
 from rubricflow.tasks.grading.report.verdict import RunOutcome
 
@@ -44,8 +45,8 @@ class Ending(NamedTuple):
 def ending(
     title: str,
     outcome: RunOutcome,
-    rules: Sequence[Row],
-    gates: Sequence[Row],
+    rules: Rows,
+    gates: Rows,
     study: str | None,
     has_review: bool = True,
 ) -> Ending:
@@ -75,7 +76,7 @@ def _to_people(outcome: RunOutcome) -> str:
     return f"{say.plural(number, 'answer waits', 'answers wait')} for a person ({'; '.join(named)})."
 
 
-def _next_step(outcome: RunOutcome, rules: Sequence[Row], study: str | None, has_review: bool) -> str:
+def _next_step(outcome: RunOutcome, rules: Rows, study: str | None, has_review: bool) -> str:
     """What to do next, with the command to type: one that does not refuse."""
     if study is None:
         return (
@@ -122,10 +123,10 @@ HEADER = (
     *(f"{name} {stage}" for name in SHOWN for stage in STAGES),
 )
 GATES = ("gate", "estimate", "interval", "n", "should be", "verdict", "labels needed", "if missed")
-Rows = Sequence[tuple[str, ...]]
+Lines = Sequence[tuple[str, ...]]
 
 
-def summary(metrics: pd.DataFrame) -> Rows:
+def summary(metrics: pd.DataFrame) -> Lines:
     """Rows of text under `HEADER`, one per slice: the target with the machine, before and after calibration, and people
     with people; the interval is that of the calibrated QWK. A row's figures are of the same answers.
 
@@ -144,7 +145,7 @@ def summary(metrics: pd.DataFrame) -> Rows:
     return rows
 
 
-def gate_rows(verdicts: pd.DataFrame) -> Rows:
+def gate_rows(verdicts: pd.DataFrame) -> Lines:
     """Rows of text under `GATES`: those of the whole set and of groups one by one, items and levels counted."""
     is_counted = verdicts["slice"].isin(["item", "level"])
     rows = []
@@ -170,10 +171,10 @@ def gate_rows(verdicts: pd.DataFrame) -> Rows:
     return rows
 
 
-def _worst(gates: Sequence[Mapping[Any, Any]]) -> str:
+def _worst(gates: Rows) -> str:
     """The parts that miss a gate, else those that may, furthest outside its bounds first."""
 
-    def inside(gate: Mapping[Any, Any]) -> float:
+    def inside(gate: Row) -> float:
         return margin(*(None if pd.isna(gate[name]) else gate[name] for name in ("estimate", "least", "most")))
 
     for outcome in ("fail", "undecided"):
@@ -185,18 +186,17 @@ def _worst(gates: Sequence[Mapping[Any, Any]]) -> str:
 
 def choices(calibrations: pd.DataFrame) -> dict[str, str]:
     """Scope of a mapping -> the method chosen for it, and why."""
-    return {
-        f"mapping of {row['scope']}": f"{row['method']}: {row['reason']}" for row in calibrations.to_dict("records")
-    }
+    rows = calibrations[["scope", "method", "reason"]].itertuples(index=False)
+    return {f"mapping of {scope}": f"{method}: {reason}" for scope, method, reason in rows}
 
 
-def markdown(title: str, rows: Rows, gates: Rows, facts: Mapping[str, Any]) -> str:
+def markdown(title: str, rows: Lines, gates: Lines, facts: Row) -> str:
     """The summary as Markdown: both tables, then the facts of the run."""
     lines = [f"# {title}", "", *_markdown(HEADER, rows), "", *_markdown(GATES, gates), ""]
     return "\n".join([*lines, *(f"- {name}: `{value}`" for name, value in facts.items())])
 
 
-def _markdown(header: Sequence[str], rows: Rows) -> list[str]:
+def _markdown(header: Sequence[str], rows: Lines) -> list[str]:
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     for row in rows:
         cells = [cell.replace("|", "\\|") for cell in row]
@@ -204,7 +204,7 @@ def _markdown(header: Sequence[str], rows: Rows) -> list[str]:
     return lines
 
 
-def show(rows: Rows, gates: Rows, facts: Mapping[str, Any]) -> None:
+def show(rows: Lines, gates: Lines, facts: Row) -> None:
     """Print as many of the statistics as the terminal is wide enough for (at least the first), the gates, the facts."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     fitting = max(1, min(len(SHOWN), (console.width - _FIXED_WIDTH) // _STATISTIC_WIDTH))
@@ -236,7 +236,7 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text)
 
 
-def _table(title: str, header: Sequence[str], rows: Rows) -> Table:
+def _table(title: str, header: Sequence[str], rows: Lines) -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for index, name in enumerate(header):
         label = name.replace("within_1", "±1").replace(" ", "\n")
@@ -253,11 +253,10 @@ def _row(kind: str, value: str, part: pd.DataFrame) -> tuple[str, ...]:
     part = part[(part["rater_a"] == TARGET) != (part["stage"] == "human")]
     calibrated = part[part["stage"] == "calibrated"].set_index("metric")
     cells = []
-    for metric in SHOWN:
-        for stage in ("raw", "calibrated", "human"):
-            rows = part[(part["metric"] == metric) & (part["stage"] == stage)]
-            same = metric in calibrated.index and (rows["n"] == calibrated["n"][metric]).all()
-            cells.append(_number(rows["value"].mean()) if same else "–")
+    for metric, stage in product(SHOWN, ("raw", "calibrated", "human")):
+        rows = part[(part["metric"] == metric) & (part["stage"] == stage)]
+        same = metric in calibrated.index and (rows["n"] == calibrated["n"][metric]).all()
+        cells.append(_number(rows["value"].mean()) if same else "–")
     low, high, clusters = (calibrated[name].get("qwk") for name in ("low", "high", "clusters"))
     n, unscored = (str(int(calibrated[name].max())) if len(calibrated) else "0" for name in ("n", "unscored"))
     name = kind if value == "all" else f"{kind} {value}"
@@ -271,13 +270,11 @@ def _interval(low: float | None, high: float | None, clusters: float | None) -> 
     return f"{_number(low)}…{_number(high)}{MARK if is_few(clusters) else ''}"
 
 
-def _bounds(gate: Mapping[Any, Any]) -> str:
-    least, most = gate["least"], gate["most"]
-    if not pd.isna(least) and not pd.isna(most):
-        return f"{least:g}…{most:g}"
-    if not pd.isna(least):
-        return f"≥ {least:g}"
-    return f"≤ {most:g}" if not pd.isna(most) else ""
+def _bounds(gate: Row) -> str:
+    has_least, has_most = pd.notna(gate["least"]), pd.notna(gate["most"])
+    if has_least and has_most:
+        return f"{gate['least']:g}…{gate['most']:g}"
+    return f"≥ {gate['least']:g}" if has_least else f"≤ {gate['most']:g}" if has_most else ""
 
 
 def _number(value: float | None) -> str:

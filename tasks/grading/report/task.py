@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pandas as pd
@@ -22,6 +20,7 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.printed import show_ending
 from rubricflow.tasks.core.display.reasons import needs_of
+from rubricflow.tasks.core.display.table import Rows
 from rubricflow.tasks.core.monitor.artifacts import announce, leave_table, leave_text
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.bootstrap import cautions
@@ -99,7 +98,7 @@ def refuse_unscored(run: Run) -> None:
         raise UserError(f"{run.run_id}: {nothing} To ask again, {run.mend()}")
 
 
-def _facts(run: Run, study: Study, metrics: pd.DataFrame, gates: Sequence[Mapping[Any, Any]]) -> dict[str, str]:
+def _facts(run: Run, study: Study, metrics: pd.DataFrame, gates: Rows) -> dict[str, str]:
     """What the summary says of the run, but for its figures."""
     facts = choices(run.read(run.ref(Calibrations, "calibrate")).to_pandas())
     cluster = next((unit for unit in metrics["resampled"] if unit in ("author", "response")), None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -25,10 +24,11 @@ from rubricflow.tasks.core.display.section import (
     Text,
     long_list,
 )
+from rubricflow.tasks.core.display.table import Row, Rows
 from rubricflow.tasks.core.stats.metrics import Unit
 from rubricflow.tasks.core.stats.verdict import Estimate, margin
 from rubricflow.tasks.grading.report.charts import outcome_shape
-from rubricflow.tasks.grading.report.figures import Figures, NamedCount, Row, not_known, reasons, total
+from rubricflow.tasks.grading.report.figures import Figures, NamedCount, reasons, total
 
 ALIKE, FEWEST_ALIKE = 0.95, 5
 """Share of answers with their question's most frequent score from which on a judge hardly tells them apart, of this
@@ -51,7 +51,7 @@ class RunOutcome(NamedTuple):
     marked: int = 0
 
 
-def outcome(responses: Sequence[Row], released_why: str) -> RunOutcome:
+def outcome(responses: Rows, released_why: str) -> RunOutcome:
     """Where all responses go. released_why: the promise about what is released, or why nothing is."""
     undecided = [row for row in responses if not row["by_people"]]
     lost = [row for row in undecided if not row["scored"]]
@@ -120,7 +120,7 @@ def headline(totals: RunOutcome, wrong: Estimate, more_than: str, target: float 
     return f"{shown}, within the {limit} promised."
 
 
-def nothing_scored(lost: Sequence[Row]) -> str:
+def nothing_scored(lost: Rows) -> str:
     """That the judge scored nothing of what it was asked, and why most often, in a sentence; '' where it did.
 
     lost: reason, most frequent error of a backend with it, and how many gradings, most first; none where some have
@@ -133,7 +133,7 @@ def nothing_scored(lost: Sequence[Row]) -> str:
     return f"Nothing was scored: {UNSCORED_REASONS[most['reason']]} ({most['n']:,} of {every:,}){said}."
 
 
-def alike(judged: Sequence[Row]) -> str:
+def alike(judged: Rows) -> str:
     """A judge that says (nearly) the same of every answer, in a sentence; '' of any other.
 
     judged: of every question with several scored answers, how many these are and how many have its most frequent score
@@ -146,7 +146,7 @@ def alike(judged: Sequence[Row]) -> str:
     return f"The judge hardly tells answers apart: it gave {say.count(same)} of {say.plural(answers, 'answer')} {one}."
 
 
-def inside(figures: Figures, rules: Sequence[Row], released: int) -> str:
+def inside(figures: Figures, rules: Rows, released: int) -> str:
     """That the scores are not shown to agree with people inside questions, in a sentence; '' where they are, and where
     nothing was compared or there is one question.
 
@@ -170,7 +170,7 @@ def inside(figures: Figures, rules: Sequence[Row], released: int) -> str:
             f"scores agree with people inside questions ({shown})."
         )
     means = "agreement is by question means alone: inside questions" if refused else "inside questions"
-    return f"{means[:1].upper()}{means[1:]} the scores are not shown to agree with people ({shown})."
+    return f"{say.sentence(means)} the scores are not shown to agree with people ({shown})."
 
 
 def key_parts(figures: Figures, released: int) -> list[Part]:
@@ -201,12 +201,12 @@ def key_parts(figures: Figures, released: int) -> list[Part]:
     return [Text(scope, "eyebrow"), Keys(keys)]
 
 
-def verdict_section(rows: Sequence[Row], figures: Figures) -> Section:
+def verdict_section(rows: Rows, figures: Figures) -> Section:
     """All gates, those that fail first."""
     question = "Verdict: may the scores be used, and for what?"
     if not rows:
-        missing = not_known("there are no human scores to hold the machine's against")
-        return Section("verdict", question, "No gate could be asked", missing=missing)
+        unknown = "there are no human scores to hold the machine's against"
+        return Section("verdict", question, "No gate could be asked", unknown=unknown)
     ordered = sorted(rows, key=lambda row: (ORDER.index(row["outcome"]), _weight(row, figures)))
     overall, slices = (
         _gate_table([row for row in ordered if (row["slice"] == "all") == whole], figures) for whole in (True, False)
@@ -226,7 +226,7 @@ def verdict_section(rows: Sequence[Row], figures: Figures) -> Section:
     return Section("verdict", question, title, parts=parts)
 
 
-def _gate_table(rows: Sequence[Row], figures: Figures) -> Grid:
+def _gate_table(rows: Rows, figures: Figures) -> Grid:
     """Rows of `verdicts` in words."""
     lines = []
     for row in rows:
@@ -280,7 +280,7 @@ def _weight(row: Row, figures: Figures) -> int:
 
 
 def looks(
-    rows: Sequence[Row], totals: RunOutcome, warnings: int, broken: int, worst_item: str, figures: Figures
+    rows: Rows, totals: RunOutcome, warnings: int, broken: int, worst_item: str, figures: Figures
 ) -> list[tuple[str, str]]:
     """What to look at first after the headline, at most six things: the words, and the section they are about.
 

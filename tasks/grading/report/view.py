@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import pyarrow as pa
@@ -14,6 +14,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.display.page import body
 from rubricflow.tasks.core.display.reasons import by_scope
 from rubricflow.tasks.core.display.section import Page, Part, Section, Text
+from rubricflow.tasks.core.display.table import Row
 from rubricflow.tasks.core.stats.metrics import METRICS, Metric
 from rubricflow.tasks.core.stats.promise import PromiseNeeds
 from rubricflow.tasks.core.stats.scores import OF_SEVERAL
@@ -30,7 +31,7 @@ from rubricflow.tasks.grading.report.distribution import (
     panels,
 )
 from rubricflow.tasks.grading.report.evidence import decisions_section, evidence_section
-from rubricflow.tasks.grading.report.figures import NOTHING_SCORED, Figures, not_known, total
+from rubricflow.tasks.grading.report.figures import NOTHING_SCORED, Figures, total
 from rubricflow.tasks.grading.report.groups import groups_section
 from rubricflow.tasks.grading.report.provenance import (
     check_counts,
@@ -105,9 +106,7 @@ def needs_texts(scores: pd.DataFrame, scales: Mapping[str, tuple[float, float, f
     return list(dict.fromkeys([*middle(scores), *worst(scores, scales)]))
 
 
-def view(
-    tables: Tables, study: Mapping[str, Any], manifest: Mapping[str, Any], metrics: Sequence[Metric] = METRICS
-) -> View:
+def view(tables: Tables, study: Row, manifest: Row, metrics: Sequence[Metric] = METRICS) -> View:
     """The report. `study` and `manifest` are the study file and manifest.json as plain values; metrics: what is known
     of those in the tables."""
     scores, figures = tables.scores, Figures(tables.metrics.to_pylist(), metrics)
@@ -136,18 +135,15 @@ def view(
     promised = nothing_released(rules, counts["possible"], total(every), tables.needs)
     outcome = verdict.outcome(every, promise(rules, wrong[1]) if rules and goes_out else promised)
     nothing = verdict.nothing_scored(counts["nothing"])
-    headline = (
+    headline = [
         nothing,
         verdict.three_kinds(outcome),
         verdict.alike(counts["alike"]),
         verdict.inside(figures, rules, outcome.released),
         verdict.headline(outcome, figures.machine("beyond_tolerance", "released"), wrong[0], release["risk"], labelled),
-        *(
-            (worth_of_promise(figures, rules), asks_nothing_sentence(rules), above_promise_sentence(gates))
-            if outcome.released
-            else ()
-        ),
-    )
+    ]
+    if outcome.released:
+        headline += [worth_of_promise(figures, rules), asks_nothing_sentence(rules), above_promise_sentence(gates)]
     found, quarantined = check_counts(checks), sum(row["n"] for row in counts["quarantine"])
     broken = found["failed"] + found["could not run"]
     looks = verdict.looks(gates, outcome, found["warnings"], broken, worst_item(figures), figures)
@@ -229,5 +225,5 @@ def _errors(score_panels: Sequence[ScorePanel], rounded: bool, cases: Sequence[S
         parts += [Text("The worst disagreements", "h3"), Text(lead), body(TEMPLATE, "articles", cases)]
     elif score_panels:
         parts += [Text("No held-out score is half a level or more from people's.")]
-    missing = "" if score_panels else not_known(NOTHING_SCORED)
-    return Section("errors", "Errors: where, and why?", errors_title(score_panels), missing=missing, parts=parts)
+    unknown = "" if score_panels else NOTHING_SCORED
+    return Section("errors", "Errors: where, and why?", errors_title(score_panels), unknown=unknown, parts=parts)

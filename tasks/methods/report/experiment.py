@@ -51,4 +51,4 @@ def _section(table: Table) -> Section:
             drawings.append(Drawing(title, bar_chart(figure._replace(title=title, bars=bars))))
         else:
             drawings.append(Drawing(title, Markup('<p class="missing">Nothing to draw.</p>')))
-    return Section(table.id, "", shown.title, drawings=tuple(drawings), tables=(shown,))
+    return Section(table.id, "", shown.title, drawings=drawings, tables=(shown,))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.core.stats.arrays import Floats, Ints, ratio
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, sums_by_code
 
@@ -48,7 +49,7 @@ def agreements(
     phase: Literal["before", "after"],
     draws: int = 2000,
     seed: int = 0,
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """Rows of `agreements`: every two raters, and all of them where there are more, for each concept and for all.
 
     raters: at least two, with levels of the same responses; criteria: concept → its top level M, in the order of the
@@ -99,7 +100,7 @@ def _coincidences(levels: Ints, size: int) -> Floats:
     return np.column_stack([pairs.reshape(len(count), -1), count >= 2])
 
 
-def _figures(metric: str, total: Floats, drawn: Floats | None, responses: int, mixed: bool) -> dict[str, Any]:
+def _figures(metric: str, total: Floats, drawn: Floats | None, responses: int, mixed: bool) -> Record:
     """Value, interval and note; responses: with labels to compare; mixed: of concepts with unlike numbers of levels."""
     value = float(_statistic(metric, total)[0])
     note = None

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import KFold, cross_val_predict
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Rubric
+from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.core.stats.agreement import spearman
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.text.fold import folded
@@ -37,7 +38,7 @@ NOISE = 2.0
 """Standard errors by which a mean grade must fall from one level to the next before it counts as falling."""
 
 
-def constructions(rubric: Rubric, labels: Ints | None = None, grades: Floats | None = None) -> list[dict[str, Any]]:
+def constructions(rubric: Rubric, labels: Ints | None = None, grades: Floats | None = None) -> list[Record]:
     """Rows of `constructions`: for every trait and all concepts, every pair of concepts, and every concept.
 
     labels: (n, C) levels of the rubric's criteria in their order, -1 where there is none; those of a criterion that is
@@ -58,7 +59,7 @@ def constructions(rubric: Rubric, labels: Ints | None = None, grades: Floats | N
         "non_redundancy": _redundancy(concepts, labels),
         "ordinal_anchors": _anchors(concepts, labels, grades),
     }
-    rows: list[dict[str, Any]] = []
+    rows: list[Record] = []
     for rule, of_rule in findings.items():
         rows += [{"rubric_id": rubric.rubric_id, "rule": rule, **finding._asdict()} for finding in of_rule]
     return rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from rubricflow.tasks.core.contracts.bundle import Criterion, EvidenceType, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
+from rubricflow.tasks.core.display.table import Record, Row, Rows
 from rubricflow.tasks.core.llm.ask import Checked, all_again, as_call, ask_amending, usable
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.extract import extract
@@ -58,7 +59,7 @@ class Brief:
     """Id of the rubric to be made; items point to it."""
     scale: Scale
     """The score scale of the data set."""
-    items: Sequence[Mapping[str, Any]]
+    items: Rows
     """Rows of `items` (question, context, reference_answer), of which the first QUESTIONS are shown: a sample."""
     title: str = ""
     """What the data set is called; the rubric's id where not given."""
@@ -75,7 +76,7 @@ class ProposedRubric:
     """An inventory, and the calls that it took as rows of `Call`."""
 
     rubric: Rubric
-    calls: tuple[dict[str, Any], ...]
+    calls: tuple[Record, ...]
 
 
 def propose(
@@ -136,7 +137,7 @@ def request(brief: Brief, sampling: Sampling, structured: bool) -> Request:
     )
 
 
-def schema(brief: Brief) -> dict[str, Any]:
+def schema(brief: Brief) -> Record:
     """The contract, `{"groups": [{"name", "concepts": [{"id", "name", "definition", "evidence", "levels"}]}]}`."""
     concept = record(
         {
@@ -169,7 +170,7 @@ def check(request: Request, reply: Reply) -> Checked[Rubric]:
     return Checked(None if problems else rubric, problems)
 
 
-def _rubric(brief: Brief, groups: list[dict[str, Any]]) -> Rubric:
+def _rubric(brief: Brief, groups: list[Record]) -> Rubric:
     low, high, step = brief.scale.bounds
     traits: list[Trait] = []
     concepts: list[Criterion] = []
@@ -186,7 +187,7 @@ def _rubric(brief: Brief, groups: list[dict[str, Any]]) -> Rubric:
     )
 
 
-def _concept(trait: str, entry: Mapping[str, Any]) -> Criterion:
+def _concept(trait: str, entry: Row) -> Criterion:
     if entry["evidence"] not in TYPES:
         raise TypeError(f"{entry['evidence']!r:.40} is no type of evidence")
     if not isinstance(entry["levels"], list):

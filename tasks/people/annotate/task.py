@@ -13,6 +13,7 @@ from rubricflow.tasks.core.contracts.bundle import Rubric
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.people import Agreements, Constructions
+from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.scores import target_scores
@@ -137,7 +138,7 @@ def _settled(run: Run, sheet: _Sheet, labels: TableRef) -> tuple[Ints, Ints, dic
     return final, by_people, persons
 
 
-def _construction_rows(sheet: _Sheet, levels: Ints, phase: str) -> Iterator[dict[str, Any]]:
+def _construction_rows(sheet: _Sheet, levels: Ints, phase: str) -> Iterator[Record]:
     """Rows of `constructions`, rubric by rubric."""
     column_of = {name: column for column, name in enumerate(sheet.tops)}
     for name, rubric in sheet.rubrics.items():

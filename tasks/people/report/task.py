@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.monitor.runs import task
-from rubricflow.tasks.core.publish import publish
+from rubricflow.tasks.core.publish import publish, write_page
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.people.report.view import HEADER, AgreementFigures, AnnotationView, agreement_title, summary_rows
@@ -29,16 +29,14 @@ def report_annotation(run: Run, manifest: Path) -> str:
     view = _annotation(run)
     rows = summary_rows(view.agreements, view.names)
     notes = tuple(AgreementFigures(view.agreements, view.names).cautions())
-    table = Table("agreement", agreement_title(view.agreements), HEADER, tuple(rows), notes)
+    table = Table("agreement", agreement_title(view.agreements), HEADER, rows, notes)
     waiting = say.plural(len(view.queue), "response waits", "responses wait")
     return publish(run, "annotation", f"{waiting} for people", table, {"manifest": manifest}, page)
 
 
 def write_annotation(run: Run) -> Path:
     """Write `<run>/annotation.html` from the tables of an annotated run; StoreError where it is none."""
-    path = run.folder / "annotation.html"
-    run.warehouse.write(path, annotation_page(_annotation(run)).encode())
-    return path
+    return write_page(run, "annotation.html", annotation_page(_annotation(run)))
 
 
 def _annotation(run: Run) -> AnnotationView:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, product
-from typing import Any
 
 import pyarrow as pa
 
@@ -15,7 +14,7 @@ from rubricflow.tasks.core.contracts.tables.people import AGREEMENT_METRICS, CON
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
-from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
+from rubricflow.tasks.core.display.table import Cell, Cells, Row, Table, count
 from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.people.report import people
 
@@ -68,8 +67,8 @@ def content(view: AnnotationView) -> Page:
         study=say.name(view.study),
         title=sentence(agreement),
         lead=f"{say.plural(len(view.names), 'concept')}. {people.settled_takeaway(view.labels)}.",
-        keys=tuple(_keys(agreement)),
-        sections=tuple(sections),
+        keys=list(_keys(agreement)),
+        sections=sections,
     )
 
 
@@ -78,10 +77,7 @@ def _keys(agreement: AgreementFigures) -> Iterator[Key]:
         for metric, words in ((ALPHA, "Krippendorff's alpha"), (KAPPA, "Kappa, quadratic"), ("exact", "Equal levels")):
             cell = agreement.cell(raters, phase, ALL, metric)
             if cell.value is not None:
-                ends = ""
-                if cell.low is not None and cell.high is not None:
-                    ends = f"95% interval {say.number(cell.low)} to {say.number(cell.high)}{cell.mark}"
-                below = ends, f"{agreement.labels(raters, phase, ALL)} labels"
+                below = cell.interval, f"{agreement.labels(raters, phase, ALL)} labels"
                 yield Key(f"{words}, {pair_title(raters, phase)}", say.number(cell.value), below)
 
 
@@ -93,7 +89,7 @@ def _agreement(agreement: AgreementFigures) -> Section:
         "Krippendorff's alpha for ordered levels, with the 95% interval over responses: 1 is perfect, 0 what chance "
         "would give. Final labels hold those on which the annotators agree and nobody was asked, so that each agrees "
         "with them more easily than with the other one.",
-        drawings=tuple(_alphas(agreement)),
+        drawings=list(_alphas(agreement)),
         tables=tuple(table(agreement, *pair) for pair in agreement.pairs),
         notes=(*agreement.notes(), *agreement.cautions()),
     )
@@ -125,7 +121,7 @@ def _inventory(view: AnnotationView) -> Section:
     checks = view.constructions.to_pylist()
     broken = sum(row["outcome"] == "broken" for row in checks)
     decided = sum(row["outcome"] != "unknown" for row in checks)
-    rows: list[Cells] = []
+    rows = []
     for row in sorted(checks, key=lambda row: ("broken", "unknown", "kept").index(row["outcome"])):
         named = view.names.get(row["subject"], row["subject"])
         numbers = Cell(row["value"], digits=2), Cell(row["limit"], digits=2)
@@ -136,7 +132,7 @@ def _inventory(view: AnnotationView) -> Section:
         "inventory",
         "Inventory: is it built as it should be?",
         f"{say.count(broken)} of {say.plural(decided, 'check')} that could be made are not kept",
-        tables=(Table("constructions", "Checks", header, tuple(rows)),),
+        tables=(Table("constructions", "Checks", header, rows),),
     )
 
 
@@ -144,7 +140,7 @@ class AgreementFigures:
     """The rows of `agreements`, by what they measure. names: criterion → what people read, in order."""
 
     def __init__(self, agreements: pa.Table, names: Mapping[str, str]) -> None:
-        self._rows: dict[tuple[str, Phase, str, str], Mapping[str, Any]] = {}
+        self._rows: dict[tuple[str, Phase, str, str], Row] = {}
         for row in agreements.to_pylist():
             self._rows[row["raters"], row["phase"], row["criterion_id"], row["metric"]] = row
         self.concepts = {ALL: "all concepts"} | {key: say.name(name) for key, name in names.items()}
@@ -154,7 +150,7 @@ class AgreementFigures:
         self.pairs: tuple[tuple[str, Phase], ...] = tuple(order)
         """Raters with the phase: those before people were asked first, then those with the final labels."""
 
-    def row(self, raters: str, phase: Phase, criterion: str, metric: str) -> Mapping[str, Any] | None:
+    def row(self, raters: str, phase: Phase, criterion: str, metric: str) -> Row | None:
         """The row of one number."""
         return self._rows.get((raters, phase, criterion, metric))
 
@@ -219,13 +215,13 @@ def agreement_title(agreements: pa.Table) -> str:
 
 def table(agreement: AgreementFigures, raters: str, phase: Phase) -> Table:
     """Every concept's agreement of these raters."""
-    rows: list[Cells] = []
+    rows = list[Cells]()
     for criterion, words in agreement.concepts.items():
         numbers = [agreement.cell(raters, phase, criterion, metric) for metric in AGREEMENT_METRICS]
         if any(cell.value is not None for cell in numbers):
             rows.append((words, *numbers, agreement.labels(raters, phase, criterion)))
     header = ("Concept", *(f"{words} [95%]" for words in AGREEMENT_METRICS.values()), "labels")
-    return Table(f"agreement-{raters}", pair_title(raters, phase), header, tuple(rows))
+    return Table(f"agreement-{raters}", pair_title(raters, phase), header, rows)
 
 
 def summary_rows(agreements: pa.Table, names: Mapping[str, str]) -> list[tuple[str, ...]]:

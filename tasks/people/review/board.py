@@ -6,14 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import ValidationError, model_validator
 
-from rubricflow.tasks.core.contracts.bundle import Criterion, Scale
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
+from rubricflow.tasks.core.display.table import Record, Row, Rows
 from rubricflow.tasks.people.review.ledger import Subject, SubjectKind, digest
 
 _KEYS = 10
@@ -259,7 +260,19 @@ def score_texts(scale: Scale) -> list[str]:
     return [score_text(scale.min + place * scale.step) for place in range(scale.levels)]
 
 
-def predicted_score(row: Mapping[str, Any], scale: Scale) -> PredictedScore:
+def digests_of(answers: Rows, bundles: Mapping[str, Bundle], rubric_of: Mapping[str, str]) -> dict[Subject, str]:
+    """Everything that can be voted on → its digest: each answer's score, and its level on every criterion. answers:
+    response_id and text."""
+    digests: dict[Subject, str] = {}
+    for row in answers:
+        name, text = row["response_id"], row["text"]
+        bundle = bundles[rubric_of[name]]
+        digests[name, None] = digest(text, "", score_texts(bundle.scale))
+        digests |= {(name, each.id): digest(text, each.text, each.levels) for each in bundle.criteria}
+    return digests
+
+
+def predicted_score(row: Row, scale: Scale) -> PredictedScore:
     """A row of `predictions`."""
     score = row["score"]
     level = None if score is None else round((score - scale.min) / scale.step)
@@ -278,7 +291,7 @@ def chance_of(level: int | None, probabilities: Sequence[float] | None) -> float
     return probabilities[level] if probabilities and level is not None and level < len(probabilities) else None
 
 
-def as_words(predicted: PredictedScore, scale: Scale) -> dict[str, Any]:
+def as_words(predicted: PredictedScore, scale: Scale) -> Record:
     """For the page: `value` as a vote names it, `sentence`; `points`, the score before calibration where it is another
     one, and `chance`, how often a person gives the same score as a share of a hundred answers, each a sentence or
     None."""
@@ -303,7 +316,7 @@ def as_words(predicted: PredictedScore, scale: Scale) -> dict[str, Any]:
     return {"value": score_text(score), "sentence": sentence, "points": by_points, "chance": chance}
 
 
-def without_score(reason: str) -> dict[str, Any]:
+def without_score(reason: str) -> Record:
     """The same where there is no score."""
     return {"value": None, "sentence": f"no score: {reason}", "points": None, "chance": None}
 

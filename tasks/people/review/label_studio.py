@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.display.table import Record, Row, Rows
 from rubricflow.tasks.core.store.cells import quoted, text_or_none
 from rubricflow.tasks.people.review.ledger import CANNOT_BE_JUDGED, DIGEST, Act, Subject
 from rubricflow.tasks.people.review.sheet import (
@@ -52,7 +53,7 @@ def config(questions: Iterable[ReviewQuestion]) -> str:
     return tostring(view, encoding="unicode")
 
 
-def project(questions: Iterable[ReviewQuestion]) -> list[dict[str, Any]]:
+def project(questions: Iterable[ReviewQuestion]) -> list[Record]:
     """The cases as Label Studio imports them, a task each, in the order of the queue; without any machine's levels."""
     tasks = []
     cases = [list(case.values()) for case in cases_of(questions).values()]
@@ -127,12 +128,12 @@ def _wrong(path: Path, row: int, field: str, rule: str) -> InputError:
     return InputError(rule, file=path, row=row, field=field)
 
 
-def _changed(annotation: Mapping[str, Any]) -> str:
+def _changed(annotation: Row) -> str:
     """When it was last changed; in ISO 8601, so that the latest sorts last."""
     return str(annotation.get("updated_at") or annotation.get("created_at") or "")
 
 
-def _rater(wrong: _Fault, annotation: Mapping[str, Any]) -> str:
+def _rater(wrong: _Fault, annotation: Row) -> str:
     person = annotation.get("completed_by")
     email, number = (person.get("email"), person.get("id")) if isinstance(person, dict) else (None, person)
     if isinstance(email, str) and email.strip():
@@ -144,9 +145,9 @@ def _rater(wrong: _Fault, annotation: Mapping[str, Any]) -> str:
 
 def _answers(
     wrong: _Fault,
-    annotation: Mapping[str, Any],
+    annotation: Row,
     questions: Mapping[Subject, ReviewQuestion],
-    digests: Mapping[str, Any],
+    digests: Row,
 ) -> dict[Subject, ReviewAnswer]:
     """An annotation's answers to the questions of its task."""
     result = annotation.get("result")
@@ -182,7 +183,7 @@ def _answers(
     return answers
 
 
-def _comment(wrong: _Fault, result: Sequence[Mapping[str, Any]]) -> str | None:
+def _comment(wrong: _Fault, result: Rows) -> str | None:
     lines: list[Any] = []
     for entry in result:
         value = entry.get("value")

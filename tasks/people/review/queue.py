@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from rubricflow.tasks.core.contracts.settings.judge import Doubt
 from rubricflow.tasks.core.contracts.tables.people import Doubtful
+from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.people.review.cells import CellLabels, Cells
 
@@ -21,11 +21,12 @@ UNGROUNDED = 0.25
 level."""
 _ALONE = 0.5
 """Doubt where one annotator alone gives a level: nobody bears it out."""
+AUDITED = "Drawn as a check; nothing speaks against its labels"
 
 
 def label_queue(
     cells: Cells, annotators: tuple[CellLabels, CellLabels], human_share: Mapping[str, float], plan: Doubt
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """The responses whose labels are in doubt, those with the most labels expected to be wrong first.
 
     The doubt of a cell, in [0, 1], is the chance that a label there would be wrong, were one annotator simply believed;
@@ -57,8 +58,7 @@ def label_queue(
         places = min(len(checked), max(int(plan.audit * plan.most), plan.most - len(queued)))
         queued, checked = queued[: plan.most - places], checked[:places]
     rows = [evidence.row(i) for i in queued.tolist()]
-    why = "Drawn as a check; nothing speaks against its labels"
-    audited = {"priority": 0.0, "criteria": [], "reasons": ["audit"], "why": why}
+    audited = {"priority": 0.0, "criteria": [], "reasons": ["audit"], "why": AUDITED}
     rows += [{"response_id": response, **audited} for response in sorted(checked)]
     return [{**row, "subject_kind": "label", "rank": rank} for rank, row in enumerate(rows, 1)]
 
@@ -112,7 +112,7 @@ class _Evidence:
     def _sum(self, of_cells: Floats | Bools | Ints) -> Floats:
         return np.bincount(self.cells.response, of_cells, len(self.cells.responses)).astype(float)
 
-    def row(self, i: int) -> dict[str, Any]:
+    def row(self, i: int) -> Record:
         """Response i in the queue, all but its rank."""
         cells = np.arange(self.first_cell[i], self.first_cell[i + 1])
         doubtful = cells[np.any([raised[cells] for raised in self.raised.values()], axis=0)]

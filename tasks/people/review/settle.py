@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +12,7 @@ import pyarrow as pa
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import conform, schema
 from rubricflow.tasks.core.contracts.tables.people import Labels, ScoreSettled, Settled
+from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.people.review.cells import NO_LEVEL, CellLabels, Cells
 from rubricflow.tasks.people.review.ledger import Stored, Subject
 
@@ -117,13 +117,11 @@ def outcomes(valid: ValidActs) -> dict[Subject, SettledOutcome]:
 
     The last adjudication settles it. Without one, so do votes of which more than half are equal; otherwise it is open.
     """
-    values: dict[Subject, list[float | None]] = {}
+    values = defaultdict[Subject, list[float | None]](list)
     for act in valid.votes:
-        values.setdefault(act.subject, []).append(act.numeric_value)
+        values[act.subject].append(act.numeric_value)
     settled = {subject: _voted(given) for subject, given in values.items()}
-    for act in valid.adjudications:
-        settled[act.subject] = _outcome(act.numeric_value, "discussion")
-    return settled
+    return settled | {act.subject: _outcome(act.numeric_value, "discussion") for act in valid.adjudications}
 
 
 def _voted(values: Sequence[float | None]) -> SettledOutcome:
@@ -200,26 +198,18 @@ def _history(annotators: Sequence[CellLabels], acts: Sequence[Stored], cell_of_a
     )
 
 
-def step_of(act: Stored) -> dict[str, Any]:
+def step_of(act: Stored) -> Record:
     """An act as a step of column `history`, all but its level or score."""
     role = "vote" if act.kind == "vote" else "adjudication"
     return {"who": act.rater_id, "kind": role, "at": act.stored_at.isoformat(), "comment": act.comment}
 
 
-def vote_rows(valid: ValidActs) -> list[dict[str, Any]]:
+def vote_rows(valid: ValidActs) -> list[Record]:
     """Rows of table `votes`: the acts that count, in their order."""
     rows = []
     for act in valid.in_order:
         step = step_of(act)
-        row = {
-            "subject_kind": act.subject_kind,
-            "subject": act.response_id if act.criterion_id is None else f"{act.response_id}:{act.criterion_id}",
-            "value": act.value,
-            "rater_id": act.rater_id,
-            "voted_at": step["at"],
-            "comment": act.comment,
-            "role": step["kind"],
-            "blind": act.blind,
-        }
-        rows.append(row)
+        row = {name: getattr(act, name) for name in ("subject_kind", "value", "rater_id", "comment", "blind")}
+        subject = act.response_id if act.criterion_id is None else f"{act.response_id}:{act.criterion_id}"
+        rows.append(row | {"subject": subject, "voted_at": step["at"], "role": step["kind"]})
     return rows

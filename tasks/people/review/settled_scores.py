@@ -12,7 +12,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import takewhile
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,19 +25,19 @@ from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.people import Notes, ScoreSettled, SettledScores
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.display.table import Record, Row
 from rubricflow.tasks.core.stats.scores import FAIR, OF_SEVERAL, target_scores
 from rubricflow.tasks.core.store.objects import mirrored_by
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.people.review.board import score_text, score_texts
+from rubricflow.tasks.people.review.board import digests_of, score_text, score_texts
 from rubricflow.tasks.people.review.cells import rubrics
-from rubricflow.tasks.people.review.ledger import LEDGER, Act, Ledger, Stored, Subject, acts_of, digest
+from rubricflow.tasks.people.review.ledger import LEDGER, Act, Ledger, Stored, acts_of
 from rubricflow.tasks.people.review.settle import SettledOutcome, outcomes, step_of, valid_acts
 
 STAGE = "settle"
-TOLERANCE = 1e-9
 _Given = tuple[str, str]
 """A response and a rater."""
-_Step = tuple[int, dict[str, Any]]
+_Step = tuple[int, Record]
 """A score on the way to an answer's last one: its place in the order of the ledger, 0 where that is not known, and a
 step as column `history` of `settled_scores` holds it."""
 
@@ -59,22 +59,6 @@ class ScoreInData:
     noted_at: int = 0
 
 
-@dataclass(frozen=True)
-class ScoreDecision:
-    """What is known of one answer's score."""
-
-    response_id: str
-    prediction: Mapping[str, Any]
-    """Of the row of `predictions`: rater_id, score, route_reason."""
-    data: ScoreInData
-    acts: Sequence[Stored]
-    """Votes on the score and adjudications of it, in their order, those among it before which a mark goes."""
-    outcome: SettledOutcome | None
-    """What those that count come to; None where there are none."""
-    levels: Mapping[str, int]
-    note: Stored | None
-
-
 def keep_settled_scores(run: Run, study: str, target: str | None = None, keep: bool = False) -> int:
     """Write the table anew from the ledger and the data of a graded run, where that changes it.
 
@@ -91,21 +75,14 @@ def keep_settled_scores(run: Run, study: str, target: str | None = None, keep: b
     acts = acts_of(root, study)
     responses = run.ref(Responses, "ingest")
     locked, rubric_of = rubrics(run, run.ref(Items, "ingest"), responses, run.ref(Bundles, "lock"))
-    digests: dict[Subject, str] = {}
     voted_on = ds.field("response_id").isin(_ids(act.response_id for act in acts))
-    for row in run.read(responses, ["response_id", "text"], voted_on).to_pylist():
-        name, text = row["response_id"], row["text"]
-        bundle = locked[rubric_of[name]]
-        digests[name, None] = digest(text, "", score_texts(bundle.scale))
-        for criterion in bundle.criteria:
-            digests[name, criterion.id] = digest(text, criterion.text, criterion.levels)
+    answers = run.read(responses, ["response_id", "text"], voted_on).to_pylist()
+    digests = digests_of(answers, locked, rubric_of)
     valid = valid_acts(acts, digests, {name: said.marked_at for name, said in in_data.items()})
     for act in valid.in_order:
-        score = act.numeric_value
-        if act.criterion_id is None and score is not None:
-            scale = locked[rubric_of[act.response_id]].scale
-            steps = (score - scale.min) / scale.step
-            if not -TOLERANCE <= steps <= scale.levels - 1 + TOLERANCE or abs(steps - round(steps)) > TOLERANCE:
+        if act.criterion_id is None and act.numeric_value is not None:
+            scores = score_texts(locked[rubric_of[act.response_id]].scale)
+            if score_text(act.numeric_value) not in scores:
                 rule = f"says {act.value} of response {act.response_id}, which is no score of its scale"
                 raise ContractError(f"the vote of {act.rater_id} {rule}")
     notes = {note.response_id: note for note in valid.notes}
@@ -120,13 +97,12 @@ def keep_settled_scores(run: Run, study: str, target: str | None = None, keep: b
             levels[name][concept] = int(outcome.value)
     columns = ["response_id", "rater_id", "score", "route_reason"]
     decided = ds.field("response_id").isin(_ids({*in_data, *notes, *of_score}))
-    decisions = []
-    for prediction in run.read(run.ref(Predictions, "calibrate"), columns, decided).to_pylist():
-        name = prediction["response_id"]
-        data, voted = in_data.get(name, ScoreInData()), results.get((name, None))
-        on_score, on_criteria = of_score.get(name, []), levels.get(name, {})
-        decisions.append(ScoreDecision(name, prediction, data, on_score, voted, on_criteria, notes.get(name)))
-    rows = settled_scores(decisions)
+    rows = []
+    for machine in run.read(run.ref(Predictions, "calibrate"), columns, decided).to_pylist():
+        name = machine["response_id"]
+        data, note = in_data.get(name, ScoreInData()), notes.get(name)
+        row = settled_score(machine, data, of_score[name], results.get((name, None)), note)
+        rows.append(row | {"levels": levels[name]})
     is_there = run.done(STAGE, "all")
     if rows or is_there:
         table = conform(SettledScores, rows)
@@ -140,24 +116,29 @@ def _ids(names: Iterable[str]) -> pa.Array:
     return pa.array(sorted(set(names)), pa.string())
 
 
-def settled_scores(answers: Iterable[ScoreDecision]) -> list[dict[str, Any]]:
-    """Rows of `settled_scores`. Votes that count come before scores that the data hold."""
-    return [_row(answer) for answer in answers]
+def settled_score(
+    machine: Row,
+    data: ScoreInData,
+    acts: Iterable[Stored],
+    outcome: SettledOutcome | None,
+    note: Stored | None,
+) -> Record:
+    """A row of `settled_scores`, all but its levels. Votes that count come before scores that the data hold.
 
-
-def _row(answer: ScoreDecision) -> dict[str, Any]:
-    data, note, machine = answer.data, answer.note, answer.prediction
-    settled = answer.outcome or SettledOutcome(data.score, data.settled_by)
+    machine: of the row of `predictions` response_id, rater_id, score and route_reason; acts: votes on the score and
+    adjudications of it, those among it before which a mark goes; outcome: what those that count come to, None where
+    there are none.
+    """
+    settled = outcome or SettledOutcome(data.score, data.settled_by)
     reason = None if data.marks else ROUTE_REASONS.get(machine["route_reason"])
     first = {"who": machine["rater_id"], "kind": "machine", "score": machine["score"], "at": None, "comment": reason}
-    given = [(act.number, {**step_of(act), "score": act.numeric_value}) for act in answer.acts]
+    given = [(act.number, {**step_of(act), "score": act.numeric_value}) for act in acts]
     steps = sorted([*data.steps, *given], key=lambda step: step[0])
     from_page = note is not None and (data.note is None or note.number > data.noted_at)
     return {
-        "response_id": answer.response_id,
+        "response_id": machine["response_id"],
         "score": settled.value,
         "settled_by": settled.settled_by,
-        "levels": dict(answer.levels),
         "note": note.comment if note is not None and from_page else data.note,
         "history": [first, *(step for _, step in steps)],
         "marks": data.marks or None,
@@ -177,12 +158,11 @@ def _notes_of(run: Run) -> dict[_Given, str]:
     """What raters write to students in the data, in the order of the ids."""
     if "ingest" not in run.stages(Notes):
         return {}
-    notes = {}
     rows = run.read(run.ref(Notes, "ingest")).sort_by([("response_id", "ascending"), ("rater_id", "ascending")])
-    for row in rows.to_pylist():
-        # No file can hold half a surrogate pair.
-        notes[row["response_id"], row["rater_id"]] = row["note"].encode(errors="replace").decode()
-    return notes
+    # No file can hold half a surrogate pair.
+    return {
+        (row["response_id"], row["rater_id"]): row["note"].encode(errors="replace").decode() for row in rows.to_pylist()
+    }
 
 
 def keep_marks(run: Run, study: str, people: pa.Table, notes: Mapping[_Given, str]) -> None:
@@ -294,12 +274,8 @@ def _steps(rater: str, kind: str, acts: Sequence[Stored], now: str | None) -> li
 
 def _since(acts: Sequence[tuple[int, str | None]], now: str | None) -> int:
     """The number of the act from which on a rater has given what the data hold now; 0 where none is known."""
-    since = 0
-    for number, said in reversed(acts):
-        if said != now:
-            break
-        since = number
-    return since
+    same = list(takewhile(lambda act: act[1] == now, reversed(acts)))
+    return same[-1][0] if same else 0
 
 
 def _text(score: float | None) -> str | None:

@@ -16,8 +16,9 @@ from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.people.review.board import digests_of
 from rubricflow.tasks.people.review.cells import CellLabels, Cells, cell_labels, cells_of, rubrics
-from rubricflow.tasks.people.review.ledger import ActSnapshot, Subject, acts_of, digest
+from rubricflow.tasks.people.review.ledger import ActSnapshot, acts_of
 from rubricflow.tasks.people.review.queue import label_queue
 from rubricflow.tasks.people.review.settle import settle, valid_acts, vote_rows
 
@@ -74,13 +75,10 @@ def adjudicate(
     def make() -> dict[Any, Any]:
         locked, rubric_of = rubrics(run, items, responses, bundles)
         cells, annotators = _labelled(run, locked, rubric_of, annotated)
-        current: dict[Subject, str] = {}
-        for row in run.read(responses, ["response_id", "text"]).to_pylist():
-            for criterion in locked[rubric_of[row["response_id"]]].criteria:
-                current[row["response_id"], criterion.id] = digest(row["text"], criterion.text, criterion.levels)
+        answers = run.read(responses, ["response_id", "text"]).to_pylist()
         acts = acts_of(run.warehouse.root, study.name)
         counted = [act for act in acts if act.number <= until.until and act.subject_kind == "label"]
-        valid = valid_acts(counted, current)
+        valid = valid_acts(counted, digests_of(answers, locked, rubric_of))
         if valid.stale:
             print(f"adjudicate: {len(valid.stale)} votes do not count: what they were about has changed")
         return {Labels: settle(cells, annotators, valid), Votes: vote_rows(valid)}

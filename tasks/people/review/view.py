@@ -7,13 +7,14 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, StrictInt
 
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, QUOTES, STANDING
+from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.core.text.highlight import Highlight, joined, pieces
 from rubricflow.tasks.people.review.board import (
     Ballot,
@@ -68,17 +69,17 @@ class ReviewService:
         self._reviews, self._ledger, self._lock = Reviews(board), ledger, threading.Lock()
         self._board, self._follow = board, follow
 
-    def list_cases(self, rater: str, adjudicating: bool) -> dict[str, Any]:
+    def list_cases(self, rater: str, adjudicating: bool) -> Record:
         with self._lock:
             self._catch_up()
             return list_cases(self._reviews, rater, adjudicating)
 
-    def show_case(self, number: int, rater: str, adjudicating: bool) -> dict[str, Any]:
+    def show_case(self, number: int, rater: str, adjudicating: bool) -> Record:
         with self._lock:
             self._catch_up()
             return show_case(self._reviews, self._case(number), rater, adjudicating)
 
-    def following(self, number: int, rater: str, levels: Mapping[str, int]) -> dict[str, Any]:
+    def following(self, number: int, rater: str, levels: Mapping[str, int]) -> Record:
         """The score that follows from a reviewer's levels, in words; nothing of it is stored. NotAllowed for whoever
         may not see the machine's work, which goes into it."""
         with self._lock:
@@ -128,7 +129,7 @@ class ReviewService:
         self._reviews.add(self._ledger.acts(self._board.study, after=self._reviews.number))
 
 
-def list_cases(reviews: Reviews, rater: str, adjudicating: bool = False) -> dict[str, Any]:
+def list_cases(reviews: Reviews, rater: str, adjudicating: bool = False) -> Record:
     """Every case with the reviewer's own state, what waits for an adjudicator, and what they may take back.
 
     Why a case waits, and whether others differ on it, tells something of both: it is in the list only of whom was shown
@@ -137,14 +138,9 @@ def list_cases(reviews: Reviews, rater: str, adjudicating: bool = False) -> dict
     board = reviews.board
     live = chain.from_iterable(reviews.live(case.response_id) for case in board.cases)
     mine = sorted((act for act in live if act.rater_id == rater), key=lambda act: act.number)
+    named = ("act_id", "kind", "criterion_id", "value")
     latest = [
-        {
-            "act_id": act.act_id,
-            "kind": act.kind,
-            "case": board.places[act.response_id],
-            "criterion_id": act.criterion_id,
-            "value": act.value,
-        }
+        {"case": board.places[act.response_id], **{name: getattr(act, name) for name in named}}
         for act in mine[-_LATEST:]
     ]
     return {
@@ -160,7 +156,7 @@ def list_cases(reviews: Reviews, rater: str, adjudicating: bool = False) -> dict
     }
 
 
-def _row(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool) -> dict[str, Any]:
+def _row(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool) -> Record:
     part, needed = reviews.part(case, rater), reviews.needed(case)
     shown = reviews.visibility(case, rater).machine and reviews.was_shown(case, rater)
     return {
@@ -178,14 +174,14 @@ def _row(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool) -> 
     }
 
 
-def show_case(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool = False) -> dict[str, Any]:
+def show_case(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool = False) -> Record:
     """One case, with no more than the reviewer may see; NotAllowed where they may not adjudicate."""
     sees = reviews.visibility(case, rater, adjudicating)
     if any(sees):
         reviews.show(case, rater)
     part, board = reviews.part(case, rater), reviews.board
     machine: _Machine = {}
-    from_machine: dict[str, Any] = {"predicted": None, "grader": None, "history": ()}
+    from_machine: Record = {"predicted": None, "grader": None, "history": ()}
     if sees.machine:
         criteria = [*(criterion.id for criterion in board.criteria.get(case.rubric_id, ())), None]
         labels = {criterion: board.machine.get((case.response_id, criterion), ()) for criterion in criteria}
@@ -217,7 +213,7 @@ def show_case(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool
     }
 
 
-def _people(reviews: Reviews, case: QueuedCase, rater: str) -> dict[str, Any]:
+def _people(reviews: Reviews, case: QueuedCase, rater: str) -> Record:
     """Votes of others that count, what they differ on and what is settled; the key '' stands for the score."""
     state = reviews.state(case)
     others = [
@@ -229,11 +225,11 @@ def _people(reviews: Reviews, case: QueuedCase, rater: str) -> dict[str, Any]:
     return {"others": others, "apart": [criterion or "" for criterion in state.apart], "settled": settled}
 
 
-def _content(act: Stored) -> dict[str, Any]:
+def _content(act: Stored) -> Record:
     return {"act_id": act.act_id, "value": act.value, "comment": act.comment}
 
 
-def _ballot(ballot: Ballot, case: QueuedCase, part: ReviewerCase, machine: _Machine) -> dict[str, Any]:
+def _ballot(ballot: Ballot, case: QueuedCase, part: ReviewerCase, machine: _Machine) -> Record:
     mine = part.votes.get(ballot.criterion_id)
     values = [option.value for option in ballot.options]
     return {
@@ -250,7 +246,7 @@ def _ballot(ballot: Ballot, case: QueuedCase, part: ReviewerCase, machine: _Mach
     }
 
 
-def _label(label: MachineLabel, values: list[str]) -> dict[str, Any]:
+def _label(label: MachineLabel, values: list[str]) -> Record:
     quotes = []
     for quote in label.quotes:
         note = None if quote.status == "verified" else QUOTES.get(quote.status)
@@ -267,7 +263,7 @@ def _label(label: MachineLabel, values: list[str]) -> dict[str, Any]:
     }
 
 
-def _grader(board: Board, case: QueuedCase) -> dict[str, Any] | None:
+def _grader(board: Board, case: QueuedCase) -> Record | None:
     """The head with the shares of this response; None where there is no grader or no estimate."""
     shares = board.shares(case)
     if board.grader is None or shares is None:
@@ -277,7 +273,7 @@ def _grader(board: Board, case: QueuedCase) -> dict[str, Any] | None:
     return {**board.grader.model_dump(), "texts": texts, "shares": shares}
 
 
-def _pieces(text: str, machine: _Machine) -> list[dict[str, Any]]:
+def _pieces(text: str, machine: _Machine) -> list[Record]:
     """The response cut at the quotes that hold for a criterion; those that do not lie in it are left out.
 
     Characters are counted here, because the browser counts them otherwise.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +19,7 @@ from rubricflow.tasks.core.contracts.tables.people import NextLabels, Queue, Set
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.reasons import Rules, by_scope, marked_by, score_step, why_waits
+from rubricflow.tasks.core.display.table import Record, Row
 from rubricflow.tasks.core.stats.scores import MEAN
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.people.review.board import (
@@ -42,12 +42,12 @@ _WANTED = ("response_id", "item_id", "text", "author_id", _NAME)
 _OF_ANSWERS = [name for name in _WANTED if name in schema(Responses).names]
 
 
-def waiting_labels(run: Run) -> list[dict[str, Any]]:
+def waiting_labels(run: Run) -> list[Record]:
     """The queue of an annotated run, first asked first."""
     return sorted(run.read(run.ref(Queue, "queue")).to_pylist(), key=lambda row: row["rank"])
 
 
-def waiting_scores(run: Run, scored: Collection[str] = ()) -> list[dict[str, Any]]:
+def waiting_scores(run: Run, scored: Collection[str] = ()) -> list[Record]:
     """The scores of a graded run that people are asked for: those that `next` proposed, then those that were not
     released, riskiest first; of the responses in `scored`, those that the run still grades; last, what people marked in
     the data, of which nobody is asked but where their marks decide nothing."""
@@ -64,18 +64,18 @@ def waiting_scores(run: Run, scored: Collection[str] = ()) -> list[dict[str, Any
     graded = set(predictions["response_id"].to_pylist())
     for name in sorted(graded.intersection(scored) - known):
         cases.append({"response_id": name, **on_score, "why": "Scored by people before"})
-    first: dict[str, dict[str, Any]] = {}
+    first: dict[str, Record] = {}
     for case in cases + decided:
         first.setdefault(case["response_id"], case)
     return list(first.values())
 
 
-def score_queue(predictions: pa.Table, rules: Rules) -> list[dict[str, Any]]:
+def score_queue(predictions: pa.Table, rules: Rules) -> list[Record]:
     """The responses with a score that was routed to review (rows of table `predictions`), those without a risk first,
     then the riskiest; a response of several raters comes once, for its riskiest score. rules: of release, by scope."""
     routed = predictions.filter(pc.equal(predictions["route"], "review"))
     columns = ["response_id", "item_id", "risk", "route_reason", "unscored_reason"]
-    riskiest: dict[str, dict[str, Any]] = {}
+    riskiest: dict[str, Record] = {}
     for case in sorted(
         routed.select(columns).to_pylist(),
         key=lambda case: (case["risk"] is not None, -(case["risk"] or 0), case["response_id"]),
@@ -83,16 +83,15 @@ def score_queue(predictions: pa.Table, rules: Rules) -> list[dict[str, Any]]:
         riskiest.setdefault(case["response_id"], case)
     queue = []
     for rank, (name, case) in enumerate(riskiest.items(), 1):
-        why = _sentence(why_waits(case, rules))
-        if case["risk"] is not None and case["route_reason"] != "risk":
-            why = f"{why}; estimated risk {say.share(case['risk'])}"
+        why, risk = say.sentence(why_waits(case, rules)), case["risk"]
+        if risk is not None and case["route_reason"] != "risk":
+            why = f"{why}; estimated risk {say.share(risk)}"
         row = {"subject_kind": "score", "response_id": name, "rank": rank, "criteria": [], "why": why}
-        row |= {"priority": 1.0 if case["risk"] is None else case["risk"], "reasons": ["routed_to_review"]}
-        queue.append(row)
+        queue.append(row | {"priority": 1.0 if risk is None else risk, "reasons": ["routed_to_review"]})
     return queue
 
 
-def marked_scores(run: Run) -> list[dict[str, Any]]:
+def marked_scores(run: Run) -> list[Record]:
     """What people marked in the data of a graded run, where their marks are decisions: response_id, why (whose marks,
     in words), marked (whether somebody need not be asked), marked_at and history as `QueuedCase` has them."""
     if not run.done("settle", "all"):
@@ -105,21 +104,16 @@ def marked_scores(run: Run) -> list[dict[str, Any]]:
     marked = []
     for row in settled.to_pylist(maps_as_pydicts="strict"):
         # Whose marks an answer has and, where there are several, what counts
-        why, name, score = _sentence(marked_by(row["marks"])), row["response_id"], row["score"]
+        why, name, score = say.sentence(marked_by(row["marks"])), row["response_id"], row["score"]
         if len(row["marks"]) > 1 and row["settled_by"] in ("marked", "in_data", "data_differ"):
             why += ": which counts is open" if score is None else f": {score_text(round(score, 2))} counts"
-        is_settled, marked_at = row["settled_by"] != "data_differ", in_data[name].marked_at
+        case = {"response_id": name, "why": why, "marked": row["settled_by"] != "data_differ"}
         history = [score_step(step) for step in row["history"]]
-        row = {"response_id": name, "why": why, "marked": is_settled, "marked_at": marked_at, "history": history}
-        marked.append(row)
+        marked.append(case | {"marked_at": in_data[name].marked_at, "history": history})
     return marked
 
 
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}"
-
-
-def proposed(run: Run) -> list[dict[str, Any]]:
+def proposed(run: Run) -> list[Record]:
     """Rows of `next_labels` of a run, first asked first; none where `next` was not asked."""
     if not run.done("next", "all"):
         return []
@@ -127,7 +121,7 @@ def proposed(run: Run) -> list[dict[str, Any]]:
 
 
 def open_board(
-    run: Run, study: Study, waiting: list[dict[str, Any]], raters: Mapping[str, TableRef], taught: Run | None
+    run: Run, study: Study, waiting: list[Record], raters: Mapping[str, TableRef], taught: Run | None
 ) -> Board:
     """What the page shows of what waits in a run.
 
@@ -143,11 +137,11 @@ def open_board(
         for row in run.read(ref, where=mine).to_pylist():
             if not row["sample"]:
                 machine[row["response_id"], row["criterion_id"]] += (_machine_label(name, row),)
+    scales = {name: bundle.scale for name, bundle in locked.items()}
     predictions = {}
     if not study.annotation:
         for row in run.read(run.ref(Predictions, "calibrate"), where=mine).to_pylist():
-            name = row["response_id"]
-            predictions[name] = predicted_score(row, locked[rubric_of[name]].scale)
+            predictions[row["response_id"]] = predicted_score(row, scales[rubric_of[row["response_id"]]])
     cases = []
     for row in waiting:
         answer = answers[row["response_id"]]
@@ -158,7 +152,7 @@ def open_board(
         title=study.name,
         cases=tuple(cases),
         criteria={name: bundle.criteria for name, bundle in locked.items()},
-        scales={name: bundle.scale for name, bundle in locked.items()},
+        scales=scales,
         machine=machine,
         grader=head,
         estimates=estimates,
@@ -168,7 +162,7 @@ def open_board(
     )
 
 
-def _case(queued: Mapping[str, Any], answer: Mapping[str, Any], item: Mapping[str, Any], rubric: str) -> QueuedCase:
+def _case(queued: Row, answer: Row, item: Row, rubric: str) -> QueuedCase:
     # The student's name, else their id. Who labels concepts is not to know them.
     student = ((answer.get(_NAME) or "").strip() or answer["author_id"]) if queued["subject_kind"] == "score" else None
     return QueuedCase(
@@ -189,7 +183,7 @@ def _case(queued: Mapping[str, Any], answer: Mapping[str, Any], item: Mapping[st
     )
 
 
-def _machine_label(rater: str, row: Mapping[str, Any]) -> MachineLabel:
+def _machine_label(rater: str, row: Row) -> MachineLabel:
     """A row of `judgments`: the level with its evidence."""
     quotes = [Quote(quote["quote"], quote["status"], quote["start"], quote["end"]) for quote in row["evidence"]]
     return MachineLabel(

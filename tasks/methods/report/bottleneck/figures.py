@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from statistics import fmean, stdev
@@ -13,7 +13,7 @@ import pyarrow as pa
 from rubricflow.tasks.core.contracts.settings.bottleneck import METHODS, Training
 from rubricflow.tasks.core.contracts.tables.bottleneck import ORDERS
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
+from rubricflow.tasks.core.display.table import Cell, Cells, Row, Table, count
 
 HUMAN = "human"
 MARK = "★"
@@ -72,11 +72,12 @@ class Graders:
 
     def __init__(self, trials: pa.Table, order: Sequence[str] = tuple(METHODS)) -> None:
         self.rows = [row for row in trials.to_pylist() if row["split"] == "test"]
-        self._values: dict[tuple[str, str, str, str], dict[int, float]] = {}
+        self._values = defaultdict[tuple[str, str, str, str], dict[int, float]](dict)
         for row in self.rows:
             if row["value"] is not None:
-                key = row["method"], row["metric"], row["criterion_id"], row["setting"]
-                self._values.setdefault(key, {})[row["seed"]] = row["value"]
+                self._values[row["method"], row["metric"], row["criterion_id"], row["setting"]][row["seed"]] = row[
+                    "value"
+                ]
         measured = {row["method"] for row in self.rows if not row["setting"]}
         self.trained = tuple(name for name in dict.fromkeys((*order, *tuple(METHODS))) if name in measured)
         """Methods with a row."""
@@ -87,7 +88,7 @@ class Graders:
 
     def values(self, method: str, column: GraderColumn, setting: str = "") -> Seeds:
         """The figure of each seed."""
-        return self._values.get((method, column.metric, column.criterion_id, setting), {})
+        return self._values[method, column.metric, column.criterion_id, setting]
 
     def cell(self, method: str, column: GraderColumn, setting: str = "") -> Cell:
         """Mean and standard deviation over seeds; of people over pairs of persons."""
@@ -116,12 +117,15 @@ class Graders:
     def responses(self, method: str) -> int:
         """Responses that its figures in `COLUMNS` rest on, at most."""
         shown = {column.metric for column in COLUMNS}
-        rows = (row for row in self.rows if row["method"] == method and not row["setting"] and row["metric"] in shown)
-        return max((row["n"] for row in rows), default=0)
+        return max((row["n"] for row in self._own(method) if row["metric"] in shown), default=0)
 
     def seeds(self, method: str) -> int:
         """Seeds that it has rows of."""
-        return len({row["seed"] for row in self.rows if row["method"] == method and not row["setting"]})
+        return len({row["seed"] for row in self._own(method)})
+
+    def _own(self, method: str) -> list[Row]:
+        """Its rows of the study's own settings."""
+        return [row for row in self.rows if row["method"] == method and not row["setting"]]
 
 
 def grader_name(method: str) -> str:
@@ -161,14 +165,13 @@ def _short(cell: Cell) -> str:
 def summary_table(graders: Graders) -> Table:
     """Every grader with every figure."""
     best = {column: graders.best(column) for column in COLUMNS}
-    rows: list[Cells] = []
+    rows = list[Cells]()
     for name in graders.everyone:
-        cells = ((graders.cell(name, column), best[column] == name) for column in COLUMNS)
-        marked = (Best(*cell) if is_best else cell for cell, is_best in cells)
+        marked = ((Best if name == ahead else Cell)(*graders.cell(name, column)) for column, ahead in best.items())
         seeds = count(graders.seeds(name)) if name in graders.trained else Cell(None)
         rows.append((grader_name(name), seeds, *marked, count(graders.responses(name))))
     header = ("Grader", *HEADER[1:])
-    return Table("graders", "Graders on the test split: mean ± standard deviation over seeds", header, tuple(rows))
+    return Table("graders", "Graders on the test split: mean ± standard deviation over seeds", header, rows)
 
 
 def summary_rows(trials: pa.Table) -> list[tuple[str, ...]]:
@@ -191,17 +194,15 @@ def notes(graders: Graders) -> Iterator[str]:
 def concept_table(graders: Graders, names: Mapping[str, str]) -> Table:
     """How well each concept is read by the first grader, and by people. names: criterion → what people read."""
     main = main_grader(graders)
-    shown = ("concept_accuracy", "accuracy"), ("concept_macro_f1", "macro-F1"), ("concept_qwk", "QWK")
-    header = ["Concept"]
-    for _, words in shown:
-        header += [words, f"{words}, people"]
-    rows: list[Cells] = []
+    shown = {"concept_accuracy": "accuracy", "concept_macro_f1": "macro-F1", "concept_qwk": "QWK"}
+    header = ["Concept", *(words + whose for words, whose in product(shown.values(), ("", ", people")))]
+    rows = list[Cells]()
     for criterion, name in names.items():
-        columns = [GraderColumn(metric, criterion, words) for metric, words in shown]
+        columns = [GraderColumn(metric, criterion, words) for metric, words in shown.items()]
         cells = [graders.cell(grader, column) for column, grader in product(columns, (main, HUMAN))]
         if any(cell.value is not None for cell in cells[::2]):
             rows.append((say.name(name), *cells))
-    return Table("concepts", f"How {grader_name(main)} reads each concept", tuple(header), tuple(rows))
+    return Table("concepts", f"How {grader_name(main)} reads each concept", header, rows)
 
 
 def other_table(graders: Graders, of_leakage: bool) -> Table:
@@ -213,28 +214,27 @@ def other_table(graders: Graders, of_leakage: bool) -> Table:
         is_other = row["metric"] not in shown and not row["metric"].startswith(SAVING) and not row["setting"]
         if is_other and row["criterion_id"] in ("", "all") and row["metric"].startswith(LEAKAGE) == of_leakage:
             notes[key] = notes.get(key) or row["note"] or ""
-    rows: list[Cells] = []
+    rows = []
     for (metric, criterion, method), note in sorted(notes.items(), key=lambda item: item[0][:2]):
         cell = graders.cell(method, GraderColumn(metric, criterion, ""))
         rows.append((say.worded(metric), grader_name(method), cell, say.visible(note)))
     id_, title = ("leakage", "Leakage") if of_leakage else ("others", "Other figures")
     header = ("What", "of", "value", "note of the first seed")
-    return Table(id_, f"{title}: mean ± standard deviation over seeds", header, tuple(rows))
+    return Table(id_, f"{title}: mean ± standard deviation over seeds", header, rows)
 
 
 def questions_table(graders: Graders) -> Table:
     """What the questions of each order buy when they are asked over the whole set."""
     main = main_grader(graders)
-    rows: list[Cells] = []
+    rows = list[Cells]()
     for order, words in ORDERS.items():
         area, questions = f"{SAVING}area_{order}", f"{SAVING}questions_{order}"
         cells = [graders.cell(main, GraderColumn(metric, "", "")) for metric in (area, questions)]
         notes = (row["note"] for row in graders.rows if row["method"] == main and row["metric"] == area)
-        note = next(notes, None) or ""
         if any(cell.value is not None for cell in cells):
-            rows.append((words, *cells, say.visible(note)))
+            rows.append((words, *cells, say.visible(next(notes, None) or "")))
     header = ("Order", "mean over budgets", "share of the questions for 90% of the gain", "first seed")
-    return Table("asked", "Questions asked one at a time over the whole set, the weightiest first", header, tuple(rows))
+    return Table("asked", "Questions asked one at a time over the whole set, the weightiest first", header, rows)
 
 
 class Sweep(NamedTuple):
@@ -256,19 +256,19 @@ class Sweep(NamedTuple):
 
 def sweeps_of(graders: Graders, training: Training) -> list[Sweep]:
     """The settings of the rows that name one, as 'field=value', each with the study's own value among the others."""
-    settings_by_field: dict[tuple[str, str], dict[float, str]] = {}
+    settings_by_field = defaultdict[tuple[str, str], dict[float, str]](dict)
     for row in graders.rows:
         field, equals, value = row["setting"].partition("=")
         if equals:
-            settings_by_field.setdefault((row["method"], field), {})[float(value)] = row["setting"]
-    sweeps_of_fields = []
+            settings_by_field[row["method"], field][float(value)] = row["setting"]
+    sweeps = []
     for (method, field), settings in settings_by_field.items():
         study_value = getattr(training, field, None)
-        by_value: Mapping[float, str] = settings if study_value is None else {float(study_value): ""} | settings
+        by_value = settings if study_value is None else {float(study_value): ""} | settings
         values = tuple(sorted(by_value))
         cells = tuple(_cells(graders, method, by_value[value]) for value in values)
-        sweeps_of_fields.append(Sweep(method, field, values, cells, study_value, _cells(graders, method, "")))
-    return sweeps_of_fields
+        sweeps.append(Sweep(method, field, values, cells, study_value, _cells(graders, method, "")))
+    return sweeps
 
 
 def _cells(graders: Graders, method: str, setting: str) -> tuple[Cell, ...]:
@@ -277,14 +277,14 @@ def _cells(graders: Graders, method: str, setting: str) -> tuple[Cell, ...]:
 
 def sweep_table(sweep: Sweep) -> Table:
     """The figures by value."""
-    rows: list[Cells] = []
+    rows = list[Cells]()
     for value, cells in zip(sweep.values, sweep.cells, strict=True):
         remark = " (the study's)" if value == sweep.study_value else ""
         rows.append((say.level(value) + remark, *cells))
     if sweep.study_value is None:
         rows.append(("none (the study's)", *sweep.study_cells))
     title = f"{grader_name(sweep.method)} by {sweep.words}"
-    return Table(f"sweep-{sweep.field}", title, (sweep.words, *(column.words for column in SWEPT)), tuple(rows))
+    return Table(f"sweep-{sweep.field}", title, (sweep.words, *(column.words for column in SWEPT)), rows)
 
 
 def sweep_takeaway(sweep: Sweep) -> str:

@@ -66,16 +66,15 @@ Curves = Mapping[FigureKey, tuple[InterventionPoint, ...]]
 def curves(interventions: pa.Table) -> dict[FigureKey, tuple[InterventionPoint, ...]]:
     """The rows of `interventions`, pooled over seeds, by how many concepts are set."""
     frame = interventions.to_pandas().dropna(subset=["value", "change"])
-    curves_by_key: dict[FigureKey, list[InterventionPoint]] = {}
-    for (method, metric, kind, order, concepts_set), rows in frame.groupby(
-        ["method", "metric", "kind", "order", "asked"]
-    ):
-        low, high = (None if rows[end].isna().any() else float(rows[end].mean()) for end in ("low", "high"))
-        spread = float(rows["change"].std()) if len(rows) > 1 else None
-        means = float(rows["value"].mean()), float(rows["change"].mean())
-        point = InterventionPoint(int(concepts_set), *means, low, high, spread, int(rows["n"].min()))
-        curves_by_key.setdefault(FigureKey(method, metric, kind, order), []).append(point)
-    return {key: tuple(sorted(points)) for key, points in curves_by_key.items()}
+    of_key = frame.groupby([*FigureKey._fields, "asked"])
+    pooled = of_key[["value", "change"]].mean()
+    pooled[["low", "high"]] = of_key[["low", "high"]].agg(lambda ends: ends.mean(skipna=False))
+    pooled["spread"], pooled["n"] = of_key["change"].std(), of_key["n"].min()
+    found: dict[FigureKey, tuple[InterventionPoint, ...]] = {}
+    for (*key, asked), *figures in pooled.astype(object).where(pooled.notna(), None).itertuples():
+        of_curve = FigureKey(*key)
+        found[of_curve] = (*found.get(of_curve, ()), InterventionPoint(asked, *figures))
+    return found
 
 
 def metric_of(curves_by_key: Curves, methods: Iterable[str]) -> str | None:
@@ -94,7 +93,7 @@ def order_lines(curves_by_key: Curves, method: str, metric: str) -> list[ChartLi
     """One line for each order of asking, of right answers."""
     keys = {FigureKey(method, metric, "oracle", order): words for order, words in ORDERS.items()}
     return [
-        ChartLine(line.label, tuple(point._replace(low=None, high=None) for point in line.points))
+        line._replace(points=tuple(point._replace(low=None, high=None) for point in line.points))
         for line in _lines(curves_by_key, keys)
     ]
 
@@ -108,16 +107,16 @@ def _lines(curves_by_key: Curves, keys: Mapping[FigureKey, str]) -> Iterator[Cha
             least = -1.0 if key.metric == "task_qwk" else 0.0
             points = []
             for point in curve:
-                low, high = (None, None) if not point.concepts_set else (point.low, point.high)
-                low = None if low is None else max(least, unset + low)
-                high = None if high is None else min(1.0, unset + high)
-                points.append(ChartPoint(point.concepts_set, point.value, low, high))
+                ends: tuple[float, ...] = ()
+                if point.concepts_set and point.low is not None and point.high is not None:
+                    ends = max(least, unset + point.low), min(1.0, unset + point.high)
+                points.append(ChartPoint(point.concepts_set, point.value, *ends))
             yield ChartLine(words, tuple(points))
 
 
 def kind_table(curves_by_key: Curves, metric: str) -> Table:
     """The change once every concept is set, of each method and kind."""
-    rows: list[Cells] = []
+    rows = []
     for key, points in curves_by_key.items():
         if key.order == "confidence" and key.metric == metric:
             last = points[-1]
@@ -125,12 +124,12 @@ def kind_table(curves_by_key: Curves, metric: str) -> Table:
             words = grader_name(key.method), INTERVENTIONS[key.kind], count(last.concepts_set)
             rows.append((*words, Cell(last.value), change, Cell(last.spread), count(last.n)))
     header = ("Grader", "concepts", "set", GRADE_METRICS[metric], "change [95%]", "sd over seeds", "n")
-    return Table("interventions", "Once all concepts are set", header, tuple(rows))
+    return Table("interventions", "Once all concepts are set", header, rows)
 
 
 def order_table(curves_by_key: Curves, method: str, metric: str) -> Table:
     """What each order of asking gains, and how soon."""
-    rows: list[Cells] = []
+    rows = []
     for order, words in ORDERS.items():
         points = curves_by_key.get(FigureKey(method, metric, "oracle", order), ())
         if points:
@@ -140,7 +139,7 @@ def order_table(curves_by_key: Curves, method: str, metric: str) -> Table:
             fewest = next(enough, None) if gain > 0 else None
             rows.append((words, Cell(_mean_gain(points)), Cell(fewest, digits=0), Cell(gain)))
     header = ("Order", "mean gain over the questions", f"questions for {say.rate(ENOUGH)} of it", "gain at the end")
-    return Table("orders", f"{GRADE_METRICS[metric]}: which concepts are asked about first", header, tuple(rows))
+    return Table("orders", f"{GRADE_METRICS[metric]}: which concepts are asked about first", header, rows)
 
 
 def _mean_gain(points: tuple[InterventionPoint, ...]) -> float | None:
@@ -168,18 +167,14 @@ def order_takeaway(curves_by_key: Curves, method: str, metric: str) -> str:
     gains: dict[str, float] = {}
     for order, words in ORDERS.items():
         points = curves_by_key.get(FigureKey(method, metric, "oracle", order))
-        gain = _mean_gain(points) if points else None
-        if gain is not None:
+        if points and (gain := _mean_gain(points)) is not None:
             gains[words] = gain
     if len(gains) < 2:
         return "One order of asking was tried"
-    best = max(gains, key=lambda words: gains[words])
-    plain = gains.get(ORDERS["random"])
+    best, random = max(gains, key=lambda words: gains[words]), ORDERS["random"]
     most = f"{say.signed(gains[best])} {GRADE_METRICS[metric]}"
-    sentence = f"Of the orders, {best} gains most: {most} on average over the questions"
-    if plain is None or best == ORDERS["random"]:
-        return sentence
-    return f"{sentence}; {ORDERS['random']} {say.signed(plain)}"
+    plain = f"; {random} {say.signed(gains[random])}" if random in gains and best != random else ""
+    return f"Of the orders, {best} gains most: {most} on average over the questions{plain}"
 
 
 # How concepts hang together: correlations of their labels, and what the grader's precision leaves of them.
@@ -188,7 +183,7 @@ def order_takeaway(curves_by_key: Curves, method: str, metric: str) -> str:
 def of_first_seed(links: pa.Table, method: str) -> pa.Table:
     """The rows of a method's first seed."""
     rows = links.filter(pc.field("method") == method)
-    return rows.filter(pc.field("seed") == pc.min(rows["seed"]).as_py()) if len(rows) else rows
+    return rows.filter(pc.equal(rows["seed"], pc.min(rows["seed"])))
 
 
 def correlation_square(links: pa.Table, names: Mapping[str, str]) -> Markup:
@@ -217,15 +212,15 @@ def takeaway(links: pa.Table) -> str:
 def table(links: pa.Table, names: Mapping[str, str]) -> Table:
     """The strongest links given all other concepts."""
     strongest = sorted(links.to_pylist(), key=lambda row: -abs(row["partial_correlation"]))
-    rows: list[Cells] = []
+    rows = list[Cells]()
     for row in strongest[:SHOWN]:
         pair = f"{say.name(names[row['a']])} and {say.name(names[row['b']])}"
-        labels, partial = (Cell(row[name], digits=2) for name in ("label_correlation", "partial_correlation"))
-        rows.append((pair, labels, partial, count(row["n"])))
+        both = (Cell(row[name], digits=2) for name in ("label_correlation", "partial_correlation"))
+        rows.append((pair, *both, count(row["n"])))
     none = sum(abs(row["partial_correlation"]) < NEAR_ZERO for row in strongest)
     notes = (f"{say.plural(none, 'pair')} with |r| < {NEAR_ZERO} given all others",)
     header = ("Concepts", "labels", "given all others", "n")
-    return Table("links", "The strongest links", header, tuple(rows), notes)
+    return Table("links", "The strongest links", header, rows, notes)
 
 
 def square(names: Sequence[str], halves: Mapping[tuple[int, int], Half]) -> Markup:

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.monitor.runs import task
-from rubricflow.tasks.core.publish import publish
+from rubricflow.tasks.core.publish import publish, write_page
 from rubricflow.tasks.core.store.files import file_name
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
@@ -33,7 +33,7 @@ def report_graders(run: Run, manifest: Path) -> str:
     page = write_graders(run)
     trials = run.read(run.ref(Trials, "bottleneck"))
     rows, methods = grader_rows(trials), len(trials["method"].unique())
-    table = Table("trials", "Graders on the test split: mean ± standard deviation over seeds", GRADERS, tuple(rows))
+    table = Table("trials", "Graders on the test split: mean ± standard deviation over seeds", GRADERS, rows)
     sentence = f"{say.plural(methods, 'grader')} trained and compared on the test split"
     return publish(run, "grader", sentence, table, {"manifest": manifest, "tables": run.folder}, page)
 
@@ -58,8 +58,6 @@ def write_graders(run: Run) -> Path:
         traces=traces,
         texts={row["response_id"]: row["text"] for row in texts},
     )
-    path = run.folder / "bottleneck.html"
-    run.warehouse.write(path, grader_page(view).encode())
     for response, trace in trace_pages(view).items():
-        run.warehouse.write(run.folder / "pictures" / f"{file_name(response)}.html", trace.encode())
-    return path
+        write_page(run, f"pictures/{file_name(response)}.html", trace)
+    return write_page(run, "bottleneck.html", grader_page(view))

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +24,13 @@ from scipy.special import softmax
 
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import filled, marked
+from rubricflow.tasks.core.display.table import Row, Rows
 from rubricflow.tasks.core.text.highlight import Highlight, excerpt
 
-Row = Mapping[str, Any]
 BIAS = "bias"
 """The criterion id of what is added whatever the response says."""
-HERE = Path(__file__).parent
+TEMPLATE, STYLE = (Path(__file__).with_name(name) for name in ("trace.html.j2", "trace.css"))
+"""What a picture is made by, and the rules that a page with pictures needs."""
 REACH = 80.0
 """Per cent of the waterfall's width that its bars may take up; behind them stand the numbers."""
 LABELLED = 16
@@ -84,28 +85,25 @@ def choose_responses(traces: pa.Table, models: pa.Table) -> dict[str, str]:
     """
     head = head_of(models)
     firsts: dict[str, Row] = {}
-    shares: dict[str, dict[str, float]] = {}
+    shares = defaultdict[str, dict[str, float]](dict)
     for row in traces.drop_columns(["attention"]).sort_by("response_id").to_pylist():
         firsts.setdefault(row["response_id"], row)
         if row["share"] is not None:
-            shares.setdefault(row["response_id"], {})[row["criterion_id"]] = row["share"]
-    margins = {}
-    for name, row in firsts.items():
-        # The grade's probability less that of the next; alone where that is not known
-        best, *next_best = sorted(grades(shares.get(name, {}), head).values(), reverse=True)[:2] or [row["probability"]]
-        margins[name] = best - next_best[0] if next_best else row["probability"]
+            shares[row["response_id"]][row["criterion_id"]] = row["share"]
+
+    def margin(name: str) -> float:
+        """The grade's probability less that of the next; alone where that is not known."""
+        likely = sorted(grades(shares[name], head).values(), reverse=True)
+        return likely[0] - likely[1] if len(likely) > 1 else float(firsts[name]["probability"])
+
     sure = sorted(firsts, key=lambda name: -firsts[name]["probability"])
-    right = [name for name in sure if is_right(firsts[name]) is True]
-    wrong = [name for name in sure if is_right(firsts[name]) is False]
-    reasons: dict[str, str] = {}
-    for names, why in (
-        (right, "the surest of the right grades"),
-        (wrong, "the surest of the wrong grades"),
-        (sorted(margins, key=lambda name: margins[name]), "the least decided grade"),
-    ):
-        if names:
-            reasons[names[0]] = f"{reasons[names[0]]}, and {why}" if names[0] in reasons else why
-    return reasons
+    reasons = defaultdict[str, list[str]](list)
+    for is_wanted, which in ((True, "right"), (False, "wrong")):
+        for name in [name for name in sure if is_right(firsts[name]) is is_wanted][:1]:
+            reasons[name].append(f"the surest of the {which} grades")
+    for name in sorted(firsts, key=margin)[:1]:
+        reasons[name].append("the least decided grade")
+    return {name: ", and ".join(whys) for name, whys in reasons.items()}
 
 
 def read(
@@ -178,7 +176,7 @@ def picture(trace: ResponseTrace) -> Markup:
     probabilities = [level_columns(row["level_probabilities"] or ()) for row in rows]
     attention = {trace.numbers[row["criterion_id"]]: row["attention"] for row in trace.rows}
     return filled(
-        HERE / "trace.html.j2",
+        TEMPLATE,
         trace=trace,
         response=shaded(trace.text, attention),
         grades=tuple(grade_columns(trace)),
@@ -196,7 +194,7 @@ def waterfall(added: Sequence[float], logit: float) -> list[Fall]:
     falls = []
     for before, after in (*pairwise(ends), (0.0, logit)):
         start, end = (before - low) * scale, (after - low) * scale
-        falls.append(Fall(start, end, min(start, end), max(start, end) - min(start, end)))
+        falls.append(Fall(start, end, min(start, end), abs(end - start)))
     return falls
 
 
@@ -213,19 +211,12 @@ def grade_columns(trace: ResponseTrace) -> Iterator[ProbabilityColumn]:
 
 def level_columns(likely: Sequence[float]) -> list[ProbabilityColumn]:
     """The probability of each level."""
-    most = max(likely, default=0.0)
     columns = []
     for level, share in enumerate(likely):
         label = str(level) if len(likely) <= LABELLED else ""
-        kind = "most" if share == most else ""
+        kind = "most" if share == max(likely) else ""
         columns.append(ProbabilityColumn(label, share, f"{level}: {say.share(share)}", kind))
     return columns
-
-
-@cache
-def style() -> Markup:
-    """The rules that a picture needs, once per page."""
-    return Markup((HERE / "trace.css").read_text(encoding="utf-8"))
 
 
 class AttendedSpan(NamedTuple):
@@ -239,7 +230,7 @@ class AttendedSpan(NamedTuple):
     """Its heaviest token's share of the concept's attention."""
 
 
-def attended_spans(text: str, attention: Mapping[int, Sequence[Mapping[str, Any]]]) -> list[AttendedSpan]:
+def attended_spans(text: str, attention: Mapping[int, Rows]) -> list[AttendedSpan]:
     """What is looked at, in order and without overlaps: each token goes to the concept that weighs it most; neighbours
     of one concept are joined. attention: number of the concept → its `Attended` rows."""
     tokens: list[AttendedSpan] = []
@@ -259,7 +250,7 @@ def attended_spans(text: str, attention: Mapping[int, Sequence[Mapping[str, Any]
     return joined
 
 
-def shaded(text: str, attention: Mapping[int, Sequence[Mapping[str, Any]]]) -> Markup:
+def shaded(text: str, attention: Mapping[int, Rows]) -> Markup:
     """The response as HTML, a long one cut around what is looked at: marks of the classes w1 to w3, the heaviest."""
     pieces = attended_spans(text, attention)
     most = max((piece.weight for piece in pieces), default=0.0) or 1.0

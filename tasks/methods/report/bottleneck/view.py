@@ -15,7 +15,7 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, bar_chart, line_chart
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
-from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
+from rubricflow.tasks.core.display.table import Bar, Cell, Panel, Table, count
 from rubricflow.tasks.methods.report.bottleneck import figures, interventions, traces
 from rubricflow.tasks.methods.report.bottleneck.figures import (
     CONCEPTS,
@@ -28,7 +28,7 @@ from rubricflow.tasks.methods.report.bottleneck.figures import (
     Sweep,
     grader_name,
 )
-from rubricflow.tasks.methods.report.bottleneck.traces import ResponseTrace, exported, picture, style
+from rubricflow.tasks.methods.report.bottleneck.traces import STYLE, ResponseTrace, exported, picture
 
 TRACED = "Traces: how did a response come by its grade?"
 READ = (
@@ -71,13 +71,13 @@ def trace_pages(view: BottleneckView) -> dict[str, str]:
         name = say.name(trace.response_id)
         section = Section("trace", TRACED, why.capitalize(), READ, pictures=(Drawing("", picture(trace)),))
         page = Page(kind="Decision trace", study=name, title=name, sections=(section,))
-        pages[trace.response_id] = rendered(page, style())
+        pages[trace.response_id] = rendered(page, STYLE)
     return pages
 
 
 def page(view: BottleneckView) -> str:
     """The report: a whole HTML document that needs no other file."""
-    return rendered(content(view), style())
+    return rendered(content(view), STYLE)
 
 
 def content(view: BottleneckView) -> Page:
@@ -102,8 +102,8 @@ def content(view: BottleneckView) -> Page:
         study=say.name(view.study),
         title=figures.sentence(graders),
         lead=f"{trained}, {seeds} each, on {say.plural(tested, 'held-out response')}.",
-        keys=tuple(_keys(graders)),
-        sections=tuple(section for section in sections if section is not None),
+        keys=list(_keys(graders)),
+        sections=list(filter(None, sections)),
     )
 
 
@@ -129,9 +129,9 @@ def _compared(view: BottleneckView, graders: Graders) -> Section:
         "± is one standard deviation over seeds, of people over pairs of persons, on the same responses: it does not "
         f"say how far figures would move with other responses. {figures.MARK}: ahead of the next by more than the "
         "standard deviation of their paired difference.",
-        drawings=tuple(drawing for drawing in drawings if drawing),
+        drawings=list(filter(None, drawings)),
         tables=(figures.summary_table(graders), figures.concept_table(graders, view.names)),
-        notes=tuple(figures.notes(graders)),
+        notes=list(figures.notes(graders)),
     )
 
 
@@ -145,7 +145,7 @@ def _bars(graders: Graders, column: GraderColumn, title: str) -> Drawing | None:
             bars.append(Bar(grader_name(name), mean, low, high, str(cell._replace(digits=2))))
     if not bars:
         return None
-    return Drawing(title, bar_chart(Panel(title, tuple(bars), graders.cell(HUMAN, column).value)))
+    return Drawing(title, bar_chart(Panel(title, bars, graders.cell(HUMAN, column).value)))
 
 
 def _interventions(view: BottleneckView, graders: Graders) -> Section | None:
@@ -154,23 +154,22 @@ def _interventions(view: BottleneckView, graders: Graders) -> Section | None:
     if metric is None:
         return None
     lines_of = {method: interventions.kind_lines(curves, method, metric) for method in graders.trained}
-    drawn = dict([(method, lines) for method, lines in lines_of.items() if lines][:PANELS])
+    drawn = [(method, lines) for method, lines in lines_of.items() if lines][:PANELS]
     if not drawn:
         return None
-    points = chain.from_iterable(line.points for lines in drawn.values() for line in lines)
+    points = chain.from_iterable(line.points for _, lines in drawn for line in lines)
     ends = [end for point in points for end in point[1:] if end is not None]
-    up = GRADE_METRICS[metric]
     drawings = []
-    for method, lines in drawn.items():
+    for method, lines in drawn:
         name = grader_name(method)
-        drawings.append(Drawing(name, line_chart(name, lines, "concepts set", up, within=ends)))
+        drawings.append(Drawing(name, line_chart(name, lines, "concepts set", GRADE_METRICS[metric], within=ends)))
     return Section(
         "interventions",
         "Interventions: what becomes of the grade when concepts are set?",
-        interventions.kind_takeaway(curves, next(iter(drawn)), metric),
+        interventions.kind_takeaway(curves, drawn[0][0], metric),
         "Concepts are set in each response, the surest first. Uprights: 95% interval of the change, paired over "
         "responses, its ends averaged over seeds.",
-        drawings=tuple(drawings),
+        drawings=drawings,
         tables=(interventions.kind_table(curves, metric),),
     )
 
@@ -192,7 +191,7 @@ def _policies(view: BottleneckView, graders: Graders) -> Section | None:
         "Policies: which concept to ask an educator about first?",
         interventions.order_takeaway(curves, main, metrics[0]),
         f"{grader_name(main)}; every answer is people's label.",
-        drawings=tuple(drawings),
+        drawings=drawings,
         tables=(*tables, figures.questions_table(graders)),
     )
 
@@ -243,7 +242,7 @@ def _sweeps(view: BottleneckView, graders: Graders) -> Section | None:
         "Settings: how much hangs on them?",
         "; ".join(map(figures.sweep_takeaway, study_sweeps)),
         "On the test split, to see how sensitive the method is, not to choose by.",
-        drawings=tuple(chain.from_iterable(map(_swept, study_sweeps))),
+        drawings=list(chain.from_iterable(map(_swept, study_sweeps))),
         tables=tuple(map(figures.sweep_table, study_sweeps)),
     )
 
@@ -270,11 +269,11 @@ def _leakage(graders: Graders) -> Section | None:
     if not table.rows:
         return None
     main = figures.main_grader(graders)
-    leaked = graders.cell(main, GraderColumn("leakage_task", "", "")).value
-    control = graders.cell(main, GraderColumn("leakage_task_control", "", "")).value
-    title = (
-        "Not measured" if leaked is None else f"{grader_name(main)} leaks {say.number(leaked, 3)} nats into the grade"
-    )
+    metrics = ("leakage_task", "leakage_task_control")
+    leaked, control = (graders.cell(main, GraderColumn(metric, "", "")).value for metric in metrics)
+    title = "Not measured"
+    if leaked is not None:
+        title = f"{grader_name(main)} leaks {say.number(leaked, 3)} nats into the grade"
     if control is not None:
         title += f"; the control without leakage measures {say.number(control, 3)}"
     return Section(
@@ -290,7 +289,7 @@ def _leakage(graders: Graders) -> Section | None:
 
 def _training(view: BottleneckView) -> Section:
     """Who was trained how: the graders one by one, and the settings of all."""
-    rows: list[Cells] = []
+    rows = []
     for row in view.models.filter(pc.equal(view.models["setting"], "")).to_pylist():
         epochs = f"{row['epochs_1']} and {row['epochs_2']}" if row["epochs_2"] else f"{row['epochs_1']}"
         temperature = Cell(row["grade_temperature"], digits=2)
@@ -301,8 +300,8 @@ def _training(view: BottleneckView) -> Section:
         "made",
         "How it was made",
         "What the graders rest on",
-        facts=tuple(_facts(view)),
-        tables=(Table("models", "Graders", header, tuple(rows)),),
+        facts=list(_facts(view)),
+        tables=(Table("models", "Graders", header, rows),),
     )
 
 

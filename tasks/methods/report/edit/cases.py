@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.tables.edit import ARMS, FATES, Arm
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
 from rubricflow.tasks.core.display.section import Drawing
-from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
+from rubricflow.tasks.core.display.table import Cell, Cells, Row, Table, count, number
 from rubricflow.tasks.methods.report.edit.charts import Belief, Quantiles, beliefs, boxes, funnel
 from rubricflow.tasks.methods.report.edit.figures import EditView, Key
 
@@ -38,17 +38,16 @@ MENDED, LOST = 3, 1
 """Rollouts shown: of those that were mended, and of those whose revision came to nothing."""
 STEPS, LENGTH = 40, 600
 """Steps of a rollout in a table at most, and characters of a step."""
-Record = Mapping[str, Any]
 
 
 class RevisedCase(NamedTuple):
     """A wrong rollout with its revision."""
 
-    rollout: Record
-    steps: list[Record]
+    rollout: Row
+    steps: list[Row]
     """Boundaries 0…T."""
-    revision: Record
-    mended: list[Record]
+    revision: Row
+    mended: list[Row]
     """Boundaries of the mended rollout; empty where there is none."""
 
 
@@ -82,19 +81,19 @@ def tables(view: EditView) -> Iterator[Table]:
     header = ("Step", "expected mark", "Δε", "scheme G", "answer G", "prefix G̃", "selection")
     for index, case in enumerate(_cases(view)):
         text = view.texts[_key(case.rollout)]
-        rows: list[Cells] = []
+        rows = list[Cells]()
         for step in case.steps[1 : STEPS + 1]:
             rows += _rows(step, text, case.revision)
         unshown = len(case.steps) - 1 - STEPS
         notes = (f"{say.plural(unshown, 'more step')} in the table `steps`.",) if unshown > 0 else ()
-        yield Table(f"case-{index}", f"{_rollout_title(case.rollout)}, {_outcome(case)}", header, tuple(rows), notes)
+        yield Table(f"case-{index}", f"{_rollout_title(case.rollout)}, {_outcome(case)}", header, rows, notes)
 
 
 def _cases(view: EditView) -> Iterator[RevisedCase]:
     keys = needs_texts(view.revisions)
     names = pa.array([key[1] for key in keys], pa.string())
 
-    def of_shown(table: pa.Table) -> list[Record]:
+    def of_shown(table: pa.Table) -> list[Row]:
         return [row for row in table.filter(pc.is_in(table["response_id"], names)).to_pylist() if _key(row) in keys]
 
     steps = sorted(of_shown(view.steps), key=lambda row: row["step"])
@@ -109,7 +108,7 @@ def _cases(view: EditView) -> Iterator[RevisedCase]:
             yield RevisedCase(rollouts[key], boundaries, best, mended)
 
 
-def _rows(step: Record, text: str, revision: Record) -> Iterator[Cells]:
+def _rows(step: Row, text: str, revision: Row) -> Iterator[Cells]:
     """A step, and below it what replaced it."""
     values = ("expected", "change", "grounding_scheme", "grounding_answer", "prefix_residual")
     fate = FATES.get(step["fate"], "not looked at")
@@ -125,7 +124,7 @@ def _outcome(case: RevisedCase) -> str:
     return f"{reached} of {say.plural(len(case.revision['marks']), 'continuation')} of the revision reach it"
 
 
-def _rollout_title(row: Record) -> str:
+def _rollout_title(row: Row) -> str:
     return f"{say.name(row['response_id'])}, rollout {row['sample']}, seed {row['seed']}"
 
 
@@ -133,7 +132,7 @@ def _shown(text: str) -> str:
     return say.cut(say.visible(text), LENGTH)
 
 
-def _key(row: Record) -> Key:
+def _key(row: Row) -> Key:
     return row["seed"], row["response_id"], row["sample"]
 
 
@@ -146,16 +145,14 @@ def phases(view: EditView) -> dict[str, int]:
     if not len(sampled):
         return {}
     steps = view.steps.filter(pc.equal(view.steps["arm"], "base")).select([*ROLLOUT, "fate"]).to_pandas()
-    harmful, weak = steps[steps["fate"].isin(HARMFUL)], steps[steps["fate"] == "chosen"]
     revisions = _revisions(view.revisions, "edit_sft")
-    accepted, used = revisions[revisions["sub_steps"].str.len() > 0], revisions[revisions["kept"]]
     return {
         "sampled": len(sampled),
         "wrong": int((sampled["mark"] != sampled["gold"]).sum()),
-        "with a harmful step": _rollouts(harmful),
-        "with a weak one": _rollouts(weak),
-        "revision taken": _rollouts(accepted),
-        "a continuation is right": _rollouts(used),
+        "with a harmful step": _rollouts(steps[steps["fate"].isin(HARMFUL)]),
+        "with a weak one": _rollouts(steps[steps["fate"] == "chosen"]),
+        "revision taken": _rollouts(revisions[revisions["sub_steps"].str.len() > 0]),
+        "a continuation is right": _rollouts(revisions[revisions["kept"]]),
     }
 
 
@@ -178,13 +175,13 @@ def phase_drawings(view: EditView) -> Iterator[Drawing]:
 def fate_table(view: EditView) -> Table:
     """What selection did with the steps of wrong rollouts."""
     counts = Counter(fate for fate in view.steps["fate"].to_pylist() if fate)
-    rows: list[Cells] = [(FATES[fate], count(counts[fate])) for fate in FATES if counts[fate]]
-    return Table("fates", "Steps of wrong rollouts", ("What selection did", "steps"), tuple(rows))
+    rows = [(words, count(counts[fate])) for fate, words in FATES.items() if counts[fate]]
+    return Table("fates", "Steps of wrong rollouts", ("What selection did", "steps"), rows)
 
 
 def revision_table(view: EditView) -> Table:
     """What became of the revisions of every arm that has its own."""
-    rows: list[Cells] = []
+    rows = []
     for arm in TUNED:
         revisions = _revisions(view.revisions, arm)
         if len(revisions):
@@ -193,19 +190,16 @@ def revision_table(view: EditView) -> Table:
             used_share = Cell(len(used) / len(revisions), digits=2)
             rows.append((ARMS[arm], *sizes, used_share, count(_rollouts(used))))
     header = ("Arm", "rollouts", "revisions", "taken", "kept", "kept share", "rollouts mended")
-    return Table("revisions", "Revisions, all seeds", header, tuple(rows))
+    return Table("revisions", "Revisions, all seeds", header, rows)
 
 
 def refusal_notes(view: EditView) -> Iterator[str]:
     """Why revisions were refused, the commonest reasons first, and one reply that was refused for the commonest."""
     for arm in TUNED:
         rows = _revisions(view.revisions, arm).dropna(subset=["refused"])
-        reasons = Counter(rows["refused"]).most_common(REASONS)
-        if reasons:
-            named_reasons = ", ".join(
-                f"{say.visible(say.worded(reason))} ({say.count(many)})" for reason, many in reasons
-            )
-            yield f"{ARMS[arm]}, refused: {named_reasons}{_reply(rows, reasons[0][0])}"
+        if reasons := Counter(rows["refused"]).most_common(REASONS):
+            named = ", ".join(f"{say.visible(say.worded(reason))} ({say.count(many)})" for reason, many in reasons)
+            yield f"{ARMS[arm]}, refused: {named}{_reply(rows, reasons[0][0])}"
 
 
 def _reply(rows: pd.DataFrame, reason: str) -> str:
@@ -220,14 +214,14 @@ def _reply(rows: pd.DataFrame, reason: str) -> str:
 def pool_table(view: EditView) -> Table:
     """What each arm of supervised fine-tuning was trained on, a seed's mean."""
     demonstrations = view.demonstrations.select(["arm", "seed", "origin"]).to_pandas()
-    rows: list[Cells] = []
+    rows = list[Cells]()
     for arm in TUNED:
         pool = demonstrations[demonstrations["arm"] == arm]
         if len(pool):
             seeds = pool["seed"].nunique()
             origins = (Cell(float((pool["origin"] == origin).sum() / seeds), digits=1) for origin in ORIGINS)
             rows.append((ARMS[arm], count(seeds), *origins, Cell(len(pool) / seeds, digits=1)))
-    return Table("pools", "Training pools, mean of the seeds", ("Arm", "seeds", *ORIGINS, "all"), tuple(rows))
+    return Table("pools", "Training pools, mean of the seeds", ("Arm", "seeds", *ORIGINS, "all"), rows)
 
 
 def position_drawings(view: EditView) -> Iterator[Drawing]:
@@ -271,19 +265,13 @@ def separation_tables(view: EditView) -> Iterator[Table]:
     """Whether the grounding values tell steps that judge the answer from steps that put others together (Table 8)."""
     if not view.separations.num_rows:
         return
-    rows: list[Cells] = []
+    rows = []
     for (signal, unit), tests in view.separations.to_pandas().groupby(["signal", "unit"], sort=True):
-        seeds = len(tests)
-        cells = (count(seeds), count(int(tests["grounding"].sum())), count(int(tests["synthesis"].sum())))
-        values = tests["effect"]
-        mean = float(values.mean()) if values.notna().any() else None
-        rows.append((say.worded(signal), unit, *cells, Cell(mean), Cell(_most(tests["p"]))))
+        sums = (count(int(tests[kind].sum())) for kind in ("grounding", "synthesis"))
+        found = number(tests["effect"].mean()), number(tests["p"].max())
+        rows.append((say.worded(signal), unit, count(len(tests)), *sums, *found))
     head = ("Signal", "compared", "seeds", "judge the answer", "put together", "rank-biserial r", "largest p")
-    yield Table("separations", "Does the audit tell kinds of steps apart?", head, tuple(rows))
-
-
-def _most(values: pd.Series[float]) -> float | None:
-    return float(values.max()) if values.notna().any() else None
+    yield Table("separations", "Does the audit tell kinds of steps apart?", head, rows)
 
 
 def _quantiles(values: pd.Series[float]) -> tuple[float, float, float, float, float]:
@@ -292,7 +280,7 @@ def _quantiles(values: pd.Series[float]) -> tuple[float, float, float, float, fl
 
 
 def _sampled(rollouts: pa.Table) -> pd.DataFrame:
-    is_base = pc.and_(pc.equal(rollouts["arm"], "base"), pc.equal(rollouts["part"], "train"))
+    is_base = (pc.field("arm") == "base") & (pc.field("part") == "train")
     sampled: pd.DataFrame = rollouts.filter(is_base).select([*ROLLOUT, "mark", "gold"]).to_pandas()
     return sampled
 

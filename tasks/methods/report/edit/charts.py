@@ -6,11 +6,13 @@ Learning curves: what RL was paid, and QWK on the test split as it went on; mean
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, product
 from statistics import fmean
 from typing import NamedTuple
 
+import numpy as np
 from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.settings.edit import STARTS
@@ -87,7 +89,7 @@ def boxes(title: str, sets: Sequence[Quantiles], limit: float | None) -> Markup:
         marks.append(draw.line(least, y, most, y, "cl thin"))
         marks.append(draw.box(low, y - 5, high - low, 10, "bf"))
         marks.append(draw.line(half, y - 7, half, y + 7, "cl"))
-    marks += [draw.line(on.x(end), HEAD - 4, on.x(end), height, "al dash") for end in limits]
+    marks += [on.upright(end, HEAD - 4, height, "al dash") for end in limits]
     words = "; ".join(f"{box.label}: {', '.join(map(say.number, box.quantiles))}" for box in sets)
     return draw.svg(height, marks, f"{title}, quantiles at 10, 25, 50, 75 and 90 per cent. {words}")
 
@@ -143,7 +145,7 @@ def takeaway(view: EditView) -> str:
 def _series(view: EditView) -> dict[tuple[tuple[str, str], Arm], Seeds]:
     """(part, metric) and arm → its points. QWK before the first update is that of the arm's start, after the last one
     that of the arm itself."""
-    series: dict[tuple[tuple[str, str], Arm], Seeds] = {}
+    series = defaultdict[tuple[tuple[str, str], Arm], Seeds](lambda: defaultdict(list))
     updates = {row["arm"]: row["updates"] for row in view.policies.to_pylist() if row["updates"]}
     rows = view.learning.to_pylist()
     for row in view.metrics.to_pylist():
@@ -154,20 +156,15 @@ def _series(view: EditView) -> dict[tuple[tuple[str, str], Arm], Seeds]:
                 rows.append(row | {"step": updates[row["arm"]]})
     for row in rows:
         if row["value"] is not None:
-            points = series.setdefault(((row["part"], row["metric"]), row["arm"]), {})
-            points.setdefault(row["step"], []).append(row["value"])
+            series[(row["part"], row["metric"]), row["arm"]][row["step"]].append(row["value"])
     return series
 
 
 def _line(arm: Arm, values: Seeds) -> ChartLine:
-    points = _means(values)
+    points = np.array([point[:2] for point in _means(values)])
     size = -(-len(points) // POINTS)
-    groups = [points[start : start + size] for start in range(0, len(points), size)]
-    return ChartLine(ARMS[arm], tuple(_mean_point(group) for group in groups))
-
-
-def _mean_point(points: list[ChartPoint]) -> ChartPoint:
-    return ChartPoint(fmean(point.x for point in points), fmean(point.y for point in points))
+    groups = (points[start : start + size].mean(axis=0).tolist() for start in range(0, len(points), size))
+    return ChartLine(ARMS[arm], tuple(ChartPoint(*group) for group in groups))
 
 
 def _means(values: Seeds) -> list[ChartPoint]:

@@ -5,17 +5,19 @@ What the report of trained arms is made from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from statistics import fmean, stdev
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.settings.edit import Edit
 from rubricflow.tasks.core.contracts.tables.edit import ARMS, TESTED, Arm, Tested
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
+from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Record, Row, Rows, Table, count
 
 ORDERS: tuple[tuple[Arm, Arm], ...] = (
     ("edit_sft", "base"),
@@ -69,9 +71,9 @@ class Gaps:
     """The rows of `arm_differences`, pooled over seeds."""
 
     def __init__(self, differences: pa.Table) -> None:
-        rows: dict[tuple[Arm, Arm, Tested, str], list[dict[str, float]]] = {}
+        rows = defaultdict[tuple[Arm, Arm, Tested, str], list[Row]](list)
         for row in differences.to_pylist():
-            rows.setdefault((row["arm"], row["against"], row["part"], row["metric"]), []).append(row)
+            rows[row["arm"], row["against"], row["part"], row["metric"]].append(row)
         self._gaps = {key: ArmGap(*key, pooled(of_seeds)) for key, of_seeds in rows.items()}
         self.pairs = list(dict.fromkeys(key[:2] for key in self._gaps))
         """(arm, against), as they are stored."""
@@ -114,7 +116,7 @@ class Arms:
         self.names: tuple[Arm, ...] = tuple(arm for arm in get_args(Arm) if arm in measured)
         """Arms with a row, in the order of the contract."""
 
-    def of_seeds(self, arm: str, part: str, metric: str) -> list[dict[str, Any]]:
+    def of_seeds(self, arm: str, part: str, metric: str) -> list[Record]:
         """A row for each seed."""
         key = arm, part, metric
         return [row for row in self.rows if (row["arm"], row["part"], row["metric"]) == key]
@@ -135,14 +137,15 @@ class Arms:
         return sorted(defined, key=lambda arm: -defined[arm])
 
 
-def pooled(rows: Sequence[Mapping[str, Any]], digits: int = 2) -> SeedFigure:
+def pooled(rows: Rows, digits: int = 2) -> SeedFigure:
     """Rows of several seeds as one figure: means of values and of the intervals' ends, the values' deviation."""
     defined = [row for row in rows if row["value"] is not None]
     values = [row["value"] for row in defined]
+    value, low, high = (_mean([row[name] for row in defined]) for name in ("value", "low", "high"))
     return SeedFigure(
-        fmean(values) if values else None,
-        _mean_end(defined, "low"),
-        _mean_end(defined, "high"),
+        value,
+        low,
+        high,
         se=stdev(values) if len(values) > 1 else None,
         digits=digits,
         ends="interval",
@@ -150,22 +153,22 @@ def pooled(rows: Sequence[Mapping[str, Any]], digits: int = 2) -> SeedFigure:
     )
 
 
-def _mean_end(rows: Sequence[Mapping[str, Any]], end: str) -> float | None:
-    """The mean of an interval's end over seeds; None where one of them has none."""
-    ends = [row[end] for row in rows]
-    return fmean(ends) if ends and None not in ends else None
+def _mean(values: list[float | None]) -> float | None:
+    """None where one of them has no value."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
 
 
 def summary_table(arms: Arms, part: Tested) -> Table:
     """Every arm with every figure on one part of the test split."""
-    rows: list[Cells] = []
+    rows = list[Cells]()
     for arm in arms.names:
         if n := arms.responses(arm, part):
             seeds = count(len(arms.of_seeds(arm, part, "qwk")))
             figures = [arms.figure(arm, part, metric) for metric in METRICS]
             rows.append((ARMS[arm], seeds, *figures, count(n)))
     header = ("Arm", *HEADER[2:])
-    return Table(part, TESTED[part].capitalize(), header, tuple(rows), tuple(_notes(arms, part)))
+    return Table(part, TESTED[part].capitalize(), header, rows, tuple(_notes(arms, part)))
 
 
 def summary_rows(metrics: pa.Table) -> list[tuple[str, ...]]:
@@ -179,25 +182,23 @@ def summary_rows(metrics: pa.Table) -> list[tuple[str, ...]]:
 
 def _notes(arms: Arms, part: Tested) -> Iterator[str]:
     """Why figures are missing, and what was left out: each once, with the arms that it is said of."""
-    arms_of_note: dict[tuple[str, str], list[str]] = {}
+    arms_of_note = defaultdict[tuple[str, str], dict[str, None]](dict)
     for row in arms.rows:
         if row["part"] == part and row["note"] and row["metric"] in METRICS:
-            names = arms_of_note.setdefault((METRICS[row["metric"]], say.visible(row["note"])), [])
-            names += [] if ARMS[row["arm"]] in names else [ARMS[row["arm"]]]
-    everyone = sum(1 for arm in arms.names if arms.responses(arm, part))
+            arms_of_note[METRICS[row["metric"]], say.visible(row["note"])][ARMS[row["arm"]]] = None
+    everyone = sum(arms.responses(arm, part) > 0 for arm in arms.names)
     for (metric, note), names in arms_of_note.items():
         yield f"{metric}, {'all arms' if len(names) == everyone else ', '.join(names)}: {note}"
 
 
-def panel(arms: Arms, part: Tested, names: Iterable[Arm], metric: str = "qwk") -> Panel | None:
-    """Bars of arms with their intervals; None where no arm has the figure."""
-    figures = {arm: arms.figure(arm, part, metric) for arm in names}
-    bars = [
-        Bar(ARMS[arm], figure.value, figure.low, figure.high)
-        for arm, figure in figures.items()
-        if figure.value is not None
-    ]
-    return Panel(f"{METRICS[metric]}, {TESTED[part]}", tuple(bars)) if bars else None
+def panel(arms: Arms, part: Tested, names: Iterable[Arm]) -> Panel | None:
+    """Bars of arms by QWK, with their intervals; None where no arm has one."""
+    bars = []
+    for arm in names:
+        figure = arms.figure(arm, part, "qwk")
+        if figure.value is not None:
+            bars.append(Bar(ARMS[arm], figure.value, figure.low, figure.high))
+    return Panel(f"QWK, {TESTED[part]}", bars) if bars else None
 
 
 def grid(arms: Arms, part: Tested) -> Table:
@@ -207,12 +208,12 @@ def grid(arms: Arms, part: Tested) -> Table:
         "GRPO": ("grpo", "grpo_on_edit_sft"),
         "Edit-RL": ("edit_rl_on_base", "edit_rl"),
     }
-    rows: list[Cells] = []
+    rows = list[Cells]()
     for words, pair in cells.items():
         figures = [arms.figure(arm, part, "qwk") for arm in pair]
         if any(figure.value is not None for figure in figures):
             rows.append((words, *figures))
-    return Table(f"grid-{part}", f"QWK, {TESTED[part]}", ("RL", "on Base", "on Edit-SFT"), tuple(rows))
+    return Table(f"grid-{part}", f"QWK, {TESTED[part]}", ("RL", "on Base", "on Edit-SFT"), rows)
 
 
 def listed(arms: Arms, names: Iterable[Arm]) -> str:
@@ -274,7 +275,7 @@ class EditView:
 
 def table(gaps: Gaps, part: Tested) -> Table:
     """Every pair that was compared, with the verdict on its QWK."""
-    rows: list[Cells] = []
+    rows = list[Cells]()
     for arm, against in gaps.pairs:
         figures = {metric: gaps.gap(arm, against, part, metric) for metric in METRICS if metric != "unmarked"}
         if (first := figures["qwk"]) is not None:
@@ -284,18 +285,15 @@ def table(gaps: Gaps, part: Tested) -> Table:
                 verdict = "clearly ahead" if first.is_better else "clearly behind"
             rows.append((f"{ARMS[arm]} less {ARMS[against]}", *cells, verdict))
     header = ("Arms", *(words for metric, words in METRICS.items() if metric != "unmarked"), "QWK says")
-    return Table(f"differences-{part}", TESTED[part].capitalize(), header, tuple(rows))
+    return Table(f"differences-{part}", TESTED[part].capitalize(), header, rows)
 
 
 def title(gaps: Gaps) -> str:
     """How many differences in QWK are larger than their intervals."""
-    differences: list[ArmGap] = []
-    for part in TESTED:
-        differences += [gap for pair in gaps.pairs if (gap := gaps.gap(*pair, part, "qwk"))]
-    clear = sum(gap.is_clear for gap in differences)
-    return (
-        f"{clear} of {say.plural(len(differences), 'difference')} in QWK are larger than intervals and seeds leave open"
-    )
+    every = [gaps.gap(arm, other, part, "qwk") for part, (arm, other) in product(TESTED, gaps.pairs)]
+    is_clear = [gap.is_clear for gap in every if gap]
+    differences = say.plural(len(is_clear), "difference")
+    return f"{sum(is_clear)} of {differences} in QWK are larger than intervals and seeds leave open"
 
 
 def takeaway(gaps: Gaps) -> str:
@@ -321,13 +319,13 @@ def takeaway(gaps: Gaps) -> str:
 
 def orders(gaps: Gaps) -> Table:
     """Which of the paper's orders appear, in QWK; without those of arms that were not compared."""
-    rows: list[Cells] = []
+    rows = []
     for better, worse in ORDERS:
         by_part = [gaps.gap(better, worse, part, "qwk") for part in TESTED]
         if any(by_part):
             verdicts = ("not compared" if gap is None else _appears(gap) for gap in by_part)
             rows.append((f"{ARMS[better]} over {ARMS[worse]}", *verdicts))
-    return Table("orders", "Orders that the paper reports, in QWK", ("Order", *TESTED.values()), tuple(rows))
+    return Table("orders", "Orders that the paper reports, in QWK", ("Order", *TESTED.values()), rows)
 
 
 def _appears(gap: ArmGap) -> str:

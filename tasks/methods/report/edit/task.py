@@ -24,7 +24,7 @@ from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.monitor.runs import task
-from rubricflow.tasks.core.publish import publish
+from rubricflow.tasks.core.publish import publish, write_page
 from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
@@ -77,6 +77,4 @@ def write_policies(run: Run) -> Path:
         faithfulness=table(RuleFaithfulness),
         texts={(row["seed"], row["response_id"], row["sample"]): row["text"] for row in texts},
     )
-    path = run.folder / "edit.html"
-    run.warehouse.write(path, policy_page(view).encode())
-    return path
+    return write_page(run, "edit.html", policy_page(view))

@@ -5,10 +5,11 @@ At the end rule faithfulness: how far marks follow when the mark scheme is edite
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
@@ -19,7 +20,7 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import bar_chart
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
-from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
+from rubricflow.tasks.core.display.table import Cell, Cells, Row, Table, count
 from rubricflow.tasks.methods.report.edit import cases, charts, figures
 from rubricflow.tasks.methods.report.edit.figures import ABLATIONS, Arms, EditView, Gaps, SeedFigure, pooled
 
@@ -42,22 +43,18 @@ def content(view: EditView) -> Page:
     shown = [arm for arm in figures.PHASES if arm in arms.names]
     for part in ("unseen", "seen"):
         for arm in dict.fromkeys([*shown[:1], *shown[-1:]]):
-            figure, below = arms.figure(arm, part, "qwk"), []
-            if figure.value is None:
-                continue
-            if figure.low is not None and figure.high is not None:
-                below.append(f"95% interval {say.number(figure.low)} to {say.number(figure.high)}{figure.mark}")
-            if figure.se is not None:
-                below.append(f"± {say.number(figure.se)} over seeds")
-            keys.append(Key(f"QWK, {part}, {ARMS[arm]}", say.number(figure.value), tuple(below)))
+            figure = arms.figure(arm, part, "qwk")
+            if figure.value is not None:
+                spread = "" if figure.se is None else f"± {say.number(figure.se)} over seeds"
+                keys.append(Key(f"QWK, {part}, {ARMS[arm]}", say.number(figure.value), (figure.interval, spread)))
     seeds, policy = say.plural(len(view.settings.seeds), "seed"), say.name(view.settings.policy)
     return Page(
         kind="Edit report",
         study=say.name(view.study),
         title=figures.sentence(arms),
         lead=f"{say.plural(len(arms.names), 'arm')}, {seeds}, policy {policy}. {figures.takeaway(gaps)}",
-        keys=tuple(keys),
-        sections=tuple(_sections(view, arms, gaps)),
+        keys=keys,
+        sections=list(_sections(view, arms, gaps)),
     )
 
 
@@ -128,7 +125,7 @@ def _sections(view: EditView, arms: Arms, gaps: Gaps) -> Iterator[Section]:
             "Rollouts of the base policy on the training responses; a rollout without a mark counts as wrong.",
             drawings=(*cases.phase_drawings(view), *cases.position_drawings(view)),
             tables=selection,
-            notes=tuple(cases.refusal_notes(view)),
+            notes=list(cases.refusal_notes(view)),
         )
     if grounding := tuple(cases.grounding_drawings(view)):
         weak = say.share(view.settings.revising.weak_below)
@@ -159,7 +156,7 @@ def _sections(view: EditView, arms: Arms, gaps: Gaps) -> Iterator[Section]:
             "×: every point is worth so many times as much. A mark that code sums follows an edit of points whatever "
             "the grader read, so those graders stand apart.",
             tables=rules,
-            notes=tuple(rule_notes(view.faithfulness)),
+            notes=list(rule_notes(view.faithfulness)),
         )
     yield section(view)
 
@@ -175,7 +172,7 @@ PROBE = {"kl": "KL", "jsd": "JSD", "jsd_early": "early", "jsd_mid": "middle", "j
 
 def section(view: EditView) -> Section:
     """Who was trained how, and how long it took."""
-    rows: list[Cells] = []
+    rows = list[Cells]()
     for row in view.policies.to_pylist():
         start = ARMS[row["start"]] if row["start"] else "–"
         numbers = (count(row[name]) for name in ("parameters", "updates", "demonstrations"))
@@ -186,32 +183,30 @@ def section(view: EditView) -> Section:
         "made",
         "How it was made",
         "What the arms rest on and what they cost",
-        facts=tuple(_facts(view)),
-        tables=(Table("policies", "Training", header, tuple(rows)), _written(view.rollouts)),
+        facts=list(_facts(view)),
+        tables=(Table("policies", "Training", header, rows), _written(view.rollouts)),
     )
 
 
 def divergence(arms: Arms, part: str) -> Table:
     """Table 7: how far each arm of RL has moved from the frozen policy that its belief is read from."""
-    rows: list[Cells] = []
+    rows = list[Cells]()
     for arm in arms.names:
         cells = [arms.figure(arm, part, f"probe_{name}", digits=4) for name in PROBE]
         if any(cell.value is not None for cell in cells):
             rows.append((ARMS[arm], *cells))
-    return Table(f"divergence-{part}", f"{part.capitalize()} questions", ("Arm", *PROBE.values()), tuple(rows))
+    return Table(f"divergence-{part}", f"{part.capitalize()} questions", ("Arm", *PROBE.values()), rows)
 
 
 def _written(rollouts: pa.Table) -> Table:
     """What writing rollouts took, by arm and split."""
     groups = rollouts.select(["arm", "part", "steps", "seconds"]).group_by(["arm", "part"], use_threads=False)
     sums = groups.aggregate([("steps", "mean"), ("seconds", "sum"), ("steps", "count")]).to_pylist()
-    rows: list[Cells] = []
-    for arm in ARMS:
-        for row in sums:
-            if row["arm"] == arm:
-                costs = Cell(row["steps_mean"], digits=1), Cell(row["seconds_sum"], digits=1)
-                rows.append((ARMS[arm], row["part"], count(row["steps_count"]), *costs))
-    return Table("rollouts", "Rollouts", ("Arm", "split", "rollouts", "mean steps", "seconds"), tuple(rows))
+    rows = []
+    for row in sorted(sums, key=lambda row: [*ARMS].index(row["arm"])):
+        costs = Cell(row["steps_mean"], digits=1), Cell(row["seconds_sum"], digits=1)
+        rows.append((ARMS[row["arm"]], row["part"], count(row["steps_count"]), *costs))
+    return Table("rollouts", "Rollouts", ("Arm", "split", "rollouts", "mean steps", "seconds"), rows)
 
 
 def _facts(view: EditView) -> Iterator[tuple[str, str]]:
@@ -244,8 +239,7 @@ MEASURES: Mapping[Measure, tuple[str, str]] = {
     "in_rubric": ("in_rubric", "in-rubric RSR, over marks under the edit that are not 0; 1 follows it"),
 }
 """Measure → how the names of its ends begin, and its words."""
-Record = Mapping[str, Any]
-Graders = Mapping[str, list[Record]]
+Graders = Mapping[str, list[Row]]
 """An arm in words, or another judge's name → its rows, those of an arm of all seeds."""
 
 
@@ -256,13 +250,13 @@ def rule_tables(faithfulness: pa.Table) -> Iterator[Table]:
         measured = {row["edit"] for rows in graders.values() for row in rows}
         edits = [edit for edit in RULE_EDITS if edit in measured]
         for measure, (_, words) in MEASURES.items() if graders else ():
-            lines: list[Cells] = []
+            lines = list[Cells]()
             for grader, rows in graders.items():
                 cells = [_rule_figure([row for row in rows if row["edit"] == edit], measure) for edit in edits]
                 lines.append((grader, count(max(row["n"] for row in rows)), *cells))
             header = ("Grader", "n", *map(_edit_title, edits))
             title = f"{maker.capitalize()}, {schemes}: {words}"
-            yield Table(f"rules-{totals}-{family}-{measure}", title, header, tuple(lines))
+            yield Table(f"rules-{totals}-{family}-{measure}", title, header, lines)
 
 
 def rule_takeaway(faithfulness: pa.Table) -> str:
@@ -280,10 +274,10 @@ def rule_takeaway(faithfulness: pa.Table) -> str:
 
 def rule_notes(faithfulness: pa.Table) -> Iterator[str]:
     """How far edits move the gold marks, and why ratios are missing."""
-    changes: dict[str, list[float]] = {}
+    changes = defaultdict[str, list[float]](list)
     for row in faithfulness.to_pylist():
         if row["gold_change"] is not None:
-            changes.setdefault(_edit_title(row["edit"]), []).append(row["gold_change"])
+            changes[_edit_title(row["edit"])].append(row["gold_change"])
     mean_changes = (f"{edit} {say.number(fmean(values))}" for edit, values in changes.items())
     yield f"Mean change of the gold marks: {', '.join(mean_changes)}."
     missing = (row for row in faithfulness.to_pylist() if row["in_rubric"] is None)
@@ -297,13 +291,12 @@ def _edit_title(edit: str) -> str:
 
 def _graders(faithfulness: pa.Table, totals: Totals, family: Family) -> Graders:
     """Arms in their order, then other judges by name."""
-    graders: dict[str, list[Record]] = {}
+    graders = defaultdict[str, list[Row]](list)
     for row in faithfulness.to_pylist():
         if (row["totals"], row["family"]) == (totals, family):
-            graders.setdefault(_grader_name(row["rater_id"]), []).append(row)
-    order = list(ARMS.values())
-    names = sorted(graders, key=lambda name: (order.index(name) if name in order else len(order), name))
-    return {name: graders[name] for name in names}
+            graders[_grader_name(row["rater_id"])].append(row)
+    arms = [name for name in ARMS.values() if name in graders]
+    return {name: graders[name] for name in (*arms, *sorted(graders.keys() - {*arms}))}
 
 
 def _grader_name(rater: str) -> str:
@@ -313,7 +306,7 @@ def _grader_name(rater: str) -> str:
     return words[arm] if arm in words and seed.isdigit() else say.name(rater)
 
 
-def _rule_figure(rows: Iterable[Record], measure: Measure) -> SeedFigure:
+def _rule_figure(rows: Iterable[Row], measure: Measure) -> SeedFigure:
     begins, n = MEASURES[measure][0], "in_rubric_n" if measure == "in_rubric" else "n"
     low, high = f"{begins}_low", f"{begins}_high"
     return pooled([{"value": row[measure], "low": row[low], "high": row[high], "n": row[n]} for row in rows])

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from operator import itemgetter
+from typing import Literal
 
 import pandas as pd
 import pyarrow as pa
@@ -16,8 +17,8 @@ from rubricflow.tasks.core.contracts.graph import RELATIONS
 from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.contracts.tables.reward import AGGREGATIONS
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
-from rubricflow.tasks.rewards.report.reward.picture import EarnedCredit, Row, signed
+from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Row, Table, count
+from rubricflow.tasks.rewards.report.reward.picture import EarnedCredit, signed
 
 By = Literal["response", "edge", "child", "graph"]
 BY: tuple[By, ...] = ("edge", "child")
@@ -56,9 +57,8 @@ class DiagnosticFigures:
     """The rows of `diagnostics`, by what they measure."""
 
     def __init__(self, table: pa.Table) -> None:
-        self._rows: dict[tuple[str, str, str, str], Mapping[str, Any]] = {}
-        for row in table.to_pylist():
-            self._rows[row["metric"], row["aggregation"], row["per"], row["slice"]] = row
+        key = itemgetter("metric", "aggregation", "per", "slice")
+        self._rows: dict[tuple[str, ...], Row] = {key(row): row for row in table.to_pylist()}
 
     @property
     def aggregations(self) -> list[str]:
@@ -66,7 +66,7 @@ class DiagnosticFigures:
         measured = {key[1] for key in self._rows}
         return [name for name in COMPARED if name in measured]
 
-    def row(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Mapping[str, Any] | None:
+    def row(self, metric: str, aggregation: str, by: By, slice_: str = "all") -> Row | None:
         """The row of one number."""
         return self._rows.get((metric, aggregation, by, slice_))
 
@@ -85,13 +85,13 @@ class DiagnosticFigures:
         row = self.row(metric, aggregation, by, slice_)
         return count(row["n"] if row else 0)
 
-    def others(self) -> Iterator[Mapping[str, Any]]:
+    def others(self) -> Iterator[Row]:
         """What no other table of the page shows."""
         shown = {"leakage", "leakage_reduction", "preservation", "reward_mean", "reward_sd"}
         return (row for row in self._rows.values() if row["metric"] not in shown or row["aggregation"] not in COMPARED)
 
 
-def _cell(row: Mapping[str, Any], digits: int) -> Cell:
+def _cell(row: Row, digits: int) -> Cell:
     return Cell(row["value"], row["low"], row["high"], digits=digits, ends="interval", clusters=row["clusters"])
 
 
@@ -116,21 +116,21 @@ def preserved(diagnostics: DiagnosticFigures) -> str:
 
 def reward_table(diagnostics: DiagnosticFigures) -> Table:
     """Mean and spread of the rewards of each aggregation."""
-    rows: list[Cells] = []
+    rows = list[Cells]()
     for name in diagnostics.aggregations:
         mean = diagnostics.row("reward_mean", name, "response")
         if mean:
             cells = (diagnostics.cell(metric, name, "response") for metric in ("reward_mean", "reward_sd"))
             rows.append((COMPARED[name], count(mean["n"]), count(mean["unscored"]), *cells))
     header = ("Aggregation", "rewarded", "without reward", "mean [95%]", "standard deviation [95%]")
-    return Table("rewards", "Rewards by aggregation", header, tuple(rows))
+    return Table("rewards", "Rewards by aggregation", header, rows)
 
 
 def metric_table(diagnostics: DiagnosticFigures, metric: Metric) -> Table:
     """One diagnostic of each aggregation, per edge and per child, next to the published one."""
-    rows: list[Cells] = []
+    rows = list[Cells]()
     for name in diagnostics.aggregations:
-        cells: list[Cell] = []
+        cells = list[Cell]()
         for by in BY:
             cells += [diagnostics.cell(metric, name, by), diagnostics.cases(metric, name, by)]
         if metric == "leakage":
@@ -139,40 +139,40 @@ def metric_table(diagnostics: DiagnosticFigures, metric: Metric) -> Table:
     less = ("less than flat, as a share",) if metric == "leakage" else ()
     header = ("Aggregation", "per edge [95%]", "n", "per child [95%]", "n", *less, "published, per edge")
     title = {"leakage": "Leakage: lower is better", "preservation": "Preservation: higher is better"}[metric]
-    return Table(metric, title, header, tuple(rows))
+    return Table(metric, title, header, rows)
 
 
 def relation_table(diagnostics: DiagnosticFigures, metric: Metric) -> Table:
     """One diagnostic by kind of dependency, activations apart."""
     names = [name for name in diagnostics.aggregations if name not in ("random_graph", "untyped")]
-    rows: list[Cells] = []
+    rows = list[Cells]()
     for key, words in SLICES.items():
         if any(diagnostics.row(metric, name, "edge", key) for name in names):
             cells = [diagnostics.cell(metric, name, "edge", key) for name in names]
             rows.append((words, diagnostics.cases(metric, "flat", "edge", key), *cells))
     header = ("Dependency", "n", *(COMPARED[name] for name in names))
-    return Table(f"{metric}-relations", f"{metric.capitalize()} by kind of dependency, per edge", header, tuple(rows))
+    return Table(f"{metric}-relations", f"{metric.capitalize()} by kind of dependency, per edge", header, rows)
 
 
 def panel(diagnostics: DiagnosticFigures, metric: Metric) -> Panel:
     """One diagnostic as bars."""
     bars = []
     for name in diagnostics.aggregations:
-        row = diagnostics.row(metric, name, "edge")
-        if row and row["value"] is not None:
-            bars.append(Bar(COMPARED[name], row["value"], row["low"], row["high"]))
-    return Panel(f"{metric.capitalize()} per edge; n is in the table below", tuple(bars))
+        cell = diagnostics.cell(metric, name, "edge")
+        if cell.value is not None:
+            bars.append(Bar(COMPARED[name], cell.value, cell.low, cell.high))
+    return Panel(f"{metric.capitalize()} per edge; n is in the table below", bars)
 
 
 def other_table(diagnostics: DiagnosticFigures) -> Table:
     """Every other number, as it was written."""
-    rows: list[Cells] = []
+    rows = []
     for row in diagnostics.others():
         metric, part = say.worded(row["metric"]), f"{row['per']}, {say.worded(row['slice'])}"
         aggregation = COMPARED.get(row["aggregation"], say.worded(row["aggregation"]))
         note = say.visible(row["note"] or "")
         rows.append((metric, aggregation, part, _cell(row, 5), count(row["n"]), note))
-    return Table("other", "Other numbers", ("What", "of", "per", "value [95%]", "n", "note"), tuple(rows))
+    return Table("other", "Other numbers", ("What", "of", "per", "value [95%]", "n", "note"), rows)
 
 
 def summary_rows(table: pa.Table) -> list[tuple[str, ...]]:
@@ -299,14 +299,10 @@ def leaked_by_rubric(edge_cases: pa.Table) -> dict[str, float]:
 def side_by_side(rewards: pa.Table) -> pd.DataFrame:
     """One row per rater, response and sample that flat aggregation and GEAR both reward: KEY, rubric_id, flat, gear."""
     frame = rewards.select([*KEY, "rubric_id", "aggregation", "reward"]).to_pandas().dropna(subset="reward")
-    flat, gear = _rewards_of(frame, "flat"), _rewards_of(frame, "gear")
+    flat, gear = (frame[frame["aggregation"] == name].drop(columns="aggregation") for name in ("flat", "gear"))
     both: pd.DataFrame = flat.merge(gear, on=[*KEY, "rubric_id"], validate="one_to_one")
+    both.columns = [*KEY, "rubric_id", "flat", "gear"]
     return both
-
-
-def _rewards_of(frame: pd.DataFrame, aggregation: str) -> pd.DataFrame:
-    rows = frame[frame["aggregation"] == aggregation]
-    return rows.drop(columns="aggregation").rename(columns={"reward": aggregation})
 
 
 def loser(both: pd.DataFrame, rubric_id: str) -> Row | None:
@@ -321,11 +317,9 @@ def loser(both: pd.DataFrame, rubric_id: str) -> Row | None:
 def earned(rewards: pa.Table, row: Row, threshold: float) -> EarnedCredit:
     """What this rater's judgments of this response earned: a criterion's own score is its share under flat
     aggregation."""
-    same = rewards.filter(
-        (pc.field("response_id") == row["response_id"])
-        & (pc.field("rater_id") == row["rater_id"])
-        & (pc.field("sample") == int(row["sample"]))
-    )
+    same = rewards
+    for name in KEY:
+        same = same.filter(pc.field(name) == row[name])
     rows = same.select(["aggregation", "marginals"]).to_pylist()
     marginals = {reward["aggregation"]: dict(reward["marginals"]) for reward in rows}
     return EarnedCredit(marginals.get("flat", {}), marginals.get("gear", {}), threshold)

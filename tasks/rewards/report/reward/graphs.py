@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import pairwise
 from statistics import fmean, median
 
 import numpy as np
@@ -15,9 +16,8 @@ from rubricflow.tasks.core.contracts.graph import RELATIONS
 from rubricflow.tasks.core.contracts.tables.rubrics import DROPPED
 from rubricflow.tasks.core.display import draw, say
 from rubricflow.tasks.core.display.axis import Axis, axis, square
-from rubricflow.tasks.core.display.table import Cell, Table, count
+from rubricflow.tasks.core.display.table import Cell, Row, Table, count
 from rubricflow.tasks.core.stats.arrays import Floats
-from rubricflow.tasks.rewards.report.reward.picture import Row
 
 BINS, ROW = 48, 58
 """Columns of a histogram and cells along a side of the scatter; px of a histogram."""
@@ -119,14 +119,14 @@ def histograms(rewards: Mapping[str, Floats]) -> Markup:
     """One histogram for each name, on one axis; an upright marks the mean. At least one reward of each."""
     on = _axis(np.concatenate(list(rewards.values())))
     height = ROW * len(rewards)
-    marks = [draw.line(on.x(tick), 0, on.x(tick), height, "grid zero" if tick == 0 else "grid") for tick in on.ticks]
+    marks = on.grid(0, height)
     labels = []
     for index, (name, values) in enumerate(rewards.items()):
         base = ROW * (index + 1)
         mean = float(values.mean())
         labels.append(f"{name}: mean {say.number(mean)}, n = {say.count(len(values))}")
         marks.append(draw.text(0, base - ROW + 14, labels[-1], "it halo", "start"))
-        marks += [*_columns(values, on, base), draw.line(on.x(mean), base - ROW + 20, on.x(mean), base, "cl")]
+        marks += [*_columns(values, on, base), on.upright(mean, base - ROW + 20, base, "cl")]
     marks += [draw.text(on.x(tick), height + 16, say.level(tick), "") for tick in on.ticks]
     return draw.svg(height + 24, marks, "Distribution of rewards; " + "; ".join(labels))
 
@@ -134,11 +134,10 @@ def histograms(rewards: Mapping[str, Floats]) -> Markup:
 def _columns(values: Floats, on: Axis, base: float) -> list[Markup]:
     shares, edges = np.histogram(values, BINS, (on.low, on.high))
     marks = []
-    for n, start, end in zip(shares.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+    for n, (start, end) in zip(shares.tolist(), pairwise(edges.tolist()), strict=True):
         if n:
             high = max(n / shares.max() * (ROW - 22), 0.6)
-            x, wide = on.x(start), on.x(end) - on.x(start)
-            marks.append(draw.box(x, base - high, wide, high, "bf"))
+            marks.append(draw.box(on.x(start), base - high, on.x(end) - on.x(start), high, "bf"))
     return marks
 
 

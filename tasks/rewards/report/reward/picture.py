@@ -7,12 +7,12 @@ crossings, near what they hang on.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import networkx as nx
 import numpy as np
@@ -26,12 +26,15 @@ from rubricflow.tasks.core.contracts.tables.rubrics import DROPPED
 from rubricflow.tasks.core.display import draw, say
 from rubricflow.tasks.core.display.page import filled, rendered
 from rubricflow.tasks.core.display.section import Drawing, Page, Section
+from rubricflow.tasks.core.display.table import Row, Rows
 
 Pair: TypeAlias = tuple[str, str]
 Stop: TypeAlias = tuple[str, ...]
 """What takes up space in a layer: a box (name,), or a line that passes through (parent, child, layer)."""
 Layers: TypeAlias = list[list[Stop]]
 """From left to right; in each, top to bottom."""
+GAP, LANE = 16.0, 14.0
+"""Px between neighbours in a layer, and the height of a line that passes through one."""
 SWEEPS = 8
 """Passes over the layers, there and back, that order them and then move them."""
 
@@ -47,14 +50,11 @@ class Layout(NamedTuple):
     """Of the tallest layer, in px."""
 
 
-def layout(
-    names: Sequence[str], edges: Iterable[Pair], box_height: float, gap: float = 16.0, lane_height: float = 14.0
-) -> Layout:
+def layout(names: Sequence[str], edges: Iterable[Pair], box_height: float) -> Layout:
     """The boxes of an acyclic graph.
 
-    names: the boxes, in the order that ties are broken by. edges: (parent, child), each once. box_height; gap: between
-    neighbours; lane_height: of a line that passes through a layer, all in px. Parents always stand in an earlier layer
-    than their children: a box's layer is the longest path that leads to it.
+    names: the boxes, in the order that ties are broken by. edges: (parent, child), each once. box_height: in px.
+    Parents always stand in an earlier layer than their children: a box's layer is the longest path that leads to it.
     """
     boxes: nx.DiGraph[str] = nx.DiGraph(edges)
     boxes.add_nodes_from(names)
@@ -69,13 +69,11 @@ def layout(
     order = {stop: index for index, stop in enumerate(stops)}
     start = [sorted(generation, key=order.__getitem__) for generation in nx.topological_generations(stops)]
     layers = min(_orders(start, stops), key=lambda layers: _crossings(layers, stops))
-    size = {stop: box_height if len(stop) == 1 else lane_height for stop in stops}
-    y = _centres(layers, stops, size, gap)
+    size = {stop: box_height if len(stop) == 1 else LANE for stop in stops}
+    y = _centres(layers, stops, size)
     top = min((y[stop] - size[stop] / 2 for stop in y), default=0.0)
     end = max((y[stop] + size[stop] / 2 for stop in y), default=0.0)
-    places: dict[Stop, tuple[int, float]] = {}
-    for index, stops_of_layer in enumerate(layers):
-        places |= {stop: (index, y[stop] - top) for stop in stops_of_layer}
+    places = {stop: (index, y[stop] - top) for index, of_layer in enumerate(layers) for stop in of_layer}
     return Layout(places, routes, end - top)
 
 
@@ -120,31 +118,23 @@ def _crossings(layers: Layers, stops: nx.DiGraph[Stop]) -> int:
     return crossings
 
 
-def _centres(layers: Layers, stops: nx.DiGraph[Stop], size: Mapping[Stop, float], gap: float) -> dict[Stop, float]:
+def _centres(layers: Layers, stops: nx.DiGraph[Stop], size: Mapping[Stop, float]) -> dict[Stop, float]:
     """Centres: each stop as near as its layer's order allows to the mean of what it is linked with.
 
     In a layer that is the isotonic regression of the wanted centres less the space that those above need.
     """
     offset: dict[Stop, float] = {}
     for layer in layers:
-        tops = np.cumsum([0.0, *((size[a] + size[b]) / 2 + gap for a, b in pairwise(layer))])
+        tops = np.cumsum([0.0, *((size[a] + size[b]) / 2 + GAP for a, b in pairwise(layer))])
         offset |= dict(zip(layer, tops.tolist(), strict=True))
     y = dict(offset)
     for sweep in range(SWEEPS):
         linked = (stops.pred, stops.succ)[sweep % 2]
         for layer in layers[:: 1 - 2 * (sweep % 2)]:
-            centres = np.array([_mean_height(y, linked[stop], y[stop]) for stop in layer])
+            centres = np.array([fmean([y[other] for other in linked[stop]] or [y[stop]]) for stop in layer])
             above = np.array([offset[stop] for stop in layer])
             y |= dict(zip(layer, (isotonic_regression(centres - above).x + above).tolist(), strict=True))
     return y
-
-
-def _mean_height(y: Mapping[Stop, float], stops: Iterable[Stop], alone: float) -> float:
-    """The mean height of the stops; `alone` where there are none."""
-    return fmean([y[stop] for stop in stops] or [alone])
-
-
-Row = Mapping[str, Any]
 
 
 class EarnedCredit(NamedTuple):
@@ -221,15 +211,16 @@ def left_edge(layer: int) -> float:
     return layer * (WIDTH + GUTTER)
 
 
-def lines(edges: Sequence[Row], layout: Layout, box_height: float, earned: EarnedCredit | None) -> list[Markup]:
+def lines(edges: Rows, layout: Layout, box_height: float, earned: EarnedCredit | None) -> list[Markup]:
     """The dependencies, each from its parent's right side to its child's left, side by side where they meet.
     box_height: in px."""
     routes = {pair: [layout.places[stop] for stop in route] for pair, route in layout.routes.items()}
     leaving, arriving = (_ports(routes, box_height, end) for end in (0, 1))
     marks = []
     for row in edges:
-        (first, _), *between, (last, _) = routes[ends(row)]
-        stops = [(first, leaving[ends(row)]), *between, (last, arriving[ends(row)])]
+        pair = ends(row)
+        (first, _), *between, (last, _) = routes[pair]
+        stops = [(first, leaving[pair]), *between, (last, arriving[pair])]
         marks.append(_line(row, stops, _is_lost(row, earned)))
     return marks
 
@@ -237,9 +228,9 @@ def lines(edges: Sequence[Row], layout: Layout, box_height: float, earned: Earne
 def _ports(routes: Mapping[Pair, Sequence[tuple[int, float]]], box_height: float, end: int) -> dict[Pair, float]:
     """Edge → the height at which it leaves its parent (end 0) or reaches its child (end 1): spread over the box's side
     in the order of where the lines come from."""
-    pairs_of_box: dict[str, list[Pair]] = {}
+    pairs_of_box = defaultdict[str, list[Pair]](list)
     for pair in routes:
-        pairs_of_box.setdefault(pair[end], []).append(pair)
+        pairs_of_box[pair[end]].append(pair)
     ports = {}
     for pairs in pairs_of_box.values():
         pairs.sort(key=lambda pair: routes[pair][1 if end == 0 else -2][1])
@@ -258,15 +249,14 @@ def dotted(row: Row, parent: tuple[int, float], child: tuple[int, float]) -> Mar
     reach = x2 if x2 > x1 else x2 + WIDTH
     bend = GUTTER / 2 if x2 >= x1 else -GUTTER / 2
     back = bend if x1 == x2 else -bend
-    points = [(leave, y1), (leave + bend, y1), (reach + back, y2), (reach, y2)]
-    path = "M{} {}C{} {} {} {} {} {}".format(*map(draw.place, chain.from_iterable(points)))
+    path = _path("M{} {}C{} {} {} {} {} {}", leave, y1, leave + bend, y1, reach + back, y2, reach, y2)
     tooltip = f"{_pair(row)} is not kept: {DROPPED[row['dropped']]}"
     if row["detail"]:
         tooltip += f" ({say.visible(row['detail'])})"
     return _group("", [Markup("<title>{}</title>").format(tooltip), _dots(path)])
 
 
-def legend(edges: Sequence[Row], with_dropped: bool, earned: EarnedCredit | None) -> list[tuple[Markup, str]]:
+def legend(edges: Rows, with_dropped: bool, earned: EarnedCredit | None) -> list[tuple[Markup, str]]:
     """A sample, SAMPLE px wide around height 0, and what it means, of all lines that the picture has."""
     relations = {row["relation"] for row in edges}
     samples = [(_arrow(relation), words) for relation, words in RELATIONS.items() if relation in relations]
@@ -274,7 +264,7 @@ def legend(edges: Sequence[Row], with_dropped: bool, earned: EarnedCredit | None
         lost = [_arrow("strong_prerequisite"), _cross(SAMPLE - HEAD - 12, 0)]
         samples.append((_group("lost", lost), "parent missing here"))
     if with_dropped:
-        samples.append((_dots(f"M0 0H{draw.place(SAMPLE)}"), "proposed and not kept"))
+        samples.append((_dots(_path("M0 0H{}", SAMPLE)), "proposed and not kept"))
     return samples
 
 
@@ -288,7 +278,7 @@ def _pair(row: Row) -> str:
 
 
 def _arrow(relation: Relation) -> Markup:
-    return _stroke(f"M0 0H{draw.place(SAMPLE - HEAD)}", relation) + _tip(SAMPLE, 0, relation)
+    return _stroke(_path("M0 0H{}", SAMPLE - HEAD), relation) + _tip(SAMPLE, 0, relation)
 
 
 def _is_lost(row: Row, earned: EarnedCredit | None) -> bool:
@@ -300,13 +290,13 @@ def _is_lost(row: Row, earned: EarnedCredit | None) -> bool:
 
 def _line(row: Row, stops: Sequence[tuple[int, float]], lost: bool) -> Markup:
     (first, start), (last, end) = stops[0], stops[-1]
-    path = [f"M{draw.place(left_edge(first) + WIDTH)} {draw.place(start)}"]
+    path = [_path("M{} {}", left_edge(first) + WIDTH, start)]
     for (_, before), (layer, y) in pairwise(stops):
         stop = left_edge(layer) - (HEAD if layer == last else 0)
-        middle = draw.place(left_edge(layer) - GUTTER / 2)
-        path.append(f"C{middle} {draw.place(before)} {middle} {draw.place(y)} {draw.place(stop)} {draw.place(y)}")
+        middle = left_edge(layer) - GUTTER / 2
+        path.append(_path("C{} {} {} {} {} {}", middle, before, middle, y, stop, y))
         if layer != last:
-            path.append(f"H{draw.place(left_edge(layer) + WIDTH)}")
+            path.append(_path("H{}", left_edge(layer) + WIDTH))
     tooltip = in_words(row)
     if row["confidence"] is not None:
         tooltip += f", confidence {say.number(row['confidence'])}"
@@ -317,34 +307,43 @@ def _line(row: Row, stops: Sequence[tuple[int, float]], lost: bool) -> Markup:
     return _group("lost" if lost else "", [Markup("<title>{}</title>").format(tooltip), *marks])
 
 
+def _path(template: str, *places: float) -> str:
+    """A part of a path, with these places in px."""
+    return template.format(*map(draw.place, places))
+
+
 def _stroke(path: str, relation: Relation) -> Markup:
     """A line in the manner of its relation: dashed, solid or double."""
-    template = Markup('<path class="{}" d="{}"/>')
     if relation == "activation":
-        return template.format("line double", path) + template.format("between", path)
-    return template.format("line weak" if relation == "weak_prerequisite" else "line", path)
+        return _drawn("line double", path) + _drawn("between", path)
+    return _drawn("line weak" if relation == "weak_prerequisite" else "line", path)
 
 
 def _tip(x: float, y: float, relation: Relation) -> Markup:
     """An arrowhead whose point is there: hollow for an activation."""
-    template = '<path class="{}" d="M{} {}L{} {}V{}Z"/>'
-    ends = draw.place(x), draw.place(y), draw.place(x - HEAD), draw.place(y - 5), draw.place(y + 5)
-    return Markup(template).format("hollow" if relation == "activation" else "head", *ends)
+    return _drawn(
+        "hollow" if relation == "activation" else "head", _path("M{} {}L{} {}V{}Z", x, y, x - HEAD, y - 5, y + 5)
+    )
 
 
 def _cross(x: float, y: float) -> Markup:
-    return Markup('<path class="cross" d="M{} {}l8 8m0 -8l-8 8"/>').format(draw.place(x - 4), draw.place(y - 4))
+    return _drawn("cross", _path("M{} {}l8 8m0 -8l-8 8", x - 4, y - 4))
 
 
 def _dots(path: str) -> Markup:
-    return Markup('<path class="line dropped" d="{}"/>').format(path)
+    return _drawn("line dropped", path)
+
+
+def _drawn(style: str, path: str) -> Markup:
+    return Markup('<path class="{}" d="{}"/>').format(style, path)
 
 
 def _group(kind: str, marks: Iterable[Markup]) -> Markup:
     return Markup('<g class="{}">{}</g>').format(kind, Markup("").join(marks))
 
 
-HERE = Path(__file__).parent
+TEMPLATE, STYLE = (Path(__file__).with_name(name) for name in ("graph.html.j2", "graph.css"))
+"""What a picture is made by, and the rules that a page with pictures needs."""
 LOOK = "Who licenses stands left of whom. Point at a box or a line for all that is known of it."
 HIGH, BAR = 104.0, 18.0
 """Px: the height of a box, and of the bar in it."""
@@ -358,7 +357,7 @@ def rows_of(table: pa.Table, rubric_id: str) -> list[Row]:
     return rows
 
 
-def picture(nodes: Sequence[Row], edges: Sequence[Row], earned: EarnedCredit | None = None) -> Markup:
+def picture(nodes: Rows, edges: Rows, earned: EarnedCredit | None = None) -> Markup:
     """One rubric's graph, for a page with `graph.css`.
 
     nodes, edges: its rows of `graph_nodes` and `graph_edges`; of the edges that were dropped those that closed a circle
@@ -376,7 +375,7 @@ def picture(nodes: Sequence[Row], edges: Sequence[Row], earned: EarnedCredit | N
     last_layer = max((layer for layer, _ in places.values()), default=0)
     words = [f"Graph of {say.plural(len(rows), 'criterion', 'criteria')}", *map(in_words, kept_edges)]
     return filled(
-        HERE / "graph.html.j2",
+        TEMPLATE,
         boxes=boxes,
         aside=[box(row, earned) for name, row in rows.items() if name not in linked],
         lines=dotted_lines + lines(kept_edges, placed, box_height, earned),
@@ -391,17 +390,11 @@ def picture(nodes: Sequence[Row], edges: Sequence[Row], earned: EarnedCredit | N
     )
 
 
-def graph_page(rubric_id: str, nodes: Sequence[Row], edges: Sequence[Row]) -> str:
+def graph_page(rubric_id: str, nodes: Rows, edges: Rows) -> str:
     """One rubric's graph as a document of its own. nodes, edges: its rows of `graph_nodes` and `graph_edges`."""
     criteria, dependencies = say.plural(len(nodes), "criterion", "criteria"), sum(row["kept"] for row in edges)
     title = f"{criteria}, {say.plural(dependencies, 'dependency', 'dependencies')}"
     drawn = (Drawing("", picture(nodes, edges)),)
     section = Section("graph", "Graph: which criterion licenses which?", title, LOOK, pictures=drawn)
     name = say.name(rubric_id)
-    return rendered(Page(kind="Rubric graph", study=name, title=name, sections=(section,)), style())
-
-
-@cache
-def style() -> Markup:
-    """The rules that a picture needs, once per page."""
-    return Markup((HERE / "graph.css").read_text(encoding="utf-8"))
+    return rendered(Page(kind="Rubric graph", study=name, title=name, sections=(section,)), STYLE)

@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNode
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.monitor.runs import task
-from rubricflow.tasks.core.publish import publish
+from rubricflow.tasks.core.publish import publish, write_page
 from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.core.store.files import file_name
 from rubricflow.tasks.core.store.recorded import read_manifest
@@ -39,7 +39,7 @@ def draw_graphs(run: Run, manifest: Path) -> str:
     graphs = run.read(run.ref(RubricGraphs, "graph")).to_pylist()
     for rubric in [row["rubric_id"] for row in graphs]:
         page = graph_page(rubric, rows_of(nodes, rubric), rows_of(edges, rubric))
-        run.warehouse.write(run.folder / "graphs" / f"{file_name(rubric)}.html", page.encode())
+        write_page(run, f"graphs/{file_name(rubric)}.html", page)
     table = statistics(graphs)
     sentence = f"{say.plural(len(graphs), 'graph')} built and drawn"
     return publish(run, "graph", sentence, table, {"manifest": manifest, "pictures": run.folder / "graphs"}, None)
@@ -90,6 +90,4 @@ def write_rewards(run: Run) -> Path:
         questions={row["item_id"]: row["question"] for row in items},
         texts={row["response_id"]: row["text"] for row in texts},
     )
-    path = run.folder / "reward.html"
-    run.warehouse.write(path, reward_page(content).encode())
-    return path
+    return write_page(run, "reward.html", reward_page(content))

@@ -18,9 +18,9 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import bar_chart
 from rubricflow.tasks.core.display.page import body, rendered
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
-from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
+from rubricflow.tasks.core.display.table import Cell, Cells, Row, Table, count
 from rubricflow.tasks.core.stats.arrays import Floats
-from rubricflow.tasks.core.stats.bootstrap import MARK, cautions, is_few
+from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.rewards.report.reward import figures, graphs
 from rubricflow.tasks.rewards.report.reward.figures import (
     COMPARED,
@@ -33,7 +33,7 @@ from rubricflow.tasks.rewards.report.reward.figures import (
     side_by_side,
     worst,
 )
-from rubricflow.tasks.rewards.report.reward.picture import LOOK, Row, picture, rows_of, style
+from rubricflow.tasks.rewards.report.reward.picture import LOOK, STYLE, picture, rows_of
 
 TEMPLATE = Path(__file__).with_name("cases.html.j2")
 RETENTIONS = 40
@@ -59,7 +59,7 @@ CASES = (
 
 def page(view: RewardView) -> str:
     """The report: a whole HTML document that needs no other file."""
-    return rendered(content(view), style())
+    return rendered(content(view), STYLE)
 
 
 def content(view: RewardView) -> Page:
@@ -91,42 +91,35 @@ def content(view: RewardView) -> Page:
     if other.rows:
         title = "Exact against topological inference, ablations and gains"
         sections.append(Section("other", "Other numbers", title, tables=(other,)))
-    made = tuple(facts(view)), tuple(caveats(view, rows))
-    sections.append(Section("made", "How it was made", "What the rewards rest on", facts=made[0], notes=made[1]))
+    made, notes = list(facts(view)), list(caveats(view, rows))
+    sections.append(Section("made", "How it was made", "What the rewards rest on", facts=made, notes=notes))
     return Page(
         kind="Reward report",
         study=say.name(view.study),
         title=figures.sentence(diagnostics),
         lead=f"{judged}. {UNLICENSED}",
-        keys=tuple(_keys(diagnostics)),
-        sections=tuple(section for section in sections if section is not None),
+        keys=list(_keys(diagnostics)),
+        sections=list(filter(None, sections)),
     )
 
 
 def _keys(diagnostics: DiagnosticFigures) -> Iterator[Key]:
     for metric, words in (("leakage", "Leakage per edge"), ("preservation", "Preservation per edge")):
-        row = diagnostics.row(metric, "gear", "edge")
-        if row and row["value"] is not None:
-            ends = say.NOT_KNOWN
-            if row["low"] is not None and row["high"] is not None:
-                mark = MARK if is_few(row["clusters"]) else ""
-                ends = f"{_digits(metric, row['low'])} to {_digits(metric, row['high'])}{mark}"
+        gear, digits = diagnostics.cell(metric, "gear", "edge"), figures.DIGITS[metric]
+        if gear.value is not None:
             others = []
             for name, other in (("flat", "flat"), ("hard_verdict", "hard")):
                 if (value := diagnostics.value(metric, name)) is not None:
-                    others.append(f"{other} {_digits(metric, value)}")
-            lines = f"95% interval {ends}", f"n = {say.count(row['n'])}", ", ".join(others)
-            yield Key(f"{words}, GEAR", _digits(metric, row["value"]), lines)
+                    others.append(f"{other} {say.number(value, digits)}")
+            n = f"n = {diagnostics.cases(metric, 'gear', 'edge')}"
+            lines = gear.interval or f"95% interval {say.NOT_KNOWN}", n, ", ".join(others)
+            yield Key(f"{words}, GEAR", say.number(gear.value, digits), lines)
     mean = diagnostics.row("reward_mean", "gear", "response")
     if mean and mean["value"] is not None:
         flat = diagnostics.value("reward_mean", "flat", "response")
         below = f"flat {say.number(flat, 3)}" if flat is not None else ""
         yield Key("Mean reward, GEAR", say.number(mean["value"], 3), (f"n = {say.count(mean['n'])}", below))
         yield Key("Without a reward", say.count(mean["unscored"]), (f"of {say.count(mean['n'] + mean['unscored'])}",))
-
-
-def _digits(metric: str, value: float) -> str:
-    return say.number(value, figures.DIGITS.get(metric, 3))
 
 
 def _leakage(diagnostics: DiagnosticFigures) -> Section:
@@ -165,7 +158,7 @@ def _rewards(view: RewardView, diagnostics: DiagnosticFigures, both: pd.DataFram
         "rewards",
         "Rewards: what do the dependencies change?",
         title,
-        drawings=tuple(drawings),
+        drawings=drawings,
         tables=(figures.reward_table(diagnostics), _unscored(view.every_reward)),
         notes=("more than flat: a penalty counts less, since its condition is missing",),
     )
@@ -178,7 +171,7 @@ def _numbers(values: pd.Series[float]) -> Floats:
 def _unscored(rewards: pa.Table) -> Table:
     """Responses with unscored criteria, and how many of them have bounds in place of a reward."""
     frame = rewards.select(["aggregation", "reward", "low", "unscored"]).to_pandas()
-    rows: list[Cells] = []
+    rows = list[Cells]()
     for name in COMPARED:
         judged = frame[frame["aggregation"] == name]
         if judged["unscored"].any():
@@ -186,7 +179,7 @@ def _unscored(rewards: pa.Table) -> Table:
             bounded = int((judged["reward"].isna() & judged["low"].notna()).sum())
             rows.append((COMPARED[name], *map(count, (*numbers, bounded))))
     header = ("Aggregation", "judged", "with an unscored criterion", "unscored criteria", "bounds for a reward")
-    return Table("unscored", "Unscored", header, tuple(rows))
+    return Table("unscored", "Unscored", header, rows)
 
 
 def _graphs(view: RewardView, rows: list[Row]) -> Section:
@@ -245,13 +238,13 @@ def _retentions(learned: pa.Table) -> Section | None:
     if not len(learned):
         return None
     rows = sorted(learned.to_pylist(), key=lambda row: -abs(row["retention"] - row["by_relation"]))
-    lines: list[Cells] = []
+    lines = []
     for row in rows[:RETENTIONS]:
         dependency = f"{say.name(row['rubric_id'])}: {say.name(row['parent'])} → {say.name(row['child'])}"
         factors = Cell(row["retention"]), Cell(row["by_relation"])
         lines.append((dependency, RELATIONS[row["relation"]], *factors, count(row["n"])))
     header = ("Dependency", "kind", "learned", "by kind", "n")
-    table = Table("learned", "Furthest from the factor of their kind", header, tuple(lines))
+    table = Table("learned", "Furthest from the factor of their kind", header, lines)
     more = len(rows) - len(lines)
     less = sum(row["retention"] < row["by_relation"] for row in rows)
     return Section(

@@ -5,6 +5,7 @@ whether it agrees with itself where rollouts were judged twice, and whether its 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -131,12 +132,12 @@ def leaks(rows: pd.DataFrame, cases: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
     cases: response_id, relation, leaked (NaN for a satisfied dependency).
     """
-    sums = cases.groupby(["relation", "response_id"])["leaked"].sum()
     scored = rows[rows["unscored"] == 0]
-    relations = sorted(cases["relation"].unique())
-    return {
-        relation: scored.assign(leaked=scored["response_id"].map(sums[relation]).fillna(0.0)) for relation in relations
-    }
+    found = {}
+    for relation, of_relation in cases.groupby("relation"):
+        sums = of_relation.groupby("response_id")["leaked"].sum()
+        found[str(relation)] = scored.assign(leaked=scored["response_id"].map(sums).fillna(0.0))
+    return found
 
 
 def suppression(rows: pd.DataFrame, cases: pd.DataFrame) -> pd.DataFrame:
@@ -168,13 +169,12 @@ def criterion_trends(
     """
     seen = shares.merge(rows[["response_id", "item_id", "step"]], on="response_id")
     trends = []
-    for _, group in seen.groupby(["item_id", "criterion_id"]):
-        item_id, criterion_id = map(str, group[["item_id", "criterion_id"]].iloc[0])
+    for key, group in seen.groupby(["item_id", "criterion_id"]):
+        item_id, criterion_id = map(str, key)
         own, licensed = trend(group, "own"), trend(group, "licensed")
-        if own is None or licensed is None:
-            continue
-        text = texts.get((item_id, criterion_id), "")
-        trends.append(CriterionTrend(item_id, criterion_id, text, len(group), own, licensed.last))
+        if own is not None and licensed is not None:
+            text = texts.get((item_id, criterion_id), "")
+            trends.append(CriterionTrend(item_id, criterion_id, text, len(group), own, licensed.last))
     return sorted(trends, key=_sureness, reverse=True)
 
 
@@ -184,15 +184,14 @@ def criterion_rows(rows: pd.DataFrame, shares: pd.DataFrame, item_id: str, crite
     return rows[rows["item_id"] == item_id].merge(chosen, on="response_id")
 
 
-def unlicensed_shares(shares: pd.DataFrame, most: int = 3) -> dict[str, list[UnlicensedShare]]:
-    """Response → its criteria that count for less after what licenses them, the widest gaps first."""
+def unlicensed_shares(shares: pd.DataFrame) -> dict[str, list[UnlicensedShare]]:
+    """Response → the three criteria that count for less after what licenses them by the widest gaps."""
     gaps = shares.assign(gap=shares["own"] - shares["licensed"])
     gaps = gaps[gaps["gap"] > 0.005].sort_values("gap", ascending=False, kind="stable")
-    worst = gaps.groupby("response_id", sort=False).head(most)
-    unlicensed: dict[str, list[UnlicensedShare]] = {}
-    for row in worst.to_dict("records"):
-        share = UnlicensedShare(str(row["criterion_id"]), float(row["own"]), float(row["licensed"]))
-        unlicensed.setdefault(str(row["response_id"]), []).append(share)
+    worst = gaps.groupby("response_id", sort=False).head(3)
+    unlicensed = defaultdict[str, list[UnlicensedShare]](list)
+    for response, *share in worst[["response_id", *UnlicensedShare._fields]].itertuples(index=False):
+        unlicensed[response].append(UnlicensedShare(*share))
     return unlicensed
 
 

@@ -11,6 +11,7 @@ from rubricflow.tasks.core.contracts.schema import Row
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.contracts.tables.reward import EdgeCases, HeldOutQuality, Rewards, TrainedCriteria
+from rubricflow.tasks.core.publish import write_page
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.rewards.report.training.curves import criterion_shares, judged_twice, unverified_shares
 from rubricflow.tasks.rewards.report.training.view import TrainingView, page
@@ -31,9 +32,7 @@ def write_training(run: Run) -> Path:
         quality=_rows(run, HeldOutQuality, "held_out", ["step", "item_id", "quality"]),
         texts=_texts(_rows(run, TrainedCriteria, "criteria", ["item_id", "criterion_id", "text"])),
     )
-    path = run.folder / "training.html"
-    run.warehouse.write(path, page(view).encode())
-    return path
+    return write_page(run, "training.html", page(view))
 
 
 def _rows(run: Run, table: type[Row], stage: str, columns: list[str]) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -82,18 +83,18 @@ def content(view: TrainingView) -> Page:
         study=say.name(view.run_id),
         title=_sentence(gap, alarms),
         lead=f"{who}. False credit is what a flat sum pays beyond what the dependencies of the criteria license.",
-        keys=tuple(_keys(rows, view.quality, self_agreement(view.twice))),
-        sections=tuple(section for section in shown if section is not None),
+        keys=list(_keys(rows, view.quality, self_agreement(view.twice))),
+        sections=list(filter(None, shown)),
     )
 
 
 def _series(rows: pd.DataFrame, quality: pd.DataFrame) -> tuple[dict[int, float], dict[int, dict[str, float]]]:
     """What the alarm looks at: step → mean false credit, and step of an evaluation → item → quality."""
-    credits = rows.dropna(subset=["gap"]).groupby("step")["gap"].mean()
-    by_step: dict[int, dict[str, float]] = {}
-    for row in quality.to_dict("records"):
-        by_step.setdefault(int(row["step"]), {})[str(row["item_id"])] = float(row["quality"])
-    return {int(step): float(value) for step, value in credits.items()}, by_step  # type: ignore[call-overload]
+    credits = rows.dropna(subset=["gap"]).astype({"step": int}).groupby("step")["gap"].mean()
+    by_step = defaultdict[int, dict[str, float]](dict)
+    for step, item, value in quality[["step", "item_id", "quality"]].itertuples(index=False):
+        by_step[int(step)][item] = float(value)
+    return dict(zip(credits.index.tolist(), credits.tolist(), strict=True)), by_step
 
 
 def _sentence(gap: Trend | None, alarms: Sequence[HackingAlarm]) -> str:
@@ -145,7 +146,7 @@ def _rewards(rows: pd.DataFrame, gap: Trend | None) -> Section:
         question="Rewards: does the policy earn more, or only more false credit?",
         title="Flat and dependency-aware rewards of the same judging",
         lead=alarm,
-        drawings=tuple(drawing for drawing in drawings if drawing),
+        drawings=list(filter(None, drawings)),
         missing="" if both["GEAR"] else "No rollout has a reward.",
         notes=(note, "Beside a rise look at a held-out evaluation: if that falls meanwhile, the reward is gamed."),
     )
@@ -164,7 +165,7 @@ def _licence(rows: pd.DataFrame, cases: pd.DataFrame) -> Section | None:
         id="licence",
         question="Licence: which dependencies are broken?",
         title="Where credit is not licensed",
-        drawings=tuple(drawing for drawing in drawings if drawing),
+        drawings=list(filter(None, drawings)),
     )
 
 
@@ -245,7 +246,7 @@ def criteria(rows: pd.DataFrame, shares: pd.DataFrame, trends: Sequence[Criterio
         "criteria",
         "Criteria whose own share changed most surely",
         header,
-        tuple(lines),
+        lines,
         (
             "A share is how far a criterion counts, from 0 to 1: by itself, as a flat sum pays it, or licensed, after "
             "what it depends on (last third). In brackets: 95% interval over steps.",
@@ -255,7 +256,7 @@ def criteria(rows: pd.DataFrame, shares: pd.DataFrame, trends: Sequence[Criterio
         id="criteria",
         question="Criteria: what does the policy learn to meet?",
         title="Criteria over the steps",
-        drawings=tuple(drawing for drawing in drawings if drawing),
+        drawings=list(filter(None, drawings)),
         tables=(table,),
         notes=(f"{say.plural(len(trends), 'criterion', 'criteria')} were seen in six steps or more.",),
     )
@@ -285,7 +286,7 @@ def judge(rows: pd.DataFrame, pairs: pd.DataFrame) -> Section | None:
         question="Judge: how far can its rewards be trusted?",
         title="Rollouts without a reward, quotes that are not there, and rollouts judged twice",
         lead=lead,
-        drawings=tuple(drawing for drawing in drawings if drawing),
+        drawings=list(filter(None, drawings)),
     )
 
 
@@ -296,7 +297,7 @@ def to_read(rows: pd.DataFrame, shares: pd.DataFrame, texts: Mapping[tuple[str, 
     if worst.empty:
         return None
     unlicensed = unlicensed_shares(shares[shares["response_id"].isin(worst["response_id"])])
-    lines: list[Cells] = []
+    lines = list[Cells]()
     for rollout in worst.to_dict("records"):
         item_id, without_licence = str(rollout["item_id"]), []
         for share in unlicensed.get(str(rollout["response_id"]), ()):
@@ -310,7 +311,7 @@ def to_read(rows: pd.DataFrame, shares: pd.DataFrame, texts: Mapping[tuple[str, 
         "to-read",
         "Rollouts with the largest false credit",
         ("step", "item", "flat", "GEAR", "false credit", "paid without licence", "rollout"),
-        tuple(lines),
+        lines,
     )
     return Section(
         id="read",
@@ -333,6 +334,7 @@ def draw_curves(title: str, curves: Mapping[str, Sequence[StepPoint]], up: str) 
 
 def _as_point(point: StepPoint, is_share: bool) -> ChartPoint:
     """As it is drawn; the interval of a share stays between 0 and 1."""
-    if not is_share or point.low is None or point.high is None:
-        return ChartPoint(point.step, point.value, point.low, point.high)
-    return ChartPoint(point.step, point.value, max(0.0, point.low), min(1.0, point.high))
+    drawn = ChartPoint(*point[:4])
+    if not is_share or drawn.low is None or drawn.high is None:
+        return drawn
+    return drawn._replace(low=max(0.0, drawn.low), high=min(1.0, drawn.high))

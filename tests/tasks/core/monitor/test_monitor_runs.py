@@ -11,7 +11,7 @@ from prefect.states import Failed
 
 from rubricflow.tasks.core.contracts.errors import InputError, StoppedError
 from rubricflow.tasks.core.monitor import artifacts
-from rubricflow.tasks.core.monitor.artifacts import ProgressBar, announce, artifact_key, leave_table, leave_text
+from rubricflow.tasks.core.monitor.artifacts import announce, artifact_key, leave_table, leave_text, saying
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, is_transient, is_watched, log, task
 from rubricflow.tasks.grading.ingest.task import ingest
 from rubricflow.tasks.grading.judge.task import judge
@@ -23,7 +23,7 @@ def double(number: int) -> int:
     leave_text("study-0123456789", "text", "# text")
     leave_table("study-0123456789", "table", [{"a": 1}])
     announce("rubricflow.gate.missed", "study-0123456789", gates=["qwk"])
-    ProgressBar("study-0123456789", "progress").show(0.5, "half of it")
+    saying("study-0123456789", "judge")("half of it", 0.5)
     return 2 * number
 
 

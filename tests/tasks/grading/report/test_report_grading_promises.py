@@ -56,13 +56,13 @@ def test_where_nothing_goes_out_no_sentence_promises(drawn: Any, risk: float, re
 
 @pytest.mark.parametrize("labels", [0, 12, 60])
 def test_no_page_of_a_run_with_nothing_released_promises(labels: int) -> None:
-    run = made_run(releases=False)
+    run = made_run(items=2, each=60, releases=False)
     rules = rules_of([[(0.1, n % 3 == 0) for n in range(labels)]], Release())
     possible = pa.table({"scope": ["all"], "possible_target": [0.24], "n": [80]})
     tables = replace(run, release_rules=conform(ReleaseRules, rules), counts=run.counts | {"possible": possible})
     shown = rendered(view(tables, STUDY, MANIFEST).page)
     assert not any(words in shown for words in PROMISING)
-    assert "If up to 24% of them were allowed to be wrong, about 80 of 1,200 answers could go out" in shown
+    assert "If up to 24% of them were allowed to be wrong, about 80 of 120 answers could go out" in shown
 
 
 def test_too_few_marked_answers_are_counted() -> None:

@@ -86,7 +86,7 @@ def test_an_unknown_severity_is_no_number() -> None:
 
 
 def test_names_are_no_markup_on_the_page() -> None:
-    made = made_run(raters=("anna", "ben"))
+    made = made_run(items=2, each=60)
     effects = conform(RaterEffects, [effect("<b>anna</b>", "halo")])
     text = rendered(view(replace(made, rater_effects=effects), STUDY, MANIFEST).page)
     assert "<b>anna" not in text

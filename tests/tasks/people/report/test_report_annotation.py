@@ -73,7 +73,7 @@ def test_people_may_keep_one_annotators_level_or_neither() -> None:
 
 def test_what_cannot_be_judged_corrects_nobody() -> None:
     rows = [label("r", "FC", None, "cannot_be_judged", ("a", "annotator", 1), ("b", "annotator", 1))]
-    assert people.corrected_table(conform(Labels, rows), set()).rows == ()
+    assert not people.corrected_table(conform(Labels, rows), set()).rows
 
 
 def test_a_case_counts_for_each_of_its_reasons() -> None:

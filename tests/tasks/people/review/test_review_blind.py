@@ -139,7 +139,8 @@ def test_who_saw_the_list_before_others_voted_saw_nothing_of_the_machine() -> No
 # ---- what counts, held against a plain account of it
 
 SCORE = replace(case("R-0618"), subject_kind="score")
-BALLOT = scene((SCORE,)).ballots(SCORE)[0]
+BOARD = scene((SCORE,))
+BALLOT = BOARD.ballots(SCORE)[0]
 MOVES = ("0", "1", "submit", "undo", "look")
 
 
@@ -180,7 +181,7 @@ class Page:
 
     def __init__(self, acts: tuple[Stored, ...] = (), looks: frozenset[str] = frozenset()) -> None:
         self.acts, self.looks = acts, looks
-        self.reviews = Reviews(scene((SCORE,)))
+        self.reviews = Reviews(BOARD)
         self.reviews.add(acts)
         for rater in looks:
             self.reviews.show(SCORE, rater)

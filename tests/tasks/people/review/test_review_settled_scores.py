@@ -128,7 +128,7 @@ def test_levels_that_people_settled_stand_beside_the_score(tmp_path: Path) -> No
 ROUTES = ("release", "review")
 DATA = ({}, {("res", "adjudication"): 1.0}, {("r1", "adjudication"): 1.0, ("r2", "adjudication"): 3.0})
 OTHERS = ({("h", "human"): 4.0, ("fair", "adjudication"): 4.0},)
-VOTES: tuple[tuple[str, ...], ...] = ((), ("0",), ("3", "3"), ("3", "1"), ("x",), ("3", "3", "1"))
+VOTES: tuple[tuple[str, ...], ...] = ((), ("0",), ("3", "3"), ("3", "1"), ("x",), ("3", "3", "1"), ("0", "4", "x"))
 
 
 def expected(route: str, data: dict[Any, float], votes: tuple[str, ...], machine: float | None) -> tuple[Any, str]:
@@ -166,7 +166,6 @@ def test_the_final_score_of_every_combination(tmp_path: Path) -> None:
 # Marks in the data as decisions: what they come to, and which decision stands where there are several.
 
 
-DIGEST = digest(TEXT, "", score_texts(BUNDLE.scale))
 Marks = Mapping[str, float]
 
 
@@ -177,18 +176,7 @@ def marked_run(folder: Path, *classes: Marks, **more: Any) -> Run:
 
 
 def vote(run: Run, name: str, value: str, rater: str = "cyd") -> None:
-    fixed: dict[str, Any] = {
-        "study": "class",
-        "subject_kind": "score",
-        "response_id": name,
-        "criterion_id": None,
-        "rater_id": rater,
-    }
-    acts: list[tuple[Any, str | None, str]] = [("vote", value, DIGEST), ("submit", None, "")]
-    with Ledger(run.warehouse.root / LEDGER) as ledger:
-        ledger.add_all(
-            Act(**fixed, act_id=str(uuid.uuid4()), kind=kind, value=said, digest=about) for kind, said, about in acts
-        )
+    say(run, act("vote", name, rater, value), act("submit", name, rater))
 
 
 def settled(run: Run, target: str | None = "mean") -> dict[str, dict[str, Any]]:
@@ -200,10 +188,10 @@ def settled(run: Run, target: str | None = "mean") -> dict[str, dict[str, Any]]:
 
 
 SCORES = st.sampled_from([0.0, 1.0, 2.0, 3.0, 4.0])
-CLASS = st.lists(st.dictionaries(st.sampled_from(["anna", "ben", "cem"]), SCORES, max_size=3), min_size=1, max_size=8)
+CLASS = st.lists(st.dictionaries(st.sampled_from(["anna", "ben", "cem"]), SCORES, max_size=3), min_size=1, max_size=16)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(CLASS, st.sampled_from(["mean", "anna", "fair"]))
 def test_marks_are_the_grades_and_only_the_others_wait(
     tmp_path_factory: pytest.TempPathFactory, marks: list[Marks], target: str
@@ -222,10 +210,8 @@ def test_marks_are_the_grades_and_only_the_others_wait(
         assert (row["route_reason"] is None) == bool(of)
 
 
-@settings(max_examples=10)
-@given(CLASS)
-def test_marks_that_only_calibrate_decide_nothing(tmp_path_factory: pytest.TempPathFactory, marks: list[Marks]) -> None:
-    run = marked_run(tmp_path_factory.mktemp("w"), *marks)
+def test_marks_that_only_calibrate_decide_nothing(tmp_path: Path) -> None:
+    run = marked_run(tmp_path, {}, {"anna": 2.0}, {"anna": 1.0, "ben": 1.0}, {"ben": 0.0, "cem": 4.0})
     assert {row["decided_by"] for row in settled(run, None).values()} == {"waits"}
     assert not (run.warehouse.root / LEDGER).exists()
 
@@ -258,8 +244,8 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=15)
-@given(st.lists(STEP, min_size=1, max_size=7))
+@settings(max_examples=5)
+@given(st.lists(STEP, min_size=4, max_size=7))
 def test_the_latest_decision_that_stands_is_the_score_and_nothing_is_forgotten(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]
 ) -> None:
@@ -345,15 +331,7 @@ def test_a_note_in_the_data_reaches_the_student_until_a_later_one_does(tmp_path:
     run = noted("Well begun.")
     assert settled(run)["a0"]["note"] == "Well begun."
     assert settled(run, None)["a0"]["note"] == "Well begun."
-    note: dict[str, Any] = {
-        "study": "class",
-        "subject_kind": "score",
-        "response_id": "a0",
-        "criterion_id": None,
-        "rater_id": "cyd",
-    }
-    with Ledger(run.warehouse.root / LEDGER) as ledger:
-        ledger.add(Act(**note, act_id=str(uuid.uuid4()), kind="note", value=None, comment="See page 3.", digest=DIGEST))
+    say(run, act("note", "a0", "cyd", comment="See page 3."))
     vote(run, "a0", "4")
     row = settled(run)["a0"]
     assert (row["note"], row["final_score"]) == ("See page 3.", 4.0)
@@ -368,14 +346,3 @@ def test_a_mark_in_the_ledger_is_a_number_about_a_score(broken: dict[str, Any]) 
     assert Act(**right).value == "2.5"
     with pytest.raises(ContractError, match="mark"):
         Act(**right | broken)
-
-
-@settings(max_examples=20)
-@given(st.lists(st.sampled_from("01234x"), max_size=5))
-def test_no_score_is_made_up(tmp_path_factory: pytest.TempPathFactory, values: list[str]) -> None:
-    run = graded_run(tmp_path_factory.mktemp("w"), [answer("a", route="review")])
-    for rater, value in enumerate(values):
-        say(run, act("vote", "a", f"t{rater}", value, comment="why"), act("submit", "a", f"t{rater}"))
-    keep_settled_scores(run, "class")
-    score = final(run)["a"][0]
-    assert score is None or f"{score:g}" in values

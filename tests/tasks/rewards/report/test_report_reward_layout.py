@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.rewards.report.reward.picture import layout
+from rubricflow.tasks.rewards.report.reward.picture import GAP, LANE, layout
 
-HIGH, GAP, LANE = 80.0, 18.0, 14.0
+HIGH = 80.0
 
 
 @st.composite
@@ -40,7 +40,7 @@ def test_every_box_is_in_the_layer_of_the_longest_path_to_it(graph: tuple[list[s
 @settings(max_examples=60)
 @given(graphs())
 def test_nothing_stands_on_anything_and_all_stands_in_the_picture(graph: tuple[list[str], list]) -> None:
-    placed = layout(*graph, HIGH, GAP, LANE)
+    placed = layout(*graph, HIGH)
     edges = [(layer, y, (HIGH if len(stop) == 1 else LANE) / 2) for stop, (layer, y) in placed.places.items()]
     for (layer, above, half), (next_layer, below, next_half) in pairwise(edges):
         assert next_layer > layer or (below - next_half) - (above + half) >= GAP - 1e-6

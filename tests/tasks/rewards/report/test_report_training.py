@@ -13,6 +13,7 @@ from scipy import stats
 
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.reward import Rewards
+from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.rewards.report.training.curves import (
     criterion_shares,
     criterion_trends,
@@ -23,7 +24,7 @@ from rubricflow.tasks.rewards.report.training.curves import (
     unlicensed_shares,
     unverified_shares,
 )
-from rubricflow.tasks.rewards.report.training.view import TrainingView, content, page
+from rubricflow.tasks.rewards.report.training.view import TrainingView, content
 
 STEPS, ITEMS = 60, ("q1", "q2", "q3")
 PAID = {"rubric_id": "r", "graph_id": "g", "rater_id": "m", "sample": 0, "inference": "none", "eta": 1.0}
@@ -116,7 +117,7 @@ def test_what_is_read_says_which_criteria_were_not_licensed():
     words = {row[1]: row[5] for row in read.tables[0].rows}
     assert words["q2"].startswith("example: 0.")
     assert words["q1"].startswith("Gives an <i>example</i> of it: 0.")
-    html = page(scene())
+    html = rendered(shown())
     assert "&lt;b&gt;" in html
     assert "<b>q" not in html
     assert "<i>example" not in html
