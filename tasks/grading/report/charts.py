@@ -216,10 +216,10 @@ def risk(coverage: Risk) -> Markup:
         places = left + right if x > 52 else right + left  # the side with more space first
         labels.append(draw.Label(f"{released} released, {wrong} wrong", "mt", tuple(places)))
     across = ((10, "start"), (60, "middle"), (end, "end"))
-    places = [(x, random + dy, anchor) for (x, anchor), dy in product(across, (-6, 16))]
-    labels.append(draw.Label(f"random order: {say.share(coverage.random)}", "", tuple(places)))
-    places = [(x, floor - dy, "middle") for x, dy in product((30.0, 45.0, 60.0, 75.0), (7, 22))]
-    labels.append(draw.Label("perfect order", "", tuple(places)))
+    beside = tuple((x, random + dy, anchor) for (x, anchor), dy in product(across, (-6, 16)))
+    above = tuple((x, floor - dy, "middle") for x, dy in product((30.0, 45.0, 60.0, 75.0), (7, 22)))
+    labels.append(draw.Label(f"random order: {say.share(coverage.random)}", "", beside))
+    labels.append(draw.Label("perfect order", "", above))
     return plot.svg([*marks, *draw.place_labels(labels, curve)], words)
 
 

@@ -120,12 +120,11 @@ def level_bars(panel: ScorePanel, people: Sequence[str]) -> Bars:
 def _shares(panel: ScorePanel, columns: Sequence[str]) -> tuple[float, ...]:
     """Share of the responses at each level; of several columns, a response counts with the share that have it there."""
     counted = np.zeros(len(panel.names))
-    marks_per_response = panel.rows[list(columns)].notna().sum(axis=1)
+    weights = 1 / panel.rows[list(columns)].notna().sum(axis=1)
     for column in columns:
         is_marked = panel.rows[column].notna()
-        weights = 1 / marks_per_response[is_marked].to_numpy(float)
         levels = panel._replace(rows=panel.rows[is_marked]).levels(column)
-        counted += np.bincount(levels, weights, minlength=len(panel.names))
+        counted += np.bincount(levels, weights[is_marked], minlength=len(panel.names))
     return tuple((counted / len(panel.rows)).tolist())
 
 
@@ -170,7 +169,7 @@ def errors_title(score_panels: Sequence[ScorePanel]) -> str:
     target, machine = (np.concatenate([panel.scores(of) for panel in score_panels]) for of in ("target", "calibrated"))
     steps = [step / (high - low) for (low, high, step), *_ in score_panels]
     off = np.abs(machine - target) / np.repeat(steps, [len(panel.rows) for panel in score_panels])
-    start = f"{say.share(float((off <= 1 + 1e-9).mean()))} of scores are within one level of people's"
+    start = f"{say.share(float(np.mean(off <= 1 + 1e-9)))} of scores are within one level of people's"
     missed = off > 0.5
     if missed.sum() < 5:
         return start

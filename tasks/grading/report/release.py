@@ -53,13 +53,13 @@ def worth_of_promise(figures: Figures, rules: Rows) -> str:
     """How often the best constant score of each question would be wrong, and how many scores are exactly right, among
     the released and among all: held out or, without such labels, on the marked answers. '' where that is not known."""
     found, keeping = dict[str, float | None](), [row for row in rules if row["threshold"] is not None]
-    for end, stage in (("_released", "released"), ("", "calibrated")):
-        found[f"constant{end}"] = figures.machine("constant_beyond_tolerance", stage).value
-        found[f"exact{end}"] = figures.machine("exact", stage).value
+    for key, metric in (("constant", "constant_beyond_tolerance"), ("exact", "exact")):
+        found[f"{key}_released"] = figures.machine(metric, "released").value
+        found[key] = figures.machine(metric).value
     if None in found.values() and keeping:
         for key in found:
-            weight = "released" if key.endswith("_released") else "n"
-            found[key] = sum(row[key] * row[weight] for row in keeping) / sum(row[weight] for row in keeping)
+            weights = [row["released" if key.endswith("_released") else "n"] for row in keeping]
+            found[key] = float(np.average([row[key] for row in keeping], weights=weights))
     if None in found.values():
         return ""
     return f"{say.sentence(against_constant(found))}."
@@ -141,7 +141,7 @@ def above_promise_sentence(gates: Rows) -> str:
     """The same in one or two sentences; '' where there are none. The second is about questions whose figure keeps the
     promise, but from too few checked scores to be sure."""
     rows, sentences = above_promise(gates), list[str]()
-    wrong, unsure = ([row for row in rows if (row["estimate"] > row["most"]) == is_wrong] for is_wrong in (True, False))
+    wrong, unsure = ([row for row in rows if (row["estimate"] > row["most"]) is wanted] for wanted in (True, False))
     if wrong:
         shown = [f"{say.name(row['value_of'])} ({say.share(row['estimate'])} of {row['n']:,})" for row in wrong[:3]]
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
@@ -219,10 +219,8 @@ def _drawn(curve: Risk) -> list[Part]:
 
 def _listed(rules: Sequence[Rule], noun: str, table: str, more: str) -> list[Part]:
     """Three rules, and the others folded away; a scope is named where there are several."""
-    lines: list[Part] = []
-    for scope, words in rules[:MOST]:
-        name = Markup("<strong>{}</strong>: ").format(scope)
-        lines.append(Text((name if len(rules) > 1 or noun == "items" else Markup("")) + words, "note"))
+    line = Markup("<strong>{}</strong>: {}" if len(rules) > 1 or noun == "items" else "{1}")
+    lines: list[Part] = [Text(line.format(*rule), "note") for rule in rules[:MOST]]
     folded = [Fold(say.plural(len(lines) - 3, more), lines[3:])] if len(lines) > 3 else []
     return [*lines[:3], *folded, *left_out(rules, noun, table)]
 
@@ -265,7 +263,7 @@ def coverage(
     """The risk–coverage curve on held-out responses; unscored ones are never covered: the curve ends before 1. target:
     the share promised; wrong: what a wrong score is, without a verb."""
     labelled = scores[scores["target"].notna()]
-    judged = labelled[labelled["calibrated"].notna() & labelled["risk"].notna()]
+    judged = labelled.dropna(subset=["calibrated", "risk"])
     if judged.empty:
         return None
     step = judged["item_id"].map({item: bounds[2] for item, bounds in scales.items()}).astype(float)

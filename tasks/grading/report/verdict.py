@@ -58,20 +58,20 @@ def outcome(responses: Rows, released_why: str) -> RunOutcome:
     withheld = [row for row in undecided if row["scored"] and row["route"] != "release"]
     marked, review, unscored = total(responses) - total(undecided), total(withheld), total(lost)
     released = total(undecided) - review - unscored
-    clauses = [f"{say.plural(marked, 'is', 'are')} marked by people"] if marked else []
-    if released:
-        clauses.append(f"{say.plural(released, 'score')} may be released")
-    if review:
-        clauses.append(f"{say.plural(review, 'waits', 'wait')} for people")
-    if unscored:
-        clauses.append(f"{say.plural(unscored, 'has', 'have')} no score")
+    kinds = (
+        (marked, f"{say.plural(marked, 'is', 'are')} marked by people"),
+        (released, f"{say.plural(released, 'score')} may be released"),
+        (review, f"{say.plural(review, 'waits', 'wait')} for people"),
+        (unscored, f"{say.plural(unscored, 'has', 'have')} no score"),
+    )
+    clauses = [words for number, words in kinds if number]
     title = " and ".join(filter(None, (", ".join(clauses[:-1]), *clauses[-1:]))) or "There are no responses"
     if review and not released and not marked:
         title = f"No score is released: {title}"
     why_withheld = reasons(withheld, "route_reason", ROUTE_REASONS)
     why_lost = reasons(lost, "unscored_reason", UNSCORED_REASONS)
-    every = total(responses)
-    return RunOutcome(title, every, released, review, unscored, released_why, why_withheld, why_lost, marked)
+    numbers = total(responses), released, review, unscored
+    return RunOutcome(title, *numbers, released_why, why_withheld, why_lost, marked)
 
 
 def three_kinds(totals: RunOutcome) -> str:
@@ -112,12 +112,11 @@ def headline(totals: RunOutcome, wrong: Estimate, more_than: str, target: float 
     shown = f"{start}: on held\u2011out responses {say.share(wrong.value)} of such scores {more_than}"
     if target is None:
         return f"{shown}."
-    limit = say.rate(target)
-    if wrong.value > target:
-        return f"{shown}, above the {limit} promised."
-    if wrong.high is not None and wrong.high > target:
-        return f"{shown}, within the {limit} promised but too few to be sure (up to {say.share(wrong.high)})."
-    return f"{shown}, within the {limit} promised."
+    where = "above" if wrong.value > target else "within"
+    shown = f"{shown}, {where} the {say.rate(target)} promised"
+    if wrong.value <= target and wrong.high is not None and wrong.high > target:
+        shown += f" but too few to be sure (up to {say.share(wrong.high)})"
+    return f"{shown}."
 
 
 def nothing_scored(lost: Rows) -> str:
@@ -275,8 +274,7 @@ def _bound(row: Row, unit: Unit) -> str:
 
 
 def _weight(row: Row, figures: Figures) -> int:
-    order = list(figures.questions)
-    return order.index(row["gate"]) if row["gate"] in order else len(order)
+    return [*figures.questions, row["gate"]].index(row["gate"])
 
 
 def looks(
@@ -286,7 +284,7 @@ def looks(
 
     rows: of `verdicts`; the gates that are missed come with their worst part, those of the whole set first.
     """
-    missed: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    missed = defaultdict[tuple[str, str], list[Row]](list)
 
     def order(row: Row) -> tuple[bool, int, float]:
         return row["slice"] != "all", _weight(row, figures), margin(row["estimate"], row["least"], row["most"])
@@ -296,11 +294,10 @@ def looks(
             missed[row["gate"], row["slice"]].append(row)
     remarks = []
     for worst, *others in list(missed.values())[:3]:
-        unit, where = figures.unit(worst["metric"]), _where(worst)
+        unit, place = figures.unit(worst["metric"]), ", ".join(filter(None, (_question(worst, figures), _where(worst))))
         shown = say.NOT_KNOWN if worst["estimate"] is None else say.figure(worst["estimate"], unit)
         more = f", and on {say.plural(len(others), 'more')}" if others else ""
-        place = f", {where}" if where else ""
-        remarks.append((f"{_question(worst, figures)}{place}: {shown}, wanted {_bound(worst, unit)}{more}", "verdict"))
+        remarks.append((f"{place}: {shown}, wanted {_bound(worst, unit)}{more}", "verdict"))
     if worst_item:
         remarks.append((worst_item, "agreement"))
     if totals.unscored:

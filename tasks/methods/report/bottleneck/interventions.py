@@ -144,8 +144,7 @@ def order_table(curves_by_key: Curves, method: str, metric: str) -> Table:
 
 def _mean_gain(points: tuple[InterventionPoint, ...]) -> float | None:
     """Area under the change over the questions, as a share of their number."""
-    concepts_set = np.array([point.concepts_set for point in points])
-    change = np.array([point.change for point in points])
+    concepts_set, change = ([getattr(point, name) for point in points] for name in ("concepts_set", "change"))
     span = concepts_set[-1] - concepts_set[0]
     return float(np.trapezoid(change, concepts_set) / span) if span > 0 else None
 

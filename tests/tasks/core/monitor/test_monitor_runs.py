@@ -47,7 +47,7 @@ def test_without_a_server_a_flow_is_a_function(capsys: pytest.CaptureFixture[str
     assert not is_watched()
     assert quadruple(3) == "12"
     said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "3 comes in\n")
+    assert (said.out, said.err) == ("", "3 comes in\nhalf of it\nhalf of it\n")
 
 
 @pytest.mark.usefixtures("no_server")

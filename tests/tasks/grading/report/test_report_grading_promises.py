@@ -19,7 +19,7 @@ from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.reasons import needs_of
 from rubricflow.tasks.core.display.say import plain
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
-from rubricflow.tasks.grading.calibrate.release import ReleaseCandidates, _promise
+from rubricflow.tasks.grading.calibrate.release import UNLIKELY, ReleaseCandidates, _promise
 from rubricflow.tasks.grading.report.release import nothing_released, promise
 from rubricflow.tasks.grading.report.view import view
 
@@ -34,11 +34,8 @@ def rules_of(drawn: list[list[tuple[float, bool]]], release: Release) -> list[di
         who = np.array([f"p{n}" for n in range(len(labels))], dtype=np.str_)
         scope = "all" if len(drawn) == 1 else f"q{number}"
         half = np.arange(len(labels)) % 2 == 0
-        rows.append(
-            _promise(
-                scope, ReleaseCandidates(risk, wrong, who, risk, half, np.full(len(risk), 0.5), half), [], release
-            )._asdict()
-        )
+        rated = ReleaseCandidates(risk, wrong, who, risk, half, np.full(len(risk), 0.5), half)
+        rows.append(_promise(scope, rated, [], release, UNLIKELY, None, len(risk))._asdict())
     return rows
 
 
