@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from rubricflow.tasks.core.contracts.settings.study import Release
@@ -12,7 +10,7 @@ from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.conformal import conformal_quantile
 from rubricflow.tasks.grading.calibrate.features import LONE
 from rubricflow.tasks.grading.calibrate.methods import CrossFitted
-from rubricflow.tasks.grading.calibrate.rows import LabelledRows
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows, RiskRows
 from rubricflow.tasks.grading.calibrate.spread import (
     ErrorModel,
     Placed,
@@ -26,21 +24,6 @@ from rubricflow.tasks.grading.calibrate.spread import (
     sigmas,
     thinned,
 )
-
-
-class RiskRows(NamedTuple):
-    """Labelled rows with cross-fitted scores, (n,) each.
-
-    level: of the score, in steps from 0; by_distribution: risk by the residuals of other folds; risk: as an error
-    model of other folds has learned it; wrong: whether the human score differs from the level by more than the
-    tolerance; clipped: as cross-fitted.
-    """
-
-    level: Floats
-    by_distribution: Floats
-    risk: Floats
-    wrong: Bools
-    clipped: Bools
 
 
 def outcome(

@@ -19,8 +19,7 @@ from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.stats.bootstrap import within_items
 from rubricflow.tasks.core.stats.promise import UNLIKELY, Promise, fewest_without_error, missed_by_constant, promise
 from rubricflow.tasks.grading.calibrate.alignment import snap
-from rubricflow.tasks.grading.calibrate.outcome import RiskRows
-from rubricflow.tasks.grading.calibrate.rows import LabelledRows
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows, RiskRows
 
 ALL = "all"
 NO_PROMISE = Promise(None, 0, 0, 0.0, None)

@@ -209,6 +209,21 @@ class LabelledRows:
         return np.clip(np.floor(self.steps(scores) + 0.5 + SLACK), 0, self.top)
 
 
+class RiskRows(NamedTuple):
+    """Labelled rows with cross-fitted scores, (n,) each.
+
+    level: of the score, in steps from 0; by_distribution: risk by the residuals of other folds; risk: as an error
+    model of other folds has learned it; wrong: whether the human score differs from the level by more than the
+    tolerance; clipped: as cross-fitted.
+    """
+
+    level: Floats
+    by_distribution: Floats
+    risk: Floats
+    wrong: Bools
+    clipped: Bools
+
+
 class Collected(NamedTuple):
     """drawn: labels that stand for other responses, of the calibration split; chosen: those that teach and no more."""
 

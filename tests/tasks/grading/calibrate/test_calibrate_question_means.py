@@ -8,8 +8,8 @@ from labels_scene import labelled_rows, rules_of
 
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import Release
-from rubricflow.tasks.grading.calibrate.outcome import RiskRows
 from rubricflow.tasks.grading.calibrate.release import Rules, Scope, reasons
+from rubricflow.tasks.grading.calibrate.rows import RiskRows
 
 SCALE = Scale(min=0, max=4)
 
