@@ -9,8 +9,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeGuard, cast, get_args
 
-from rubricflow.tasks.core.contracts.backends import BACKENDS, LIBRARIES, Grader, Work, install, needs, require
+from rubricflow.tasks.core.contracts.backends import LIBRARIES, Grader, Work, install, needs, require
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
+from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.contracts.tables.reward import Aggregation
@@ -111,7 +112,7 @@ def check_extras(
         needed = [(extra, why) for extra, why in needed if not why.startswith("judge.backend")]
         needed += [] if url is not None else [("vllm", "--model without --url")]
     if open_outbox() is not None:  # who notes requests needs nothing that asks them
-        asking = {backend.extra for backend in BACKENDS.values() if backend.needs == "engine"}
+        asking = {"vllm", *get_args(Engine.model_fields["provider"].annotation)}
         needed = [(extra, why) for extra, why in needed if extra not in asking]
     if is_database(os.environ.get("RUBRICFLOW_REPLIES", "")):
         needed.append(("postgres", "replies in a database"))

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-LOSE = "lose"
-"""A fault of `create`: the batch is made, and its id is lost on the way."""
+LOSE, FAIL = "lose", "fail"
+"""What may become of a batch: it is made, and its id is lost on the way; it is refused as a whole (OpenAI)."""
 
 
 class Batch(NamedTuple):
@@ -33,6 +33,7 @@ class BatchServer:
         self.files: dict[str, bytes] = {}
         self.looks: dict[int, int] = {}
         self.faults: list[str | int] = []
+        self.failed: set[int] = set()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -75,6 +76,7 @@ class BatchServer:
         fault = self.faults.pop(0) if self.faults else None
         batch = Batch(len(self.batches), requests, mark, datetime.now(UTC))
         self.batches.append(batch)
+        self.failed |= {batch.number} if fault == FAIL else set()
         return None if fault == LOSE else batch
 
     def has_ended(self, number: int) -> bool:
@@ -100,6 +102,8 @@ class OpenAIServer(BatchServer):
                     b"\r\n--", 1
                 )[0]
             return 200, {}, self._file(name)
+        if (method, parts) == ("POST", ["batches"]) and self.faults and isinstance(self.faults[0], int):
+            return self.faults.pop(0), {}, {"error": {"message": "Incorrect API key provided", "code": "no_key"}}
         if (method, parts) == ("POST", ["batches"]):
             asked = json.loads(body)
             lines = map(json.loads, self.files[asked["input_file_id"]].splitlines())
@@ -138,6 +142,9 @@ class OpenAIServer(BatchServer):
             "status": "completed" if ended else "in_progress",
             "request_counts": {"total": total, "completed": total if ended else 1, "failed": 0},
         }
+        if batch.number in self.failed:
+            told = {"code": "token_limit_exceeded", "message": "Enqueued token limit reached for strong"}
+            return record | {"status": "failed", "errors": {"object": "list", "data": [told]}}
         if ended:
             record |= {"output_file_id": f"output-{batch.number}", "error_file_id": f"errors-{batch.number}"}
         return record

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from builders import loopback
-from builders.batch_server import LOSE, AnthropicServer, GeminiServer, OpenAIServer
+from builders.batch_server import FAIL, LOSE, AnthropicServer, GeminiServer, OpenAIServer
 from click.testing import Result
 from tiny_study import make_study
 from typer.testing import CliRunner
@@ -264,4 +264,22 @@ def test_a_command_killed_before_and_after_every_write_asks_nothing_twice(
     assert len(points) >= 16
     asked = [key for batch in server.batches for key in batch.requests]
     assert len(asked) == len(set(asked))
+    assert digests(tmp_path / "house") == live
+
+
+def test_a_batch_that_is_refused_says_why_and_is_sent_again_by_the_same_command(
+    tmp_path: Path, live: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = OpenAIServer(reply_to)
+    server.faults = [401, FAIL]
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
+    monkeypatch.setattr("rubricflow.tasks.core.llm.submit.LOOK_S", (0.01, 0.02))
+    study, box = study_in(tmp_path / "a"), tmp_path / "box"
+    words = ("batch", study, "--warehouse", tmp_path / "house", "--to", box, "--submit", "openai")
+    said = [command(*words) for _ in range(3)]
+    server.close()
+    assert [result.exit_code for result in said] == [2, 2, 0]
+    assert "Incorrect API key" in said[0].output
+    assert "wave-1 failed: Enqueued token limit" in said[1].output
     assert digests(tmp_path / "house") == live

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import BackendError, StoppedError
 from rubricflow.tasks.core.llm.calls import in_words
 from rubricflow.tasks.core.llm.mailbox_folder import ANSWERS, AskedFile, Mailbox
@@ -191,9 +192,6 @@ _DOORS: dict[str, Callable[[str | None], Door]] = {
 }
 
 
-_LIBRARIES = {"openai": "openai", "anthropic": "anthropic", "gemini": "google-genai"}
-
-
 def open_door(provider: str, key: str | None) -> Door:
     """The provider's batches. key: None for that of the library's own environment variable. BackendError where there
     is none."""
@@ -201,7 +199,7 @@ def open_door(provider: str, key: str | None) -> Door:
         with _failures(provider):
             return _DOORS[provider](key)
     except ImportError as error:
-        raise BackendError(f"--submit {provider} needs its library: pip install {_LIBRARIES[provider]}") from error
+        raise BackendError(f"--submit {provider} needs the extra: {install(provider)}") from error
 
 
 def submit(mailbox: Mailbox, files: Sequence[AskedFile], provider: str, door: Door, say: Callable[[str], None]) -> None:
