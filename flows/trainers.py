@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from functools import partial
@@ -164,9 +164,14 @@ class RubricReward(RolloutReward):
         return batch.rewards
 
     @property
-    def concurrent(self) -> Concurrent:
-        """The same reward as a coroutine: TRL judges all coroutines of a step at once."""
-        return Concurrent(self)
+    def concurrent(self) -> Callable[..., Awaitable[list[float | None]]]:
+        """The same reward as a coroutine in a thread of its own: TRL judges all coroutines of a step at once."""
+
+        async def judged(prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
+            return await asyncio.to_thread(self, prompts, completions, **columns)
+
+        judged.__name__ = self.__name__
+        return judged
 
     async def verl_score(
         self,
@@ -213,18 +218,6 @@ class RubricReward(RolloutReward):
     def _gathering(self) -> Gathering:
         """That of this process."""
         return self._gatherings.setdefault(os.getpid(), Gathering(self.score))
-
-
-class Concurrent:
-    """A reward as a coroutine, judged in a thread of its own."""
-
-    def __init__(self, reward: RubricReward) -> None:
-        self._reward = reward
-        self.__name__ = reward.__name__
-
-    async def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        """See `RubricReward.__call__`."""
-        return await asyncio.to_thread(self._reward, prompts, completions, **columns)
 
 
 class Gathering:
