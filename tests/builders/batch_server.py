@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-LOSE, FAIL = "lose", "fail"
-"""What may become of a batch: it is made, and its id is lost on the way; it is refused as a whole (OpenAI)."""
+LOSE, FAIL, CANCEL = "lose", "fail", "cancel"
+"""What may become of a batch: it is made, and its id is lost on the way; OpenAI refuses it, or somebody cancels it."""
 
 
 class Batch(NamedTuple):
@@ -33,7 +33,7 @@ class BatchServer:
         self.files: dict[str, bytes] = {}
         self.looks: dict[int, int] = {}
         self.faults: list[str | int] = []
-        self.failed: set[int] = set()
+        self.ends: dict[int, str | int | None] = {}
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -76,7 +76,7 @@ class BatchServer:
         fault = self.faults.pop(0) if self.faults else None
         batch = Batch(len(self.batches), requests, mark, datetime.now(UTC))
         self.batches.append(batch)
-        self.failed |= {batch.number} if fault == FAIL else set()
+        self.ends[batch.number] = fault
         return None if fault == LOSE else batch
 
     def has_ended(self, number: int) -> bool:
@@ -142,7 +142,9 @@ class OpenAIServer(BatchServer):
             "status": "completed" if ended else "in_progress",
             "request_counts": {"total": total, "completed": total if ended else 1, "failed": 0},
         }
-        if batch.number in self.failed:
+        if ended and self.ends[batch.number] == CANCEL:
+            return record | {"status": "cancelled", "output_file_id": f"output-{batch.number}"}
+        if self.ends[batch.number] == FAIL:
             told = {"code": "token_limit_exceeded", "message": "Enqueued token limit reached for strong"}
             return record | {"status": "failed", "errors": {"object": "list", "data": [told]}}
         if ended:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from builders import loopback
-from builders.batch_server import FAIL, LOSE, AnthropicServer, GeminiServer, OpenAIServer
+from builders.batch_server import CANCEL, FAIL, LOSE, AnthropicServer, GeminiServer, OpenAIServer
 from click.testing import Result
 from tiny_study import make_study
 from typer.testing import CliRunner
@@ -271,15 +271,17 @@ def test_a_batch_that_is_refused_says_why_and_is_sent_again_by_the_same_command(
     tmp_path: Path, live: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = OpenAIServer(reply_to)
-    server.faults = [401, FAIL]
+    server.faults = [401, FAIL, CANCEL]
+    server.fate = lambda key, number: "expired" if number == 1 and key[0] > "7" else None
     monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
     monkeypatch.setattr("rubricflow.tasks.core.llm.submit.LOOK_S", (0.01, 0.02))
     study, box = study_in(tmp_path / "a"), tmp_path / "box"
     words = ("batch", study, "--warehouse", tmp_path / "house", "--to", box, "--submit", "openai")
-    said = [command(*words) for _ in range(3)]
+    said = [command(*words) for _ in range(4)]
     server.close()
-    assert [result.exit_code for result in said] == [2, 2, 0]
+    assert [result.exit_code for result in said] == [2, 2, 2, 0]
     assert "Incorrect API key" in said[0].output
     assert "wave-1 failed: Enqueued token limit" in said[1].output
+    assert "wave-2 cancelled: " in said[2].output
     assert digests(tmp_path / "house") == live

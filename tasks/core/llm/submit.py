@@ -135,7 +135,8 @@ class AnthropicDoor:
         counts = seen.request_counts
         failed = counts.errored + counts.canceled + counts.expired
         done = f"{counts.succeeded:,} done, {failed:,} failed, {counts.processing:,} open"
-        return BatchState("ended" if seen.processing_status == "ended" else None, done)
+        ended = "canceled" if counts.canceled else "ended"
+        return BatchState(ended if seen.processing_status == "ended" else None, done)
 
     def fetch(self, batch: str) -> Iterator[str]:
         """See Door."""
@@ -205,7 +206,7 @@ def open_door(provider: str, key: str | None) -> Door:
 def submit(mailbox: Mailbox, files: Sequence[AskedFile], provider: str, door: Door, say: Callable[[str], None]) -> None:
     """Sends those of the files that are not sent yet, waits for all, and puts their results among the answers.
 
-    BackendError where a batch was not worked at all. A killed command goes on where it was.
+    BackendError where a batch was not worked at all, or somebody cancelled it. A killed command goes on where it was.
     """
     sent = [_sent(mailbox, file, provider, door, say) for file in files]
     for file in sent:
@@ -216,8 +217,12 @@ def submit(mailbox: Mailbox, files: Sequence[AskedFile], provider: str, door: Do
             name = re.sub(r"\W", "_", str(file.batch))
             write_atomically(mailbox.folder / ANSWERS / f"{provider}-{name}.jsonl", "\n".join(lines).encode())
         mailbox.note(file, ended=state.ended or "ended")
-        if state.problem is not None:
-            raise BackendError(f"{provider}: batch {file.batch} of {file.name} failed: {state.problem}")
+        problem = state.problem or (None if lines else "it has no results")
+        if problem is None and state.ended in ("canceled", "cancelled"):  # whoever did so wants no other one
+            problem = f"{len(lines):,} results came before"
+        if problem is not None:
+            more = "what came is kept, and the same command sends the rest again"
+            raise BackendError(f"{provider}: batch {file.batch} of {file.name} {state.ended}: {problem}; {more}")
         say(f"{file.name}: batch {file.batch} {state.ended}, {len(lines):,} results")
 
 
