@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, product
+from operator import itemgetter
 
 import pyarrow as pa
 
@@ -119,8 +120,8 @@ def _weakest(agreement: AgreementFigures) -> str:
 
 def _inventory(view: AnnotationView) -> Section:
     checks = view.constructions.to_pylist()
-    broken = sum(row["outcome"] == "broken" for row in checks)
-    decided = sum(row["outcome"] != "unknown" for row in checks)
+    counted = Counter(row["outcome"] for row in checks)
+    broken, decided = counted["broken"], counted["broken"] + counted["kept"]
     rows = []
     for row in sorted(checks, key=lambda row: ("broken", "unknown", "kept").index(row["outcome"])):
         named = view.names.get(row["subject"], row["subject"])
@@ -140,9 +141,8 @@ class AgreementFigures:
     """The rows of `agreements`, by what they measure. names: criterion → what people read, in order."""
 
     def __init__(self, agreements: pa.Table, names: Mapping[str, str]) -> None:
-        self._rows: dict[tuple[str, Phase, str, str], Row] = {}
-        for row in agreements.to_pylist():
-            self._rows[row["raters"], row["phase"], row["criterion_id"], row["metric"]] = row
+        key = itemgetter("raters", "phase", "criterion_id", "metric")
+        self._rows: dict[tuple[str, Phase, str, str], Row] = {key(row): row for row in agreements.to_pylist()}
         self.concepts = {ALL: "all concepts"} | {key: say.name(name) for key, name in names.items()}
         """Criterion → in words, all of them first."""
         pairs = dict.fromkeys((key[0], key[1]) for key in self._rows)

@@ -238,11 +238,11 @@ class Board:
 
 def _criterion_ballot(text: str, criterion: Criterion, is_needed: bool) -> Ballot:
     has_keys = len(criterion.levels) <= _KEYS
-    levels = [Option(str(i), str(i) if has_keys else None, words) for i, words in enumerate(criterion.levels)]
+    options = (Option(str(i), str(i) if has_keys else None, words) for i, words in enumerate(criterion.levels))
     return Ballot(
         criterion_id=criterion.id,
         text=criterion.text,
-        options=tuple(levels),
+        options=tuple(options),
         digest=digest(text, criterion.text, criterion.levels),
         is_needed=is_needed,
         weight=criterion.weight,

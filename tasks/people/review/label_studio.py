@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -97,7 +96,10 @@ def read_export(path: Path, study: str, questions: Iterable[ReviewQuestion]) -> 
     if not _are_objects(tasks):
         raise InputError("is not a list of tasks, as Label Studio exports them", file=path)
     for row, task in enumerate(tasks, 1):
-        wrong = partial(_wrong, path, row)
+
+        def wrong(field: str, rule: str, row: int = row) -> InputError:
+            return InputError(rule, file=path, row=row, field=field)
+
         meta, annotations = task.get("meta"), task.get("annotations")
         if not isinstance(annotations, list):
             raise wrong("annotations", "is missing; export as JSON, which says who annotated")
@@ -112,20 +114,14 @@ def read_export(path: Path, study: str, questions: Iterable[ReviewQuestion]) -> 
         submitted = [annotation for annotation in annotations if not annotation.get("was_cancelled")]
         for annotation in sorted(submitted, key=_changed):
             answers = _answers(wrong, annotation, of_case, meta["digests"])
-            origin, blind = (
-                (str(annotation.get("id")), _changed(annotation)),
-                False if task.get("predictions") else None,
-            )
+            origin = str(annotation.get("id")), _changed(annotation)
+            blind = False if task.get("predictions") else None
             acts += acts_of_answers(study, _rater(wrong, annotation), answers, blind=blind, origin=origin)
     return acts
 
 
 def _are_objects(values: Any) -> bool:
     return isinstance(values, list) and all(isinstance(value, dict) for value in values)
-
-
-def _wrong(path: Path, row: int, field: str, rule: str) -> InputError:
-    return InputError(rule, file=path, row=row, field=field)
 
 
 def _changed(annotation: Row) -> str:

@@ -7,8 +7,9 @@ import csv
 import io
 import json
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -97,10 +98,10 @@ class ReviewAnswer:
 
 def cases_of(questions: Iterable[ReviewQuestion]) -> dict[Case, dict[Subject, ReviewQuestion]]:
     """Case → its questions by subject."""
-    cases: dict[Case, dict[Subject, ReviewQuestion]] = {}
+    cases = defaultdict[Case, dict[Subject, ReviewQuestion]](dict)
     for question in questions:
-        cases.setdefault(question.case, {})[question.subject] = question
-    return cases
+        cases[question.case][question.subject] = question
+    return dict(cases)
 
 
 def unanswered(case: Iterable[Subject], answers: Mapping[Subject, ReviewAnswer]) -> str:
@@ -147,18 +148,9 @@ def acts_of_answers(
             digest=answer.digest,
         )
         acts.append(vote)
-    submit = Act(
-        act_id=_act_id(sorted(vote.act_id for vote in acts)),
-        study=study,
-        kind="submit",
-        subject_kind=acts[0].subject_kind,
-        response_id=acts[0].response_id,
-        criterion_id=None,
-        value=None,
-        rater_id=rater_id,
-        blind=blind,
-    )
-    return [*acts, submit]
+    submitted = _act_id(sorted(vote.act_id for vote in acts))
+    blank = replace(acts[0], kind="submit", criterion_id=None, value=None, comment=None, digest="", act_id=submitted)
+    return [*acts, blank]
 
 
 def _act_id(content: Sequence[str | None]) -> str:
@@ -209,7 +201,7 @@ def read_sheet(path: Path, study: str, questions: Iterable[ReviewQuestion], rate
     levels for some of its concepts only, a vote of nobody, a sheet without its columns.
     """
     cases = cases_of(questions)
-    filled: dict[tuple[str, Case], dict[Subject, ReviewAnswer]] = {}
+    filled = defaultdict[tuple[str, Case], dict[Subject, ReviewAnswer]](dict)
     first_rows: dict[tuple[str, Subject], int] = {}
     for row, cells in _rows(path):
         question = _question(path, row, cells, cases)
@@ -222,7 +214,7 @@ def read_sheet(path: Path, study: str, questions: Iterable[ReviewQuestion], rate
             continue
         if not rater:
             raise InputError("names nobody, and the rater is not given", file=path, row=row, field="rater_id")
-        filled.setdefault((rater, question.case), {})[question.subject] = answer
+        filled[rater, question.case][question.subject] = answer
     for (rater, case), answers in filled.items():
         missing = unanswered(cases[case], answers)
         if missing:

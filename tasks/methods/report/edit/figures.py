@@ -133,8 +133,8 @@ class Arms:
     def ranked(self, part: str) -> list[Arm]:
         """Arms that have a QWK, the best mean first."""
         means = {arm: self.figure(arm, part, "qwk").value for arm in self.names}
-        defined = {arm: mean for arm, mean in means.items() if mean is not None}
-        return sorted(defined, key=lambda arm: -defined[arm])
+        defined = {arm: -mean for arm, mean in means.items() if mean is not None}
+        return sorted(defined, key=defined.__getitem__)
 
 
 def pooled(rows: Rows, digits: int = 2) -> SeedFigure:
@@ -220,8 +220,7 @@ def listed(arms: Arms, names: Iterable[Arm]) -> str:
     """QWK of some arms, on unseen questions where there are any."""
     for part in ("unseen", "seen"):
         means = {arm: arms.figure(arm, part, "qwk").value for arm in names}
-        words = [f"{ARMS[arm]} {say.number(value)}" for arm, value in means.items() if value is not None]
-        if words:
+        if words := [f"{ARMS[arm]} {say.number(value)}" for arm, value in means.items() if value is not None]:
             return f"QWK on {TESTED[part]}: {', '.join(words)}"
     return "No QWK"
 

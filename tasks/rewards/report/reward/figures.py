@@ -111,7 +111,7 @@ def preserved(diagnostics: DiagnosticFigures) -> str:
     if gear is None:
         return "No dependency is satisfied in any response"
     sentence = f"Where the parent is there, GEAR keeps {say.share(gear)} of a criterion"
-    return f"{sentence}, hard gating {say.share(hard)}" if hard is not None else sentence
+    return sentence if hard is None else f"{sentence}, hard gating {say.share(hard)}"
 
 
 def reward_table(diagnostics: DiagnosticFigures) -> Table:
@@ -185,9 +185,8 @@ def summary_rows(table: pa.Table) -> list[tuple[str, ...]]:
         cells = [count(mean["n"]), count(mean["unscored"])]
         for metric in ("reward_mean", "reward_sd"):
             cells.append(diagnostics.cell(metric, name, "response")._replace(ends="none"))
-        for metric in ("leakage", "preservation"):
-            cells.append(diagnostics.cell(metric, name, "edge"))
-            cells.append(diagnostics.cases(metric, name, "edge"))
+        for metric in METRICS:
+            cells += [diagnostics.cell(metric, name, "edge"), diagnostics.cases(metric, name, "edge")]
             cells.append(diagnostics.cell(metric, name, "child"))
         rows.append((COMPARED[name], *map(str, cells)))
     return rows

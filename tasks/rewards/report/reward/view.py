@@ -208,8 +208,8 @@ def _pictures(view: RewardView, rows: list[Row], both: pd.DataFrame) -> Section 
         row, over, note = loser(both, rubric), None, "No response has a reward under this rubric."
         if row:
             over = earned(view.rewards, row, view.settings.threshold)
-            flat, gear = say.number(row["flat"]), say.number(row["gear"])
-            note = f"Response {say.name(row['response_id'])}: flat {flat}, GEAR {gear}."
+            rewards = f"flat {say.number(row['flat'])}, GEAR {say.number(row['gear'])}"
+            note = f"Response {say.name(row['response_id'])}: {rewards}."
         nodes, edges = rows_of(view.graph_nodes, rubric), rows_of(view.graph_edges, rubric)
         drawn.append(Drawing(f"{say.name(rubric)}: {why}", picture(nodes, edges, over), note))
     if not drawn:

@@ -12,7 +12,7 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
-from rubricflow.tasks.core.display.table import Cell, Cells, Table
+from rubricflow.tasks.core.display.table import Cell, Cells, Table, number
 from rubricflow.tasks.core.stats.reward_hacking import (
     FEWEST_EVALUATIONS,
     THRESHOLD,
@@ -173,6 +173,10 @@ SHOWN = 12
 """Rollouts with the largest false credit, and criteria, that are in the page."""
 DRAWN = 3
 """Criteria that have curves."""
+SHARES = (
+    "A share is how far a criterion counts, from 0 to 1: by itself, as a flat sum pays it, or licensed, after what it "
+    "depends on (last third). In brackets: 95% interval over steps."
+)
 SHARE = "share"
 """What an axis shows that ends at 1."""
 CHARACTERS = 1_500
@@ -247,10 +251,7 @@ def criteria(rows: pd.DataFrame, shares: pd.DataFrame, trends: Sequence[Criterio
         "Criteria whose own share changed most surely",
         header,
         lines,
-        (
-            "A share is how far a criterion counts, from 0 to 1: by itself, as a flat sum pays it, or licensed, after "
-            "what it depends on (last third). In brackets: 95% interval over steps.",
-        ),
+        (SHARES,),
     )
     return Section(
         id="criteria",
@@ -299,14 +300,13 @@ def to_read(rows: pd.DataFrame, shares: pd.DataFrame, texts: Mapping[tuple[str, 
     unlicensed = unlicensed_shares(shares[shares["response_id"].isin(worst["response_id"])])
     lines = list[Cells]()
     for rollout in worst.to_dict("records"):
-        item_id, without_licence = str(rollout["item_id"]), []
-        for share in unlicensed.get(str(rollout["response_id"]), ()):
-            text = texts.get((item_id, share.criterion_id), "")
-            name = say.cut(text, 90) if text else share.criterion_id
+        item_id, without_licence = rollout["item_id"], []
+        for share in unlicensed.get(rollout["response_id"], ()):
+            name = say.cut(texts.get((item_id, share.criterion_id)) or share.criterion_id, 90)
             without_licence.append(f"{name}: {share.own:.2f} by itself, {share.licensed:.2f} licensed")
-        numbers = [Cell(float(rollout[name])) for name in ("flat", "gear", "gap")]
-        words, text = "; ".join(without_licence) or "–", say.cut(str(rollout["text"]), CHARACTERS)
-        lines.append((f"{float(rollout['step']):g}", item_id, *numbers, words, text))
+        numbers = [number(rollout[name]) for name in ("flat", "gear", "gap")]
+        words, text = "; ".join(without_licence) or "–", say.cut(rollout["text"], CHARACTERS)
+        lines.append((f"{rollout['step']:g}", item_id, *numbers, words, text))
     table = Table(
         "to-read",
         "Rollouts with the largest false credit",

@@ -18,8 +18,8 @@ from rubricflow.tasks.core.contracts.tables.calibration import ReleaseRules
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.reasons import needs_of
 from rubricflow.tasks.core.display.say import plain
-from rubricflow.tasks.core.stats.promise import MarkedAnswers
-from rubricflow.tasks.grading.calibrate.release import UNLIKELY, ReleaseCandidates, _promise
+from rubricflow.tasks.core.stats.promise import UNLIKELY, MarkedAnswers
+from rubricflow.tasks.grading.calibrate.release import ReleaseCandidates, _promise
 from rubricflow.tasks.grading.report.release import nothing_released, promise
 from rubricflow.tasks.grading.report.view import view
 
