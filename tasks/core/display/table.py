@@ -43,6 +43,13 @@ class Cell(NamedTuple):
         return text
 
     @property
+    def reach(self) -> tuple[float | None, float | None]:
+        """One standard error below and above; None where it is not known."""
+        if self.value is None or self.se is None:
+            return None, None
+        return self.value - self.se, self.value + self.se
+
+    @property
     def interval(self) -> str:
         """95% interval 0.72 to 0.81; empty where there is none."""
         if self.low is None or self.high is None:

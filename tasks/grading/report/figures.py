@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from rubricflow.tasks.core.display import say
@@ -94,7 +95,7 @@ class Figures:
             return self._missing("" if self.pairs else "no two people scored")
         if len(rows) == 1 or not defined:
             return _estimate(rows[0])
-        mean = sum(row["value"] for row in defined) / len(defined)
+        mean = fmean(row["value"] for row in defined)
         return Estimate(mean, n=max(row["n"] for row in defined), note=f"mean of {len(defined)} pairs of people")
 
     def raters(self, metric: str, stage: str = "calibrated") -> list[str]:
@@ -123,10 +124,9 @@ class Figures:
 
     def pair(self, metric: str, first: str, second: str) -> Estimate:
         """Two persons with each other."""
-        for row in self._rows.get((metric, "human", ALL, ALL), []):
-            if {row["rater_a"], row["rater_b"]} == {first, second}:
-                return _estimate(row)
-        return self._missing("no response has both scores")
+        rows = self._rows.get((metric, "human", ALL, ALL), [])
+        found = (_estimate(row) for row in rows if {row["rater_a"], row["rater_b"]} == {first, second})
+        return next(found, self._missing("no response has both scores"))
 
     def any(self, metric: str, part: str = ALL, value: str = ALL) -> Estimate:
         """A metric that has one stage only, whichever it is."""

@@ -80,8 +80,7 @@ def _title(every: list[Group]) -> str:
         if len(flagged) == 1:
             return f"One group differs: {worst} is scored {amount}"
         return f"{len(flagged)} groups differ: {worst} most, scored {amount}"
-    undecided = sum(group.state == 1 for group in every)
-    if undecided:
+    if undecided := sum(group.state == 1 for group in every):
         return f"No group is clearly outside ±{BAND:.2f} SD; {undecided} of {len(every)} cannot be decided"
     return f"No group is outside ±{BAND:.2f} SD"
 

@@ -140,9 +140,8 @@ def _bars(graders: Graders, column: GraderColumn, title: str) -> Drawing | None:
     bars = []
     for name in (*graders.trained, *graders.judges):
         cell = graders.cell(name, column)
-        if (mean := cell.value) is not None:
-            low, high = (None if cell.se is None else mean + sign * cell.se for sign in (-1, 1))
-            bars.append(Bar(grader_name(name), mean, low, high, str(cell._replace(digits=2))))
+        if cell.value is not None:
+            bars.append(Bar(grader_name(name), cell.value, *cell.reach, str(cell._replace(digits=2))))
     if not bars:
         return None
     return Drawing(title, bar_chart(Panel(title, bars, graders.cell(HUMAN, column).value)))
@@ -250,12 +249,8 @@ def _sweeps(view: BottleneckView, graders: Graders) -> Section | None:
 def _swept(sweep: Sweep) -> Iterator[Drawing]:
     series = []
     for index, column in enumerate(SWEPT):
-        points = []
-        for place, cells in enumerate(sweep.cells):
-            mean, spread = cells[index].value, cells[index].se
-            if mean is not None:
-                ends = (None, None) if spread is None else (mean - spread, mean + spread)
-                points.append(ChartPoint(float(place), mean, *ends))
+        figures_of = ((float(place), cells[index]) for place, cells in enumerate(sweep.cells))
+        points = [ChartPoint(x, cell.value, *cell.reach) for x, cell in figures_of if cell.value is not None]
         series.append(ChartLine(column.words, tuple(points)))
     drawn = [line for line in series if line.points]
     if drawn:
