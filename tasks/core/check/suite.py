@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -86,66 +86,44 @@ def configuration(rule: Expectation) -> dict[str, Any]:
 
 def check_values(row: type[Row], batches: Iterable[pa.RecordBatch]) -> list[Finding]:
     """Every rule of the suite over all batches; Great Expectations is imported with the first row."""
-    tallies: dict[RuleKey, RuleTally] = {(rule.rule, rule.columns[0]): RuleTally(rule) for rule in rules(row)}
+    findings: dict[RuleKey, Finding] = {(rule.rule, rule.columns[0]): Finding(row, rule, 0) for rule in rules(row)}
     rows, validate = 0, None
     for frame, keys in _frames(row, batches):
         start, rows = rows, rows + keys.num_rows
+        error, missing = "Great Expectations returned no result", set(findings)
         try:
             validate = validate or _validator(row)
-            results = list(validate(frame.to_pandas()))
-        except Exception as error:  # whatever it is, the check did not run and the data may be fine
-            for tally in tallies.values():
-                tally.error = tally.error or f"{type(error).__name__}: {error}"
-            continue
-        missing = dict(tallies)
-        for result in results:
-            if config := result.expectation_config:
-                key = config.meta["rule"], config.kwargs["column"]
-                missing.pop(key, None)
-                tallies[key].add(result, keys, start)
-        for tally in missing.values():
-            tally.error = tally.error or "Great Expectations returned no result"
-    return [tally.finding(row, rows) for tally in tallies.values()]
+            for result in list(validate(frame.to_pandas())):
+                if config := result.expectation_config:
+                    key = config.meta["rule"], config.kwargs["column"]
+                    findings[key] = _with_batch(findings[key], result, keys, start)
+                    missing.discard(key)
+        except Exception as raised:  # whatever it is, the check did not run and the data may be fine
+            error = f"{type(raised).__name__}: {raised}"
+        for key in missing:
+            findings[key] = replace(findings[key], error=findings[key].error or error)
+    every = findings.values()
+    return [replace(of, rows=rows) if of.expectation.mostly is None else of for of in every]
 
 
-@dataclass
-class RuleTally:
-    """One rule's results added up over batches."""
-
-    rule: Expectation
-    counted: int = 0
-    """Values that a rule of most values is a share of."""
-    unexpected: int = 0
-    first: list[str] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
-    error: str | None = None
-
-    def add(self, result: ExpectationValidationResult, keys: pa.Table, start: int) -> None:
-        """Add the result of one batch, whose first row is row `start` of the table; without a count there was no
-        check."""
-        count = result.result.get("unexpected_count")
-        self.error = self.error or exception(result.exception_info)
-        if self.error is None and (count is None or (self.rule.mostly is None and bool(count) == result.success)):
-            self.error = f"no usable result: success={result.success}, unexpected={count}"
-        self.counted += result.result.get("element_count", 0) - result.result.get("missing_count", 0)
-        if count:
-            self.unexpected += count
-            places = result.result.get("partial_unexpected_index_list", [])[: REFUSED - len(self.places)]
-            named = keys.take(pa.array(places[: KEYS - len(self.first)], pa.int64())).to_pylist()
-            self.first += [key_text(list(key.values())) for key in named]
-            self.places += [start + place for place in places]
-
-    def finding(self, row: type[Row], rows: int) -> Finding:
-        """The sum."""
-        return Finding(
-            row,
-            self.rule,
-            rows=rows if self.rule.mostly is None else self.counted,
-            unexpected=self.unexpected,
-            first=tuple(self.first),
-            places=tuple(self.places),
-            error=self.error,
-        )
+def _with_batch(finding: Finding, result: ExpectationValidationResult, keys: pa.Table, start: int) -> Finding:
+    """A finding with the result of one more batch, whose first row is row `start` of the table; without a count there
+    was no check. Its rows are the values that a rule of most values is a share of."""
+    counts, rule = result.result, finding.expectation
+    count = counts.get("unexpected_count")
+    error = finding.error or exception(result.exception_info)
+    if error is None and (count is None or (rule.mostly is None and bool(count) == result.success)):
+        error = f"no usable result: success={result.success}, unexpected={count}"
+    places = counts.get("partial_unexpected_index_list", [])[: REFUSED - len(finding.places)] if count else []
+    named = keys.take(pa.array(places[: KEYS - len(finding.first)], pa.int64())).to_pylist()
+    return replace(
+        finding,
+        rows=finding.rows + counts.get("element_count", 0) - counts.get("missing_count", 0),
+        unexpected=finding.unexpected + (count or 0),
+        first=(*finding.first, *(key_text(list(key.values())) for key in named)),
+        places=(*finding.places, *(start + place for place in places)),
+        error=error,
+    )
 
 
 def exception(info: Mapping[str, Any] | None) -> str | None:

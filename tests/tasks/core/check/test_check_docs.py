@@ -89,8 +89,8 @@ def test_could_not_run_is_shown_apart_from_failed(graded: Judged, monkeypatch: p
     real = suite.exception
 
     def raised(info: object) -> str | None:
-        of: suite.RuleTally = sys._getframe(1).f_locals["self"]
-        return "out of <order>" if of.rule.rule == "between" else real(info)  # type: ignore[arg-type]
+        rule = sys._getframe(1).f_locals["rule"].rule
+        return "out of <order>" if rule == "between" else real(info)  # type: ignore[arg-type]
 
     monkeypatch.setattr(suite, "exception", raised)
     stopped(run, ref)

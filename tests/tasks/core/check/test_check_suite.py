@@ -127,9 +127,9 @@ def test_a_failure_without_a_count_is_an_error() -> None:
         def __init__(self) -> None:
             self.result: dict[str, Any] = {}
 
-    tally = suite.RuleTally(Expectation("not_null", ("unit_id",)))
-    tally.add(Result(), pa.table({"unit_id": ["s1"]}), 0)  # type: ignore[arg-type]
-    assert tally.finding(Units, 1).outcome == "error"
+    finding = Finding(Units, Expectation("not_null", ("unit_id",)), 0)
+    keys = pa.table({"unit_id": ["s1"]})
+    assert suite._with_batch(finding, Result(), keys, 0).outcome == "error"  # type: ignore[arg-type]
 
 
 def test_keys_are_cut_and_escaped() -> None:

@@ -139,7 +139,7 @@ def test_a_warning_that_could_not_be_checked_stops_nothing_and_is_tried_again(
     real = suite.exception
 
     def raised(info: Any) -> str | None:
-        return "out of order" if sys._getframe(1).f_locals["self"].rule.severity == "warning" else real(info)
+        return "out of order" if sys._getframe(1).f_locals["rule"].severity == "warning" else real(info)
 
     with monkeypatch.context() as patch:
         patch.setattr(suite, "exception", raised)
