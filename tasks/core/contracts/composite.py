@@ -153,15 +153,12 @@ def levels_counted(bundle: Bundle) -> dict[str, tuple[int, ...]]:
     """Decided criterion → the level that each of its levels counts as: itself or, where its parent counts, its highest
     if the criterion is met there and else 0."""
     count_of = {composite.id: composite.count for composite in bundle.composites}
-    return {c.id: _counted(c, count_of.get(c.parent or "")) for c in bundle.criteria}
-
-
-def _counted(criterion: Criterion, count: Count | None) -> tuple[int, ...]:
-    levels = range(criterion.top + 1)
-    if count is None:
-        return tuple(levels)
-    least = count.least or criterion.top
-    return tuple(criterion.top * (level >= least) for level in levels)
+    counted = {}
+    for criterion in bundle.criteria:
+        levels, count = range(criterion.top + 1), count_of.get(criterion.parent or "")
+        least = count and (count.least or criterion.top)
+        counted[criterion.id] = tuple(criterion.top * (level >= least) if least else level for level in levels)
+    return counted
 
 
 def composed(

@@ -71,20 +71,15 @@ def interval(
     if not (reach >= 0).all():
         raise ValueError("q must be >= 0")
     nearest = to_levels(values, low, high, step)
-    first, last = _on_grid((values - reach - low) / step, (values + reach - low) / step, grain)
+    first, last = (values - reach - low) / step, (values + reach - low) / step
+    if grain:  # the ends move inward to its multiples
+        parts = round(1 / grain) if 0 < grain <= 1 else 0
+        if abs(parts * grain - 1) > SLACK:
+            raise ValueError(f"grain must be 0 or a whole part of 1, got {grain}")
+        first, last = np.ceil(first * parts - SLACK) / parts, np.floor(last * parts + SLACK) / parts
     ends = np.where(first > last, nearest, [np.minimum(first, nearest), np.maximum(last, nearest)])
     lowest, highest = low + step * np.clip(ends, 0, top)
     return np.floor(lowest * TIDY + NOISE) / TIDY, np.ceil(highest * TIDY - NOISE) / TIDY
-
-
-def _on_grid(first: Floats, last: Floats, grain: float) -> tuple[Floats, Floats]:
-    """Both ends moved inward to multiples of the grain; as they are where it is 0."""
-    if not grain:
-        return first, last
-    parts = round(1 / grain) if 0 < grain <= 1 else 0
-    if abs(parts * grain - 1) > SLACK:
-        raise ValueError(f"grain must be 0 or a whole part of 1, got {grain}")
-    return np.ceil(first * parts - SLACK) / parts, np.floor(last * parts + SLACK) / parts
 
 
 # Risk and coverage: what the mean loss would be if only the most confident scores were kept.

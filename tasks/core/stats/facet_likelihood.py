@@ -196,21 +196,21 @@ class Likelihood:
         rater = design.pair_rater[design.cell_pair[cell]]
         return csr_array((information, (pattern, rater)), shape=(len(design.weight), len(design.raters)))
 
-    def _expected_counts(self, curves: Curves, posterior: Floats) -> Floats:
-        """Expected number of times that a pair gave a level at an ability, (pairs, levels, nodes)."""
+    def _expected(self, parts: Parameters, curves: Curves, posterior: Floats) -> tuple[Floats, Floats, Floats]:
+        """How often a pair is expected to give a level at an ability, (pairs, levels, nodes), and any level, (pairs,
+        nodes); and what the ability is above the severity, (pairs, nodes)."""
         design, counts = self.design, np.zeros(curves.log_p.shape)
         counts[design.cell_pair, design.cell_level] = design.ratings.T @ (posterior * design.weight[:, None])
-        return counts
+        return counts, counts.sum(axis=1), NODES[None, :] - parts.severity[design.pair_rater][:, None]
 
     def _gradient(self, parts: Parameters, curves: Curves, posterior: Floats) -> Parameters:
         """Of the log likelihood: what was given less what is expected, at the abilities that the ratings let expect
         (Fisher's identity)."""
-        design, counts = self.design, self._expected_counts(curves, posterior)
+        design = self.design
+        counts, at_node, gap = self._expected(parts, curves, posterior)
         raters, groups = len(design.raters), len(design.groups)
-        at_node = counts.sum(axis=1)
         excess = np.einsum("plq,pl->pq", counts, self.share[design.pair_group]) - at_node * curves.mean
         excess *= curves.slope[design.pair_group, None]
-        gap = NODES[None, :] - parts.severity[design.pair_rater][:, None]
         level_excess = (counts - at_node[:, None, :] * np.exp(curves.log_p)).sum(axis=2)
         steps = _sums(design.pair_group, level_excess, groups)
         steps[:, 0] -= steps.sum(axis=1)
@@ -225,9 +225,8 @@ class Likelihood:
         design, parts = self.design, self.split(free)
         raters, groups = len(design.raters), len(design.groups)
         curves = self.of_pairs(parts)
-        at_node = self._expected_counts(curves, self.posterior(parts, curves)[1]).sum(axis=1)
+        _, at_node, gap = self._expected(parts, curves, self.posterior(parts, curves)[1])
         information = at_node * curves.slope[design.pair_group, None] ** 2 * curves.variance
-        gap = NODES[None, :] - parts.severity[design.pair_rater][:, None]
         p = np.exp(curves.log_p)
         steps = _sums(design.pair_group, (at_node[:, None, :] * p * (1 - p)).sum(axis=2), groups)
         of_severity = _sums(design.pair_rater, information.sum(axis=1), raters) + 1 / variance

@@ -81,7 +81,10 @@ def fit(design: Design, at_random: bool = False) -> Facets:
     for _ in range(ROUNDS):
         free = model.fitted(free, variance)
         covariance = _covariance(model, free, variance)
-        before, variance = variance, _variance(model.split(free).severity, covariance)
+        # The expectation of the severities' squares (one step of EM).
+        severity = model.split(free).severity
+        squares = float((severity**2).sum() + np.trace(covariance)) + PRIOR_RATERS * PRIOR_SD**2
+        before, variance = variance, squares / (len(severity) - 1 + PRIOR_RATERS)
         if abs(variance - before) <= SETTLED * before:
             break
     parts, groups = model.split(free), len(design.groups)
@@ -98,12 +101,6 @@ def fit(design: Design, at_random: bool = False) -> Facets:
         curves=model.of_pairs(parts),
         fair=average_rater,
     )
-
-
-def _variance(severity: Floats, covariance: Floats) -> float:
-    """The spread of severities by the expectation of their squares (one step of EM)."""
-    squares = float((severity**2).sum() + np.trace(covariance))
-    return (squares + PRIOR_RATERS * PRIOR_SD**2) / (len(severity) - 1 + PRIOR_RATERS)
 
 
 def _covariance(model: Likelihood, free: Floats, variance: float) -> Floats:

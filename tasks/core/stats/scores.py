@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -94,29 +94,29 @@ def _part(tables: ScoreTables, target: str, splits: tuple[str, ...]) -> tuple[pd
     items, responses, people, gradings, predictions = tables
     asked = responses.filter(pc.is_in(responses["split"], value_set=pa.array(splits)))
     frame = asked.select(["response_id", "item_id", "author_id", "split"]).to_pandas()
-    kinds = pc.index_in(asked["item_id"], value_set=items["item_id"])
-    frame["type"] = _taken(items["type"], kinds)
+
+    def add(table: pa.Table, names: Mapping[str, str], key: str = "response_id") -> pa.ChunkedArray:
+        """Adds columns of a table under other names, null where it lacks a response; the row of each in the table."""
+        at = pc.index_in(asked[key], value_set=table[key])
+        for column, name in names.items():
+            found = table[column].take(at).to_pandas()
+            frame[name] = found.astype(float) if pa.types.is_floating(table[column].type) else found
+        return at
+
+    add(items, {"type": "type"}, key="item_id")
     for name in map_keys(asked["groups"]):
         frame[f"group:{name}"] = pc.map_lookup(asked["groups"], name, "first").to_pandas()
     persons = people.filter(pc.and_(pc.equal(people["rater_kind"], "human"), pc.is_valid(people["score"])))
     for rater in pc.unique(persons["rater_id"]).to_pylist():
-        own = persons.filter(pc.equal(persons["rater_id"], rater))
-        frame[f"human:{rater}"] = _taken(own["score"], _places(asked, own))
-    wanted = target_scores(people, target)
-    frame["target"] = _taken(wanted["score"], _places(asked, wanted))
+        add(persons.filter(pc.equal(persons["rater_id"], rater)), {"score": f"human:{rater}"})
+    add(target_scores(people, target), {"score": "target"})
     raw = gradings.select(["response_id", "score"]).group_by("response_id", use_threads=False)
     raw = raw.aggregate([("score", name) for name in ("mean", "min", "max", "count")])
-    frame["raw"] = _taken(raw["score_mean"], _places(asked, raw))
     several = pc.if_else(pc.greater(raw["score_count"], 1), pc.equal(raw["score_min"], raw["score_max"]), None)
-    frame["again"] = _taken(several.cast(pa.float64()), _places(asked, raw))
-    at = _places(asked, predictions)
-    for column in predictions.column_names:
-        if column not in ("response_id", PROBABILITIES):
-            frame["calibrated" if column == "score" else column] = _taken(predictions[column], at)
-    first = _places(asked, gradings)
-    for name in gradings.column_names:
-        if name.startswith("signal:"):
-            frame[name] = _taken(gradings[name], first)
+    add(raw.append_column("again", several.cast(pa.float64())), {"score_mean": "raw", "again": "again"})
+    told = [name for name in predictions.column_names if name not in ("response_id", PROBABILITIES)]
+    at = add(predictions, {name: "calibrated" if name == "score" else name for name in told})
+    add(gradings, {name: name for name in gradings.column_names if name.startswith("signal:")})
     if PROBABILITIES not in predictions.column_names:
         return frame, pa.nulls(len(frame), pa.list_(pa.float64()))
     return frame, predictions[PROBABILITIES].take(at).combine_chunks()
@@ -152,16 +152,6 @@ def level_probabilities(likely: pa.ChunkedArray, rows: pd.Series) -> np.ndarray:
     """Probabilities of the levels, shape (rows, levels), of rows of `likely` that all have them on one scale."""
     lists = likely.take(pa.array(rows.to_numpy(dtype=np.int64))).combine_chunks()
     return np.asarray(lists.flatten()).reshape(len(rows), -1)
-
-
-def _places(responses: pa.Table, table: pa.Table) -> pa.ChunkedArray:
-    """The row of each response in a table, null where it has none."""
-    return pc.index_in(responses["response_id"], value_set=table["response_id"])
-
-
-def _taken(values: pa.ChunkedArray, at: pa.ChunkedArray) -> pd.Series:
-    found: pd.Series = values.take(at).to_pandas()
-    return found.astype(float) if pa.types.is_floating(values.type) else found
 
 
 # The human score that counts: what machine scores are calibrated to and compared with.

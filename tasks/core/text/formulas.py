@@ -13,10 +13,9 @@ import regex
 _SIGNS = r"=+\-@＝＋－＠﹦﹢﹣﹫"
 _NUMBER = r"[+\-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+\-]?[0-9]+)?"
 _NUMBERS = regex.compile(rf"[\[{{ ]*+{_NUMBER}(?:[,;] *+{_NUMBER})*+[\]}} ]*+")
-_STARTS = regex.compile(rf"(?:\A|[,;\t\r\n])[\p{{Z}}\p{{C}}\"',;]*+[{_SIGNS}]?")
+_STARTS = regex.compile(rf"((?:\A|[,;\t\r\n])[\p{{Z}}\p{{C}}\"',;]*+)([{_SIGNS}])?")
 """Where a cell begins, and the sign there that makes a formula of it. It consumes all it looks at, so that hostile
 texts cost no more than others."""
-_IS_SIGN = regex.compile(f"[{_SIGNS}]")
 _BREAKS = regex.compile(r"[ ']*[\t\r\n]")
 
 
@@ -25,28 +24,16 @@ def guarded(text: str) -> str:
     make one, and before a leading tab or line break."""
     if _NUMBERS.fullmatch(text):
         return text
-    safe = _STARTS.sub(lambda start: _with_apostrophe(start[0]), text)
+    safe = _STARTS.sub(lambda start: f"{start[1]}'{start[2]}" if start[2] else start[0], text)
     return "'" + safe if _BREAKS.match(safe) else safe
 
 
 def unguarded(text: str) -> str:
     """What `guarded` was given."""
     plain = text[1:] if text.startswith("'") and _BREAKS.match(text) else text
-    return _STARTS.sub(lambda start: _without_apostrophe(start[0]), plain)
+    return _STARTS.sub(lambda start: start[1].removesuffix("'") + start[2] if start[2] else start[0], plain)
 
 
 def cell(value: object) -> object:
     """A value as a cell of a CSV file: numbers and what is missing as they are, all else as guarded text."""
     return value if value is None or isinstance(value, int | float) else guarded(str(value))
-
-
-def _with_apostrophe(start: str) -> str:
-    return f"{start[:-1]}'{start[-1]}" if _ends_with_sign(start) else start
-
-
-def _without_apostrophe(start: str) -> str:
-    return start[:-2] + start[-1] if _ends_with_sign(start) and start[-2:-1] == "'" else start
-
-
-def _ends_with_sign(start: str) -> bool:
-    return bool(_IS_SIGN.match(start[-1:]))
