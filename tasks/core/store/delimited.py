@@ -48,29 +48,10 @@ _DECLARED = re.compile(r"sep=(.)\s*", re.IGNORECASE)
 csv.field_size_limit(2**31 - 1)
 
 
-class TextEncoding(NamedTuple):
-    """How the bytes of a file become text."""
-
-    codec: str
-    """Python's name of it."""
-    guessed: bool = False
-    """Whether nothing in the file proves it."""
-    example: str | None = None
-    """Of a guessed one: a word by which people see whether it is right."""
-
-    @property
-    def words(self) -> str:
-        """The encoding for people."""
-        name = _NAMES.get(self.codec, self.codec)
-        if not self.guessed:
-            return name
-        example = f", which reads '{self.example}'" if self.example else ""
-        return f"{name} (a guess, since it is no UTF-8{example}; 'encoding' in the study names another)"
-
-
-def encoding_of(path: Path, named: str | None = None) -> TextEncoding:
-    """The encoding of a text file: the one named, that of its byte order mark, UTF-8 where all of it is, UTF-16 where
-    every other byte is nothing, and otherwise the likeliest of those that spreadsheets write.
+def encoding_of(path: Path, named: str | None) -> tuple[str, str]:
+    """The encoding of a text file, as Python calls it and in words for people: the one named, that of its byte order
+    mark, UTF-8 where all of it is, UTF-16 where every other byte is nothing, and otherwise the likeliest of those that
+    spreadsheets write.
 
     InputError for an unknown name, a file that is not in the encoding that is named or marked, and one of which a part
     is UTF-8 and another is not.
@@ -90,7 +71,8 @@ def encoding_of(path: Path, named: str | None = None) -> TextEncoding:
     if marked is not None and line is not None:
         rule = f"is not {_NAMES.get(marked, marked)}: line {line} holds bytes that stand for no letter"
         raise InputError(rule, file=path, hint=_HINT)
-    return TextEncoding(marked or "utf-8") if line is None else _guess(path, line)
+    codec = marked or "utf-8"
+    return (codec, _NAMES.get(codec, codec)) if line is None else _guess(path, line)
 
 
 def decoded(content: bytes) -> str | None:
@@ -132,7 +114,7 @@ def _first_undecodable(path: Path, codec: str) -> int | None:
                 return None
 
 
-def _guess(path: Path, broken: int) -> TextEncoding:
+def _guess(path: Path, broken: int) -> tuple[str, str]:
     """The likeliest encoding of a file that is no UTF-8 in a line; InputError where a part of it is, or none is
     likely."""
     lines, size = list[bytes](), 0
@@ -154,7 +136,9 @@ def _guess(path: Path, broken: int) -> TextEncoding:
         raise InputError(f"is not UTF-8: line {broken}, and no other encoding is likely", file=path, hint=_HINT)
     words = re.split(r"\W+", sample.decode(codec, errors="replace"))
     example = next((word[:30] for word in words if not word.isascii() and word.isprintable()), None)
-    return TextEncoding(codec, True, example)
+    shown = f", which reads '{example}'" if example else ""
+    guess = f"a guess, since it is no UTF-8{shown}; 'encoding' in the study names another"
+    return codec, f"{_NAMES.get(codec, codec)} ({guess})"
 
 
 def _likeliest(sample: bytes) -> str | None:

@@ -137,10 +137,10 @@ def open_sheet(path: Path, encoding: str | None = None, sheet: str | None = None
         if ending in WORKBOOK:
             name, words = _sheet_to_read(path, sheet)
             return _with_header(path, name, words, lambda: sheet_lines(path, name), repeats)
-        found = encoding_of(path, encoding)
-        delimiter = delimiter_of(path, found.codec)
-        words = f"{found.words}, cells parted by {DELIMITERS.get(delimiter, repr(delimiter))}"
-        return _with_header(path, None, words, lambda: delimited_lines(path, found.codec, delimiter), repeats)
+        codec, words = encoding_of(path, encoding)
+        delimiter = delimiter_of(path, codec)
+        words = f"{words}, cells parted by {DELIMITERS.get(delimiter, repr(delimiter))}"
+        return _with_header(path, None, words, lambda: delimited_lines(path, codec, delimiter), repeats)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,12 +41,19 @@ Parts = dict[tuple[str, str], list[tuple[Path, MarkedTable]]]
 
 def timed(subject: str, look: Callable[..., AmountAndProblems], *given: Any) -> Look:
     """A look at what is given, with its time; a StoreError is a problem."""
-    start = time.perf_counter()
-    try:
+    start, amount, problems = time.perf_counter(), "cannot be read", list[str]()
+    with _noted(problems):
         amount, problems = look(*given)
-    except StoreError as error:
-        amount, problems = "cannot be read", [str(error)]
     return Look(subject, amount, time.perf_counter() - start, tuple(problems))
+
+
+@contextmanager
+def _noted(problems: list[str]) -> Iterator[None]:
+    """A StoreError is a problem, and what comes after it is looked at all the same."""
+    try:
+        yield
+    except StoreError as error:
+        problems.append(str(error))
 
 
 def look_at_run(run: Run) -> Iterator[Look]:
@@ -67,17 +75,13 @@ def _marks(run: Run, parts: Parts) -> AmountAndProblems:
     problems, paths = list[str](), run.marks()
     run.warehouse.fetch_all(paths)
     for path in paths:
-        stage, shard = path.parent.name, path.stem
-        try:
-            mark = read_mark(path, run.mend())
-        except StoreError as error:
-            problems.append(str(error))
-            continue
-        for table, marked in mark.tables.items():
-            parts[table, stage].append((run.file(table, stage, shard, mark.attempt), marked))
-        for other in map(path.with_stem, mark.others):  # only a stage's last mark names any
-            if other not in paths:
-                problems.append(f"{other} is lost, and its stage is done; {run.mend()}")
+        with _noted(problems):
+            stage, mark = path.parent.name, read_mark(path, run.mend())
+            for table, marked in mark.tables.items():
+                parts[table, stage].append((run.file(table, stage, path.stem, mark.attempt), marked))
+            for other in map(path.with_stem, mark.others):  # only a stage's last mark names any
+                if other not in paths:
+                    problems.append(f"{other} is lost, and its stage is done; {run.mend()}")
     return f"{len(paths):,} shards", problems
 
 
@@ -85,13 +89,10 @@ def _files(run: Run, table: str, files: list[tuple[Path, MarkedTable]]) -> Amoun
     problems, row = list[str](), BY_NAME[table]
     run.warehouse.fetch_all(path for path, _ in files)
     for path, marked in files:
-        try:
+        with _noted(problems), reading(path, run.mend()):
             hold(path, row, marked, run.mend())
-            with reading(path, run.mend()):
-                if content_of(path, row) != marked.content:
-                    problems.append(f"{path}: its rows do not add up to what its done-mark says; {run.mend()}")
-        except StoreError as error:
-            problems.append(str(error))
+            if content_of(path, row) != marked.content:
+                problems.append(f"{path}: its rows do not add up to what its done-mark says; {run.mend()}")
     return f"{sum(marked.rows for _, marked in files):,} rows in {len(files):,} files", problems
 
 
@@ -122,10 +123,8 @@ def strays(warehouse: Warehouse) -> AmountAndProblems:
 def _manifest(run: Run) -> AmountAndProblems:
     problems, listed = list[str](), listed_in(manifest_of(run))
     for ref in listed:
-        try:
+        with _noted(problems):
             refuse_other(run, ref)
-        except StoreError as error:
-            problems.append(str(error))
     return f"{len(listed):,} tables", problems
 
 
