@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -54,11 +54,11 @@ def scalars(node: yaml.Node, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple
 
 
 def spoilt(path: Path, words: list[str]) -> Iterator[tuple[tuple[Any, ...], str, str]]:
-    """Every text of a file in turn replaced by two of the words: (where, the word, the file)."""
+    """Every text of a file in turn replaced by one of the words: (where, the word, the file)."""
     text, turn = path.read_text(encoding="utf-8"), cycle(words)
     for place, node in scalars(yaml.compose(text, yaml.SafeLoader)):
-        for word in islice(turn, 2):
-            yield place, word, text[: node.start_mark.index] + word + text[node.end_mark.index :]
+        word = next(turn)
+        yield place, word, text[: node.start_mark.index] + word + text[node.end_mark.index :]
 
 
 def at(content: Any, place: tuple[Any, ...]) -> Any:

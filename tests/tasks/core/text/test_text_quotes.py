@@ -103,7 +103,7 @@ def stands(quote: str, text: str) -> bool:
     return ground(quote, None, CRITERION, Subject.of(text, units(text))).status == "verified"
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.sampled_from(CORPUS), st.data())
 def test_a_quote_begins_and_ends_where_words_do(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text) - 2))
