@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rubricflow.tasks.core.check import task
+from rubricflow.tasks.core.check import checkpoint, task
 from rubricflow.tasks.core.check.finding import REFUSED, CheckError
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.errors import ContractError
@@ -45,7 +45,10 @@ def stopped(run: Run, ref: TableRef) -> str:
         ("unique", {1: {"response_id": "r5"}}),
     ],
 )
-def test_the_rows_that_break_a_rule_are_those_in_quarantine(graded: Judged, rule: str, faults: dict[int, Any]) -> None:
+def test_the_rows_that_break_a_rule_are_those_in_quarantine(
+    graded: Judged, monkeypatch: pytest.MonkeyPatch, rule: str, faults: dict[int, Any]
+) -> None:
+    monkeypatch.setattr(checkpoint, "READ", 1)  # a batch for each row
     run, ref = graded(faults=faults)
     stopped(run, ref)
     rows = refused(run)
