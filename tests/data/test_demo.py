@@ -45,18 +45,19 @@ def test_the_class_has_the_promised_variety() -> None:
     assert (responses["text"] == "").sum() >= 3
 
 
-def test_the_three_studies_differ_in_nothing_but_the_judge() -> None:
-    study, weak, baseline = (load_study(DEMO / f"{name}.yaml").model_dump() for name in ("study", "weak", "baseline"))
+def test_the_studies_differ_in_nothing_but_the_judge() -> None:
+    names = "study", "weak", "baseline", "checked"
+    study, weak, baseline, checked = (load_study(DEMO / f"{name}.yaml").model_dump() for name in names)
     assert study["evaluation"].pop("beside") == ("weak.yaml", "baseline.yaml")
-    assert (weak["evaluation"].pop("beside"), baseline["evaluation"].pop("beside")) == ((), ())
-    for of in (weak, baseline):
-        del of["judge"]["backend"], of["judge"]["replies"], of["name"]
-    assert weak == baseline
-    del study["name"], study["judge"], weak["judge"]
-    assert study == weak
+    assert [of["evaluation"].pop("beside") for of in (weak, baseline, checked)] == [(), (), ()]
+    for of in (study, weak, baseline, checked):
+        del of["name"], of["judge"]["backend"], of["judge"]["replies"]
+    assert study == weak == baseline
+    del study["judge"], checked["judge"]
+    assert study == checked
 
 
-@pytest.mark.parametrize("name", ["study", "weak"])
+@pytest.mark.parametrize("name", ["study", "weak", "checked"])
 def test_the_recorded_replies_are_to_the_prompts_of_today(name: str) -> None:
     assert sum(path.stat().st_size for path in DEMO.glob("*.parquet")) < 2**20
     told = [found for found in prove(DEMO / f"{name}.yaml") if found[1] == "recorded replies"]
