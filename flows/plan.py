@@ -19,8 +19,11 @@ from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Placement
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Prices
 from rubricflow.tasks.core.llm.backends.replay import read_recording
 from rubricflow.tasks.core.llm.backends.vllm import weights
+from rubricflow.tasks.core.llm.opening import model_of
+from rubricflow.tasks.core.llm.prices import Price, price_of, price_rows, table_in_words
 from rubricflow.tasks.core.store.catalogue import write_database
 from rubricflow.tasks.core.store.essays import essay_files
 from rubricflow.tasks.core.store.files import digest_of, file_digest
@@ -199,6 +202,36 @@ def _of_concepts(path: Path) -> Study:
     return study.model_copy(update={"judge": study.annotation.asked, "reward": None})
 
 
+def _providers(run: Run) -> dict[str, str]:
+    """Model → who answered for it, where its replies came in files that say so."""
+    found: dict[str, str] = {}
+    for stage in run.stages(Attempts):
+        answered = run.read(run.ref(Attempts, stage), ["model", "provider"]).group_by(["model", "provider"])
+        rows = answered.aggregate([]).to_pylist()
+        found |= {row["model"]: row["provider"] for row in rows if row["provider"] not in (None, "plain")}
+    return found
+
+
+def _keep_prices(plan: Plan) -> dict[str, str]:
+    """Writes what the study's models cost as it is known now; model → that in words. Those of a run that finished
+    before stay, but where the study says them itself."""
+    study, found = plan.study, dict[str, Price]()
+    choices: list[Choice] = [*_judges(study), study.graph]
+    mending = [judge for judge in _judges(study) if judge.repair_engine]
+    choices += [judge.model_copy(update={"engine": judge.repair_engine}) for judge in mending]
+    providers = _providers(plan.run)
+    for choice in choices:
+        if BACKENDS[choice.backend].needs == "engine" and (providers or price_of(choice.engine) is not None):
+            model = model_of(choice, plan.base)
+            price = price_of(choice.engine) or price_of(choice.engine, providers.get(model))
+            found |= {model: price} if price else {}
+    own = any(choice.engine and choice.engine.price for choice in choices)
+    if own or not plan.run.done("prices", "all"):
+        rows = [row for model, price in found.items() for row in price_rows(model, price)]
+        plan.run.commit("prices", "all", {Prices: rows})
+    return {model: price.in_words for model, price in found.items()}
+
+
 def record(plan: Plan, tables: list[TableRef]) -> Path:
     """Write the manifest of a finished run, from when on the warehouse's database shows it; returns its path."""
     settings = {
@@ -209,6 +242,7 @@ def record(plan: Plan, tables: list[TableRef]) -> Path:
         "calibration_version": CALIBRATION_VERSION,
     }
     graded = graded_by(plan.run, plan.study.evaluation.target, settings)
-    path = write_manifest(plan.run, plan.identity, graded, tables, plan.base, plan.read_as)
+    costs = {"table": table_in_words(), "prices": _keep_prices(plan), **plan.study.money.model_dump()}
+    path = write_manifest(plan.run, plan.identity, graded, tables, plan.base, plan.read_as, costs)
     write_database(plan.run.warehouse)
     return path

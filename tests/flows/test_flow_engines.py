@@ -15,6 +15,7 @@ from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.monitor.credentials import credential
+from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
 KEY = "sk-secret-of-the-test-71"
@@ -58,6 +59,13 @@ def test_a_spent_budget_stops_cleanly_and_the_same_command_continues(tmp_path, s
     assert len(house.runs()) == 1
     gradings = house.run(house.runs()[0])
     assert {row["score"] for row in gradings.read(gradings.ref(Gradings, "judge")).to_pylist()} == {2.0}
+    ((usd, unknown),) = ask(gradings, "SELECT sum(usd), count(*) FILTER (usd IS NULL) FROM costs").fetchall()
+    # 11 tokens read and 3 written; identical answers share a call
+    assert (round(usd, 9), unknown) == (round(120 * (11 * 1 + 3 * 10) / 1e6, 9), 0)
+    costs = json.loads((gradings.folder / "manifest.json").read_text())["costs"]
+    assert costs["table"].startswith("genai-prices ")
+    assert costs["prices"] == {"m": "$1 a million tokens read, $10 written (the study)"}
+    assert "$0.0049" in (gradings.folder / "report.html").read_text()
 
 
 def test_dollars_without_a_price_are_refused_before_anything_is_asked(tmp_path, server):

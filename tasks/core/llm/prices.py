@@ -111,6 +111,24 @@ def price_of(engine: Engine | None, provider: str | None = None) -> Price | None
     return found.pop() if len(found) == 1 else None
 
 
+def price_rows(model: str, price: Price) -> list[dict[str, Any]]:
+    """A price as rows of `Prices`."""
+    rows = []
+    for in_batch, tiers in ((False, price.live), (True, price.batch)):
+        for rates, after in zip(tiers, [*tiers[1:], None], strict=True):
+            row = {"model": model, "in_batch": in_batch, "up_to": after and after.above, **rates._asdict()}
+            rows.append(row | {"source": price.source, "as_of": price.as_of and price.as_of.isoformat()})
+    return rows
+
+
+def money(usd: float, currency: str = "USD", rate: float = 1.0) -> str:
+    """US dollars as people say them: two digits of a small amount, cents of a large one. rate: dollars for one unit of
+    the currency."""
+    amount = usd / rate
+    shown = f"{amount:,.2f}" if amount >= 1 or not amount else f"{amount:.2g}"
+    return f"${shown}" if currency == "USD" else f"{shown} {currency}"
+
+
 def table_in_words() -> str:
     """The table's name, version and date, for the record."""
     return f"{_TABLE} {importlib.metadata.version(_TABLE)} of {_table_date()}"

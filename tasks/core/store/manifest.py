@@ -121,14 +121,15 @@ def write_manifest(
     tables: list[TableRef],
     base: Path,
     read_as: Mapping[str, str] | None = None,
+    costs: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write `<run>/manifest.json`.
 
     `identity` is what names the run (study, input digests, code). `graded_by` is exactly what can change a released
     score; its digest is the `grade_digest`. `base` is the folder that the study's files are named from;
-    `read_as`: how each of them was read; `calls_changed`: which parameters the judge's server did not take. Tables
-    that another flow of the same run wrote stay listed. StoreError where a table that the run finished with is another
-    now.
+    `read_as`: how each of them was read; `costs`: what models cost by whose table; `calls_changed`: which parameters
+    the judge's server did not take. Tables that another flow of the same run wrote stay listed. StoreError where a
+    table that the run finished with is another now.
     """
     path, paths = run.folder / MANIFEST, {ref.path for ref in tables}
     try:
@@ -148,6 +149,7 @@ def write_manifest(
         "graded_by": graded_by,
         "identity": identity,
         "read_as": dict(read_as or {}),
+        "costs": dict(costs or {}),
         "calls_changed": sorted(filter(None, changed)),
         "versions": versions(),
         "git": git_state(),

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.budget import most_tokens
 from rubricflow.tasks.core.llm.forms import room
-from rubricflow.tasks.core.llm.prices import Price, Tokens, cost_of, price_of
+from rubricflow.tasks.core.llm.prices import Price, Tokens, cost_of, money, price_of
 from rubricflow.tasks.core.llm.request import Request
 from rubricflow.tasks.grading.judge.costs import CHARACTERS_PER_TOKEN, TOKENS_PER_DECISION, Row
 from rubricflow.tasks.grading.judge.grade import asks_nobody, first_requests
@@ -50,7 +50,7 @@ class CostRange:
         """Both costs, or that they are not known."""
         if self.price is None or self.likely is None or self.most is None:
             return "not known: nobody says what the model costs (engine.price says it)"
-        return f"most likely about {dollars(self.likely)}, {dollars(self.most)} at most, at {self.price.in_words}"
+        return f"most likely about {money(self.likely)}, {money(self.most)} at most, at {self.price.in_words}"
 
 
 def cost_range(cases: Iterable[Case], judge: Judge) -> CostRange:
@@ -88,15 +88,10 @@ def rows(cost: CostRange, who: str) -> Iterator[Row]:
         yield f"cost of {who}", "not known", "nobody says what the model costs; engine.price of the study says it"
         return
     assumed = f"beginnings cached, {REPAIRED:.0%} of calls repaired"
-    yield f"cost of {who}, most likely", dollars(cost.likely), f"{assumed}; {cost.price.in_words}"
+    yield f"cost of {who}, most likely", money(cost.likely), f"{assumed}; {cost.price.in_words}"
     if cost.price.batch != cost.price.live:
-        yield f"cost of {who}, in batches", dollars(cost.likely_in_batch), "the same at the prices of batches"
-    yield f"cost of {who}, at most", dollars(cost.most), f"{cost.most_calls:,} calls, each as long as it can be"
-
-
-def dollars(amount: float) -> str:
-    """As people say it: two digits of a small amount, cents of a large one."""
-    return f"${amount:,.2f}" if amount >= 1 or not amount else f"${amount:.2g}"
+        yield f"cost of {who}, in batches", money(cost.likely_in_batch), "the same at the prices of batches"
+    yield f"cost of {who}, at most", money(cost.most), f"{cost.most_calls:,} calls, each as long as it can be"
 
 
 def _likely(request: Request, engine: Engine, samples: int, seen: set[str]) -> Iterator[Tokens]:

@@ -244,10 +244,11 @@ def attempts(rater: Rater, called: Sequence[Called]) -> pa.Table:
         "seed": [request.sampling.seed for request in requests],
         "reply": [_writable(reply.text) for reply in replies],
         "error": [_writable(reply.error) for reply in replies],
+        "provider": [reply.source and reply.source.provider for reply in replies],
     }
     for name in ("role", "mends", "memory"):
         columns[name] = [getattr(request, name) for request in requests]
-    for name in ("changed", "prompt_tokens", "completion_tokens", "cached_tokens", "latency_s"):
+    for name in ("changed", "prompt_tokens", "completion_tokens", "cached_tokens", "written_tokens", "latency_s"):
         columns[name] = [getattr(reply, name) for reply in replies]
     return _table(Attempts, columns)
 

@@ -64,6 +64,9 @@ QUERIES = {
             sum(characters['response'])::BIGINT AS response, sum(characters['repair'])::BIGINT AS repair,
             sum(latency_s) AS latency_s
         FROM attempts GROUP BY ALL ORDER BY ALL""",
+    "costs": """
+        SELECT model, sum(usd) AS usd, count(*) AS calls, count(*) FILTER (usd IS NULL) AS unknown
+        FROM costs GROUP BY ALL ORDER BY ALL""",
     "repeats": f"""
         SELECT count(*) AS responses, count(*) FILTER (levels = 1) AS same, coalesce(max(asked), 0) AS asked,
             avg(spread) AS spread

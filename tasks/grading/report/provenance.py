@@ -31,6 +31,7 @@ from rubricflow.tasks.core.display.table import Row, Rows
 from rubricflow.tasks.core.stats.scores import FAIR, MEAN
 from rubricflow.tasks.grading.report.charts import TEMPLATE
 from rubricflow.tasks.grading.report.figures import Figures, reasons, total
+from rubricflow.tasks.grading.report.money import Fact
 
 FEW_DOUBLY_SCORED = 100
 """Responses of two people below which figures about true scores are unsteady."""
@@ -150,9 +151,9 @@ def stability_section(repeats: Row) -> Section:
     return Section("stability", question, title, facts=facts)
 
 
-def cost_section(attempts: Rows, responses: int, prechecked: int, waiting: int) -> Section:
-    """Calls, tokens and time; and what is ahead of people."""
-    question, ahead = "Cost: calls, tokens, time", ("People's work ahead", say.plural(waiting, "case"))
+def cost_section(attempts: Rows, responses: int, prechecked: int, waiting: int, costs: Sequence[Fact]) -> Section:
+    """Calls, tokens, time and money; and what is ahead of people."""
+    question, ahead = "Cost: calls, tokens, time, money", ("People's work ahead", say.plural(waiting, "case"))
     if not attempts:
         return Section(
             "cost", question, "No model call was made", missing="Untested: nothing was asked", facts=(ahead,)
@@ -179,6 +180,7 @@ def cost_section(attempts: Rows, responses: int, prechecked: int, waiting: int) 
         ("Settled without a call", say.plural(prechecked, "response")),
         *_tokens(attempts, calls),
         ("Held by the engine's prefix cache", held),
+        *costs,
         ("Time in calls", "not known: the backend tells none" if seconds is None else say.duration(seconds)),
         ahead,
     )

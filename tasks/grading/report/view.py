@@ -33,6 +33,7 @@ from rubricflow.tasks.grading.report.distribution import (
 from rubricflow.tasks.grading.report.evidence import decisions_section, evidence_section
 from rubricflow.tasks.grading.report.figures import NOTHING_SCORED, Figures, total
 from rubricflow.tasks.grading.report.groups import groups_section
+from rubricflow.tasks.grading.report.money import cost_facts
 from rubricflow.tasks.grading.report.provenance import (
     check_counts,
     checks_section,
@@ -148,6 +149,7 @@ def view(tables: Tables, study: Row, manifest: Row, metrics: Sequence[Metric] = 
     broken = found["failed"] + found["could not run"]
     looks = verdict.looks(gates, outcome, found["warnings"], broken, worst_item(figures), figures)
     ranking, of_doubles = rater_ranking(figures, calibrations), doubles(figures, calibrations)
+    costs = cost_facts(counts["costs"], outcome.responses, outcome.released, ranking, manifest)
     sources = "; ".join(manifest.get("identity", {}).get("recordings", {}).values())
     several = target in OF_SEVERAL
     clipped, scored = sum(row["clipped"] for row in every), total(every, lambda row: row["scored"])
@@ -169,7 +171,7 @@ def view(tables: Tables, study: Row, manifest: Row, metrics: Sequence[Metric] = 
         evidence_section(counts["quotes"], counts["decisions"], counts["conflicts"], outcome.responses, figures),
         decisions_section(figures),
         stability_section(counts["repeats"][0]),
-        cost_section(counts["attempts"], outcome.responses, prechecked, outcome.review + outcome.unscored),
+        cost_section(counts["attempts"], outcome.responses, prechecked, outcome.review + outcome.unscored, costs),
         checks_section(checks, quarantined),
         limits_section(study, manifest, tables.bundles, figures),
     )

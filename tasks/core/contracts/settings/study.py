@@ -157,6 +157,17 @@ class Evaluation(Frozen):
     agreement stands next to this one's."""
 
 
+class Money(Frozen):
+    """By what its report measures what models cost."""
+
+    minutes: AboveZero | None = None
+    """That a person takes to score one response; null where nobody says, and then no time is saved by the report."""
+    currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
+    """In which costs are shown."""
+    usd: AboveZero = 1.0
+    """US dollars for one unit of it."""
+
+
 class Study(Frozen):
     """A study file."""
 
@@ -178,6 +189,8 @@ class Study(Frozen):
     asked for again; where several people marked an answer, its score is what `evaluation.target` says. calibrate: they
     fit and test the machine's scores, and each answer goes by its machine score or to a person, as if unmarked."""
     evaluation: Evaluation = Evaluation()
+    money: Money = Field(default=Money(), exclude=True)
+    """By what costs are shown. Like `run`, and the prices of engines, it is no part of the run's identity."""
     run: Placement = Field(default=Placement(), exclude=True)
     """Where it is worked. It is left out wherever the study is written down, and so of the run's identity."""
 

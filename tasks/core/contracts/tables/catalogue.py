@@ -19,7 +19,7 @@ from rubricflow.tasks.core.contracts.tables.edit import (
     Steps,
 )
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
-from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, ShardInputs
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, Prices, ShardInputs
 from rubricflow.tasks.core.contracts.tables.people import (
     Agreements,
     Constructions,
@@ -51,6 +51,7 @@ TABLES: tuple[type[Row], ...] = (
     Judgments,
     Gradings,
     Attempts,
+    Prices,
     ShardInputs,
     Calibrations,
     Candidates,

@@ -10,6 +10,7 @@ from rubricflow.tasks.core.contracts.schema import (
     Frozen,
     ItemId,
     Natural,
+    NonNegative,
     ResponseId,
     Row,
     Share,
@@ -194,10 +195,40 @@ class Attempts(Row, table="attempts", key=("response_id", "rater_id", "sample", 
     """Tokens of the reply."""
     cached_tokens: Annotated[Natural | None, VOLATILE]
     """Tokens of the request that the engine's prefix cache held, where it says so."""
+    written_tokens: Annotated[Natural | None, VOLATILE]
+    """Tokens of the request that the provider put into its cache, where it charges for that."""
+    provider: Annotated[str | None, VOLATILE]
+    """Who was asked, where the reply came in a file ('plain' where nobody says); null for a call of the run's own."""
     stored: Annotated[bool, VOLATILE]
     """Whether the reply came from the reply store."""
     latency_s: Annotated[float | None, VOLATILE]
     """Seconds the call took."""
+
+
+class Prices(Row, table="prices", key=("model", "in_batch", "above")):
+    """What a model's tokens cost when the run finished, in US dollars per million; a model that nobody says a price of
+    is not here."""
+
+    model: str
+    """The model, as in attempts."""
+    in_batch: bool
+    """Whether it is the price of a batch."""
+    above: Natural
+    """It holds for prompts of more tokens than this."""
+    up_to: Natural | None
+    """And of so many at most; null for any."""
+    input: NonNegative
+    """Of prompts."""
+    cached: NonNegative
+    """Of prompts that the provider's cache held."""
+    cache_write: NonNegative
+    """Of prompts that it put there."""
+    output: NonNegative
+    """Of replies, with what the model thought before."""
+    source: str
+    """Who says so: the study, or the kept table by name, version and entry."""
+    as_of: str | None
+    """The day of that table's newest price, or of the study's; null where it does not say."""
 
 
 class ShardInputs(Row, table="shard_inputs", key=("response_id",)):

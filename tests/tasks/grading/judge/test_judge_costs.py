@@ -14,12 +14,12 @@ from rubricflow.tasks.core.contracts.settings.engine import Engine, TokenPrice
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.budget import most_tokens
-from rubricflow.tasks.core.llm.prices import Tokens, cost_of, price_of
+from rubricflow.tasks.core.llm.prices import Tokens, cost_of, money, price_of
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.grading.judge.costs import Servers, Workload, costs, hours_of, size, workload
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
-from rubricflow.tasks.grading.judge.money import cost_range, dollars, rows
+from rubricflow.tasks.grading.judge.money import cost_range, rows
 from rubricflow.tasks.grading.judge.rater import repeated
 from rubricflow.tasks.grading.judge.rows import Rater
 
@@ -158,6 +158,6 @@ def test_a_cost_that_nobody_knows_is_said_and_is_not_nothing() -> None:
     assert [row[:2] for row in rows(unknown, "judging")] == [("cost of judging", "not known")]
     mended = Judge(engine=PRICED, repair_engine=Engine(model="unknown"))
     assert cost_range(CASES, mended).most is None
-    assert [dollars(amount) for amount in (0, 0.00123, 0.5, 12.345, 1_200)] == [
+    assert [money(amount) for amount in (0, 0.00123, 0.5, 12.345, 1_200)] == [
         *("$0.00", "$0.0012", "$0.5", "$12.35", "$1,200.00")
     ]
