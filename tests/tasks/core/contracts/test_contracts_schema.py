@@ -95,7 +95,7 @@ def test_literals_within_rows_are_all_enums() -> None:
 
 def test_volatile_columns_are_the_marked_ones() -> None:
     assert {row.table: volatile(row) for row in TABLES if volatile(row)} == {
-        "attempts": ["cached_tokens", "stored", "latency_s"],
+        "attempts": ["cached_tokens", "written_tokens", "provider", "stored", "latency_s"],
         "models": ["seconds"],
         "rollouts": ["seconds"],
         "policies": ["seconds"],
