@@ -22,6 +22,11 @@ sentence and a student's share by chance («`seed` is not …»). Of a whole pie
 _EDGE = r"['\"`‘’“”]|: "
 
 
+LACKS_MONEY = re.compile(
+    r"insufficient[ _]quota|credit balance is too low|billing[ _](?:hard[ _]limit|not[ _]active)", re.I
+)
+
+
 class ErrorBody(NamedTuple):
     """What the body of an error says."""
 
@@ -36,6 +41,11 @@ class ErrorBody(NamedTuple):
     def is_too_long(self) -> bool:
         """Whether prompt and reply do not fit into the model's context."""
         return any(says(_TOO_LONG, plainly(text[:READ]), self.prompt) for text in self.words)
+
+    @property
+    def lacks_money(self) -> bool:
+        """Whether the account's credit is spent."""
+        return any(says(LACKS_MONEY, plainly(text[:READ]), self.prompt) for text in self.words)
 
 
 def read_error(content: bytes, messages: Sequence[Mapping[str, str]] = ()) -> ErrorBody:

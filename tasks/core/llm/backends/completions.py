@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backends.connections import HttpAnswer
+from rubricflow.tasks.core.llm.backends.limits import SpentQuota, retry_after, spent_quota
 from rubricflow.tasks.core.llm.backends.parameters import PINS, CallParameters
 from rubricflow.tasks.core.llm.backends.structure import messages
 from rubricflow.tasks.core.llm.error_body import ErrorBody, lenient, read_error
@@ -23,7 +22,7 @@ from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
 from rubricflow.tasks.core.llm.schema import plain
 
 BUSY, DOWN, BROKEN, UNFIT, ODD, FINAL = "busy", "unreachable", "broken", "too_long", "refused", "final"
-STARTING, CHANGED = "starting", "changed"
+STARTING, CHANGED, SPENT = "starting", "changed", "quota"
 """Kinds of failure."""
 _SHOWN = 300
 _HEAVY = frozenset({"messages", "response_format"})
@@ -38,7 +37,8 @@ _logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Failure:
     """Why a call gave no reply. `kind`: busy, unreachable, starting or broken, which may pass; too_long or refused,
-    which concern one request; changed, to be asked once more, see `CallParameters`; or final, which ends the run."""
+    which concern one request; changed, to be asked once more, see `CallParameters`; quota, spent for longer than is
+    worth waiting; or final, which ends the run as well."""
 
     kind: str
     message: str
@@ -103,7 +103,7 @@ class Completions:
         if response.status_code == 200:
             return self._reply(url, request, body, response, seconds)
         said = read_error(response.content, body["messages"])
-        failure = self._refused(url, response.status_code, said, _retry_after(response))
+        failure = self.refused(url, response, said)
         may_name_parameters = failure.kind == ODD or response.status_code in (500, 501)
         if may_name_parameters and (
             self._is_schema_refused(url, request, body, failure)
@@ -134,9 +134,16 @@ class Completions:
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             return None
 
-    def _refused(self, url: str, code: int, said: ErrorBody, wait: float | None) -> Failure:
-        """What an answer other than 200 means."""
+    def refused(self, url: str, response: HttpAnswer, said: ErrorBody) -> Failure:
+        """What an answer other than 200, which says so in its body, means."""
+        code, text = response.status_code, lenient(response.content)
+        wait = retry_after(response.headers, text)
         message = f"{url} answers {code}: {self.safe('; '.join(said.words))}"
+        spent = spent_quota(text, wait) if code == 429 else None
+        if code == 402 or (code in (400, 403) and said.lacks_money):
+            spent = SpentQuota(None)
+        if spent is not None:
+            return Failure(SPENT, f"{message} ({spent.in_words})", wait=None if spent.until is None else wait or 0.0)
         if code in (401, 403):
             name = self._engine.key
             reason = f"the key in {name} is refused" if self._key else f"there is no key in {name}"
@@ -145,7 +152,7 @@ class Completions:
             return Failure(FINAL, f"{message} (does it serve the model under the name '{self._engine.model}'?)")
         if code == 413 or (code in (400, 422, 500) and said.is_too_long):
             return Failure(UNFIT, message)
-        if code == 429:
+        if code in (429, 529):
             return Failure(BUSY, message, wait, answered=True)
         if code in (408, 409, 425) or code >= 500:
             return Failure(STARTING if code == 503 else BROKEN, message, wait, answered=True)
@@ -173,13 +180,3 @@ class Completions:
 @cached_by_identity
 def _written(value: Mapping[str, Any] | str) -> str:
     return _ENCODER.encode(value)
-
-
-def _retry_after(response: HttpAnswer) -> float | None:
-    """Seconds of the header Retry-After, which is a number or a date."""
-    value = response.headers.get("retry-after", "").strip()
-    try:
-        is_number = re.fullmatch(r"[0-9]+(\.[0-9]+)?", value)
-        return float(value) if is_number else max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return None

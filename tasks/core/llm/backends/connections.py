@@ -15,13 +15,14 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import h11
 import httpx
 
+from rubricflow.tasks.core.llm.backends.pace import Level
 from rubricflow.tasks.core.llm.request import Reply
 
 Out = queue.SimpleQueue[tuple[int, Reply] | BaseException | None]
@@ -32,18 +33,28 @@ _SECOND_ADDRESS_S = 0.25
 """After how long the next address of a name is tried alongside the first."""
 
 
-class SharedLoop:
+class Closable(Protocol):
+    """What calls go over."""
+
+    async def close(self) -> None:
+        """Gives all of it back."""
+
+
+ClosableT = TypeVar("ClosableT", bound=Closable)
+
+
+class SharedLoop(Generic[ClosableT]):
     """An event loop in its own thread, and what all calls on it share. It starts with the first user and ends with the
     last one."""
 
     loop: asyncio.AbstractEventLoop
-    slots: asyncio.Semaphore
+    slots: Level
     """For calls, whoever makes them."""
-    connections: Connections
+    connections: ClosableT
 
-    def __init__(self, concurrency: int, headers: Mapping[str, str], timeout_s: float) -> None:
-        """concurrency: calls at once; headers, timeout_s: see `Connections`."""
-        self._concurrency, self._headers, self._timeout_s = concurrency, headers, timeout_s
+    def __init__(self, slots: Level, connect: Callable[[], ClosableT]) -> None:
+        """connect: what all calls go over, opened anew each time that the loop starts."""
+        self.slots, self._connect = slots, connect
         self._lock, self._users = threading.Lock(), 0
         self._thread: threading.Thread
 
@@ -52,8 +63,7 @@ class SharedLoop:
         """The loop, for as long as the context lasts."""
         with self._lock:
             if not self._users:
-                self.loop, self.slots = asyncio.new_event_loop(), asyncio.Semaphore(self._concurrency)
-                self.connections = Connections(self._headers, self._timeout_s)
+                self.loop, self.connections = asyncio.new_event_loop(), self._connect()
                 self._thread = threading.Thread(target=self.loop.run_forever, name="openai", daemon=True)
                 self._thread.start()
             self._users += 1

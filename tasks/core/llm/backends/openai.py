@@ -30,12 +30,14 @@ from rubricflow.tasks.core.llm.backends.completions import (
     DOWN,
     FINAL,
     ODD,
+    SPENT,
     STARTING,
     Completions,
     Failure,
 )
-from rubricflow.tasks.core.llm.backends.connections import Out, SharedLoop
-from rubricflow.tasks.core.llm.backends.pace import Pace, Prefixes
+from rubricflow.tasks.core.llm.backends.connections import Connections, HttpAnswer, Out, SharedLoop
+from rubricflow.tasks.core.llm.backends.limits import LONGEST_WAIT_S
+from rubricflow.tasks.core.llm.backends.pace import Level, Pace, Prefixes
 from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, digest, overdue
@@ -73,7 +75,7 @@ class _Replica:
 class _Wave:
     """What one call of `answer` shares among its workers."""
 
-    running: SharedLoop
+    running: SharedLoop[Any]
     out: Out
     requests: Sequence[Request]
     pending: Iterator[tuple[int, Request]]
@@ -153,6 +155,7 @@ class OpenAI:
         self._replicas = [_Replica(url.rstrip("/")) for url in engine.urls]
         mine = sharing()
         self._concurrency = mine.part(engine.concurrency)
+        self._level = Level(self._concurrency)
         account = " ".join(sorted((*engine.urls, engine.key)))
         limits = engine.requests_per_minute, engine.tokens_per_minute
         self._pace = Pace(*limits, clock, sleep, mine.ledger, account)
@@ -164,8 +167,12 @@ class OpenAI:
         """Tokens that prompt and reply may have together, as far as is known and until it is told what has more."""
         self.absent: str | None = None
         """The address of a server that is waited for."""
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._shared = SharedLoop(self._concurrency, headers, engine.timeout_s)
+        self._key = key
+        self._shared = SharedLoop[Any](self._level, self._connect)
+
+    def _connect(self) -> Any:
+        """What calls go over."""
+        return Connections({"Authorization": f"Bearer {self._key}"} if self._key else {}, self._engine.timeout_s)
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields each reply as it arrives. Threads may ask at once: they share one event loop, and all limits."""
@@ -241,10 +248,11 @@ class OpenAI:
             replica.aside_until = self._clock() + max(_ASIDE_S, result.wait or 0.0)
             if all(other.aside_until > self._clock() for other in self._replicas):
                 longest = _LONGEST_LOOK_S if result.kind in _ABSENT else _LONGEST_PAUSE_S
+                asked = LONGEST_WAIT_S if result.kind == BUSY else longest
                 # Not all requests are to come back at once.
                 pause = min(2.0 ** min(tries, 10), longest) * random.uniform(0.5, 1)
                 if result.wait is not None:
-                    pause = min(result.wait, longest) + random.uniform(0, 1)
+                    pause = min(result.wait, asked) + random.uniform(0, 1)
                 with wave.rest():
                     await self._sleep(pause)
             tries += not full
@@ -331,8 +339,8 @@ class OpenAI:
         """
         again = f" (tried {tries + 1} times)" if tries else ""
         ending = f"openai: {failure.message}{again}"
-        if failure.kind == FINAL:
-            return StoppedError(ending, passing=False)
+        if failure.kind in (FINAL, SPENT):
+            return StoppedError(ending, passing=failure.wait is not None)
         if failure.kind in (BUSY, *_ABSENT) and not others:
             return StoppedError(ending, passing=True)
         if failure.kind in (BROKEN, STARTING, ODD):
@@ -344,14 +352,10 @@ class OpenAI:
     async def _once(self, wave: _Wave, replica: _Replica, request: Request, heard: int) -> Reply | Failure:
         """One call. No exception leaves it: one of httpx's holds the headers, and so the key."""
         begun, body = self._clock(), self._form.body(request)
-        content = self._form.content(body)
-        # The digest, too: samples differ by a seed that a server may not take. After an answer that is no reply the
-        # same key would bring it again.
-        key = hashlib.sha256(f"{digest(request, self.model)} {heard} ".encode() + content).hexdigest()
         replica.in_flight += 1
         try:
             async with asyncio.timeout(self._engine.timeout_s):
-                answer = await wave.running.connections.post(f"{replica.url}/chat/completions", content, key)
+                answer = await self._post(wave.running.connections, replica.url, request, body, heard)
         except (TimeoutError, httpx.TimeoutException):
             return Failure(BROKEN, f"{replica.url} gave no answer within {self._engine.timeout_s:g} s")
         except httpx.ConnectError as error:
@@ -360,7 +364,24 @@ class OpenAI:
             return Failure(BROKEN, f"{replica.url} broke off: {self._form.safe(str(error) or type(error).__name__)}")
         finally:
             replica.in_flight -= 1
-        return self._form.read(replica.url, request, body, answer, self._clock() - begun)
+        self._pace.told(answer.headers)
+        result = self._form.read(replica.url, request, body, answer, self._clock() - begun)
+        if isinstance(result, Reply):
+            self._level.rise()
+        elif result.kind == BUSY:
+            self._level.halve(begun, self._clock())
+            if result.wait is not None and len(self._replicas) == 1:
+                self._pace.hold(min(result.wait, LONGEST_WAIT_S))
+        return result
+
+    async def _post(self, connections: Any, url: str, request: Request, body: dict[str, Any], heard: int) -> HttpAnswer:
+        """The answer to a body; errors are those of httpx."""
+        content = self._form.content(body)
+        # The digest, too: samples differ by a seed that a server may not take. After an answer that is no reply the
+        # same key would bring it again.
+        key = hashlib.sha256(f"{digest(request, self.model)} {heard} ".encode() + content).hexdigest()
+        answer: HttpAnswer = await connections.post(f"{url}/chat/completions", content, key)
+        return answer
 
 
 def identity(engine: Engine) -> str:

@@ -1,4 +1,5 @@
-"""How fast a server may be asked, in requests and tokens a minute, and which of its replicas is asked."""
+"""How fast a server may be asked: in requests and tokens a minute, as the study and its answers say, and in calls at
+once; and which of its replicas is asked."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ import asyncio
 import hashlib
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from rubricflow.tasks.core.llm.backends.limits import Allowance, allowances
 from rubricflow.tasks.core.llm.ledger import MINUTE_S, NO_LIMITS, MinuteLimits, seconds_until_room
 from rubricflow.tasks.core.llm.request import Reply, Request
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 4096
 _TOKENS_PER_CHARACTER = 1 / 3
 """Until a server has said how many a prompt had; rather too many than too few."""
+_SHORTEST_S = 0.01
 
 
 class Prefixes:
@@ -55,11 +58,104 @@ def _ranked(key: bytes, replicas: int) -> list[int]:
     return sorted(range(replicas), key=lambda number: hashlib.sha256(key + number.to_bytes(4)).digest())
 
 
+class Level:
+    """How many calls are made at once, as a semaphore whose size finds its own level: it is halved where a server has
+    too many, and rises by one for as many answers as are made at once."""
+
+    def __init__(self, most: int) -> None:
+        """most: calls at once, with which it begins."""
+        self._most = most
+        self.size = float(most)
+        self._used, self._halved_s = 0, -math.inf
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def locked(self) -> bool:
+        """Whether a call has to wait."""
+        return self._used >= int(self.size) or bool(self._waiting)
+
+    async def acquire(self) -> None:
+        """Returns when a call may be made."""
+        if not self.locked():
+            self._used += 1
+            return
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """A call is over."""
+        self._used -= 1
+        self._fill()
+
+    def rise(self) -> None:
+        """An answer came."""
+        if self.size < self._most:
+            self.size = min(float(self._most), self.size + 1 / self.size)
+            self._fill()
+
+    def halve(self, begun_s: float, clock_s: float) -> None:
+        """A server had too many with a call that was begun then; those begun before the last halving say nothing."""
+        if begun_s > self._halved_s:
+            self.size, self._halved_s = max(1.0, self.size / 2), clock_s
+
+    def _fill(self) -> None:
+        while self._waiting and self._used < int(self.size):
+            place = self._waiting.popleft()
+            if not place.done():
+                self._used += 1
+                place.set_result(None)
+
+
+class _Headroom:
+    """What a provider has left for us, as its last answers said: it fills up again evenly until it is full."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[float, Allowance]] = {}
+        self._held_until = 0.0
+
+    def told(self, what: str, allowance: Allowance, clock_s: float) -> None:
+        """Takes note of a header."""
+        self._told[what] = clock_s, allowance
+
+    def hold(self, until: float) -> None:
+        """Nothing is begun before."""
+        self._held_until = max(self._held_until, until)
+
+    def seconds_until(self, needs: Mapping[str, float], clock_s: float) -> float:
+        """Seconds until there is enough of all; where there is now, it is taken."""
+        for what, (then_s, allowance) in list(self._told.items()):
+            if clock_s >= then_s + allowance.reset_s:
+                del self._told[what]
+        waits = [self._held_until - clock_s, *(self._lacks(what, need, clock_s) for what, need in needs.items())]
+        if (wait := max(waits)) > 0:
+            return max(wait, _SHORTEST_S)
+        for what, need in needs.items():
+            if what in self._told:
+                then_s, allowance = self._told[what]
+                self._told[what] = then_s, allowance._replace(left=allowance.left - need)
+        return 0.0
+
+    def _lacks(self, what: str, need: float, clock_s: float) -> float:
+        if what not in self._told:
+            return 0.0
+        then_s, (left, most, reset_s) = self._told[what]
+        rate = (most - left) / reset_s if most is not None and reset_s > 0 else 0.0
+        lacking = need - left - rate * (clock_s - then_s)
+        until_full = then_s + reset_s - clock_s
+        return max(0.0, min(lacking / rate, until_full) if rate > 0 else until_full if lacking > 0 else 0.0)
+
+
 class Pace:
     """Lets requests begin so that no minute has more of them, or of their tokens, than allowed.
 
     A request counts the tokens of its prompt, estimated by what the server counted in earlier ones, and the longest
-    reply to it. One that is larger than a minute's tokens waits for a minute of its own.
+    reply to it. One that is larger than a minute's tokens waits for a minute of its own. What the server says is left
+    is obeyed, too: there a request counts a reply of the usual length.
     """
 
     def __init__(
@@ -77,26 +173,48 @@ class Pace:
         """Whether a request may have to wait."""
         self._clock, self._sleep, self._ledger, self._account = clock, sleep, ledger, account
         self._begun: deque[tuple[float, int]] = deque()
-        self._characters = self._counted = 0
+        self._characters = self._counted = self._replied = self._replies = 0
+        self._headroom = _Headroom()
+
+    def told(self, headers: Mapping[str, str]) -> None:
+        """Takes note of what an answer says is left."""
+        for what, allowance in allowances(headers):
+            self._headroom.told(what, allowance, self._clock())
+            self.is_limited = True
+
+    def hold(self, seconds: float) -> None:
+        """Nothing is begun for so long."""
+        self._headroom.hold(self._clock() + seconds)
+        self.is_limited = True
 
     async def admit(self, request: Request) -> None:
         """Returns when the request may begin."""
         rate = self._counted / self._characters if self._characters else _TOKENS_PER_CHARACTER
-        size = round(request.prompt_length * rate) + request.sampling.longest
+        prompt = round(request.prompt_length * rate)
+        size, longest = prompt + request.sampling.longest, request.sampling.longest
+        usual = min(longest, self._replied / self._replies) if self._replies else longest
+        needs = {"requests": 1, "tokens": prompt + usual, "prompt": prompt, "reply": usual}
         while self.is_limited:
-            if self._ledger is None:
-                wait = self._seconds_left(size)
-            else:
-                wait = await asyncio.to_thread(self._ledger.admit, self._account, size, self._limits)
+            wait = self._headroom.seconds_until(needs, self._clock())
+            if wait <= 0 and self._limits != NO_LIMITS:
+                wait = await self._minute(size)
             if wait <= 0:
                 return
             await self._sleep(wait)  # and looks again: others may have come first
 
+    async def _minute(self, size: int) -> float:
+        if self._ledger is None:
+            return self._seconds_left(size)
+        return await asyncio.to_thread(self._ledger.admit, self._account, size, self._limits)
+
     def learn(self, request: Request, reply: Reply) -> None:
-        """Takes note of how many tokens the prompt had."""
+        """Takes note of how many tokens prompt and reply had."""
         if reply.prompt_tokens is not None:
             self._characters += request.prompt_length
             self._counted += reply.prompt_tokens
+        if reply.completion_tokens is not None:
+            self._replied += reply.completion_tokens
+            self._replies += 1
 
     def _seconds_left(self, size: int) -> float:
         """Seconds until the request fits; where it does now, it is counted."""
