@@ -24,6 +24,21 @@ def echo(n, body):
     return http(200, body_of(body["messages"][-1]["content"]))
 
 
+class Time:
+    """A clock that only pauses move on."""
+
+    def __init__(self):
+        self.now, self.pauses = 0.0, []
+
+    def __call__(self):
+        return self.now
+
+    async def sleep(self, seconds):
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
+        self.now += seconds
+
+
 class Server:
     """Answers what `play` says: (number of the call, body) → bytes, HANG or DROP. `pause` keeps calls in flight;
     `models` says what the list of models is, none by default."""

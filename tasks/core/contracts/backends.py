@@ -77,6 +77,7 @@ BACKENDS: dict[str, RegisteredBackend] = {
     "embedded": RegisteredBackend("encoder", extra="embedded", serves=_EVERY - {"prompt"}),
     "vllm": RegisteredBackend("llm", needs="engine", reads_prose=True, local_weights=True, extra="vllm"),
     "openai": RegisteredBackend("llm", needs="engine", reads_prose=True),
+    "hosted": RegisteredBackend("llm", needs="engine", reads_prose=True),
     "replay": RegisteredBackend("replayed", needs="model", reads_prose=True),
     "simulated": RegisteredBackend("simulated", needs="truth", serves=frozenset({"judge", "annotate"})),
     "trained": RegisteredBackend("trained", needs="grader", extra="embedded", serves=frozenset({"judge", "rollouts"})),
@@ -92,6 +93,8 @@ def backends_serving(purpose: Purpose) -> str:
 def missing_setting(choice: Choice) -> str | None:
     """What the settings' backend needs and they do not give, in words; None where nothing is missing."""
     need = BACKENDS[choice.backend].needs
+    if choice.backend == "hosted" and choice.engine is not None and choice.engine.provider == "compatible":
+        return "backend 'hosted' needs engine.provider: openai, anthropic, gemini, bedrock or vertex"
     if need is None or getattr(choice, need) is not None or (need == "model" and choice.replies is not None):
         return None
     return f"backend '{choice.backend}' needs {_NEEDED[need]}"
@@ -125,6 +128,11 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "train": ("trl", "peft", "accelerate", "datasets"),
     "dask": ("prefect_dask", "distributed"),
     "ray": ("prefect_ray", "ray"),
+    "openai": ("openai",),
+    "anthropic": ("anthropic",),
+    "gemini": ("google.genai",),
+    "bedrock": ("anthropic", "boto3"),
+    "vertex": ("anthropic", "google.genai"),
     "s3": ("obstore",),
     "postgres": ("psycopg",),
 }
@@ -142,7 +150,10 @@ def install(*extras: str) -> str:
 
 def is_missing(extra: str) -> bool:
     """Whether a library of an extra is not there; nothing is imported."""
-    return any(find_spec(name) is None for name in LIBRARIES[extra])
+    try:
+        return any(find_spec(name) is None for name in LIBRARIES[extra])
+    except ModuleNotFoundError:  # what it is a part of is not there
+        return True
 
 
 def needs(study: Study, work: Work) -> Iterator[tuple[str, str]]:
@@ -160,6 +171,9 @@ def needs(study: Study, work: Work) -> Iterator[tuple[str, str]]:
     if work in ("graph", "reward"):
         choices["graph"] = study.graph
     for name, choice in choices.items():
+        provider = choice.engine.provider if choice.backend == "hosted" and choice.engine else ""
+        if provider in LIBRARIES and provider != "openai":  # whose door needs none
+            yield provider, f"{name}.engine.provider: {provider}"
         if extra := BACKENDS[choice.backend].extra:
             yield extra, f"{name}.backend: {choice.backend}"
     if work == "grade":

@@ -45,7 +45,7 @@ _RULES = (
 
 
 _RATER = ("protocol", "backend", "model", "foreign", "truth", "examples")
-_ENGINE = ("model", "structured", "logprobs", "options")
+_ENGINE = ("model", "effort", "structured", "logprobs", "options")
 
 
 class Earlier(NamedTuple):

@@ -63,7 +63,8 @@ class SharedLoop(Generic[ClosableT]):
         """The loop, for as long as the context lasts."""
         with self._lock:
             if not self._users:
-                self.loop, self.connections = asyncio.new_event_loop(), self._connect()
+                self.connections = self._connect()
+                self.loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self.loop.run_forever, name="openai", daemon=True)
                 self._thread.start()
             self._users += 1

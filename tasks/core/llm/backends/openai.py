@@ -105,9 +105,14 @@ class _Wave:
 
 
 def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> OpenAI:
-    """A client of the servers; InputError for what is no URL of one, or carries a password, which would stand in every
-    manifest."""
+    """A client of the servers; InputError for what is no URL of one."""
     engine = engine_of(choice)
+    check_urls(engine)
+    return OpenAI(engine, key_of(engine.key))
+
+
+def check_urls(engine: Engine) -> None:
+    """InputError for what is no URL of a server, or carries a password, which would stand in every manifest."""
     for url in engine.urls:
         parts = urlsplit(url)
         if "@" in parts.netloc or parts.query:
@@ -115,7 +120,6 @@ def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) ->
             raise InputError(rule, field="engine.urls")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"'{url}' is no URL of a server, such as http://127.0.0.1:8000/v1", field="engine.urls")
-    return OpenAI(engine, key_of(engine.key))
 
 
 def model_of(choice: Choice, base: Path) -> str:

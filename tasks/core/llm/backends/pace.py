@@ -119,7 +119,9 @@ class _Headroom:
         self._held_until = 0.0
 
     def told(self, what: str, allowance: Allowance, clock_s: float) -> None:
-        """Takes note of a header."""
+        """Takes note of a header. It may not know yet of calls that were begun since: the lower count holds."""
+        if what in self._told and (mine := self._left(what, clock_s)) < allowance.left:
+            allowance = allowance._replace(left=mine)
         self._told[what] = clock_s, allowance
 
     def hold(self, until: float) -> None:
@@ -141,13 +143,22 @@ class _Headroom:
         return 0.0
 
     def _lacks(self, what: str, need: float, clock_s: float) -> float:
-        if what not in self._told:
+        if what not in self._told or (lacking := need - self._left(what, clock_s)) <= 0:
             return 0.0
-        then_s, (left, most, reset_s) = self._told[what]
-        rate = (most - left) / reset_s if most is not None and reset_s > 0 else 0.0
-        lacking = need - left - rate * (clock_s - then_s)
-        until_full = then_s + reset_s - clock_s
-        return max(0.0, min(lacking / rate, until_full) if rate > 0 else until_full if lacking > 0 else 0.0)
+        then_s, allowance = self._told[what]
+        until_full, rate = then_s + allowance.reset_s - clock_s, _rate(allowance)
+        return min(lacking / rate, until_full) if rate > 0 else until_full
+
+    def _left(self, what: str, clock_s: float) -> float:
+        then_s, allowance = self._told[what]
+        return allowance.left + _rate(allowance) * (clock_s - then_s)
+
+
+def _rate(allowance: Allowance) -> float:
+    """How much comes back a second."""
+    if allowance.most is None or allowance.reset_s <= 0:
+        return 0.0
+    return max(0.0, allowance.most - allowance.left) / allowance.reset_s
 
 
 class Pace:

@@ -9,7 +9,7 @@ import traceback
 from contextlib import contextmanager
 
 import pytest
-from builders.loopback import DROP, HANG, Server, body_of, echo, http
+from builders.loopback import DROP, HANG, Server, Time, body_of, echo, http
 
 from rubricflow.tasks.core.contracts.errors import BackendError, StoppedError
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
@@ -41,21 +41,6 @@ def serve():
     yield start
     for server in servers:
         server.close()
-
-
-class Time:
-    """A clock that only pauses move on."""
-
-    def __init__(self):
-        self.now, self.pauses = 0.0, []
-
-    def __call__(self):
-        return self.now
-
-    async def sleep(self, seconds):
-        self.pauses.append(seconds)
-        await asyncio.sleep(0)
-        self.now += seconds
 
 
 def client(*servers, key=None, time=None, **engine):

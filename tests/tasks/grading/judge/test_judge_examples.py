@@ -264,7 +264,7 @@ def test_protocols_without_a_use_for_them_refuse_examples(protocol):
 @pytest.mark.parametrize("backend", ["embedded", "simulated"])
 def test_answerers_that_read_no_prose_refuse_examples(backend):
     truth = {"truth": {"rater": "a"}} if backend == "simulated" else {}
-    with pytest.raises(ValueError, match="reads prose, backend: vllm, openai, replay"):
+    with pytest.raises(ValueError, match="reads prose, backend: vllm, openai, hosted, replay"):
         Judge(backend=backend, examples={}, **truth)
 
 

@@ -1,0 +1,191 @@
+"""A language model at its provider's own door: OpenAI, Anthropic, Gemini, or these at Bedrock and Vertex.
+
+What is asked and read are the provider's forms, the same as in a batch. The libraries do what is each one's own:
+addresses, signatures, tokens of a cloud. Tries, pauses and limits are ours, see `openai`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from rubricflow.tasks.core.contracts.backends import Choice, engine_of
+from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.settings.engine import Engine
+from rubricflow.tasks.core.llm.backends.completions import BROKEN, Completions, Failure
+from rubricflow.tasks.core.llm.backends.connections import Connections, HttpAnswer
+from rubricflow.tasks.core.llm.backends.openai import Clock, OpenAI, Sleep, check_urls, identity
+from rubricflow.tasks.core.llm.error_body import lenient, read_error
+from rubricflow.tasks.core.llm.forms import FORMS, form_of
+from rubricflow.tasks.core.llm.opening import KeyOf
+from rubricflow.tasks.core.llm.reply_store import Replies
+from rubricflow.tasks.core.llm.request import Reply, Request
+
+KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"}
+"""Where a provider's key is, if the study does not say; a cloud's credentials are found as its own tools find them."""
+_OPENAI = "https://api.openai.com/v1"
+
+
+def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> Hosted:
+    """A client of the provider; BackendError where there is no key, InputError for an address that is none."""
+    engine = engine_of(choice)
+    check_urls(engine)
+    defaults = Engine.model_fields
+    name = KEYS.get(engine.provider, "") if engine.key == defaults["key"].default else engine.key
+    key = key_of(name) if name else None
+    if name and not key:
+        raise BackendError(f"{engine.provider}: there is no key in {name}")
+    url = None if engine.urls == defaults["urls"].default else engine.urls[0]
+    return Hosted(engine.model_copy(update={"key": name or "the cloud's credentials"}), key, url)
+
+
+def model_of(choice: Choice, base: Path) -> str:
+    """Its identity, the same at every door."""
+    return identity(engine_of(choice))
+
+
+class Hosted(OpenAI):
+    """Backend over a provider's own interface; what goes wrong is treated as with any server."""
+
+    name = "hosted"
+
+    def __init__(
+        self,
+        engine: Engine,
+        key: str | None,
+        url: str | None = None,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        """url: where the provider is reached, if not at its own address."""
+        super().__init__(engine.model_copy(update={"urls": (url or engine.provider,)}), key, clock, sleep)
+        self._form, self._url = _ProviderForm(engine, self._key), url
+        self._took = True  # what current models refuse is not in a form
+
+    def _connect(self) -> Any:
+        if self._engine.provider == "openai":
+            return super()._connect()
+        client = _Gemini if form_of(self._engine) is FORMS["gemini"] else _Anthropic
+        try:
+            return client(self._engine, self._key, self._url)
+        except Exception as error:  # whatever a library says of a cloud's settings
+            raise BackendError(f"{self._engine.provider}: {self._form.safe(str(error))}") from error
+
+    async def _post(self, connections: Any, url: str, request: Request, body: dict[str, Any], heard: int) -> HttpAnswer:
+        if isinstance(connections, Connections):
+            return await super()._post(connections, self._url or _OPENAI, request, body, heard)
+        answer: HttpAnswer = await connections.post(body)
+        return answer
+
+
+class _ProviderForm(Completions):
+    """A provider's form as `OpenAI` uses it."""
+
+    def __init__(self, engine: Engine, key: str) -> None:
+        super().__init__(engine, key)
+        self._wire = form_of(engine)
+
+    def body(self, request: Request) -> dict[str, Any]:
+        return self._wire.body(request, self._engine)
+
+    def read(
+        self, url: str, request: Request, body: Mapping[str, Any], response: HttpAnswer, seconds: float
+    ) -> Reply | Failure:
+        if response.status_code != 200:
+            turns = [{"content": message.content} for message in request.messages]
+            return self.refused(url, response, read_error(response.content, turns))
+        try:
+            reply = self._wire.read(json.loads(response.content), request, self._engine)
+        except (ValueError, RecursionError):
+            reply = Reply(error=f"broken: an answer that is no JSON: {lenient(response.content)}")
+        if reply.error is None:
+            return replace(reply, latency_s=seconds)
+        said, broken = self.safe(reply.error), f"{BROKEN}: "
+        if said.startswith(broken):
+            return Failure(BROKEN, f"{url}: {said.removeprefix(broken)}", answered=True)
+        return replace(reply, error=said)
+
+
+class _Anthropic:
+    """Anthropic's client, of its own door or of a cloud's."""
+
+    def __init__(self, engine: Engine, key: str, url: str | None) -> None:
+        import anthropic
+
+        clients = {"bedrock": anthropic.AsyncAnthropicBedrock, "vertex": anthropic.AsyncAnthropicVertex}
+        named = "access_token" if engine.provider == "vertex" else "api_key"
+        given: dict[str, Any] = {name: value for name, value in ((named, key), ("base_url", url)) if value}
+        open_client: Any = clients.get(engine.provider, anthropic.AsyncAnthropic)
+        self._client = open_client(max_retries=0, timeout=engine.timeout_s, **given)
+        self._library = anthropic
+
+    async def post(self, body: dict[str, Any]) -> HttpAnswer:
+        """The answer to a body of messages; errors are those of httpx."""
+        library = self._library
+        try:
+            raw = await self._client.messages.with_raw_response.create(
+                model=body["model"], max_tokens=body["max_tokens"], messages=body["messages"], extra_body=body
+            )
+            answer = raw.http_response
+        except library.APIStatusError as error:
+            answer = error.response
+        except library.APITimeoutError as error:
+            raise httpx.ReadTimeout("no answer in time") from error
+        except library.APIConnectionError as error:
+            raise _as_httpx(error.__cause__ or error) from error
+        except (RuntimeError, library.AnthropicError) as error:  # no credentials
+            return HttpAnswer(401, {}, str(error).encode())
+        return HttpAnswer(answer.status_code, answer.headers, answer.content)
+
+    async def close(self) -> None:
+        """Closes its connections."""
+        await self._client.close()
+
+
+class _Gemini:
+    """Google's client, of Gemini's own door or of Vertex."""
+
+    def __init__(self, engine: Engine, key: str, url: str | None) -> None:
+        from google import genai
+
+        options: Any = {"timeout": round(engine.timeout_s * 1000), "retry_options": {"attempts": 1}}
+        door: dict[str, Any] = {"vertexai": engine.provider == "vertex", "api_key": key or None}
+        self._client = genai.Client(http_options=options | ({"base_url": url} if url else {}), **door)
+        self._model, self._library = engine.model, genai
+
+    async def post(self, body: dict[str, Any]) -> HttpAnswer:
+        """The answer to a body of generateContent; errors are those of httpx."""
+        rest = {name: value for name, value in body.items() if name != "contents"}
+        config: Any = {"should_return_http_response": True, "http_options": {"extra_body": rest}}
+        try:
+            given = await self._client.aio.models.generate_content(
+                model=self._model, contents=body["contents"], config=config
+            )
+        except self._library.errors.APIError as error:
+            headers = {name.lower(): value for name, value in dict(getattr(error.response, "headers", {})).items()}
+            return HttpAnswer(error.code, headers, json.dumps(error.details).encode())
+        except Exception as error:  # of whichever HTTP client the library finds, or of the cloud's credentials
+            if type(error).__module__.startswith("google.auth"):
+                return HttpAnswer(401, {}, str(error).encode())
+            raise _as_httpx(error) from error
+        answer: Any = given.sdk_http_response
+        headers = {name.lower(): value for name, value in (answer.headers or {}).items()}
+        return HttpAnswer(200, headers, (answer.body or "").encode())
+
+    async def close(self) -> None:
+        """Closes its connections."""
+        await self._client.aio.aclose()
+
+
+def _as_httpx(error: BaseException) -> httpx.HTTPError:
+    """An error of another HTTP client; it holds no headers, and so no key."""
+    name = type(error).__name__
+    kind = httpx.ReadTimeout if "Timeout" in name else httpx.ConnectError if "Connect" in name else httpx.ReadError
+    return kind(str(error) or name)
