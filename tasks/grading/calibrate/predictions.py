@@ -122,7 +122,8 @@ class Predictor:
         place = pc.index_in(rows["response_id"], value_set=known["response_id"])
         for column in ("split", "author_id"):
             rows = rows.append_column(column, known[column].take(place))
-        items = by_item({item: self._bundles[item] for item in rows["item_id"].unique().to_pylist()}, rows)
+        named = {item: self._bundles[item] for item in rows["item_id"].unique().to_pylist() if item in self._bundles}
+        items = by_item(named, rows)
         answers = self._texts.read([item for item in items if self._mappings[item.item_id].texts])
         predicted = pa.concat_tables([self._predicted(item, answers) for item in items])
         run.commit(STAGE, name, {Predictions: predicted})

@@ -88,10 +88,15 @@ def graded_items(
 
 
 def by_item(bundle_of: Mapping[str, Bundle], rows: pa.Table) -> list[Item]:
-    """Rows of responses, one of each, as their items in the order of their ids, those without a row too."""
+    """Rows of responses, one of each, as their items in the order of their ids, those without a row too.
+
+    ContractError for rows of an item that has no bundle.
+    """
     rows = rows.sort_by([("item_id", "ascending"), ("response_id", "ascending")]).combine_chunks()
     counts = rows.group_by("item_id").aggregate([("response_id", "count")]).to_pydict()
     sizes = dict(zip(counts["item_id"], counts["response_id_count"], strict=True))
+    if unknown := sorted(sizes.keys() - bundle_of.keys()):
+        raise ContractError(f"gradings name item '{unknown[0]}', which has no bundle")
     items, start = [], 0
     # Arrow and Python agree on the order of strings: by code point.
     for item_id in sorted(bundle_of):

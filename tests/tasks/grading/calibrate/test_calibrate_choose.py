@@ -330,3 +330,9 @@ def test_the_figures_are_those_of_drawn_labels():
     aligned = cross_fit("linear", given, folds(given.cluster), 2.5, chosen_beside(given)).aligned
     assert rows(found)["linear"].rmse == pytest.approx(float(np.sqrt(np.mean((aligned - given.human) ** 2))))
     assert len(found.fold) == len(given)
+
+
+def test_the_reason_gives_the_figure_inside_folds():
+    found = decide(judged(6), Calibration())
+    assert found.method == "stacked"
+    assert found.reason == f"the standard method; QWK inside 10 folds: {rows(found)['stacked'].qwk:.3f}"

@@ -208,9 +208,11 @@ def test_samples_are_averaged_over_the_scored_ones():
     assert found[1]["unscored_reason"] == "unreadable_reply"
 
 
-def test_gradings_of_two_raters_are_refused():
+def test_gradings_of_two_raters_or_of_an_unknown_item_are_refused():
     with pytest.raises(ContractError, match="m, n"):
         only_rater(["m", "n", "m"])
+    with pytest.raises(ContractError, match="'q'"):
+        items_of({"other": bundle()}, [judged("r1", 0.5)], [], [])
 
 
 def test_rows_are_put_with_their_item():
@@ -546,3 +548,15 @@ def test_content_of_another_format_is_refused():
     for odd in ("{}", "[]", "nothing", json.dumps({"format": 2})):
         with pytest.raises(ContractError):
             read_calibration(odd)
+
+
+def test_items_with_one_bundle_pool_their_criteria():
+    one = bundle(("criteria",))
+    found = features([(table(judged("r", 0.5)), one), (table(judged("s", 0.7)), one)], pooled=True)
+    assert found.names == ("criterion.ca", "criterion.cb")
+    assert found.left_out == ()
+
+
+def test_single_samples_are_returned_as_they_are():
+    rows = table(judged("r2", 0.2), judged("r1", 0.8))
+    assert one_per_response(rows) is rows

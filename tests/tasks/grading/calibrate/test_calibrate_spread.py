@@ -293,3 +293,18 @@ def test_scores_that_are_no_better_than_a_constant_are_not_released():
     better = np.where(np.arange(100) < 80, marks, 0)
     kept = rules_of(marked_by(marks, better, np.zeros(100, int), ("a",)), Release(tolerance=0, risk=0.43))
     assert kept.promises[0].refused is None
+
+
+def test_risks_come_true():
+    told, true = [], []
+    for seed in range(20):
+        mapping, spread, _, _ = released_from(judged(seed), Release())
+        new = judged(2_000 + seed, 2_000)
+        _, _, level, risk = applied(new, mapping, spread)
+        told.append(risk)
+        true.append(np.abs(new.human - level) > 1)
+    told, true = np.concatenate(told), np.concatenate(true)
+    assert told.mean() == pytest.approx(true.mean(), abs=0.005)
+    for fifth in np.array_split(np.argsort(told, kind="stable"), 5):
+        assert told[fifth].mean() == pytest.approx(true[fifth].mean(), abs=0.02)
+    assert told.max() > 0.1

@@ -170,3 +170,14 @@ def test_no_gradings_leave_empty_predictions(tmp_path):
     done = calibrate.fn(run, STUDY, *refs)
     assert done.predictions.rows == 0
     assert run.read(done.calibrations)["method"].to_pylist() == ["identity"]
+
+
+def test_a_second_call_changes_nothing(small):
+    run, refs, done = small
+    assert calibrate.fn(run, STUDY, *refs) == done
+
+
+def test_the_target_may_be_one_rater(tmp_path):
+    run, refs = written(tmp_path / "w", *rows())
+    done = calibrate.fn(run, study(calibration=RULERS, evaluation={"target": "h1"}), *refs)
+    assert set(run.read(done.calibrations)["target"].to_pylist()) == {"h1"}

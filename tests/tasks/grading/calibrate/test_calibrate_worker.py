@@ -125,3 +125,16 @@ def test_lines_come_now_and_then_and_one_at_the_end() -> None:
         ("calibrate: 80/100 gradings predicted, 5/s, about 4 s left", 0.8),
         ("calibrate: 100/100 gradings predicted, 5/s", 1.0),
     ]
+
+
+def test_a_worker_loads_a_model_once_for_all_packs_of_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, states = list[str](), predictions.HiddenStates
+    monkeypatch.setattr(predictions, "HiddenStates", lambda folder: (loaded.append(folder), states(folder))[1])
+    folder = str(byte_model(tmp_path / "model"))
+    run, refs = run_of(tmp_path / "house")
+    crew = CrewHere(monkeypatch)
+    calibrate.fn(run, plan(features=["judge", "hidden"], language_model=folder), *refs, placement=DASK)
+    assert len(crew.pieces) == 5
+    assert loaded == [folder] * 3  # the command to fit, and two workers

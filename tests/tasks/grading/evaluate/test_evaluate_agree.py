@@ -135,3 +135,60 @@ def test_without_draws_there_are_no_intervals() -> None:
     found = metrics(frame(), draws=0)
     assert found["low"].isna().all()
     assert (found["resampled"] == "").all()
+
+
+def test_the_key_is_unique() -> None:
+    assert not metrics(frame()).duplicated(list(Metrics.key)).any()
+
+
+def test_a_slice_has_the_kappa_of_its_own_rows() -> None:
+    scores = frame()
+    part = scores[scores["item_id"] == "a"]
+    wanted = cohen_kappa_score(part["target"], part["calibrated"], weights="quadratic", labels=range(5))
+    row = one(metrics(scores), metric="qwk", rater_a="target", stage="calibrated", slice="item", value_of="a")
+    assert row["value"] == pytest.approx(wanted)
+
+
+def test_people_are_compared_with_people_on_the_same_rows() -> None:
+    scores = frame()
+    wanted = cohen_kappa_score(scores["human:one"], scores["human:two"], weights="quadratic", labels=range(5))
+    assert one(metrics(scores), metric="qwk", stage="human", slice="all")["value"] == pytest.approx(wanted)
+
+
+def test_subgroups_are_slices() -> None:
+    found = metrics(frame())
+    assert set(found.loc[found["slice"] == "school", "value_of"]) == {"north", "south"}
+
+
+def test_authors_are_resampled_where_every_response_has_one() -> None:
+    found = metrics(frame())
+    assert set(found.loc[found["low"].notna(), "resampled"]) == {"author"}
+
+
+def test_unscored_responses_are_counted_and_left_out() -> None:
+    scores = frame()
+    scores.loc[:4, "calibrated"] = np.nan
+    row = one(metrics(scores), metric="qwk", rater_a="target", stage="calibrated", slice="all")
+    assert (row["n"], row["unscored"]) == (75, 5)
+
+
+def test_a_response_without_a_human_score_is_not_counted_as_unscored() -> None:
+    scores = frame()
+    scores.loc[:4, "target"] = np.nan
+    row = one(metrics(scores), metric="qwk", rater_a="target", stage="calibrated", slice="all")
+    assert (row["n"], row["unscored"]) == (75, 0)
+
+
+def test_the_mean_over_items_is_the_mean_of_their_kappas() -> None:
+    found = metrics(frame())
+    machine = found[(found["rater_a"] == "target") & (found["stage"] == "raw")]
+    items = machine[(machine["metric"] == "qwk") & (machine["slice"] == "item")]["value"]
+    assert one(machine, metric="qwk_item_mean")["value"] == pytest.approx(items.mean())
+
+
+def test_what_is_released_is_compared_by_itself() -> None:
+    scores = frame()
+    part = scores[scores["route"] == "release"]
+    wanted = cohen_kappa_score(part["target"], part["calibrated"], weights="quadratic", labels=range(5))
+    row = one(metrics(scores), metric="qwk", stage="released", slice="all")
+    assert (row["value"], row["n"]) == (pytest.approx(wanted), len(part))

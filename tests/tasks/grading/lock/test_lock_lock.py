@@ -156,3 +156,14 @@ def test_gradeagentops_scores_items_of_any_type(types: list[str], subscores: lis
     bundle = lock(rubric(), protocol("gradeagentops"), types)
     assert [trait.id for trait in bundle.traits if trait.source == "judged"] == subscores
     assert len(untyped(bundle, types)) == (subscores == ["accuracy", "clarity", "completeness"])
+
+
+def test_another_protocol_is_another_bundle() -> None:
+    assert lock(rubric(), protocol("pointwise")).bundle_id != lock(rubric(), protocol()).bundle_id
+
+
+@pytest.mark.parametrize(
+    ("name", "final_score"), [("rulers", "trait_mean"), ("pointwise", "trait_sum"), ("dhs", "judged")]
+)
+def test_what_fits_is_locked(name: str, final_score: str) -> None:
+    assert lock(rubric(), protocol(name, final_score)).protocol.name == name

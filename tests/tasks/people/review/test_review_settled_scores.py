@@ -346,3 +346,14 @@ def test_a_mark_in_the_ledger_is_a_number_about_a_score(broken: dict[str, Any]) 
     assert Act(**right).value == "2.5"
     with pytest.raises(ContractError, match="mark"):
         Act(**right | broken)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.sampled_from("01234x"), max_size=5))
+def test_no_score_is_made_up(tmp_path_factory: pytest.TempPathFactory, values: list[str]) -> None:
+    run = graded_run(tmp_path_factory.mktemp("w"), [answer("a", route="review")])
+    for rater, value in enumerate(values):
+        say(run, act("vote", "a", f"t{rater}", value, comment="why"), act("submit", "a", f"t{rater}"))
+    keep_settled_scores(run, "class")
+    score = final(run)["a"][0]
+    assert score is None or f"{score:g}" in values
