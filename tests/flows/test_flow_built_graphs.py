@@ -136,6 +136,7 @@ SAME: list[tuple[str, Any]] = [
     ("calibration.method", "linear"),
     ("release.risk", 0.2),
     ("evaluation.draws", 5),
+    ("money", {"minutes": 2.0}),
 ]
 OTHER: list[tuple[str, Any, str]] = [
     ("graph.profile", "law", "profile"),
