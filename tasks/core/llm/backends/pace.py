@@ -9,7 +9,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rubricflow.tasks.core.llm.backends.limits import Allowance, allowances
 from rubricflow.tasks.core.llm.ledger import MINUTE_S, NO_LIMITS, MinuteLimits, seconds_until_room
@@ -111,18 +111,44 @@ class Level:
                 place.set_result(None)
 
 
+class _Left(NamedTuple):
+    """What is left of something."""
+
+    amount: float
+    then_s: float
+    """When so much was left."""
+    rate: float
+    """How much comes back a second."""
+    full_s: float
+    """When none of it is used; nothing is known from then on."""
+
+    def at(self, clock_s: float) -> float:
+        """How much is left then."""
+        return self.amount + self.rate * (clock_s - self.then_s)
+
+    def seconds_until(self, need: float, clock_s: float) -> float:
+        """Seconds until there is as much."""
+        lacking, until_full = need - self.at(clock_s), self.full_s - clock_s
+        if lacking <= 0:
+            return 0.0
+        return min(lacking / self.rate, until_full) if self.rate > 0 else until_full
+
+
 class _Headroom:
     """What a provider has left for us, as its last answers said: it fills up again evenly until it is full."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[float, Allowance]] = {}
+        self._left: dict[str, _Left] = {}
         self._held_until = 0.0
 
     def told(self, what: str, allowance: Allowance, clock_s: float) -> None:
-        """Takes note of a header. It may not know yet of calls that were begun since: the lower count holds."""
-        if what in self._told and (mine := self._left(what, clock_s)) < allowance.left:
-            allowance = allowance._replace(left=mine)
-        self._told[what] = clock_s, allowance
+        """Takes note of a header. It may not know yet of calls that were begun since: the lower count holds, but how
+        fast it fills up is as the header says."""
+        rate = 0.0
+        if allowance.most is not None and allowance.reset_s > 0:
+            rate = max(0.0, allowance.most - allowance.left) / allowance.reset_s
+        mine = self._left[what].at(clock_s) if what in self._left else math.inf
+        self._left[what] = _Left(min(mine, allowance.left), clock_s, rate, clock_s + allowance.reset_s)
 
     def hold(self, until: float) -> None:
         """Nothing is begun before."""
@@ -130,35 +156,15 @@ class _Headroom:
 
     def seconds_until(self, needs: Mapping[str, float], clock_s: float) -> float:
         """Seconds until there is enough of all; where there is now, it is taken."""
-        for what, (then_s, allowance) in list(self._told.items()):
-            if clock_s >= then_s + allowance.reset_s:
-                del self._told[what]
-        waits = [self._held_until - clock_s, *(self._lacks(what, need, clock_s) for what, need in needs.items())]
+        self._left = {what: left for what, left in self._left.items() if clock_s < left.full_s}
+        limited = self._left.keys() & needs.keys()
+        waits = [self._held_until - clock_s, *(self._left[what].seconds_until(needs[what], clock_s) for what in limited)]
         if (wait := max(waits)) > 0:
             return max(wait, _SHORTEST_S)
-        for what, need in needs.items():
-            if what in self._told:
-                then_s, allowance = self._told[what]
-                self._told[what] = then_s, allowance._replace(left=allowance.left - need)
+        for what in limited:
+            left = self._left[what]
+            self._left[what] = left._replace(amount=left.amount - needs[what])
         return 0.0
-
-    def _lacks(self, what: str, need: float, clock_s: float) -> float:
-        if what not in self._told or (lacking := need - self._left(what, clock_s)) <= 0:
-            return 0.0
-        then_s, allowance = self._told[what]
-        until_full, rate = then_s + allowance.reset_s - clock_s, _rate(allowance)
-        return min(lacking / rate, until_full) if rate > 0 else until_full
-
-    def _left(self, what: str, clock_s: float) -> float:
-        then_s, allowance = self._told[what]
-        return allowance.left + _rate(allowance) * (clock_s - then_s)
-
-
-def _rate(allowance: Allowance) -> float:
-    """How much comes back a second."""
-    if allowance.most is None or allowance.reset_s <= 0:
-        return 0.0
-    return max(0.0, allowance.most - allowance.left) / allowance.reset_s
 
 
 class Pace:
