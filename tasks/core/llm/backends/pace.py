@@ -158,7 +158,10 @@ class _Headroom:
         """Seconds until there is enough of all; where there is now, it is taken."""
         self._left = {what: left for what, left in self._left.items() if clock_s < left.full_s}
         limited = self._left.keys() & needs.keys()
-        waits = [self._held_until - clock_s, *(self._left[what].seconds_until(needs[what], clock_s) for what in limited)]
+        waits = [
+            self._held_until - clock_s,
+            *(self._left[what].seconds_until(needs[what], clock_s) for what in limited),
+        ]
         if (wait := max(waits)) > 0:
             return max(wait, _SHORTEST_S)
         for what in limited:

@@ -104,7 +104,7 @@ def recovered(seeds, raters=5, **more):
 
 @pytest.mark.parametrize("more", [{}, {"sorted_out": True}, {"doubles": 0.4}], ids=["random", "sorted", "singles"])
 def test_severities_put_in_are_found(more):
-    z, true, estimated = recovered(range(5), n=150, **more)
+    z, true, estimated = recovered(range(8), n=150, **more)
     assert np.polyfit(true, estimated, 1)[0] == pytest.approx(1, abs=0.15)
     assert (np.abs(z) < 1.96).mean() >= 0.8
     assert np.abs(estimated - true).mean() < 0.4 * np.abs(true).mean()

@@ -255,11 +255,11 @@ def test_the_reason_counts_the_marks_that_the_study_has(spoilt: float, said: str
 def test_with_permuted_marks_hardly_any_class_releases(authors: int) -> None:
     """At the 2.5 % at which chance may pass for better than a constant, and few more classes than that by chance."""
     released = 0
-    for seed in range(20):
+    for seed in range(40):
         made = SmallClass(seed, 50, 1.0, authors=authors)
         marks = {row["response_id"]: row["target"] for row in made.graded()[0].rows.to_pylist()}
         dealt = np.random.default_rng(seed).permutation(list(marks.values()))
         items = made.graded(dict(zip(marks, dealt.tolist(), strict=True)))
         (rule,) = fit_items(items, "judge", plan(risk=0.2, tolerance=1)).release_rules
         released += rule["threshold"] is not None
-    assert released <= 2
+    assert released <= 4

@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.agreement import to_levels
+from rubricflow.tasks.core.stats.conformal import interval
 from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, cross_fit, folds
 from rubricflow.tasks.grading.calibrate.outcome import outcome
 from rubricflow.tasks.grading.calibrate.release import ReleaseRule, Scope, reasons, seen_levels
@@ -132,6 +133,18 @@ def test_stored_epsilons_keep_the_distribution():
 # simulations
 
 
+def test_intervals_hold_the_share_of_human_scores_asked_for():
+    covered = []
+    for seed in range(30):
+        mapping, spread, _, _ = released_from(judged(seed), Release(coverage=0.9))
+        new = judged(1_000 + seed, 2_000)
+        aligned, sigma, _, _ = applied(new, mapping, spread)
+        low, high = interval(aligned, spread.reach * sigma, SCALE.bounds, spread.grain)
+        covered.append(np.mean((low <= new.human) & (new.human <= high)))
+    # One calibration set of 300 leaves a standard error of 0.017 of the coverage, thirty of them 0.003.
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.012)
+
+
 def test_risks_come_true_and_those_of_labels_are_as_large():
     told, true, labels = [], [], []
     for seed in range(20):
@@ -151,7 +164,7 @@ def test_risks_come_true_and_those_of_labels_are_as_large():
 
 def test_the_promise_holds_on_new_responses():
     release, broken, shares = Release(by="set"), 0, []
-    for seed in range(40):
+    for seed in range(100):
         mapping, spread, _, rules = released_from(judged(seed, 400), release)
         if rules.new is None:
             shares.append(0.0)
@@ -162,7 +175,7 @@ def test_the_promise_holds_on_new_responses():
         shares.append(out.mean())
         broken += np.mean(np.abs(new.human - level)[out] > 1) > release.risk
     assert np.mean(shares) > 0.3
-    assert broken <= binom.ppf(0.998, 40, 1 - release.confidence)
+    assert broken <= binom.ppf(0.998, 100, 1 - release.confidence)
 
 
 # rules and routes
@@ -293,18 +306,3 @@ def test_scores_that_are_no_better_than_a_constant_are_not_released():
     better = np.where(np.arange(100) < 80, marks, 0)
     kept = rules_of(marked_by(marks, better, np.zeros(100, int), ("a",)), Release(tolerance=0, risk=0.43))
     assert kept.promises[0].refused is None
-
-
-def test_risks_come_true():
-    told, true = [], []
-    for seed in range(20):
-        mapping, spread, _, _ = released_from(judged(seed), Release())
-        new = judged(2_000 + seed, 2_000)
-        _, _, level, risk = applied(new, mapping, spread)
-        told.append(risk)
-        true.append(np.abs(new.human - level) > 1)
-    told, true = np.concatenate(told), np.concatenate(true)
-    assert told.mean() == pytest.approx(true.mean(), abs=0.005)
-    for fifth in np.array_split(np.argsort(told, kind="stable"), 5):
-        assert told[fifth].mean() == pytest.approx(true[fifth].mean(), abs=0.02)
-    assert told.max() > 0.1

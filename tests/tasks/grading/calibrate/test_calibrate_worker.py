@@ -42,7 +42,7 @@ def assigned(folder: Path) -> tuple[PredictionAssignment, list[GradingPack]]:
     return assignment, list(packs(run, gradings, PACK))
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(3))
 def test_workers_write_what_one_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     crew = CrewHere(monkeypatch, seed=seed)
     run, refs = run_of(tmp_path / "here")

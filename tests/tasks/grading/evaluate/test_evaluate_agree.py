@@ -128,7 +128,7 @@ def test_the_interval_of_the_item_mean_draws_an_author_in_all_items_at_once() ->
         drawn.append(np.mean([plain_kappa(part["target"], part["raw"]) for _, part in rows.groupby("item_id")]))
     low, high = interval(np.array(drawn), 10)[:2]
     assert row["clusters"] == 10
-    assert (row["low"], row["high"]) == (pytest.approx(low, abs=0.06), pytest.approx(high, abs=0.06))
+    assert (row["low"], row["high"]) == (pytest.approx(low, abs=0.05), pytest.approx(high, abs=0.05))
 
 
 def test_without_draws_there_are_no_intervals() -> None:
