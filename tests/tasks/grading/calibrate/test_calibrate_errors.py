@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labels_scene import labelled_rows
@@ -49,6 +50,12 @@ def test_nothing_is_learned_where_all_or_none_are_wrong():
     placed, features, wrong = scored(1)
     assert fitted(placed, features, np.zeros_like(wrong)) is None
     assert fitted(placed, features, np.ones_like(wrong)) is None
+
+
+def test_the_mean_risk_is_the_share_of_wrong_labels():
+    placed, features, wrong = scored(2)
+    told = error_risk(fitted(placed, features, wrong), placed, features, 0.0).mean()
+    assert told == pytest.approx(wrong.mean(), abs=1e-3)
 
 
 def test_an_item_that_is_graded_worse_has_a_higher_risk_and_a_new_one_none_of_its_own():
