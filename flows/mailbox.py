@@ -18,7 +18,7 @@ from rubricflow.tasks.core.llm.brought import PLAIN
 from rubricflow.tasks.core.llm.mailbox import NotedRequest, Outbox, WaitingForReplies, collecting
 from rubricflow.tasks.core.llm.mailbox_folder import ANSWERS, Mailbox, in_words, opened
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
-from rubricflow.tasks.core.llm.submit import Door, open_door
+from rubricflow.tasks.core.llm.submit import Batches, open_batches
 from rubricflow.tasks.core.llm.submit import submit as send_all
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.store.warehouse import Warehouse
@@ -83,7 +83,7 @@ def batch(
     if submit is not None and form not in (None, submit):
         raise UserError(f"--form {form} is not what {submit} takes: leave it out")
     run = _run_of(work, study, folder, warehouse, limit, model)
-    door: Door | None = None
+    batches: Batches | None = None
     while True:
         with opened(folder) as mailbox, open_replies(Warehouse.open(warehouse).replies) as replies:
             noted = _taken_in(run, mailbox, replies)
@@ -93,11 +93,11 @@ def batch(
             to_send = [file for file in mailbox.under_way(noted) if file.form == submit]
             if not noted or submit is None or not to_send:
                 break
-            if door is None:
+            if batches is None:
                 engine = noted[to_send[0].digests[0]].engine
                 # The key of another server is nothing for this provider.
-                door = open_door(submit, credential(engine.key) if engine.provider == submit else None)
-            send_all(mailbox, to_send, submit, door, print)
+                batches = open_batches(submit, credential(engine.key) if engine.provider == submit else None)
+            send_all(mailbox, to_send, submit, batches, print)
     if noted:
         more = "" if work == "grade" else f" --work {work}"
         print(

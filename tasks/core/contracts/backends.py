@@ -172,7 +172,7 @@ def needs(study: Study, work: Work) -> Iterator[tuple[str, str]]:
         choices["graph"] = study.graph
     for name, choice in choices.items():
         provider = choice.engine.provider if choice.backend == "hosted" and choice.engine else ""
-        if provider in LIBRARIES and provider != "openai":  # whose door needs none
+        if provider in LIBRARIES and provider != "openai":  # which needs none
             yield provider, f"{name}.engine.provider: {provider}"
         if extra := BACKENDS[choice.backend].extra:
             yield extra, f"{name}.backend: {choice.backend}"

@@ -13,7 +13,7 @@ from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backend import Backend, BackendWrapper
 from rubricflow.tasks.core.llm.forms import room
-from rubricflow.tasks.core.llm.prices import Price, Tokens, cost_of
+from rubricflow.tasks.core.llm.prices import Price, TokenCounts, cost_of
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
 from rubricflow.tasks.core.llm.schema import compact
 
@@ -36,7 +36,7 @@ class BudgetSpent(UserError):
 
 
 @dataclass
-class Purse:
+class Cap:
     """What may be spent in one unit, by all backends that share it."""
 
     limit: int
@@ -52,8 +52,8 @@ class Purse:
         return self.spent, self.limit
 
 
-class SharedPurse(Purse):
-    """A worker's part of a purse that a ledger keeps for several: drawn in steps, and the rest given back."""
+class SharedCap(Cap):
+    """A worker's part of a cap that a ledger keeps for several: drawn in steps, and the rest given back."""
 
     def __init__(self, ledger: CallLedger, name: str, step: int) -> None:
         """step: what is drawn together, where there is so much."""
@@ -80,15 +80,15 @@ class SharedPurse(Purse):
         return drew
 
 
-Budget = Mapping[Unit, Purse]
-"""What may be spent: nothing more where any purse holds no more. Empty where nothing limits it."""
+Budget = Mapping[Unit, Cap]
+"""What may be spent: nothing more where any cap holds no more. Empty where nothing limits it."""
 _budget: ContextVar[Budget] = ContextVar("budget", default={})  # noqa: B039 - nobody changes it
 
 
 def budget_of(tokens: int | None = None, usd: float | None = None) -> Budget:
     """The budget of a command."""
     limits: dict[Unit, int | None] = {"tokens": tokens, "usd": None if usd is None else math.floor(usd * _BILLION)}
-    return {unit: Purse(limit) for unit, limit in limits.items() if limit is not None}
+    return {unit: Cap(limit) for unit, limit in limits.items() if limit is not None}
 
 
 @contextmanager
@@ -118,9 +118,9 @@ def on_budget(backend: Backend, price: Price | None = None, engine: Engine | Non
 
 
 class _Meter(NamedTuple):
-    """How calls are counted against a purse."""
+    """How calls are counted against a cap."""
 
-    purse: Purse
+    cap: Cap
     longest: Callable[[Request], int]
     """What a request may take."""
     taken: Callable[[Request, Reply], int]
@@ -159,7 +159,7 @@ class Budgeted(BackendWrapper):
             for index, reply in self._backend.answer(affordable):
                 request = requests[done + index]
                 for place, meter in enumerate(meters):
-                    meter.purse.spent += meter.taken(request, reply)
+                    meter.cap.spent += meter.taken(request, reply)
                     affordable.returned[place] += meter.longest(request)
                 yield done + index, reply
             if not affordable.begun:
@@ -167,11 +167,11 @@ class Budgeted(BackendWrapper):
             done += affordable.begun
 
     def _spent(self, request: Request) -> str:
-        unit, meter = next(pair for pair in self._meters.items() if not pair[1].purse.holds(pair[1].longest(request)))
+        unit, meter = next(pair for pair in self._meters.items() if not pair[1].cap.holds(pair[1].longest(request)))
         words = "token budget" if unit == "tokens" else "budget"
-        drawn, limit = (amount_in_words(unit, amount) for amount in meter.purse.drawn())
+        drawn, limit = (amount_in_words(unit, amount) for amount in meter.cap.drawn())
         shown = drawn if unit == "usd" else drawn.removesuffix(" tokens")
-        kept = " or kept for calls under way" if isinstance(meter.purse, SharedPurse) else ""
+        kept = " or kept for calls under way" if isinstance(meter.cap, SharedCap) else ""
         return (
             f"the {words} is used up: {shown} of {limit} are spent{kept}, and the next request may take more than the "
             f"rest, up to {amount_in_words(unit, meter.longest(request))}; every reply is kept, and the same command "
@@ -193,7 +193,7 @@ class _Affordable(Sequence[Request]):
         for request in self._requests:
             for place, meter in enumerate(self._meters):
                 under_way = self.reserved[place] - self.returned[place]
-                if not meter.purse.holds(under_way + meter.longest(request)):
+                if not meter.cap.holds(under_way + meter.longest(request)):
                     return
             self.begun += 1
             for place, meter in enumerate(self._meters):
@@ -225,11 +225,11 @@ def _room(request: Request, engine: Engine | None) -> int:
     return request.sampling.longest if engine is None else room(request, engine)
 
 
-def most_tokens(request: Request, engine: Engine | None = None) -> Tokens:
+def most_tokens(request: Request, engine: Engine | None = None) -> TokenCounts:
     """What a call takes at most: no tokenizer makes more tokens of a text than it has bytes."""
     size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in request.messages)
     size += 0 if request.schema is None else _contract_size(request.schema)
-    return Tokens(size + _OWN_TOKENS, _room(request, engine))
+    return TokenCounts(size + _OWN_TOKENS, _room(request, engine))
 
 
 @cached_by_identity

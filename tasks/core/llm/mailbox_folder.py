@@ -20,7 +20,7 @@ from rubricflow.tasks.core.llm import plain
 from rubricflow.tasks.core.llm.brought import PLAIN, is_passing, is_same_model, read_brought
 from rubricflow.tasks.core.llm.forms import FORMS
 from rubricflow.tasks.core.llm.mailbox import NotedRequest
-from rubricflow.tasks.core.llm.prices import Tokens, cost_of, price_of
+from rubricflow.tasks.core.llm.prices import TokenCounts, cost_of, price_of
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.llm.schema import compact
@@ -252,7 +252,7 @@ def in_words(file: AskedFile, noted: Mapping[str, NotedRequest]) -> str:
     is_plain = file.form == PLAIN
     rooms = [one.sampling.longest if is_plain else FORMS[file.form].room(one, engine) for one in requests]
     sizes = [one.prompt_length // CHARACTERS_PER_TOKEN for one in requests]
-    calls = list(map(Tokens, sizes, rooms))
+    calls = list(map(TokenCounts, sizes, rooms))
     prompts, most = sum(call.prompt for call in calls), sum(call.reply for call in calls)
     if is_plain:  # the system prompts stand there once
         systems = Counter(one.content_of("system") or "" for one in requests)

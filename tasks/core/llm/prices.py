@@ -61,7 +61,7 @@ class Price:
         return f"${rates.input:g} a million tokens read, ${rates.output:g} written{batch} ({self.source}{dated})"
 
 
-class Tokens(NamedTuple):
+class TokenCounts(NamedTuple):
     """What calls took."""
 
     prompt: int
@@ -74,14 +74,16 @@ class Tokens(NamedTuple):
     """Of the prompts, put into it."""
 
 
-def tokens_of(reply: Reply) -> Tokens | None:
+def tokens_of(reply: Reply) -> TokenCounts | None:
     """What a reply took; None where nobody counted."""
     if reply.prompt_tokens is None or reply.completion_tokens is None:
         return None
-    return Tokens(reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens or 0, reply.written_tokens or 0)
+    return TokenCounts(
+        reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens or 0, reply.written_tokens or 0
+    )
 
 
-def cost_of(used: Reply | Tokens | None, price: Price | None, batch: bool = False) -> float | None:
+def cost_of(used: Reply | TokenCounts | None, price: Price | None, batch: bool = False) -> float | None:
     """US dollars for one call; None where the price or the tokens are not known."""
     tokens = tokens_of(used) if isinstance(used, Reply) else used
     if tokens is None or price is None:

@@ -41,7 +41,7 @@ class BatchState(NamedTuple):
     """Why it was not worked at all."""
 
 
-class Door(Protocol):
+class Batches(Protocol):
     """A provider's batches. `send` is not tried again by itself: a second batch would be paid for."""
 
     def send(self, path: Path, file: AskedFile) -> str:
@@ -57,7 +57,7 @@ class Door(Protocol):
         """Its results, line by line, once it has ended."""
 
 
-class OpenAIDoor:
+class OpenAIBatches:
     """OpenAI's: files go up first; the mark stands in the batch's metadata."""
 
     def __init__(self, key: str | None) -> None:
@@ -67,7 +67,7 @@ class OpenAIDoor:
         self._once = self._client.with_options(max_retries=0)
 
     def send(self, path: Path, file: AskedFile) -> str:
-        """See Door."""
+        """See Batches."""
         uploaded = self._client.files.create(file=path, purpose="batch")
         return self._once.batches.create(
             input_file_id=uploaded.id,
@@ -77,7 +77,7 @@ class OpenAIDoor:
         ).id
 
     def find(self, file: AskedFile, known: set[str]) -> str | None:
-        """See Door."""
+        """See Batches."""
         for batch in self._client.batches.list(limit=100):
             if (batch.metadata or {}).get("rubricflow") == file.mark and batch.id not in known:
                 return batch.id
@@ -86,7 +86,7 @@ class OpenAIDoor:
         return None
 
     def look(self, batch: str) -> BatchState:
-        """See Door."""
+        """See Batches."""
         seen = self._client.batches.retrieve(batch)
         counts = seen.request_counts
         done = f"{counts.completed:,} of {counts.total:,} done, {counts.failed:,} failed" if counts else ""
@@ -98,13 +98,13 @@ class OpenAIDoor:
         return BatchState(seen.status if has_ended else None, done, problem)
 
     def fetch(self, batch: str) -> Iterator[str]:
-        """See Door."""
+        """See Batches."""
         seen = self._client.batches.retrieve(batch)
         for name in filter(None, (seen.output_file_id, seen.error_file_id)):
             yield from self._client.files.content(name).text.split("\n")
 
 
-class AnthropicDoor:
+class AnthropicBatches:
     """Anthropic's: a batch carries no mark, and is known by when it was made and how many requests it has."""
 
     def __init__(self, key: str | None) -> None:
@@ -114,12 +114,12 @@ class AnthropicDoor:
         self._batches = self._client.messages.batches
 
     def send(self, path: Path, file: AskedFile) -> str:
-        """See Door."""
+        """See Batches."""
         requests = json.loads(path.read_bytes())["requests"]
         return self._client.with_options(max_retries=0).messages.batches.create(requests=requests).id
 
     def find(self, file: AskedFile, known: set[str]) -> str | None:
-        """See Door."""
+        """See Batches."""
         for batch in self._batches.list(limit=100):
             counts = batch.request_counts
             total = sum((counts.processing, counts.succeeded, counts.errored, counts.canceled, counts.expired))
@@ -130,7 +130,7 @@ class AnthropicDoor:
         return None
 
     def look(self, batch: str) -> BatchState:
-        """See Door."""
+        """See Batches."""
         seen = self._batches.retrieve(batch)
         counts = seen.request_counts
         failed = counts.errored + counts.canceled + counts.expired
@@ -139,12 +139,12 @@ class AnthropicDoor:
         return BatchState(ended if seen.processing_status == "ended" else None, done)
 
     def fetch(self, batch: str) -> Iterator[str]:
-        """See Door."""
+        """See Batches."""
         for result in self._batches.results(batch):
             yield result.to_json(indent=None)
 
 
-class GeminiDoor:
+class GeminiBatches:
     """Gemini's: files go up first; the mark is the batch's display name."""
 
     def __init__(self, key: str | None) -> None:
@@ -153,14 +153,14 @@ class GeminiDoor:
         self._client = genai.Client(api_key=key)
 
     def send(self, path: Path, file: AskedFile) -> str:
-        """See Door."""
+        """See Batches."""
         uploaded = self._client.files.upload(file=path, config={"mime_type": "jsonl", "display_name": file.mark})
         assert uploaded.name is not None
         made = self._client.batches.create(model=file.model, src=uploaded.name, config={"display_name": file.mark})
         return str(made.name)
 
     def find(self, file: AskedFile, known: set[str]) -> str | None:
-        """See Door."""
+        """See Batches."""
         for batch in self._client.batches.list():
             if batch.display_name == file.mark and batch.name not in known:
                 return batch.name
@@ -169,7 +169,7 @@ class GeminiDoor:
         return None
 
     def look(self, batch: str) -> BatchState:
-        """See Door."""
+        """See Batches."""
         seen = self._client.batches.get(name=batch)
         state = seen.state.name.removeprefix("JOB_STATE_").lower() if seen.state else "unspecified"
         has_ended = state in ("succeeded", "failed", "cancelled", "expired", "partially_succeeded")
@@ -180,39 +180,41 @@ class GeminiDoor:
         return BatchState(state if has_ended else None, done, problem)
 
     def fetch(self, batch: str) -> Iterator[str]:
-        """See Door."""
+        """See Batches."""
         seen = self._client.batches.get(name=batch)
         if seen.dest and seen.dest.file_name:
             yield from (self._client.files.download(file=seen.dest.file_name) or b"").decode().split("\n")
 
 
-_DOORS: dict[str, Callable[[str | None], Door]] = {
-    "openai": OpenAIDoor,
-    "anthropic": AnthropicDoor,
-    "gemini": GeminiDoor,
+_BATCHES: dict[str, Callable[[str | None], Batches]] = {
+    "openai": OpenAIBatches,
+    "anthropic": AnthropicBatches,
+    "gemini": GeminiBatches,
 }
 
 
-def open_door(provider: str, key: str | None) -> Door:
+def open_batches(provider: str, key: str | None) -> Batches:
     """The provider's batches. key: None for that of the library's own environment variable. BackendError where there
     is none."""
     try:
         with _failures(provider):
-            return _DOORS[provider](key)
+            return _BATCHES[provider](key)
     except ImportError as error:
         raise BackendError(f"--submit {provider} needs the extra: {install(provider)}") from error
 
 
-def submit(mailbox: Mailbox, files: Sequence[AskedFile], provider: str, door: Door, say: Callable[[str], None]) -> None:
+def submit(
+    mailbox: Mailbox, files: Sequence[AskedFile], provider: str, batches: Batches, say: Callable[[str], None]
+) -> None:
     """Sends those of the files that are not sent yet, waits for all, and puts their results among the answers.
 
     BackendError where a batch was not worked at all, or somebody cancelled it. A killed command goes on where it was.
     """
-    sent = [_sent(mailbox, file, provider, door, say) for file in files]
+    sent = [_sent(mailbox, file, provider, batches, say) for file in files]
     for file in sent:
-        state = _awaited(file, provider, door, say)
+        state = _awaited(file, provider, batches, say)
         with _failures(provider):
-            lines = [line for line in door.fetch(str(file.batch)) if line.strip()]
+            lines = [line for line in batches.fetch(str(file.batch)) if line.strip()]
         if lines:
             name = re.sub(r"\W", "_", str(file.batch))
             write_atomically(mailbox.folder / ANSWERS / f"{provider}-{name}.jsonl", "\n".join(lines).encode())
@@ -226,28 +228,28 @@ def submit(mailbox: Mailbox, files: Sequence[AskedFile], provider: str, door: Do
         say(f"{file.name}: batch {file.batch} {state.ended}, {len(lines):,} results")
 
 
-def _sent(mailbox: Mailbox, file: AskedFile, provider: str, door: Door, say: Callable[[str], None]) -> AskedFile:
+def _sent(mailbox: Mailbox, file: AskedFile, provider: str, batches: Batches, say: Callable[[str], None]) -> AskedFile:
     """The file with its batch's id."""
     if file.batch is not None:
         return file
     with _failures(provider):
         known = {one.batch for one in mailbox.files if one.batch is not None}
-        batch = door.find(file, known) if file.sent is not None else None
+        batch = batches.find(file, known) if file.sent is not None else None
         if batch is None:
             file = mailbox.note(file, sent=datetime.now(UTC).isoformat(timespec="seconds"))
             path = next(mailbox.folder.glob(f"{file.name}.json*"))
-            batch = door.send(path, file)
+            batch = batches.send(path, file)
     say(f"{file.name}: batch {batch} of {len(file.digests):,} requests is with {provider}")
     return mailbox.note(file, batch=batch)
 
 
-def _awaited(file: AskedFile, provider: str, door: Door, say: Callable[[str], None]) -> BatchState:
+def _awaited(file: AskedFile, provider: str, batches: Batches, say: Callable[[str], None]) -> BatchState:
     """How a batch ended. Says how far it is, whenever that changes."""
     start, pause, troubles, before = time.monotonic(), LOOK_S[0], 0, ""
     while True:
         try:
             with _failures(provider):
-                state = door.look(str(file.batch))
+                state = batches.look(str(file.batch))
             troubles = 0
             if state.ended is not None:
                 return state

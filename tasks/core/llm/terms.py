@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.backends import Choice, is_generative
-from rubricflow.tasks.core.llm.budget import SharedPurse, Unit, present_budget, spending
+from rubricflow.tasks.core.llm.budget import SharedCap, Unit, present_budget, spending
 from rubricflow.tasks.core.llm.ledger import CallLedger
 from rubricflow.tasks.core.llm.reply_store import is_database
 from rubricflow.tasks.core.store.manifest import code_digest
@@ -64,8 +64,8 @@ class Terms(NamedTuple):
     """How many work at the same time."""
     ledger: Path | str | None
     """Where they count together; None for an encoder in a bucket, which asks nobody."""
-    purses: Mapping[Unit, tuple[str, int]]
-    """The ledger's purses that pay, and how much a worker draws from each together; empty without a budget."""
+    caps: Mapping[Unit, tuple[str, int]]
+    """The ledger's caps that pay, and how much a worker draws from each together; empty without a budget."""
     code: str
     """Digest of the code that sends it: a worker of another version refuses its piece."""
 
@@ -83,32 +83,32 @@ def terms_of(choice: Choice, run: Run, stage: str, workers: int) -> Terms:
     The ledger is in the database of the replies, else in a file next to them; none where nobody is asked.
     """
     ledger: Path | str | None = None
-    purses: dict[Unit, tuple[str, int]] = {}
+    caps: dict[Unit, tuple[str, int]] = {}
     replies = run.warehouse.replies
     if not run.warehouse.mirrored or is_generative(choice):
         ledger = str(replies) if is_database(replies) else Path(replies).absolute().with_name("ledger.sqlite")
         with closing(CallLedger(ledger)) as made:
             made.make()
-            for unit, purse in present_budget().items():
-                left = max(0, purse.limit - purse.spent)
-                purses[unit] = f"{run.run_id} {stage} {unit} {secrets.token_hex(8)}", max(1, left // (_STEPS * workers))
-                made.fill(purses[unit][0], left)
-    return Terms(workers=workers, ledger=ledger, purses=purses, code=code_digest())
+            for unit, cap in present_budget().items():
+                left = max(0, cap.limit - cap.spent)
+                caps[unit] = f"{run.run_id} {stage} {unit} {secrets.token_hex(8)}", max(1, left // (_STEPS * workers))
+                made.fill(caps[unit][0], left)
+    return Terms(workers=workers, ledger=ledger, caps=caps, code=code_digest())
 
 
 def count_drawn(terms: Terms) -> None:
     """Counts against the present budget what the workers drew and did not give back: what they spent, unless one was
     killed."""
-    if terms.purses and terms.ledger is not None:
+    if terms.caps and terms.ledger is not None:
         with closing(CallLedger(terms.ledger)) as ledger:
-            for unit, (name, _) in terms.purses.items():
+            for unit, (name, _) in terms.caps.items():
                 present_budget()[unit].spent += ledger.drawn(name)[0]
 
 
 @contextmanager
-def sharing_as(terms: Terms) -> Iterator[Mapping[Unit, SharedPurse]]:
+def sharing_as(terms: Terms) -> Iterator[Mapping[Unit, SharedCap]]:
     """What a worker opens within the block counts and spends with the others; gives its part of their budget."""
     ledger = None if terms.ledger is None else CallLedger(terms.ledger)
-    purses = {unit: SharedPurse(ledger, name, step) for unit, (name, step) in terms.purses.items() if ledger}
-    with shared(Sharing(terms.workers, ledger)), spending(purses):
-        yield purses
+    caps = {unit: SharedCap(ledger, name, step) for unit, (name, step) in terms.caps.items() if ledger}
+    with shared(Sharing(terms.workers, ledger)), spending(caps):
+        yield caps

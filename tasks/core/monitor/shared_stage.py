@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.backends import Choice
 from rubricflow.tasks.core.contracts.settings.engine import Placement
-from rubricflow.tasks.core.llm.budget import SharedPurse
+from rubricflow.tasks.core.llm.budget import SharedCap
 from rubricflow.tasks.core.llm.calls import in_words, pace
 from rubricflow.tasks.core.llm.reply_store import is_database
 from rubricflow.tasks.core.llm.terms import Terms, concurrency, count_drawn, sharing_as, terms_of
@@ -114,7 +114,7 @@ def share_out(
         prepare()
         if stage.choice is None:
             workers = min(crew.slots, len(pieces))
-            terms = Terms(workers, ledger=None, purses={}, code=code_digest())
+            terms = Terms(workers, ledger=None, caps={}, code=code_digest())
         else:
             workers = concurrency(stage.choice, crew.slots, len(pieces))
             terms = terms_of(stage.choice, stage.run, stage.name, workers)
@@ -145,12 +145,12 @@ def do_piece(sent: bytes, name: str, piece: bytes) -> PieceResult:
     require_same_code(stage.run, written_stage, written_shard, terms.code)
     if mine.shard and stage.run.done(stage.name, mine.shard):
         return PieceResult(PieceCounts(mine.members), {})
-    opened, purses = WORKER_CACHE.get_or_open(sent, lambda: _open(stage, terms))
+    opened, caps = WORKER_CACHE.get_or_open(sent, lambda: _open(stage, terms))
     try:
         result = stage.work(opened, mine)
     finally:
-        for purse in purses:
-            purse.give_back()
+        for cap in caps:
+            cap.give_back()
     requests = requests_sent().since(earlier).total
     return result._replace(counts=result.counts._replace(requests=requests))
 
@@ -159,9 +159,9 @@ def do_piece(sent: bytes, name: str, piece: bytes) -> PieceResult:
 work_on_piece = task(task_run_name="{name}")(do_piece)
 
 
-def _open(stage: SharedStage, terms: Terms) -> tuple[Any, list[SharedPurse]]:
-    with sharing_as(terms) as purses:
-        return stage.open(stage.assignment), [*purses.values()]
+def _open(stage: SharedStage, terms: Terms) -> tuple[Any, list[SharedCap]]:
+    with sharing_as(terms) as caps:
+        return stage.open(stage.assignment), [*caps.values()]
 
 
 def with_absolute_paths(run: Run) -> Run:

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.budget import most_tokens
 from rubricflow.tasks.core.llm.forms import room
-from rubricflow.tasks.core.llm.prices import Price, Tokens, cost_of, money, price_of
+from rubricflow.tasks.core.llm.prices import Price, TokenCounts, cost_of, money, price_of
 from rubricflow.tasks.core.llm.request import Request
 from rubricflow.tasks.grading.judge.costs import CHARACTERS_PER_TOKEN, TOKENS_PER_DECISION, Row
 from rubricflow.tasks.grading.judge.grade import asks_nobody, first_requests
@@ -94,7 +94,7 @@ def rows(cost: CostRange, who: str) -> Iterator[Row]:
     yield f"cost of {who}, at most", money(cost.most), f"{cost.most_calls:,} calls, each as long as it can be"
 
 
-def _likely(request: Request, engine: Engine, samples: int, seen: set[str]) -> Iterator[Tokens]:
+def _likely(request: Request, engine: Engine, samples: int, seen: set[str]) -> Iterator[TokenCounts]:
     """What the samples of a request are likely to take; one in some is repaired. seen: the beginnings of prompts."""
     beginning = request.messages[0].content
     prompt, shared = (length // CHARACTERS_PER_TOKEN for length in (request.prompt_length, len(beginning)))
@@ -107,10 +107,10 @@ def _likely(request: Request, engine: Engine, samples: int, seen: set[str]) -> I
         cached = shared if beginning in seen and engine.caching and shared >= CACHED_FROM else 0
         written = shared if beginning not in seen and engine.caching and shared >= CACHED_FROM else 0
         seen.add(beginning)
-        yield Tokens(round((1 + REPAIRED) * prompt), reply, cached, written)
+        yield TokenCounts(round((1 + REPAIRED) * prompt), reply, cached, written)
 
 
-def _every(request: Request, engine: Engine, bundle: Bundle) -> Iterator[Tokens]:
+def _every(request: Request, engine: Engine, bundle: Bundle) -> Iterator[TokenCounts]:
     """What each call takes at most that the protocol can make of a request: itself, its repairs, and the second step
     of a protocol that has one."""
     protocol, first = bundle.protocol, most_tokens(request, engine)
@@ -122,12 +122,12 @@ def _every(request: Request, engine: Engine, bundle: Bundle) -> Iterator[Tokens]
     prompt = first.prompt + memory
     for step in range(2 if request.role == "extract" else 1):
         prompt += step * (first.reply + _WORDS)
-        yield Tokens(prompt, first.reply)
+        yield TokenCounts(prompt, first.reply)
         for _ in range(repairs):
-            yield Tokens(prompt + more, first.reply)
+            yield TokenCounts(prompt + more, first.reply)
 
 
-def _dearest(tokens: Tokens, prices: Sequence[Price | None]) -> float | None:
+def _dearest(tokens: TokenCounts, prices: Sequence[Price | None]) -> float | None:
     """What a call costs at most, whoever answers it, whatever of its prompt is cached or put there."""
     whole = (tokens, tokens._replace(cached=tokens.prompt), tokens._replace(written=tokens.prompt))
     costs = [cost_of(each, price) for each in whole for price in prices]

@@ -1,4 +1,4 @@
-"""A language model at its provider's own door: OpenAI, Anthropic, Gemini, or these at Bedrock and Vertex.
+"""A language model at its provider's own interface: OpenAI, Anthropic, Gemini, or these at Bedrock and Vertex.
 
 What is asked and read are the provider's forms, the same as in a batch. The libraries do what is each one's own:
 addresses, signatures, tokens of a cloud. Tries, pauses and limits are ours, see `openai`.
@@ -47,7 +47,7 @@ def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) ->
 
 
 def model_of(choice: Choice, base: Path) -> str:
-    """Its identity, the same at every door."""
+    """Its identity, the same by every way."""
     return identity(engine_of(choice))
 
 
@@ -114,7 +114,7 @@ class _ProviderForm(Completions):
 
 
 class _Anthropic:
-    """Anthropic's client, of its own door or of a cloud's."""
+    """Anthropic's client, of its own interface or of a cloud's."""
 
     def __init__(self, engine: Engine, key: str, url: str | None) -> None:
         import anthropic
@@ -150,14 +150,14 @@ class _Anthropic:
 
 
 class _Gemini:
-    """Google's client, of Gemini's own door or of Vertex."""
+    """Google's client, of Gemini's own interface or of Vertex."""
 
     def __init__(self, engine: Engine, key: str, url: str | None) -> None:
         from google import genai
 
         options: Any = {"timeout": round(engine.timeout_s * 1000), "retry_options": {"attempts": 1}}
-        door: dict[str, Any] = {"vertexai": engine.provider == "vertex", "api_key": key or None}
-        self._client = genai.Client(http_options=options | ({"base_url": url} if url else {}), **door)
+        access: dict[str, Any] = {"vertexai": engine.provider == "vertex", "api_key": key or None}
+        self._client = genai.Client(http_options=options | ({"base_url": url} if url else {}), **access)
         self._model, self._library = engine.model, genai
 
     async def post(self, body: dict[str, Any]) -> HttpAnswer:

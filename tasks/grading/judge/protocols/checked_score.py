@@ -45,14 +45,14 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
 
 def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     """The decisions, and the stated scores with what they make."""
-    bundle, found = case.bundle, rulers.collected(answers)
+    bundle, found = case.bundle, rulers.gathered(answers)
     traits = {item.id: trait for item, trait in zip(scores(bundle), _judged(bundle), strict=True)}
     stated: dict[str, float] = {}
     for decision in found.decisions:
         if decision.level is not None and (trait := traits.get(decision.criterion_id)):
             likely = found.probabilities.get(decision.criterion_id)
             stated[trait.id] = itemised.value(bundle.protocol, likely, step_score(trait, decision.level), trait)
-    of_criteria = rulers.Collected(
+    of_criteria = rulers.Gathered(
         [decision for decision in found.decisions if decision.criterion_id not in traits],
         found.counts,
         {name: likely for name, likely in found.probabilities.items() if name not in traits},

@@ -35,10 +35,10 @@ def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rate
 
 def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     """Decisions, and the scores that the bundle's formula makes of them."""
-    return graded(case, answers, collected(answers))
+    return graded(case, answers, gathered(answers))
 
 
-class Collected(NamedTuple):
+class Gathered(NamedTuple):
     """What the answers of a case say."""
 
     decisions: list[Decision]
@@ -47,9 +47,9 @@ class Collected(NamedTuple):
     probabilities: dict[str, list[float]]
 
 
-def collected(answers: Sequence[Answer]) -> Collected:
+def gathered(answers: Sequence[Answer]) -> Gathered:
     """The decisions of all answers; those of an answer that gave none are undecided, with the reason."""
-    found = Collected([], Counter(), {})
+    found = Gathered([], Counter(), {})
     for part, answer in answers:
         verdict: Verdict | None = answer.value
         if verdict is None:
@@ -62,7 +62,7 @@ def collected(answers: Sequence[Answer]) -> Collected:
 
 
 def graded(
-    case: Case, answers: Sequence[Answer], found: Collected, traits: Mapping[str, float] | None = None
+    case: Case, answers: Sequence[Answer], found: Gathered, traits: Mapping[str, float] | None = None
 ) -> Outcome:
     """What the decisions make of a case. traits: scores that the judge states of them."""
     bundle = case.bundle

@@ -20,7 +20,7 @@ from rubricflow.tasks.core.llm.budget import (
     Budget,
     Budgeted,
     BudgetSpent,
-    SharedPurse,
+    SharedCap,
     budget_of,
     longest,
     most_tokens,
@@ -47,10 +47,10 @@ def check(request, reply):
     return Checked(reply.text, ())
 
 
-def run(requests, backend, purse, store):
+def run(requests, backend, cap, store):
     """Values of what was answered; None where the budget ended it."""
     try:
-        return [one.value for one in ask(requests, Budgeted(backend, purse), store, check)]
+        return [one.value for one in ask(requests, Budgeted(backend, cap), store, check)]
     except BudgetSpent:
         return None
 
@@ -70,9 +70,9 @@ def test_what_is_spent_is_kept_and_the_same_call_continues():
     requests, calls = [asking(i) for i in range(50)], []
     with ReplyStore(":memory:") as store:
         for _ in range(4):
-            backend, purse = costing(10, 10), budget_of(15 * 20)
-            values = run(requests, backend, purse, store)
-            calls.append((backend.calls, purse["tokens"].spent))
+            backend, cap = costing(10, 10), budget_of(15 * 20)
+            values = run(requests, backend, cap, store)
+            calls.append((backend.calls, cap["tokens"].spent))
         assert calls == [(15, 300), (15, 300), (15, 300), (5, 100)]
         assert values == [str(i) for i in range(50)]
 
@@ -101,7 +101,7 @@ def test_a_request_that_never_fits_is_not_asked():
 
 
 def test_grading_and_mending_share_a_purse():
-    purse, grading, mending = budget_of(100), costing(10, 10), costing(30, 10)
+    cap, grading, mending = budget_of(100), costing(10, 10), costing(30, 10)
 
     def check_mended(request, reply):
         return Checked(reply.text, () if reply.prompt_tokens == 30 else ("bad",))
@@ -110,9 +110,9 @@ def test_grading_and_mending_share_a_purse():
         return asking(f"{request.subject} again")
 
     with ReplyStore(":memory:") as store:
-        asked = ask([asking(1)], Budgeted(grading, purse), store, check_mended, repair, mender=Budgeted(mending, purse))
+        asked = ask([asking(1)], Budgeted(grading, cap), store, check_mended, repair, mender=Budgeted(mending, cap))
     assert asked[0].attempts[-1].checked.violations == ()
-    assert purse["tokens"].spent == 60
+    assert cap["tokens"].spent == 60
 
 
 def test_a_backend_that_begins_nothing_of_its_own_accord_is_not_taken_for_a_spent_budget():
@@ -198,8 +198,8 @@ def test_a_run_never_costs_more_than_its_budget_whatever_comes(workers: int, see
             if workers:
                 ledger = CallLedger(":memory:")
                 ledger.make()
-                ledger.fill("purse", budget["usd"].limit)
-                parts = [{"usd": SharedPurse(ledger, "purse", step=chance.randint(1, 10**8))} for _ in range(workers)]
+                ledger.fill("cap", budget["usd"].limit)
+                parts = [{"usd": SharedCap(ledger, "cap", step=chance.randint(1, 10**8))} for _ in range(workers)]
             for part in parts:
                 with suppress(BudgetSpent, KeyboardInterrupt):
                     graded(store, provider, rates, part, samples=2)

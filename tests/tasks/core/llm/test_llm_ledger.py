@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.llm.ask import Checked, ask
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.budget import Budgeted, BudgetSpent, SharedPurse
+from rubricflow.tasks.core.llm.budget import Budgeted, BudgetSpent, SharedCap
 from rubricflow.tasks.core.llm.ledger import MINUTE_S, CallLedger, MinuteLimits, seconds_until_room
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
@@ -31,7 +31,7 @@ def place(tmp_path: Path) -> Path:
     path = tmp_path / "ledger.sqlite"
     ledger = CallLedger(path)
     ledger.make()
-    ledger.fill("purse", BUDGET)
+    ledger.fill("cap", BUDGET)
     return path
 
 
@@ -41,7 +41,7 @@ def read(request: Request, reply: Reply) -> Checked[str]:
 
 
 def spend(place: Path, number: int, dies: bool) -> None:
-    """A worker: asks as much as the purse pays for, all replies of the longest size; one dies in the middle."""
+    """A worker: asks as much as the cap pays for, all replies of the longest size; one dies in the middle."""
     requests = [
         Request(
             messages=(Message("user", PROMPT),),
@@ -52,12 +52,12 @@ def spend(place: Path, number: int, dies: bool) -> None:
         for i in range(100)
     ]
     backend = Scripted(lambda request: Reply(text="yes", prompt_tokens=20, completion_tokens=20))
-    purse = SharedPurse(CallLedger(place), "purse", step=200)
+    cap = SharedCap(CallLedger(place), "cap", step=200)
     with ReplyStore(place.with_name(f"replies-{number}.sqlite")) as store:
         with suppress(BudgetSpent):
-            ask(requests[: 15 if dies else 100], Budgeted(backend, {"tokens": purse}), store, read)
+            ask(requests[: 15 if dies else 100], Budgeted(backend, {"tokens": cap}), store, read)
         if not dies:  # who is killed gives nothing back
-            purse.give_back()
+            cap.give_back()
 
 
 def together(work: Callable[..., None], *arguments: tuple[object, ...]) -> None:
@@ -83,12 +83,12 @@ def paid(place: Path) -> int:
 def test_processes_spend_no_more_than_the_purse_holds_and_nearly_all_of_it(place: Path) -> None:
     together(spend, *((place, number, False) for number in range(4)))
     assert BUDGET - 4 * COST <= paid(place) <= BUDGET
-    assert CallLedger(place).drawn("purse") == (paid(place), BUDGET)
+    assert CallLedger(place).drawn("cap") == (paid(place), BUDGET)
 
 
 def test_what_a_killed_worker_drew_counts_as_spent(place: Path) -> None:
     together(spend, (place, 0, True))
-    drawn, _ = CallLedger(place).drawn("purse")
+    drawn, _ = CallLedger(place).drawn("cap")
     assert paid(place) <= drawn <= paid(place) + 200
     together(spend, *((place, number, False) for number in (1, 2)))
     assert paid(place) <= BUDGET
@@ -98,13 +98,13 @@ def test_what_a_killed_worker_drew_counts_as_spent(place: Path) -> None:
 def test_a_purse_gives_what_it_holds(steps: list[int]) -> None:
     ledger = CallLedger(":memory:")
     ledger.make()
-    ledger.fill("purse", 1000)
+    ledger.fill("cap", 1000)
     drawn = 0
     for step in steps:
-        drew = ledger.draw("purse", step)
+        drew = ledger.draw("cap", step)
         assert drew == (drawn + step <= 1000)
         drawn += step if drew else 0
-        assert ledger.drawn("purse") == (drawn, 1000)
+        assert ledger.drawn("cap") == (drawn, 1000)
 
 
 def begin_calls(place: Path, number: int) -> None:

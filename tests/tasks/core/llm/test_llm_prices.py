@@ -10,7 +10,7 @@ from genai_prices import Usage, calc_price
 from pydantic import ValidationError
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine, TokenPrice
-from rubricflow.tasks.core.llm.prices import Tokens, cost_of, price_of, table_in_words
+from rubricflow.tasks.core.llm.prices import TokenCounts, cost_of, price_of, table_in_words
 from rubricflow.tasks.core.llm.request import Reply
 
 OPENAI = ("https://api.openai.com/v1",)
@@ -31,7 +31,7 @@ def test_a_call_costs_what_the_library_computes(provider: str, model: str, promp
         genai_request_timestamp=datetime.now(UTC),
         price_context={"processing": "batch"} if batch else None,
     )
-    ours = cost_of(Tokens(prompt, 700, cached=400, written=300), price, batch)
+    ours = cost_of(TokenCounts(prompt, 700, cached=400, written=300), price, batch)
     assert ours == pytest.approx(float(theirs.total_price), rel=1e-9)
 
 
@@ -60,8 +60,8 @@ def test_the_study_says_prices_in_its_currency_and_for_batches() -> None:
 def test_what_is_not_known_is_not_free() -> None:
     price = price_of(Engine(model="m", price=TokenPrice(input=1, output=1)))
     assert cost_of(Reply(text="{}"), price) is None
-    assert cost_of(Tokens(10, 10), None) is None
-    assert cost_of(Tokens(10, 10), price) == pytest.approx(float(Decimal(20) / 1_000_000))
+    assert cost_of(TokenCounts(10, 10), None) is None
+    assert cost_of(TokenCounts(10, 10), price) == pytest.approx(float(Decimal(20) / 1_000_000))
 
 
 @pytest.mark.parametrize(

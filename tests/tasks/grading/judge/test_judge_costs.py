@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.settings.engine import Engine, TokenPrice
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.budget import most_tokens
-from rubricflow.tasks.core.llm.prices import Tokens, cost_of, money, price_of
+from rubricflow.tasks.core.llm.prices import TokenCounts, cost_of, money, price_of
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.grading.judge.costs import Servers, Workload, costs, hours_of, size, workload
@@ -110,7 +110,7 @@ def test_no_run_costs_more_than_was_said_however_bad_its_replies(protocol: dict[
 
     def dearest(request: Request) -> Reply:
         prompt, reply, *_ = most_tokens(request)
-        bill.append(cost_of(Tokens(prompt, reply, written=prompt), price) or 0)
+        bill.append(cost_of(TokenCounts(prompt, reply, written=prompt), price) or 0)
         return Reply(text=says, prompt_tokens=prompt, completion_tokens=reply)
 
     said = cost_range(cases, judge)

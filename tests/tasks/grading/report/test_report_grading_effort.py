@@ -10,7 +10,7 @@ from builders.rows import attempt, connected
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Prices
-from rubricflow.tasks.core.llm.prices import Price, Rates, Tokens, cost_of, price_rows
+from rubricflow.tasks.core.llm.prices import Price, Rates, TokenCounts, cost_of, price_rows
 from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.grading.report.counts import QUERIES
 from rubricflow.tasks.grading.report.evidence import action_counts
@@ -76,7 +76,7 @@ def test_the_view_of_costs_adds_up_as_the_prices_say() -> None:
         rows += [attempt(f"r{n}", error=error, **counts), attempt(f"again {n}", request_digest=f"d-r{n}", stored=True)]
         if error == "too_long: no":
             continue
-        used = None if prompt is None else Tokens(prompt, 70, cached, written)
+        used = None if prompt is None else TokenCounts(prompt, 70, cached, written)
         cost = cost_of(used, price, provider == "openai") if model == "m" and provider != "plain" else None
         expected, unknown = expected + (cost or 0.0), unknown + (cost is None)
     tables = {row: conform(row, []) for row in TABLES}

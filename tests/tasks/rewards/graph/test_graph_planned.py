@@ -42,10 +42,10 @@ def by_sign(request: Request) -> Reply:
     return Reply(text=json.dumps({"pairs": labels}), prompt_tokens=90, completion_tokens=40)
 
 
-def drawn(subjects: dict[str, GraphSubject], replies: ReplyStore, purse: Budget | None = None) -> tuple[Any, ...]:
+def drawn(subjects: dict[str, GraphSubject], replies: ReplyStore, cap: Budget | None = None) -> tuple[Any, ...]:
     """The graphs, the backend and what a person was told; the graphs are the error where there is one."""
     backend, told = Scripted(by_sign, batch_size=7), list[str]()
-    paid = Budgeted(backend, purse) if purse else backend
+    paid = Budgeted(backend, cap) if cap else backend
     graphs: list[Built] | BudgetSpent
     try:
         graphs = build(subjects, {}, [], Annotator(paid, replies, Graphs(pairs_per_call=3), told.append))
@@ -88,10 +88,10 @@ def test_a_budget_is_never_passed_and_what_was_paid_is_not_asked_again(
     with ReplyStore(":memory:") as replies:
         asked = []
         for budget in (*budgets, 10**9):
-            purse = budget_of(budget)
-            graphs, backend, _ = drawn(subjects, replies, purse)
+            cap = budget_of(budget)
+            graphs, backend, _ = drawn(subjects, replies, cap)
             asked += [request.subject + request.messages[1].content for request in backend.asked]
-            assert purse["tokens"].spent <= budget
+            assert cap["tokens"].spent <= budget
             if not isinstance(graphs, BudgetSpent):
                 break
             assert "the same command continues" in str(graphs)
