@@ -73,7 +73,8 @@ def report(run: Run, study: Study, manifest: Path, command: str | None, verbose:
     facts = _facts(run, study, metrics.to_pandas(), gates)
     facts |= {"manifest": run.warehouse.shown(manifest), "tables": run.place, "report": path}
     rules = run.read(run.ref(ReleaseRules, "calibrate")).to_pylist()
-    end = ending(shown.page.title, shown.outcome, rules, gates, command, not run.warehouse.mirrored)
+    title = " ".join(filter(None, (shown.page.title, shown.page.lead)))
+    end = ending(title, shown.outcome, rules, gates, command, not run.warehouse.mirrored)
     end = with_table(end, shown.ranking, study.evaluation.target, shown.doubles)
     leave_table(run.run_id, "metrics", [dict(zip(HEADER, row, strict=True)) for row in rows])
     head = opening(run.run_id, shlex.quote(run.warehouse.place), end)

@@ -185,12 +185,14 @@ def view(tables: Tables, study: Row, manifest: Row, metrics: Sequence[Metric] = 
         *verdict.key_parts(figures, outcome.released),
         body(TEMPLATE, "outcome", outcome),
     ]
+    title, *more = filter(None, headline)
     page = Page(
         "Run report",
         study["name"],
-        " ".join(filter(None, headline)),
+        title,
         tuple(section for section in sections if section is not None),
         date=manifest["written"][:10],
+        lead=" ".join(more),
         parts=head,
     )
     return View(page, ranking, of_doubles, sources, outcome, nothing)

@@ -176,8 +176,8 @@ def test_a_promise_for_the_set_names_the_items_it_does_not_hold_for() -> None:
 
 def test_the_page_says_so_in_the_headline_and_lists_them(run: Tables) -> None:
     found = view(replace(run, verdicts=conform(Verdicts, [*gates(), *HIDDEN])), STUDY, MANIFEST)
-    assert plain(found.page.title).endswith("(34 released scores each).")
-    assert "q2 (21% of 34)" in plain(found.page.title)
+    assert plain(found.page.lead).endswith("(34 released scores each).")
+    assert "q2 (21% of 34)" in plain(found.page.lead)
     above = [text for text in texts(section(found, "routing")) if "promised)." in text]
     assert [text.split(":")[0] for text in above] == [
         "<strong>q2</strong>",
