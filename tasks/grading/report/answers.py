@@ -203,9 +203,10 @@ class ShownCase(NamedTuple):
 def middle(scores: pd.DataFrame) -> list[str]:
     """A released response and one that people see: those of middle risk, so that nobody picks them.
 
-    Both are of the upper half by what the judge itself gave: what earns nothing has nothing to quote.
+    Both are of the upper half by what the judge itself gave: what earns nothing has nothing to quote, and what a rule
+    settled the judge did not see.
     """
-    scored = scores[scores["calibrated"].notna()]
+    scored = scores[scores["calibrated"].notna() & (scores["route_reason"] != "precheck")]
     released = scored["route"] == "release"
     halves = (part[part["raw"] >= part["raw"].median()] for part in (scored[released], scored[~released]))
     ranked = (half.sort_values(["risk", "response_id"])["response_id"].tolist() for half in halves)

@@ -87,6 +87,7 @@ def test_another_run_without_a_shared_answer_is_shown_without_a_figure() -> None
 def test_the_two_answers_are_of_middle_risk_whatever_the_order(rows: list[tuple[str, float, int]]) -> None:
     columns = {"route": [r[0] for r in rows], "risk": [r[1] for r in rows], "raw": [float(r[2]) for r in rows]}
     frame = pd.DataFrame({"response_id": [f"r{i:02d}" for i in range(len(rows))], "calibrated": 1.0, **columns})
+    frame["route_reason"] = None
     shown = middle(frame)
     assert shown == middle(frame.iloc[::-1])
     by_id = frame.set_index("response_id")
@@ -99,8 +100,7 @@ def test_the_two_answers_are_of_middle_risk_whatever_the_order(rows: list[tuple[
         assert max(below, above) <= len(like) / 2
 
 
-def test_an_answer_without_a_score_is_not_shown() -> None:
-    frame = pd.DataFrame(
-        {"response_id": ["a"], "route": ["review"], "risk": [np.nan], "calibrated": [np.nan], "raw": [1.0]}
-    )
-    assert middle(frame) == []
+@pytest.mark.parametrize(("calibrated", "reason"), [(np.nan, None), (1.0, "precheck")])
+def test_an_answer_without_a_score_or_settled_by_a_rule_is_not_shown(calibrated: float, reason: str | None) -> None:
+    row = {"response_id": "a", "route": "review", "route_reason": reason, "risk": np.nan, "raw": 1.0}
+    assert middle(pd.DataFrame([row | {"calibrated": calibrated}])) == []
