@@ -31,7 +31,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 from left_driver import Command, Left, left_in
 
 HOUSE = Path(__file__).resolve().parents[2]
@@ -302,6 +301,7 @@ class Trial:
     """A study, the outcome of a run of it that nobody killed, and kills."""
 
     def __init__(self, folder: Path) -> None:
+        import great_expectations  # noqa: F401  (so that no child has to)
         from tiny_study import make_study
 
         import rubricflow.flows.cli
@@ -530,9 +530,6 @@ FULL = ("no room for a done-mark", "no room for the report")
 
 def _results(folder: str) -> None:
     """What test_durability.py looks at, made by two children side by side."""
-    from builders.plain_checks import use_plain_checks
-
-    use_plain_checks(pytest.MonkeyPatch())
     trial = Trial(Path(folder))
     jobs: dict[str, Callable[[], Any]] = {what: partial(trial.kill, what, POINTS[what]) for what in KILLS}
     jobs |= {what: partial(trial.without_room, what) for what in FULL}

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -267,13 +267,16 @@ def test_a_judge_that_did_not_answer_in_time_is_no_zero(serve, tmp_path: Path) -
     assert recorded == paid
 
 
-def test_verl_gets_no_number_that_none_can_train_on(serve) -> None:
+def test_verl_gets_the_number_that_stands_for_no_reward(serve) -> None:
+    with reward_of(serve(lambda n, body: HANG), on_failure="none", deadline=1.0) as reward:
+        infos = [{"item_id": "copper"}]
+        assert reward.verl_scores(["d"], ["x"], [""], infos, unscored=-0.5) == [-0.5]
     server = serve(found)
     with reward_of(server) as reward:
         for bad in (None, float("nan"), float("inf"), "0", True):
             with pytest.raises(InputError, match="unscored"):
-                reward.verl_scores(["d"], ["x"], [""], [{"item_id": "copper"}], unscored=bad)
-    assert not server.calls
+                reward.verl_scores(["d"], ["x"], [""], infos, unscored=bad)
+        assert not server.calls
 
 
 def test_a_model_in_this_process_takes_turns_and_nobody_waits_for_ever() -> None:
@@ -297,6 +300,25 @@ def test_a_model_in_this_process_takes_turns_and_nobody_waits_for_ever() -> None
         go_on.set()
         slow.join()
         assert reward.score(rollouts("slowly")) == [pytest.approx(PAID)]
+
+
+def test_a_copy_in_another_process_fails_alike(serve) -> None:
+    server = serve(refusing(429))
+    reward = reward_by(Down(), on_failure="none", most_unscored=0.9)
+    for one in (reward, pickle.loads(pickle.dumps(reward))):
+        assert one.score(rollouts("a", "b")) == [None, None]
+        assert one.unscored == {"outage": 2}
+    strict = pickle.loads(pickle.dumps(reward_by(Down())))
+    with pytest.raises(BackendError, match="outage 2"):
+        strict.score(rollouts("a", "b"))
+    assert not server.calls
+
+
+class Down:
+    """Opens a judge that is down; can be pickled."""
+
+    def __call__(self, store: ReplyStore) -> Rater:
+        return Rater("r", "llm", Scripted(lambda request: StoppedError("it is down", passing=True)))
 
 
 FAULTS = st.sampled_from(["fine", "prose", "refused: no", "deadline: late", "broken: gone", "outage", "no reply"])
@@ -348,10 +370,10 @@ def test_the_alarm_is_that_of_a_plain_loop(batches: list[list[bool]], limit: flo
         enough = len(last) >= FEW or (all(last) and len(last) > 1)
         above = enough and sum(last) / len(last) > limit
         noted = [TROUBLE if lost else None for lost in batch]
-        with patch("rubricflow.flows.failures._logger.log") as logged:
+        with LOG.watched() as said:
             quiet.note(noted)
-        assert ("ALARM" in str(logged.call_args)) == (above and not before)
-        assert logged.called == (any(batch) or (above and not before))
+        assert ("ALARM" in said.text) == (above and not before)
+        assert bool(said.text) == (any(batch) or (above and not before))
         if not ended:
             try:
                 strict.note(noted)
@@ -360,6 +382,28 @@ def test_the_alarm_is_that_of_a_plain_loop(batches: list[list[bool]], limit: flo
             assert ended == (above and not before)
         before = above
     assert quiet.unscored.total() == sum(seen)
+
+
+class LOG(logging.Handler):
+    """What is logged while somebody watches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text += record.getMessage()
+
+    @classmethod
+    def watched(cls) -> LOG:
+        return cls()
+
+    def __enter__(self) -> LOG:
+        logging.getLogger("rubricflow.flows.failures").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("rubricflow.flows.failures").removeHandler(self)
 
 
 def test_a_failure_stops_at_once_however_small_its_share() -> None:
@@ -379,14 +423,20 @@ WIDE = Graph(
     ("wrong", "message"),
     [
         ({"aggregation": "hard"}, "did you mean 'hard_verdict' or 'hard_local' or 'hard_propagated'"),
+        ({"aggregation": "GEAR"}, "did you mean 'gear'"),
         ({"aggregation": "geer"}, "did you mean 'gear'"),
         ({"aggregation": None}, "None is none of flat"),
         ({"record": "name"}, "'name' is no run to write into"),
+        ({"record": Path("run")}, "is no run to write into"),
         ({"on_failure": "zero"}, "'zero' is none of stop, none"),
+        ({"on_failure": None}, "None is none of stop, none"),
         ({"deadline": 0}, "0 is no number above 0"),
+        ({"deadline": "60"}, "'60' is no number above 0"),
+        ({"deadline": None}, "None is no number above 0"),
         ({"deadline": float("nan")}, "nan is no number above 0"),
         ({"most_unscored": 20}, "20 is no number above 0 and at most 1"),
         ({"criteria_per_call": 0}, "0 is no whole number above 0"),
+        ({"criteria_per_call": "4"}, "'4' is no whole number"),
         ({"criteria_per_call": True}, "True is no whole number"),
     ],
 )

@@ -21,6 +21,9 @@ from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.judge import embedded
 
+GREAT_EXPECTATIONS = True
+"""Held by the real checkpoints, see conftest.py."""
+
 STUDY = """
 name: rules
 data:

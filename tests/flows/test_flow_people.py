@@ -29,6 +29,9 @@ from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.people.review.ledger import LEDGER, acts_of
 
+GREAT_EXPECTATIONS = True
+"""Held by the real checkpoints, see conftest.py."""
+
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 LIMIT = 8
 

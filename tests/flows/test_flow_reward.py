@@ -18,6 +18,9 @@ from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases
 from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
+GREAT_EXPECTATIONS = True
+"""Held by the real checkpoints, see conftest.py."""
+
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 STUDY = """
 name: tiny_reward
