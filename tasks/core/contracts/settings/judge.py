@@ -104,12 +104,12 @@ class Truth(Frozen):
 class Judge(Frozen):
     """Who judges and how."""
 
-    protocol: ProtocolName = "rulers"
-    """See `Protocol.name`."""
     backend: Annotated[str, serves("judge")] = "embedded"
     """embedded: the small sentence encoder; replay: recorded replies; vllm: a language model in this process; openai:
-    one behind an OpenAI-compatible server; simulated: a made-up rater that knows the truth; trained: a bottleneck
-    grader."""
+    one behind an OpenAI-compatible server; hosted: one of a provider; simulated: a made-up rater that knows the truth;
+    trained: a bottleneck grader."""
+    protocol: ProtocolName = Field(default_factory=lambda others: _usual_protocol(others.get("backend", "")))
+    """See `Protocol.name`. Where not given: checked_score for judges that read prose, rulers for the others."""
     engine: Engine | None = None
     """With vllm or openai: the model."""
     repair_engine: Engine | None = None
@@ -229,6 +229,11 @@ class Judge(Frozen):
             criteria_per_call=self.criteria_per_call,
             level=self.level,
         )
+
+
+def _usual_protocol(backend: str) -> ProtocolName:
+    """What a judge is asked by where a study names nothing. A sentence encoder has no use for a scoring guide."""
+    return "checked_score" if backend in BACKENDS and BACKENDS[backend].reads_prose else "rulers"
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
