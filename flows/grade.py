@@ -125,11 +125,13 @@ def stages(job: Plan) -> list[TableRef]:
     run, study, base = job.run, job.study, job.base
     others = {name: _compared_with(name, other) for name, other in job.beside.items()}
 
+    is_new = not run.done("ingest", "all")
     data = staged(run, ingest, study=study, base=base, limit=job.limit)
-    for file, words in job.read_as.items():
-        log(f"{file}: read as {words}")
-    for words in warning_sentences(run, data.input_warnings):
-        log(f"warning: {words}")
+    if is_new:
+        for file, words in job.read_as.items():
+            log(f"{file}: read as {words}")
+        for words in warning_sentences(run, data.input_warnings):
+            log(f"warning: {words}")
     locked = lock_rubrics(job, data)
     fit(run, study, base, data.items, data.gradings, locked.bundles)
     judged = staged(

@@ -14,9 +14,10 @@ from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.llm.mailbox import open_outbox
 from rubricflow.tasks.core.monitor.artifacts import announce
 from rubricflow.tasks.core.monitor.credentials import credential
-from rubricflow.tasks.core.monitor.runs import log
+from rubricflow.tasks.core.monitor.runs import log, quiet
 from rubricflow.tasks.core.store.marks import listed_once
 from rubricflow.tasks.core.store.objects import requests_sent
 from rubricflow.tasks.core.store.warehouse import Run
@@ -51,19 +52,22 @@ def staged(run: Run, task: Callable[Concatenate[Run, P], Written], *args: P.args
         written = task(run, *args, **kwargs)
         tables = list(references(written))
         stage = tables[0].stage
-        resumed = "nothing to do, " if len(run.marks()) == shards else ""
-        try:
-            checked(run, written)
-        except UserError:
-            failed = tally(run, stage)
-            log(f"{stage}: stopped at its checkpoint; {failed}", logging.ERROR)
-            announce("rubricflow.checkpoint.failed", run.run_id, stage=stage, quarantined=failed.quarantined)
-            raise
-        sources = rows_of(references((args, kwargs)))
-        rows = f"{sources} → {rows_of(tables)}" if sources else rows_of(tables)
-        words = [f"{stage}: {resumed}{rows}", str(tally(run, stage)), say.duration(time.monotonic() - start)]
-        sent = requests_sent().since(requests)
-        log("; ".join([*words, str(sent)] if sent.total else words))
+        was_done = len(run.marks()) == shards
+        # A mailbox goes through a run many times: what was done before is not told again.
+        with quiet(was_done and open_outbox() is not None):
+            try:
+                checked(run, written)
+            except UserError:
+                failed = tally(run, stage)
+                log(f"{stage}: stopped at its checkpoint; {failed}", logging.ERROR)
+                announce("rubricflow.checkpoint.failed", run.run_id, stage=stage, quarantined=failed.quarantined)
+                raise
+            sources = rows_of(references((args, kwargs)))
+            rows = f"{sources} → {rows_of(tables)}" if sources else rows_of(tables)
+            resumed = "nothing to do, " if was_done else ""
+            words = [f"{stage}: {resumed}{rows}", str(tally(run, stage)), say.duration(time.monotonic() - start)]
+            sent = requests_sent().since(requests)
+            log("; ".join([*words, str(sent)] if sent.total else words))
         return written
 
 

@@ -1,5 +1,5 @@
-"""Checkpoints of flow tests are held by plain pandas, except where a module says that it wants the real ones: one of each
-flow, and all that kills runs."""
+"""Checkpoints of flow tests are held by plain pandas, except where a module says that it wants the real ones: one of
+each flow, and all that kills runs."""
 
 from __future__ import annotations
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar, cast
 
 from prefect import Flow, State, Task
@@ -105,8 +107,23 @@ def completed(run_id: str, message: str) -> str:
     return cast(str, Completed(message=message, data=run_id))
 
 
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+@contextmanager
+def quiet(when: bool) -> Iterator[None]:
+    """Within the block, where `when` holds, only errors are logged."""
+    token = _quiet.set(when or _quiet.get())
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
 def log(line: str, level: int = logging.INFO) -> None:
     """A line of the run's log in Prefect, and of standard error where Prefect does not run it."""
+    if _quiet.get() and level < logging.ERROR:
+        return
     if in_run():
         get_run_logger().log(level, line)
     else:

@@ -106,8 +106,11 @@ class Engine(Frozen):
     """openai: most requests begun within a minute."""
     tokens_per_minute: Positive | None = None
     """openai: most tokens (of prompts and longest replies) asked for within a minute."""
-    timeout_s: AboveZero = 120.0
-    """openai: seconds after which a request without an answer is given up."""
+    timeout_s: AboveZero = Field(
+        default_factory=lambda given: 120.0 if given.get("provider", "compatible") == "compatible" else 600.0
+    )
+    """Seconds after which a request without an answer is given up: 120 for a server (openai); 600, as the providers'
+    own clients have it, for a provider (hosted), whose models may think for long."""
     retries: Natural = 5
     """openai: further tries of a request that met a full or broken server, with growing pauses."""
     patience_s: NonNegative = 300.0

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.forms import anthropic, gemini, openai
-from rubricflow.tasks.core.llm.forms.form import PASSING, Form
+from rubricflow.tasks.core.llm.forms.form import PASSING, THINKING, Form
 from rubricflow.tasks.core.llm.request import Request
 
 __all__ = ["FORMS", "PASSING", "Form", "answered_by", "form_of", "room"]
@@ -27,8 +27,8 @@ def form_of(engine: Engine) -> Form:
 
 def room(request: Request, engine: Engine) -> int:
     """Tokens that a reply may take at most, with what its model thinks before it."""
-    if engine.provider == "compatible" and engine.effort is None:
-        return request.sampling.longest
+    if engine.provider == "compatible":
+        return request.sampling.longest + (0 if engine.effort is None else THINKING[engine.effort])
     return form_of(engine).room(request, engine)
 
 

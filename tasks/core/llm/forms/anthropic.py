@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,35 @@ from rubricflow.tasks.core.llm.forms.form import (
     without_text,
 )
 from rubricflow.tasks.core.llm.request import Reply, Request
+
+_BY_BUDGET = re.compile(r"claude-(?:3|\w+-4(?!-[6-9]\b))")
+"""Models up to 4.5: they think where a number of tokens is named, and take no effort."""
+_UNASKED = re.compile(r"claude-(?:3|\w+-4)")
+"""Models that think only where that is asked for."""
+_CAN_LEAVE_IT = re.compile(r"claude-(?:3|\w+-4|(?:opus|sonnet)-5(?!-\d\b)|haiku-5-5)")
+_NOT_BEFORE = re.compile(r"claude-sonnet-5-5")
+"""Thinks between tools at least, of which there are none here."""
+
+
+def _thinking(engine: Engine) -> dict[str, Any] | None:
+    """What the model takes for the study's effort; None for its own measure."""
+    if engine.effort is None:
+        return None
+    if engine.effort == "none" and _NOT_BEFORE.search(engine.model):
+        return {"type": "between_tools"}
+    if engine.effort == "none" and _CAN_LEAVE_IT.search(engine.model):
+        return {"type": "disabled"}
+    if _BY_BUDGET.search(engine.model):
+        return {"type": "enabled", "budget_tokens": THINKING[engine.effort]}
+    return {"type": "adaptive"}
+
+
+def thinking(engine: Engine) -> int:
+    """Where a model cannot leave it, it gets the room of `low`."""
+    how = _thinking(engine)
+    if how is None:
+        return 0 if _UNASKED.search(engine.model) else THINKING[None]
+    return 0 if how["type"] in ("disabled", "between_tools") else max(THINKING["low"], THINKING[engine.effort])
 
 
 def takes(engine: Engine) -> frozenset[str]:
@@ -43,12 +73,13 @@ def body(request: Request, engine: Engine) -> dict[str, Any]:
     wanted: dict[str, Any] = {}
     if request.schema is not None:
         wanted["format"] = {"type": "json_schema", "schema": plainest(request.schema)}
-    if engine.effort not in (None, "none"):
-        wanted["effort"] = engine.effort
+    how = _thinking(engine)
+    if how == {"type": "adaptive"}:  # who cannot leave it thinks as little as it can
+        wanted["effort"] = "low" if engine.effort == "none" else engine.effort
     if wanted:
         made["output_config"] = wanted
-    if engine.effort is not None:
-        made["thinking"] = {"type": "disabled" if engine.effort == "none" else "adaptive"}
+    if how is not None:
+        made["thinking"] = how
     return with_options(made, engine.options)
 
 
@@ -109,5 +140,5 @@ FORM = Form(
     read_answer=read_answer,
     read_result=read_result,
     takes=takes,
-    thinking=THINKING,
+    thinking=thinking,
 )

@@ -14,7 +14,7 @@ from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
 from rubricflow.tasks.core.llm.schema import plain
 
 THINKING: Mapping[Effort | None, int] = {"none": 0, "low": 4096, "medium": 8192, "high": 16_384, None: 16_384}
-"""Room for thinking by effort; where none is named a model thinks as it likes."""
+"""Tokens of thinking by effort; where none is named a model thinks as it likes."""
 PASSING = ("busy", "broken", "expired", "canceled")
 """Kinds of errors that another try may not bring; all others come again."""
 _SHOWN = 300
@@ -38,12 +38,12 @@ class Form:
     """See `result`; raises as `read_answer` does."""
     takes: Callable[[Engine], frozenset[str]]
     """Which of a request's ways of drawing a reply (temperature, top_p, top_k, seed, logprobs) its models take."""
-    thinking: Mapping[Effort | None, int]
-    """Tokens that its models may think before a reply."""
+    thinking: Callable[[Engine], int]
+    """Tokens that a model may think before a reply; 0 for one that does not think, whose replies may be no longer."""
 
     def room(self, request: Request, engine: Engine) -> int:
         """Tokens that a reply and the thinking before it may take."""
-        return request.sampling.longest + self.thinking[engine.effort]
+        return request.sampling.longest + self.thinking(engine)
 
     def read(self, answer: Mapping[str, Any], request: Request, engine: Engine | None = None) -> Reply:
         """The reply in an answer; an error where there is none. engine: who was asked, so that the reply says which of

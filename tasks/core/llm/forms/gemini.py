@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -30,6 +31,29 @@ _NOT_SAFETY = frozenset({"OTHER", "LANGUAGE", "MALFORMED_RESPONSE", "MALFORMED_F
 """Other reasons that are no filter's."""
 
 
+_BY_BUDGET = re.compile(r"gemini-2\.5")
+"""Models that take a number of tokens to think; later ones take a level, and refuse both together."""
+_SILENT = re.compile(r"gemini-(?:1|2\.0)")
+"""Models that do not think, and refuse to be told how much."""
+
+
+def _thinking(engine: Engine) -> dict[str, Any]:
+    """What the model takes for the study's effort, or the least that it takes for none."""
+    if engine.effort is None or _SILENT.search(engine.model):
+        return {}
+    if not _BY_BUDGET.search(engine.model):
+        return {"thinkingLevel": "LOW" if engine.effort == "none" else engine.effort.upper()}
+    least = 128 if "pro" in engine.model else 0
+    return {"thinkingBudget": max(least, THINKING[engine.effort])}
+
+
+def thinking(engine: Engine) -> int:
+    """Where a model cannot leave it, it gets the room of `low`."""
+    if _SILENT.search(engine.model) or _thinking(engine) == {"thinkingBudget": 0}:
+        return 0
+    return max(THINKING["low"], THINKING[engine.effort])
+
+
 def takes(engine: Engine) -> frozenset[str]:
     """Drawing is deprecated but for the seed."""
     return frozenset({"seed"})
@@ -41,8 +65,8 @@ def body(request: Request, engine: Engine) -> dict[str, Any]:
     config: dict[str, Any] = {"maxOutputTokens": FORM.room(request, engine), **drawn(request, engine, takes(engine))}
     if request.schema is not None:
         config |= {"responseMimeType": "application/json", "responseJsonSchema": plainest(request.schema)}
-    if engine.effort is not None:  # no model of today can leave it altogether
-        config["thinkingConfig"] = {"thinkingLevel": "LOW" if engine.effort == "none" else engine.effort.upper()}
+    if how := _thinking(engine):
+        config["thinkingConfig"] = how
     made: dict[str, Any] = {
         "contents": [
             {"role": _ROLES[turn["role"]], "parts": [{"text": turn["content"]}]}
@@ -117,5 +141,5 @@ FORM = Form(
     read_answer=read_answer,
     read_result=read_result,
     takes=takes,
-    thinking={**THINKING, "none": THINKING["low"]},
+    thinking=thinking,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,10 +26,36 @@ from rubricflow.tasks.core.llm.forms.form import (
 from rubricflow.tasks.core.llm.request import Reply, Request, Token, cached_by_identity
 from rubricflow.tasks.core.llm.schema import plain
 
+_SILENT = re.compile(r"gpt-(?:3|4)|chatgpt-4|gpt-5-chat")
+"""Models that do not think: they take no effort."""
+_CAN_LEAVE_IT = re.compile(r"gpt-5\.\d+(?!.*-(?:pro|codex))")
+"""Models that think, and take the effort `none`; of later ones some refuse it, and all take `low`."""
+_MINIMAL = re.compile(r"gpt-5(?![.\d]|.*-(?:pro|codex))")
+
+
+def _effort(engine: Engine) -> str | None:
+    """What the model takes for the study's effort, or the least that it takes for none."""
+    if engine.effort is None or _SILENT.search(engine.model):
+        return None
+    if engine.effort != "none" or _CAN_LEAVE_IT.search(engine.model):
+        return engine.effort
+    return "minimal" if _MINIMAL.search(engine.model) else "low"
+
+
+def _thinks(engine: Engine) -> bool:
+    return _effort(engine) != "none" and not _SILENT.search(engine.model)
+
+
+def thinking(engine: Engine) -> int:
+    """Where a model cannot leave it, it gets the room of `low`."""
+    if not _thinks(engine):
+        return 0
+    return max(THINKING["low"], THINKING[engine.effort])
+
 
 def takes(engine: Engine) -> frozenset[str]:
     """Models that think refuse everything about drawing."""
-    return frozenset({"temperature", "top_p", "seed", "logprobs"} if engine.effort == "none" else ())
+    return frozenset(() if _thinks(engine) else {"temperature", "top_p", "seed", "logprobs"})
 
 
 def body(request: Request, engine: Engine) -> dict[str, Any]:
@@ -41,8 +68,8 @@ def body(request: Request, engine: Engine) -> dict[str, Any]:
     }
     if "logprobs" in made:
         made |= {"logprobs": True, "top_logprobs": engine.logprobs}
-    if engine.effort is not None:
-        made["reasoning_effort"] = engine.effort
+    if (effort := _effort(engine)) is not None:
+        made["reasoning_effort"] = effort
     if request.schema is not None:
         made["response_format"] = contract(request.schema, True)
     if engine.caching:  # prompts with the same beginning go where it was read before
@@ -131,5 +158,5 @@ FORM = Form(
     read_answer=read_answer,
     read_result=read_result,
     takes=takes,
-    thinking=THINKING,
+    thinking=thinking,
 )

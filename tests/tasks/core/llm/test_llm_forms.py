@@ -27,7 +27,7 @@ ID = digest(REQUEST, "m")
 
 
 def engine(provider, **more):
-    return Engine(model=f"{provider}-model", provider=provider, **more)
+    return Engine(**{"model": f"{provider}-model", "provider": provider, **more})
 
 
 def body(provider, **more):
@@ -47,7 +47,7 @@ def test_openai_is_asked_as_its_models_of_today_take_it():
             "json_schema": {"name": "artifact", "strict": True, "schema": PLAIN},
         },
     }
-    drawing = body("openai", effort="none", caching=False, logprobs=5)
+    drawing = body("openai", model="gpt-5.6-sol", effort="none", caching=False, logprobs=5)
     assert (drawing["temperature"], drawing["seed"], drawing["max_completion_tokens"]) == (0.0, 7, 500)
     assert "prompt_cache_key" not in drawing
 
@@ -61,7 +61,6 @@ def test_anthropic_is_asked_without_drawing_and_with_its_shared_beginning_marked
         "output_config": {"format": {"type": "json_schema", "schema": PLAIN}, "effort": "high"},
         "thinking": {"type": "adaptive"},
     }
-    assert body("anthropic", effort="none")["thinking"] == {"type": "disabled"}
     free = body("anthropic", caching=False)
     assert "thinking" not in free
     assert free["system"] == [{"type": "text", "text": "The rubric."}]
@@ -83,6 +82,60 @@ def test_gemini_is_asked_by_contents_and_a_configuration():
             "thinkingConfig": {"thinkingLevel": "LOW"},
         },
     }
+
+
+ADAPTIVE, DISABLED = {"type": "adaptive"}, {"type": "disabled"}
+MODELS = {
+    # model, effort: what is sent of it, and the room for thought
+    ("openai", "gpt-5.6-terra", None): ({}, 16_384),
+    ("openai", "gpt-5.6-terra", "none"): ({"reasoning_effort": "none", "temperature": 0.0, "seed": 7}, 0),
+    ("openai", "gpt-5.4-mini-2026-03-17", "medium"): ({"reasoning_effort": "medium"}, 8192),
+    ("openai", "gpt-5", "none"): ({"reasoning_effort": "minimal"}, 4096),
+    ("openai", "gpt-5-mini-2025-08-07", "none"): ({"reasoning_effort": "minimal"}, 4096),
+    ("openai", "gpt-5.2-pro", "none"): ({"reasoning_effort": "low"}, 4096),
+    ("openai", "gpt-6-astra", "none"): ({"reasoning_effort": "low"}, 4096),
+    ("openai", "o4-mini", "none"): ({"reasoning_effort": "low"}, 4096),
+    ("openai", "gpt-4.1-mini", "high"): ({"temperature": 0.0, "seed": 7}, 0),
+    ("openai", "gpt-4o", None): ({"temperature": 0.0, "seed": 7}, 0),
+    ("anthropic", "claude-opus-5-5", "none"): ({"thinking": ADAPTIVE, "effort": "low"}, 4096),
+    ("anthropic", "claude-fable-5-2", "none"): ({"thinking": ADAPTIVE, "effort": "low"}, 4096),
+    ("anthropic", "claude-sonnet-5-5", "none"): ({"thinking": {"type": "between_tools"}}, 0),
+    ("anthropic", "claude-haiku-5-5", "none"): ({"thinking": DISABLED}, 0),
+    ("anthropic", "claude-opus-5-20260901", "none"): ({"thinking": DISABLED}, 0),
+    ("anthropic", "claude-opus-5-5", None): ({}, 16_384),
+    ("anthropic", "claude-opus-4-8", None): ({}, 0),
+    ("anthropic", "claude-sonnet-4-6", "medium"): ({"thinking": ADAPTIVE, "effort": "medium"}, 8192),
+    ("anthropic", "claude-haiku-4-5", "low"): ({"thinking": {"type": "enabled", "budget_tokens": 4096}}, 4096),
+    ("anthropic", "us.anthropic.claude-sonnet-4-20250514-v1:0", "none"): ({"thinking": DISABLED}, 0),
+    ("gemini", "gemini-3.8-flash", "none"): ({"seed": 7, "thinkingLevel": "LOW"}, 4096),
+    ("gemini", "gemini-3.1-pro-preview", "high"): ({"seed": 7, "thinkingLevel": "HIGH"}, 16_384),
+    ("gemini", "gemini-2.5-pro", "none"): ({"seed": 7, "thinkingBudget": 128}, 4096),
+    ("gemini", "models/gemini-2.5-flash", "none"): ({"seed": 7, "thinkingBudget": 0}, 0),
+    ("gemini", "gemini-2.5-flash", "medium"): ({"seed": 7, "thinkingBudget": 8192}, 8192),
+    ("gemini", "gemini-2.5-flash", None): ({"seed": 7}, 16_384),
+    ("gemini", "gemini-2.0-flash", "low"): ({"seed": 7}, 0),
+}
+"""As documented in November 2026; anything else of these is answered with 400."""
+OF_THINKING = {"reasoning_effort", "thinking", "effort", "thinkingLevel", "thinkingBudget"}
+OF_DRAWING = {"temperature", "top_p", "topP", "seed"}
+ROOMS = {"max_tokens", "max_completion_tokens", "maxOutputTokens"}
+
+
+@pytest.mark.parametrize("asked", MODELS, ids=lambda asked: " ".join(map(str, asked)))
+def test_each_model_is_asked_for_thought_as_it_takes_it_and_has_room_for_it(asked):
+    provider, model, effort = asked
+    said, thought = MODELS[asked]
+    made = body(provider, model=model, effort=effort)
+    flat = {**made, **made.get("output_config", {}), **made.get("generationConfig", {})}
+    flat |= flat.get("thinkingConfig", {})
+    assert {name: flat[name] for name in flat if name in OF_THINKING | OF_DRAWING} == said
+    assert [flat[name] for name in ROOMS & flat.keys()] == [500 + thought]
+
+
+def test_a_provider_has_ten_minutes_and_a_server_two():
+    waits = {"compatible": 120, "openai": 600, "anthropic": 600, "gemini": 600, "bedrock": 600, "vertex": 600}
+    assert {name: Engine(model="m", provider=name).timeout_s for name in waits} == waits
+    assert Engine(model="m", provider="gemini", timeout_s=9).timeout_s == 9
 
 
 def test_a_studys_own_fields_go_into_the_body_as_deep_as_they_are_given():
@@ -108,7 +161,7 @@ def test_the_door_does_not_change_the_digest_and_the_effort_does():
     assert names == {"m"}
     assert identity(Engine(model="m", effort="low")) != identity(Engine(model="m", effort="high"))
     assert Engine(model="m").model_dump().keys().isdisjoint({"provider", "effort", "caching"})
-    assert room(REQUEST, Engine(model="m")) == 500
+    assert room(REQUEST, Engine(model="m")) == room(REQUEST, Engine(model="m", effort="none")) == 500
     assert room(REQUEST, engine("gemini")) == 500 + 16_384
     assert form_of(Engine(model="claude-x", provider="vertex")) is form_of(engine("bedrock")) is FORMS["anthropic"]
 
