@@ -117,6 +117,13 @@ COMMANDS = {
         "validate:plan_costs",
         "Say what judging a study takes: calls, tokens, hours, parallel calls, what holds it up. No model is asked.",
     ),
+    "rubric check": Entry(
+        "rubric:check",
+        """Say what is the matter with a study's rubrics: what can be seen of them, and what marks say.
+
+        Where the study was graded and people scored answers of its calibration split, each criterion is held against
+        these scores. With --ask the study's judge looks at each rubric, too.""",
+    ),
     "sql": Entry(
         "sql:sql",
         """Ask a run in SQL. Prints a table, or CSV where the output is not a terminal.
@@ -145,6 +152,8 @@ COMMANDS = {
     ),
 }
 """In the order in which the help lists them."""
+GROUPS = {"rubric": "Find what is the matter with a study's rubrics, and propose better ones."}
+"""First word of several commands → what they are for."""
 THREE_WAYS = """Grade open-ended text with rubrics. Three ways in:
 
   grade a class       rubricflow init answers.xlsx --to week3
@@ -158,19 +167,28 @@ rubricflow --install-completion lets the shell complete them."""
 class Commands(TyperGroup):
     """`COMMANDS`. For a list of them their names and help suffice; one that is used is imported."""
 
+    within = ""
+    """What stands before the names of this group's commands, with a blank."""
+
     def list_commands(self, ctx: Any) -> list[str]:
         """The names, in order."""
-        return list(COMMANDS)
+        names = (name.removeprefix(self.within) for name in COMMANDS if name.startswith(self.within))
+        return list(dict.fromkeys(name.split()[0] for name in names))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command without its options; None where there is none of this name."""
-        entry = COMMANDS.get(cmd_name)
+        """The command without its options, or the group of this name; None where there is neither."""
+        name = f"{self.within}{cmd_name}"
+        if any(other.startswith(f"{name} ") for other in COMMANDS):
+            group = Commands(name=cmd_name, help=GROUPS[name], no_args_is_help=True)
+            group.within = f"{name} "
+            return group
+        entry = COMMANDS.get(name)
         return entry and TyperCommand(cmd_name, help=inspect.cleandoc(entry.help))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that is used, whole."""
-        name, _, rest = super().resolve_command(ctx, args)
-        return name, load(str(name)), rest
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found if isinstance(found, Commands) else load(f"{self.within}{name}"), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Errors of the user, and signals, end every command in the same way."""
@@ -195,7 +213,7 @@ def load(name: str) -> Any:
         )
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     single = typer.Typer(add_completion=False)
-    single.command(name, help=COMMANDS[name].help)(run)
+    single.command(name.split()[-1], help=COMMANDS[name].help)(run)
     return typer.main.get_command(single)
 
 

@@ -32,7 +32,7 @@ def test_the_readme_is_read_in_a_few_minutes() -> None:
 @EVERY
 def test_every_command_that_is_named_is_there(document: Path) -> None:
     named = set(re.findall(r"(?:bin/|`)rubricflow ([a-z]+)\b", text_of(document)))
-    assert named <= set(COMMANDS)
+    assert named <= {name.split()[0] for name in COMMANDS}
 
 
 @EVERY

@@ -1,0 +1,484 @@
+"""What can be seen of a rubric without a model: from its criteria, its counting rule and the text of the scoring guide.
+
+Every rule looks for one thing and is silent where it is not sure: a warning that is false is read once, and then none
+is. The words that it looks for are English; rules of points look at numbers alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Literal, NamedTuple
+
+from rubricflow.tasks.core.contracts.bundle import Criterion, Rubric
+from rubricflow.tasks.core.contracts.composite import together
+from rubricflow.tasks.core.text.tokens import tokens
+
+Rule = Literal[
+    "two_facts",
+    "exclusive",
+    "overlap",
+    "middle_level",
+    "points",
+    "guide_count",
+    "catch_all",
+    "comparison",
+]
+RULES: Mapping[str, str] = {
+    "two_facts": "two facts in one criterion",
+    "exclusive": "alternatives that exclude each other are added",
+    "overlap": "two criteria say nearly the same and both count",
+    "middle_level": "a middle level that nobody defined",
+    "points": "points and scale do not fit",
+    "guide_count": "a counting rule unlike the guide's numbers",
+    "catch_all": "no catch-all where the guide has one",
+    "comparison": "a comparison that one sentence must prove",
+}
+Severity = Literal["wrong", "doubtful"]
+"""Whether scores are off wherever it matters, or an answer may be misjudged."""
+
+
+SEVERAL = ("several",)
+"""In place of ids that differ from rubric to rubric."""
+
+
+class Finding(NamedTuple):
+    """What is the matter with a rubric."""
+
+    rubric_id: str
+    criteria: tuple[str, ...]
+    """In the rubric's order; none where it is about the rubric."""
+    rule: str
+    """Of RULES; of the kinds of `critique`, or those of `item_analysis`."""
+    severity: Severity
+    text: str
+    """What it is and why it matters, a sentence or two."""
+    wording: str = ""
+    """What might stand there instead."""
+
+
+def findings(rubric: Rubric, missed: Sequence[float] = ()) -> list[Finding]:
+    """All that the rules find, in the order of RULES. rubric: with the guide in its text; missed: scores of its scale
+    that no answer can get by its counts, lowest first."""
+    found = [
+        *_two_facts(rubric),
+        *_exclusive(rubric),
+        *_overlapping(rubric),
+        *_middle_levels(rubric),
+        *_points(rubric, missed),
+        *_guide_counts(rubric),
+        *_catch_alls(rubric),
+        *_comparisons(rubric),
+    ]
+    return [finding._replace(rubric_id=rubric.rubric_id) for finding in found]
+
+
+def merged(found: Sequence[Finding]) -> list[Finding]:
+    """The findings, those that are said of several rubrics in the same words once, at the place of the first, with the
+    rubrics' names; and with criteria where these are the same."""
+    same_words: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in found:
+        same_words.setdefault((finding.rule, finding.text, finding.wording), []).append(finding)
+    rows = []
+    for same in same_words.values():
+        names = tuple(dict.fromkeys(finding.rubric_id for finding in same))
+        ids = tuple(dict.fromkeys(name for finding in same for name in finding.criteria))
+        is_one = len(names) == 1 or len({finding.criteria for finding in same}) == 1
+        rows.append(same[0]._replace(rubric_id=", ".join(names), criteria=ids if is_one else SEVERAL))
+    return rows
+
+
+def _finding(rule: Rule, severity: Severity, criteria: Sequence[str], text: str) -> Finding:
+    return Finding("", tuple(criteria), rule, severity, text)
+
+
+def decided(rubric: Rubric) -> list[Criterion]:
+    """The criteria that a judge decides: those without sub-points."""
+    parents = {criterion.parent for criterion in rubric.criteria}
+    return [criterion for criterion in rubric.criteria if criterion.id not in parents]
+
+
+def _counting(rubric: Rubric) -> dict[str, Criterion]:
+    return {criterion.id: criterion for criterion in rubric.criteria if criterion.count}
+
+
+# Two facts: one decision cannot say that one of them is there and the other is not.
+
+_FINITE = r"(?:is|are|was|were|has|have|had|does|do|did|can|cannot|could|will|would|may|might|should|must)(?:n['’]t)?\b"
+_ADVERB = r"(?:(?:then|so|also|therefore|thus|not|never|always|only|later|finally|usually|often)\s+)*"
+_OBJECT = r"(?:a|an|the|it|its|them|him|her|his|their|each|every|all|only|to|that|why|how|what|when|where|whether)\b"
+_PARTICLE = r"(?:over|out|up|away|off|down|through|in)\b"
+_NO_VERB = (
+    r"(?!(?:of|to|in|on|at|for|from|by|with|without|within|into|onto|about|over|under|between|through|as|than|that|"
+    r"what|why|how|when|where|whether|who|which|if|because|since|like|both|all|also|its|their|his|her|the|a|an|more|"
+    r"most|less|least|so|not|even|such|some|any|no|only|just|then|before|after|until|across|around|against)\b)"
+)
+_VERB = rf"{_NO_VERB}[a-z]+\s+(?:{_OBJECT}|{_PARTICLE})"
+_CLAUSE = re.compile(rf"\s*{_ADVERB}(?:{_FINITE}|{_VERB})", re.I)
+_SUBJECT = re.compile(
+    rf"\s*{_ADVERB}(?:(?:it|they|he|she|this|these|those|we|you)\b|"
+    r"(?:the|a|an|its|their|his|her|no|some)\s+(?:\w+\s+){1,4}?)"
+    rf"(?=.*?(?:\b{_FINITE}|\b{_VERB}))",
+    re.I,
+)
+_HAS_VERB = re.compile(
+    rf"\b{_FINITE}|\b[a-z]+\s+(?:it|them)\b|\b{_NO_VERB}[a-z]+(?:s|ed|es)\s+(?:{_OBJECT}|{_PARTICLE}|[a-z]+\b)", re.I
+)
+_JOINT = re.compile(r"\s*;\s*|(?P<comma>,)?\s+(?:and|but)\s+(?P<then>then\b)?", re.I)
+_ASK = re.compile(r"\band\s+(?:for\s+)?(?:how|why|when|where|what|which|whether|who)\b", re.I)
+_AGAIN = re.compile(r"(?:that is|i\.e\.|in other words|namely)\b", re.I)
+OR = " — or: "
+"""Between answers each as good, of which one criterion is made."""
+_AND_OR = re.compile(r"\band/or\b", re.I)
+
+
+def joins_two(text: str) -> str | None:
+    """The second fact of a criterion's text; None where it states one, as far as can be seen: `Grammar and spelling
+    hold up` is one verb of two nouns, and an `or` asks for one of two."""
+    if asked := _ASK.search(text):
+        before = text[: asked.start()]
+        if re.search(r"\b(?:how|why|when|where|what|which|whether|who)\b", before, re.I):
+            return text[asked.start() :].strip(" .")
+    for joint in _JOINT.finditer(text):
+        left, right = text[: joint.start()], text[joint.end() :]
+        follows = re.split(r"[;.]", right)[0]
+        if joint.group().strip() == ";":
+            if len(tokens(left)) > 2 and len(tokens(follows)) > 2 and not _AGAIN.match(follows):
+                return follows.strip(" .")
+            continue
+        if not _HAS_VERB.search(left.rpartition(";")[2]):
+            continue
+        is_own = joint["comma"] or joint["then"]
+        if _CLAUSE.match(follows) or (is_own and _SUBJECT.match(follows)):
+            return follows.strip(" .")
+    return None
+
+
+def _two_facts(rubric: Rubric) -> Iterator[Finding]:
+    for criterion in decided(rubric):
+        says_half = len(criterion.levels) > 2 and not undefined_middle(criterion)
+        if says_half or criterion.weight < 0 or OR in criterion.text:  # a mistake is often a cause with its effect
+            continue
+        if _AND_OR.search(criterion.text):
+            text = "It says 'and/or': whether one of the two is enough is left to each judge. Say which."
+            yield _finding("two_facts", "doubtful", [criterion.id], text)
+        elif second := joins_two(criterion.text):
+            text = f"It joins a second statement, '{second}': an answer with one of the two has no right level. "
+            yield _finding("two_facts", "doubtful", [criterion.id], text + "Split it, or say that either is enough.")
+
+
+# Criteria beside each other: alternatives that are added, and the same thing twice.
+
+_EXCLUSIVE = tuple(
+    frozenset(words.split())
+    for words in (
+        "white black gray grey red blue green yellow brown orange",
+        "more less fewer",
+        "increase decrease",
+        "increases decreases",
+        "rise fall",
+        "rises falls",
+        "higher lower",
+        "high low",
+        "warmer cooler colder",
+        "faster slower",
+        "agree disagree",
+        "agrees disagrees",
+        "true false",
+        "for against",
+        "yes no",
+        "always never",
+        "left right",
+        "up down",
+    )
+)
+_FEWEST_SHARED = 3
+
+
+def _apart(first: str, second: str) -> tuple[str, str] | None:
+    """The words by which two texts exclude each other; None where they do not. Both begin with the same three words and
+    go on with words that cannot both hold, or with the same two and one of them with a `not`."""
+    a, b = tokens(first), tokens(second)
+    shared = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    if shared < 2 or shared in (len(a), len(b)):
+        return None
+    x, y = a[shared], b[shared]
+    if shared >= _FEWEST_SHARED and any({x, y} <= words for words in _EXCLUSIVE):
+        return x, y
+    if "not" in (x, y) and (a[shared + 1 :][:2] == b[shared:][:2] or a[shared:][:2] == b[shared + 1 :][:2]):
+        return x, y
+    return None
+
+
+def _added(rubric: Rubric) -> Iterator[tuple[Criterion, ...]]:
+    """Decided criteria that stand side by side and are added up: those of one parent, if its count gives more for two
+    of them than for one."""
+    beside: dict[str | None, list[Criterion]] = defaultdict(list)
+    for criterion in decided(rubric):
+        beside[criterion.parent].append(criterion)
+    counting = _counting(rubric)
+    for parent, group in beside.items():
+        count = counting[parent].count if parent in counting else None
+        if count is None or len(set(count.points[1:])) > 1:
+            yield tuple(group)
+
+
+def _exclusive(rubric: Rubric) -> Iterator[Finding]:
+    for group in _added(rubric):
+        order = {criterion.id: number for number, criterion in enumerate(group)}
+        bound: dict[str, set[str]] = {}
+        for a, b in combinations(group, 2):
+            said = b.id in a.excludes or a.id in b.excludes
+            if a.weight * b.weight > 0 and not said and _apart(a.text, b.text):
+                both = bound.get(a.id, {a.id}) | bound.get(b.id, {b.id})
+                bound |= dict.fromkeys(both, both)
+        for names in {frozenset(names) for names in bound.values()}:
+            ids = sorted(names, key=order.__getitem__)
+            text = "No answer can say more than one of these, and yet each adds its points: the top is out of reach, "
+            text += "and a right choice earns a fraction. Count them as one (any of them), or let them exclude."
+            yield _finding("exclusive", "wrong", ids, text)
+
+
+_GRAM = 4
+_ALIKE = 0.75
+
+
+def grams(text: str) -> Counter[str]:
+    """The n-grams of four characters of a text's words, with a blank before and behind each word."""
+    line = f" {' '.join(tokens(text))} "
+    return Counter(line[n : n + _GRAM] for n in range(max(1, len(line) - _GRAM + 1)))
+
+
+def likeness(first: Counter[str], second: Counter[str]) -> float:
+    """Cosine of two bags of n-grams, 0 to 1."""
+    dot = sum(count * second[gram] for gram, count in first.items())
+    lengths = math.prod(math.sqrt(sum(count * count for count in bag.values())) for bag in (first, second))
+    return dot / lengths if lengths else 0.0
+
+
+def _overlapping(rubric: Rubric) -> Iterator[Finding]:
+    for group in _added(rubric):
+        bags = {criterion.id: grams(criterion.text) for criterion in group}
+        for a, b in combinations(group, 2):
+            is_apart = a.id in b.excludes or b.id in a.excludes or a.weight * b.weight <= 0
+            if is_apart or _apart(a.text, b.text) or _one_pattern(a.text, b.text):
+                continue
+            if likeness(bags[a.id], bags[b.id]) >= _ALIKE:
+                text = "They say nearly the same and both add points: one sentence of an answer is paid twice."
+                yield _finding("overlap", "doubtful", [a.id, b.id], text)
+
+
+def _one_pattern(first: str, second: str) -> bool:
+    """Whether two texts are one sentence with other words in some places: `the first law …` and `the second law …`, or
+    `when less is used …` and `when more is used …`, are alike in letters and not in meaning."""
+    a, b = tokens(first), tokens(second)
+    return len(a) == len(b) and 0 < sum(x != y for x, y in zip(a, b, strict=True)) <= len(a) / 2
+
+
+# Levels.
+
+_VAGUE_LEVEL = re.compile(
+    r"(?:said |met |present |named |shown |done )?(?:hinted at|in part|partly|partial|partially|somewhat|touched on|"
+    r"vague|vaguely|unclear|half|a little|sometimes|some|medium|middle|\d+(?:\.\d+)?)"
+    r"(?: or (?:vaguely|partly|hinted at|in part))?"
+)
+
+
+def undefined_middle(criterion: Criterion) -> list[str]:
+    """The levels between the lowest and the highest whose words fit any criterion, such as `hinted at`."""
+    return [level for level in criterion.levels[1:-1] if _VAGUE_LEVEL.fullmatch(" ".join(level.lower().split()))]
+
+
+def _middle_levels(rubric: Rubric) -> Iterator[Finding]:
+    """One finding for all criteria with the same levels: it is one decision of the author's."""
+    counting, by_level = _counting(rubric), defaultdict[tuple[str, bool, bool], list[str]](list)
+    for criterion in decided(rubric):
+        parent = counting.get(criterion.parent or "")
+        for level in undefined_middle(criterion):
+            is_fact = criterion.kind in ("gold_point", "misconception")
+            least = (parent.count.least or criterion.top) if parent and parent.count else 0
+            idle = least > criterion.levels.index(level)
+            by_level[level, idle, is_fact].append(criterion.id)
+    for (level, idle, is_fact), ids in by_level.items():
+        text = f"Nobody says what '{level}' looks like here, so each judge draws the line elsewhere"
+        if idle:
+            text += ", and the count takes it for not met. Leave it out, or say what it is."
+        else:
+            remedy = ", or leave it out: a fact is said or not." if is_fact else "."
+            text += f" and gives part of the points by it. Say by an example what it is{remedy}"
+        yield _finding("middle_level", "doubtful", ids, text)
+
+
+# Points against the scale, and against the numbers in the guide.
+
+
+def _points(rubric: Rubric, missed: Sequence[float]) -> Iterator[Finding]:
+    low, high, _ = rubric.scale.bounds
+    if high in missed:
+        text = f"No answer can get {high:g}, the top of the scale, by these counts: the best one is marked down."
+        yield _finding("points", "wrong", [], text)
+    elif missed:
+        scores = ", ".join(f"{score:g}" for score in missed)
+        yield _finding("points", "doubtful", [], f"No answer can get {scores} by these counts, which people may give.")
+    whole = [criterion for criterion in rubric.criteria if criterion.parent is None and criterion.weight > 0]
+    listed = [criterion.id for criterion in whole]
+    all_facts = all(criterion.kind == "gold_point" for criterion in whole)
+    of_one_trait = len({criterion.trait for criterion in whole}) == 1
+    earned, span = together(whole), high - low
+    is_plain = len(whole) > 2 and all(criterion.weight == 1 for criterion in whole)
+    if not (all_facts and of_one_trait and is_plain and earned > 2 * span):
+        return
+    worth = f"{span / earned:.2g} of a point"
+    text = f"{len(whole)} points share {span:g}, so each is worth {worth} and the top asks for nearly all of them. "
+    text += "Where a guide asks for some of many, give them a parent with a count."
+    yield _finding("points", "wrong", listed, text)
+
+
+_NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8}
+_NUMBER = rf"(?:{'|'.join(_NUMBERS)}|[1-9])"
+_THINGS = (
+    r"ways|elements|processes|pieces|reasons|examples|details|steps|facts|"
+    r"causes|effects|differences|similarities|traits|features|changes|improvements|factors|methods|arguments|ideas"
+)
+_SINGULAR = re.compile(r"(?<=s)es$|s$")
+_GUIDE_LINE = re.compile(
+    r"^\W*(?:(?P<before>\d+(?:\.\d+)?)\s*(?:-\s*)?points?|(?:score|level)\s+(?:of\s+)?(?P<after>\d+(?:\.\d+)?))\s*[:=–—-]",
+    re.I | re.M,
+)
+_ASKED = re.compile(
+    rf"\b(?P<low>{_NUMBER})(?:\s+(?:or|to)\s+(?P<high>{_NUMBER}))?\s+(?:(?:additional|different|correct|valid|key|"
+    rf"relevant|specific|other|more|main|further|possible)\s+)*(?P<thing>{_THINGS}|"
+    rf"{'|'.join(_SINGULAR.sub('', thing) for thing in _THINGS.split('|'))})\b",
+    re.I,
+)
+
+
+class GuideCount(NamedTuple):
+    """What a guide gives for numbers of things of one kind."""
+
+    thing: str
+    most: int
+    """As many as it asks for at the most."""
+    scores: dict[int, float]
+    """Number of things → the one score at which it is named; those of several scores are left out."""
+
+
+def guide_counts(text: str) -> list[GuideCount]:
+    """What the lines of a guide that begin with their score (`Score 2: …`, `2 points: …`) ask for by number: each kind
+    of thing that is named with at least two different numbers, or with more than one."""
+    marks = list(_GUIDE_LINE.finditer(text))
+    ends = [*(mark.start() for mark in marks[1:]), len(text)][: len(marks)]
+    named: dict[str, dict[int, set[float]]] = defaultdict(lambda: defaultdict(set))
+    for mark, end in zip(marks, ends, strict=True):
+        line = text[mark.end() : end].split("\n\n")[0]
+        for asked in _ASKED.finditer(line):
+            low = _number(asked["low"])
+            for number in range(low, _number(asked["high"] or asked["low"]) + 1):
+                thing = _SINGULAR.sub("", asked["thing"].lower())
+                named[thing][number].add(float(mark["before"] or mark["after"]))
+    counts = []
+    for thing, numbers in named.items():
+        if max(numbers) > 1:
+            alone = {number: min(scores) for number, scores in sorted(numbers.items()) if len(scores) == 1}
+            counts.append(GuideCount(thing, max(numbers), alone))
+    return counts
+
+
+def _number(word: str) -> int:
+    return _NUMBERS.get(word.lower()) or int(word)
+
+
+def _guide_counts(rubric: Rubric) -> Iterator[Finding]:
+    asked = guide_counts(rubric.text)
+    if len(asked) != 1:
+        return  # of several kinds of things nobody but the author knows which criteria are which
+    (guide,) = asked
+    counting = list(_counting(rubric).values())
+    needed = {one.id: one.count.points.index(one.count.points[-1]) for one in counting if one.count}
+    whole = [criterion for criterion in decided(rubric) if criterion.parent is None and criterion.weight > 0]
+    ask = f"The guide gives the most points for {guide.most} of one kind ({guide.thing})"
+    if not counting:
+        if len(whole) > guide.most:
+            text = f"{ask}; here {len(whole)} criteria are added and the top needs them all. Count them under a parent."
+            yield _finding("guide_count", "wrong", [criterion.id for criterion in whole], text)
+        return
+    fitting = [one for one in counting if needed[one.id] == guide.most]
+    if not fitting:
+        widest = max(counting, key=lambda one: needed[one.id])
+        text = f"{ask}; '{widest.id}' gives them for {needed[widest.id]}."
+        yield _finding("guide_count", "wrong", [widest.id], text)
+        return
+    low, high, _ = rubric.scale.bounds
+    (one, *others) = fitting
+    if others or one.count is None or one.parent is not None or one.count.points[-1] != high - low:
+        return
+    for number, score in guide.scores.items():
+        given = low + one.count.points[min(number, len(one.count.points) - 1)]
+        if given != score and low <= score <= high:
+            text = f"For {number} of one kind ({guide.thing}) the guide gives {score:g}, '{one.id}' {given:g}."
+            yield _finding("guide_count", "wrong", [one.id], text)
+
+
+# The guide's catch-alls.
+
+_OTHER = re.compile(
+    r"\b(?:(?:any|all)\s+)?other\s+(?:acceptable|reasonable|valid|appropriate|relevant|correct|plausible|suitable|logical)"
+    r"\s+(?:\w+\s+)?(?:responses?|answers?|conclusions?|reasons?|explanations?|examples?|improvements?|ideas?|points?)\b",
+    re.I,
+)
+_IS_CATCH_ALL = re.compile(
+    r"\b(?:other|another|different|any|further)\b.*\b(?:acceptable|reasonable|valid|appropriate|relevant|correct|plausible|"
+    r"suitable|logical|support(?:s|ed)?|holds)\b",
+    re.I,
+)
+
+
+class CatchAll(NamedTuple):
+    """A catch-all of a guide."""
+
+    words: str
+    """As the guide has it."""
+    before: str
+    """The heading and lines in front of it, by which one sees what it is another of."""
+
+
+def missing_catch_alls(rubric: Rubric) -> list[CatchAll]:
+    """The catch-alls of a rubric's guide that none of its criteria takes up; all or, where it has as many as the guide,
+    none."""
+    asked, end = list[CatchAll](), 0
+    for other in _OTHER.finditer(rubric.text):
+        heading = re.findall(r"^[^\n]*:[ \t]*$", rubric.text[: other.start()], re.M)
+        asked.append(CatchAll(other.group(), (heading[-1] if heading else rubric.text[end : other.start()])[-300:]))
+        end = other.end()
+    taken = sum(_IS_CATCH_ALL.search(criterion.text) is not None for criterion in decided(rubric))
+    return asked if taken < len(asked) else []
+
+
+def _catch_alls(rubric: Rubric) -> Iterator[Finding]:
+    missing = missing_catch_alls(rubric)
+    if missing:
+        said = " and ".join(f"'{catch.words}'" for catch in missing)
+        text = f"The guide allows {said}, and no criterion does: a right answer that nobody foresaw earns nothing."
+        yield _finding("catch_all", "wrong", [], text)
+
+
+# What a single sentence must prove.
+
+_COMPARES = re.compile(
+    r"(?<=[\w,] )while\b(?! (?:statement|loop|\w+ing|in|at|on)\b)|"
+    r"\b(?:whereas|in contrast|unlike|on the other hand|differs? from|both sides|compared (?:with|to))\b",
+    re.I,
+)
+
+
+def _comparisons(rubric: Rubric) -> Iterator[Finding]:
+    for criterion in decided(rubric):
+        if _COMPARES.search(criterion.text) and criterion.evidence == "local_quote":
+            text = (
+                "It sets two things against each other, and its evidence is a quote from one sentence: an answer that "
+            )
+            text += "says each in a sentence of its own cannot prove it. Take evidence: span_level, or split it."
+            yield _finding("comparison", "doubtful", [criterion.id], text)
