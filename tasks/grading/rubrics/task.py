@@ -1,0 +1,83 @@
+"""What the rubric check reads of a graded run: answers of its calibration split that people scored, with decisions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.tables.data import CALIBRATES, Items, Responses
+from rubricflow.tasks.core.contracts.tables.judging import STANDING, Gradings, Judgments
+from rubricflow.tasks.core.stats.scores import target_scores
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.grading.rubrics.item_analysis import ScoredAnswers
+
+
+def scored_answers(run: Run, target: str, bundles: Mapping[str, Bundle]) -> dict[str, ScoredAnswers]:
+    """Rubric → its answers of the calibration split, and of no other, that people scored and the judge decided on; by
+    id. Of repeated samples it is the first. A rubric without any is left out.
+
+    target: rater, or 'mean', see `target_scores`.
+    """
+    calibrating = ds.field("split").isin(pa.array(CALIBRATES))
+    columns = ["response_id", "item_id", "author_id", "text"]
+    rows = run.read(run.ref(Responses, "ingest"), columns, calibrating).sort_by("response_id").to_pylist()
+    mine = pc.field("response_id").isin(pa.array([row["response_id"] for row in rows], pa.string()))
+    people = run.read(run.ref(Gradings, "ingest"), ["response_id", "rater_id", "rater_kind", "score"], mine)
+    scores = dict(zip(*target_scores(people, target).to_pydict().values(), strict=True))
+    wanted = ["response_id", "criterion_id", "decision", "evidence"]
+    decided = run.read(run.ref(Judgments, "judge"), wanted, mine & (pc.field("sample") == 0)).to_pylist()
+    of_response: dict[str, list[dict[str, object]]] = defaultdict(list)
+    for row in decided:
+        of_response[row["response_id"]].append(row)
+    items = run.read(run.ref(Items, "ingest"), ["item_id", "rubric_id"]).to_pylist()
+    rubric_of = {item["item_id"]: item["rubric_id"] for item in items}
+    by_rubric: dict[str, list[dict[str, object]]] = defaultdict(list)
+    for row in rows:
+        if row["response_id"] in scores and row["response_id"] in of_response:
+            by_rubric[rubric_of[row["item_id"]]].append(row)
+    return {
+        name: _answers(bundles[name], own, scores, of_response) for name, own in by_rubric.items() if name in bundles
+    }
+
+
+def _answers(
+    bundle: Bundle,
+    rows: list[dict[str, object]],
+    scores: Mapping[str, float],
+    decided: Mapping[str, list[dict[str, object]]],
+) -> ScoredAnswers:
+    ids = [str(row["response_id"]) for row in rows]
+    levels = {criterion.id: np.full(len(ids), np.nan) for criterion in bundle.criteria}
+    credited = []
+    for place, name in enumerate(ids):
+        spans = list[tuple[int, int]]()
+        for judgment in decided[name]:
+            criterion, level = str(judgment["criterion_id"]), judgment["decision"]
+            if criterion in levels and isinstance(level, int):
+                levels[criterion][place] = level
+            evidence = judgment["evidence"] if level else ()
+            assert isinstance(evidence, list | tuple)
+            spans += [(one["start"], one["end"]) for one in evidence if one["status"] in STANDING]
+        credited.append(tuple(spans))
+    return ScoredAnswers(
+        bundle=bundle,
+        ids=tuple(ids),
+        texts=tuple(str(row["text"]) for row in rows),
+        clusters=tuple(str(row["author_id"] or row["response_id"]) for row in rows),
+        people=np.array([scores[name] for name in ids]),
+        levels=levels,
+        credited=tuple(credited),
+    )
+
+
+def held_back(cluster: str) -> bool:
+    """Whether an author's answers are of the half of the calibration split that no reviser of a rubric is shown, and on
+    which a revised rubric is compared: by a digest, so that it is the same half in every run."""
+    return hashlib.sha256(f"held back {cluster}".encode()).digest()[0] % 2 == 0
