@@ -91,7 +91,7 @@ def as_judged(name: str, bundle: Bundle, criteria_per_call: int | None) -> Bundl
     changed: dict[str, Any] = {"show_weights": False}
     if criteria_per_call is not None:
         check_number(criteria_per_call, "criteria_per_call", whole_number=True)
-        changed |= {"name": "pointwise", "criteria_per_call": criteria_per_call}
+        changed |= {"name": "pointwise", "criteria_per_call": criteria_per_call, "in_parts": False}
     return bundle.model_copy(update={"protocol": bundle.protocol.model_copy(update=changed)})
 
 

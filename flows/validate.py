@@ -36,7 +36,7 @@ from rubricflow.tasks.grading.ingest.sources import read_as
 from rubricflow.tasks.grading.ingest.task import ingest, warning_sentences
 from rubricflow.tasks.grading.judge import money
 from rubricflow.tasks.grading.judge.costs import Servers, costs, workload
-from rubricflow.tasks.grading.judge.grade import asks_nobody, first_requests
+from rubricflow.tasks.grading.judge.grade import asks_nobody, expected_requests, first_requests
 from rubricflow.tasks.grading.judge.prove import prove_bundle
 from rubricflow.tasks.grading.judge.rater import rater, widest
 from rubricflow.tasks.grading.judge.rows import Case, Rater
@@ -86,9 +86,8 @@ def planned_calls(study_file: Path, limit: int | None = None) -> list[tuple[str,
     rows: list[tuple[str, int, int, int, int]] = []
     for item, _, cases in _read_study(study_file, limit).items:
         asked = [case for case in cases if not asks_nobody(case)]
-        requests = _first_requests(asked, _NOBODY)
-        characters = sum(len(message.content) for request in requests for message in request.messages)
-        tokens = characters // _CHARACTERS_PER_TOKEN
+        requests = [request for case in asked for request in expected_requests(case, _NOBODY)]
+        tokens = sum(request.prompt_length for request in requests) // _CHARACTERS_PER_TOKEN
         rows.append((item["item_id"], len(cases), len(cases) - len(asked), len(requests), tokens))
     responses, settled, calls, tokens = (sum(column) for column in zip(*(row[1:] for row in rows), strict=True))
     return [*rows, ("all", responses, settled, calls, tokens)]

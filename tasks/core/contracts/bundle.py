@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.protocols import (
+    PROTOCOLS,
     ConsistencyMemory,
     FinalScore,
     Level,
@@ -157,7 +158,10 @@ class Protocol(Frozen):
     min_tokens: Natural = 1
     """A response with fewer alphanumeric tokens is settled without a model call."""
     criteria_per_call: Positive = 1
-    """Criteria in one call, where a call is for a few of them."""
+    """Criteria in one call, where a call is for a few of them, see `part_size`."""
+    in_parts: bool = Field(default=False, exclude_if=lambda parted: not parted)
+    """Whether a protocol that asks for the whole checklist in one call asks for it in parts. Left out of the content
+    where it does not: bundles from before it was keep their ids."""
     repair: Repair | None = None
     """How often a reply may be mended; null for never."""
     rubric_memory: RubricMemory | None = None
@@ -181,6 +185,11 @@ class Protocol(Frozen):
     level: Level = Field(default="stated", exclude_if=lambda level: level == "stated")
     """Where the model's probabilities are known: the level or score that the reply states; the likeliest; or of scores
     the expected one, and of criteria the likeliest. Left out of the content where it is the first, as `count` is."""
+
+    @property
+    def part_size(self) -> int | None:
+        """Most criteria in one call; None for the whole checklist."""
+        return self.criteria_per_call if self.in_parts or PROTOCOLS[self.name].criteria_per_call else None
 
 
 class Labelled(Frozen):

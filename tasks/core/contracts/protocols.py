@@ -61,6 +61,8 @@ class RegisteredProtocol(Frozen):
     """Whether a trained grader answers, which reads the question's plain data and decides everything at once."""
     options: tuple[Option, ...] = ()
     """The settings of `judge` that belong to this protocol."""
+    criteria_per_call: Positive | None = None
+    """Criteria in one call where a study names no number; null for the whole checklist."""
 
 
 _FEATURES: tuple[Signal, ...] = ("trait_scores", "length", "confidence", "uncertainty", "tie")
@@ -73,6 +75,7 @@ PROTOCOLS: dict[str, RegisteredProtocol] = {
         decides=("criteria",),
         quotes="criteria",
         keeps_decisions=True,
+        options=("criteria_per_call",),
         teaches=("score", "criteria"),
     ),
     # One call with the whole checklist, then the score of every trait with its boundaries; the checklist is its audit.
@@ -82,6 +85,7 @@ PROTOCOLS: dict[str, RegisteredProtocol] = {
         decides=("criteria", "traits"),
         quotes="criteria",
         shape="judged_traits",
+        options=("criteria_per_call",),
         teaches=("score", "traits", "criteria"),
     ),
     # Traits by the raw rubric, with quotes: rulers without phase I.
@@ -101,6 +105,7 @@ PROTOCOLS: dict[str, RegisteredProtocol] = {
         quotes="criteria",
         keeps_decisions=True,
         options=("criteria_per_call",),
+        criteria_per_call=1,
         teaches=("criteria",),
     ),
     # One holistic score.

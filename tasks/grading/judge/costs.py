@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.calls import in_words
-from rubricflow.tasks.grading.judge.grade import asks_nobody, first_requests
+from rubricflow.tasks.grading.judge.grade import asks_nobody, expected_requests
 from rubricflow.tasks.grading.judge.rows import Case, Rater
 
 CHARACTERS_PER_TOKEN = 4
@@ -57,14 +57,15 @@ class Servers(NamedTuple):
 
 
 def workload(cases: Iterable[Case], samples: int, replicas: int) -> Workload:
-    """What is asked about cases first; repairs are not known before."""
+    """What is asked about cases; repairs are not known before, nor what a call rests on that needs all of another's
+    answer."""
     responses = text_bytes = 0
     beginnings: dict[str, int] = {}
     requests = calls = decisions = rest = 0
     for case in cases:
         responses += 1
         text_bytes += len(case.text.encode("utf-8", "surrogatepass"))
-        asked = [] if asks_nobody(case) else first_requests(case, _NOBODY)
+        asked = [] if asks_nobody(case) else expected_requests(case, _NOBODY)
         for request in asked:
             beginning = request.messages[0].content
             beginnings[beginning] = beginnings.get(beginning, 0) + 1

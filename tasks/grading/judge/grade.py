@@ -76,6 +76,16 @@ def first_requests(case: Case, rater: Rater) -> list[Request]:
     return [_request(case, part, (), rater) for part in _protocol(case.bundle).parts(case.bundle, ())]
 
 
+def expected_requests(case: Case, rater: Rater) -> list[Request]:
+    """The first requests and those that follow on their answers, as far as these are known: as if they had decided
+    nothing."""
+    before: list[Answer] = []
+    while parts := _protocol(case.bundle).parts(case.bundle, before):
+        requests = [_request(case, part, tuple(before), rater) for part in parts]
+        before += [Answer(part, RequestOutcome(request)) for part, request in zip(parts, requests, strict=True)]
+    return [call.request for _, call in before]
+
+
 def check(request: Request, reply: Reply) -> Checked[Any]:
     """What a reply is worth under the protocol that asked."""
     return _protocol(request.data.bundle).check(request, reply)

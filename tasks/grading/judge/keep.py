@@ -33,7 +33,7 @@ _KEPT_OF = ((Judgments, "judge"), (Responses, "ingest"), (Items, "ingest"), (Bun
 _LEXICAL = HOLDS - {"semantic"}
 _RULES = (
     "name",
-    "criteria_per_call",
+    "part_size",
     "failed_quote",
     "repair",
     "evidence_match",

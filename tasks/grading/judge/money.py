@@ -18,7 +18,7 @@ from rubricflow.tasks.core.llm.forms import room
 from rubricflow.tasks.core.llm.prices import Price, TokenCounts, cost_of, money, price_of
 from rubricflow.tasks.core.llm.request import Request
 from rubricflow.tasks.grading.judge.costs import CHARACTERS_PER_TOKEN, TOKENS_PER_DECISION, Row
-from rubricflow.tasks.grading.judge.grade import asks_nobody, first_requests
+from rubricflow.tasks.grading.judge.grade import asks_nobody, expected_requests
 from rubricflow.tasks.grading.judge.mend import MAX_PREVIOUS
 from rubricflow.tasks.grading.judge.rows import Case, Rater
 
@@ -64,11 +64,13 @@ def cost_range(cases: Iterable[Case], judge: Judge) -> CostRange:
     likely, likely_in_batch, most = list[float | None](), list[float | None](), list[float | None]()
     seen: set[str] = set()
     for case in cases:
-        for request in [] if asks_nobody(case) else first_requests(case, rater):
+        said = 0  # tokens of the replies before, at most: what a call that rests on them can show of them
+        for request in [] if asks_nobody(case) else expected_requests(case, rater):
             used = [*_likely(request, engine, judge.samples, seen)]
             for costs, batch in ((likely, False), (likely_in_batch, True)):
                 costs += [cost_of(tokens, price, batch) for tokens in used]
-            every = [*_every(request, engine, case.bundle)]
+            every = [*_every(request, engine, case.bundle, said if request.data.found is not None else 0)]
+            said += every[0].reply
             most += [_dearest(tokens, prices) for tokens in every]
             calls, most_calls = calls + 1, most_calls + len(every)
     samples = judge.samples
@@ -110,7 +112,7 @@ def _likely(request: Request, engine: Engine, samples: int, seen: set[str]) -> I
         yield TokenCounts(round((1 + REPAIRED) * prompt), reply, cached, written)
 
 
-def _every(request: Request, engine: Engine, bundle: Bundle) -> Iterator[TokenCounts]:
+def _every(request: Request, engine: Engine, bundle: Bundle, said: int) -> Iterator[TokenCounts]:
     """What each call takes at most that the protocol can make of a request: itself, its repairs, and the second step
     of a protocol that has one."""
     protocol, first = bundle.protocol, most_tokens(request, engine)
@@ -119,7 +121,7 @@ def _every(request: Request, engine: Engine, bundle: Bundle) -> Iterator[TokenCo
         memory += earlier.exemplars * (4 * earlier.excerpt + _WORDS)
     more = 4 * MAX_PREVIOUS + _WORDS + _WORDS_OF_DECISION * len(request.data.criteria)
     repairs = protocol.repair.contract + protocol.repair.semantic if protocol.repair else 0
-    prompt = first.prompt + memory
+    prompt = first.prompt + memory + said
     for step in range(2 if request.role == "extract" else 1):
         prompt += step * (first.reply + _WORDS)
         yield TokenCounts(prompt, first.reply)

@@ -88,8 +88,10 @@ def system(
         "example_concepts": contract.example(leaf, (1, 2), units),
     }
     demanded = "evidence" if any(c.evidence != "none" for c in criteria) else "bare"  # as `schema.fields` has it
-    own = f"{protocol.name}_several" if protocol.criteria_per_call > 1 else protocol.name
-    return fill(name or own, values, speaking(values) | {demanded})
+    several = PROTOCOLS[protocol.name].criteria_per_call and protocol.criteria_per_call > 1
+    own = f"{protocol.name}_several" if several else protocol.name
+    scored = set() if traits else {"unscored"}
+    return fill(name or own, values, speaking(values) | {demanded} | scored)
 
 
 def under(heading: str, text: str | None) -> str:
@@ -133,15 +135,15 @@ def response(text: str, units: Sequence[Unit], names: UnitNames = PLAIN) -> str:
     return fill("response", {"nonce": nonce(text), "text": "\n".join(lines)})
 
 
-def components(texts: Mapping[str, str | None]) -> str:
-    """What an extracting call found, by criterion, as data between fences: it was copied from a student's text.
+def components(texts: Mapping[str, str | None], template: str = "components") -> str:
+    """What earlier calls found, by criterion, as data between fences: it was copied from a student's text.
 
     Every line is marked, whatever breaks a line in it.
     """
     entries = [f"{name}: {'(nothing)' if text is None else text}" for name, text in texts.items()]
     lines = chain.from_iterable(entry.splitlines() for entry in entries)
     content = "\n".join(f"| {line}" for line in lines)
-    return fill("components", {"nonce": nonce(content), "components": content}).rstrip("\n")
+    return fill(template, {"nonce": nonce(content), "components": content}).rstrip("\n")
 
 
 def quoted(text: str) -> str:

@@ -45,6 +45,8 @@ class Question:
     """What earlier attempts settled, for a repair's check to carry over."""
     reference_answer: str | None = None
     """The model answer."""
+    found: Mapping[str, int | None] | None = field(default=None, compare=False)
+    """Criterion → level, of what calls before this one decided; None where it rests on none."""
 
     @cached_property
     def digest(self) -> str:

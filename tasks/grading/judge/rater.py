@@ -17,6 +17,7 @@ from rubricflow.tasks.core.contracts.backends import BACKENDS, Answered, Grader
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Foreign, Judge
+from rubricflow.tasks.core.llm.ask import RequestOutcome
 from rubricflow.tasks.core.llm.backend import Arriving, Backend, BackendWrapper, ReplyStream
 from rubricflow.tasks.core.llm.backends.replay import ForeignReplay, Recorded, read_recording
 from rubricflow.tasks.core.llm.backends.scripted import Offline
@@ -29,11 +30,12 @@ from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
 from rubricflow.tasks.grading.judge import embedded
 from rubricflow.tasks.grading.judge.mend import verdict_in
-from rubricflow.tasks.grading.judge.protocol import Part, Question, protocol_module
+from rubricflow.tasks.grading.judge.protocol import Answer, Part, Question, protocol_module
 from rubricflow.tasks.grading.judge.rows import Graded, Rater
 from rubricflow.tasks.grading.judge.simulated import HumanMarks, Simulated
 
 _BATCH = 256
+_UNASKED: RequestOutcome[Any] = RequestOutcome(Request(messages=(), role="", subject=""))
 
 
 def rater(
@@ -223,9 +225,10 @@ def levelled(request: Request, reply: Reply) -> Reply:
 
 def widest(bundle: Bundle) -> int:
     """Most values that one decision under a bundle may have; log-probabilities of fewer alternatives lose some."""
-    protocol = protocol_module(bundle.protocol.name)
-    schemas = [protocol.schema(bundle, part) for part in protocol.parts(bundle, ())]
-    choices = chain.from_iterable(_choices(schema).values() for schema in schemas)
+    protocol, before = protocol_module(bundle.protocol.name), list[Answer]()
+    while parts := protocol.parts(bundle, before):
+        before += [Answer(part, _UNASKED) for part in parts]
+    choices = chain.from_iterable(_choices(protocol.schema(bundle, part)).values() for part, _ in before)
     return max(map(len, choices), default=0)
 
 

@@ -161,8 +161,9 @@ class Judge(Frozen):
     """See `WorkedExamples`; null for none."""
     context_tokens: int | None = Field(default=None, ge=256)
     """See `Protocol.context_tokens`."""
-    criteria_per_call: Positive = 1
-    """Under a protocol that asks for a few criteria at a time: how many; GEAR's reward judge takes at most 4."""
+    criteria_per_call: Positive | None = None
+    """How many criteria are asked for in one call; GEAR's reward judge takes at most 4. Where not given, pointwise asks
+    for one, rulers and checked_score for all of them."""
     keep: str | None = None
     """An earlier run by the same judge: its decisions on criteria, questions and responses that have not changed since
     stand, and only the others are asked for."""
@@ -191,7 +192,8 @@ class Judge(Frozen):
         if self.examples and (problem := self._idle_examples()):
             raise ValueError(problem)
         for option in sorted({*get_args(Option)} - {*registered.options}):
-            if getattr(self, option) != type(self).model_fields[option].default:
+            # 1 stood in every study that was written down when one criterion a call was the default.
+            if getattr(self, option) not in (type(self).model_fields[option].default, 1):
                 taking = protocols_where(lambda protocol, option=option: option in protocol.options)  # type: ignore[misc]
                 raise ValueError(f"{option} belongs to protocol: {taking}")
         return self
@@ -208,6 +210,13 @@ class Judge(Frozen):
         if self.keep:
             return "decisions that 'keep' lets stand were taken with other examples, or none"
         return None
+
+    @property
+    def _asks_in_parts(self) -> bool:
+        """Whether a checklist that is asked for in one call where no study says otherwise is asked for in parts."""
+        registered = PROTOCOLS[self.protocol]
+        by_whole = "criteria_per_call" in registered.options and registered.criteria_per_call is None
+        return by_whole and self.criteria_per_call is not None
 
     def as_protocol(self) -> Protocol:
         """The protocol as the bundle carries it."""
@@ -226,7 +235,8 @@ class Judge(Frozen):
             evidence_match=self.evidence_match,
             shared_quotes=self.shared_quotes,
             relevance=self.relevance,
-            criteria_per_call=self.criteria_per_call,
+            criteria_per_call=self.criteria_per_call or 1,
+            in_parts=self._asks_in_parts,
             level=self.level,
         )
 

@@ -5,11 +5,14 @@ B.2, phase II-E, which its main text leaves out).
 The stated scores make the raw score. The checklist is its audit: a trait whose score lies further than one step from
 what its verified criteria add up to by the bundle's formula is `contradicted`; where the bundle's semantic budget
 allows it, that score alone is asked for once more.
+
+A checklist in parts is decided part by part. The last part's call gives the scores, too: it is shown what the verifier
+left of the others' decisions, and is asked when each of them brought some.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +23,12 @@ from rubricflow.tasks.core.llm.schema import SHOWN, record
 from rubricflow.tasks.core.llm.schema import text as text_of
 from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
-from rubricflow.tasks.grading.judge.evidence import subject_of
-from rubricflow.tasks.grading.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Question, Shown, build
+from rubricflow.tasks.grading.judge.evidence import HOLDS, subject_of
+from rubricflow.tasks.grading.judge.mend import reason_of
+from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Outcome, Part, Question, Shown, build
 from rubricflow.tasks.grading.judge.protocols import rulers, unlocked
 from rubricflow.tasks.grading.judge.protocols.unlocked import step_score, with_level
-from rubricflow.tasks.grading.judge.rows import Case, Rater
+from rubricflow.tasks.grading.judge.rows import Case, Decision, Rater
 from rubricflow.tasks.grading.judge.score import counted, onto, round_half_up, trait_means
 from rubricflow.tasks.grading.judge.verify import verify
 
@@ -33,19 +37,43 @@ _REASON = 200
 
 
 def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-    """The checklist with the scores, once."""
-    return [] if before else [Part(ALL, (*bundle.criteria, *scores(bundle)))]
+    """The checklist with the scores, once; of several parts all but the last at once, then the last with the scores."""
+    *first, last = _parts(bundle)
+    if not before:
+        return first or [last]
+    failed = any(call.attempts and call.value is None for _, call in before)
+    return [last] if len(before) == len(first) and not failed else []
 
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
-    """The request for decisions and scores."""
-    system = _system(case.bundle, case.question, case.context, case.reference_answer)
-    return build(case, part, rater, system, schema(case.bundle, part), contract.CHECKLIST_KEYS, shown=shown)
+    """The request for decisions, and in the last part for scores in view of those before."""
+    system = _system(case.bundle, part.criteria, case.question, case.context, case.reference_answer)
+    shape, keys = schema(case.bundle, part), contract.CHECKLIST_KEYS
+    if not before:
+        return build(case, part, rater, system, shape, keys, shown=shown)
+    decided = {decision.criterion_id: decision for _, call in before if call.value for decision in call.value.decisions}
+    task = prompt.components(dict(_said(before, decided)), "decided")
+    asked = build(case, part, rater, system, shape, keys, shown=shown, task=task)
+    return replace(asked, data=replace(asked.data, found={name: one.level for name, one in decided.items()}))
+
+
+def _said(before: Sequence[Answer], decided: Mapping[str, Decision]) -> Iterator[tuple[str, str]]:
+    """(criterion, its text with the level that was found, and the first quote that holds)."""
+    for criterion in (criterion for part, _ in before for criterion in part.criteria):
+        found, quotes = "not decided", list[str]()
+        decision = decided.get(criterion.id)
+        if decision is not None and decision.level is not None:
+            found = f"level {decision.level} = {criterion.levels[decision.level]}"
+            quotes = [prompt.quoted(quote["quote"]) for quote in decision.evidence if quote["status"] in HOLDS]
+        yield criterion.id, " ".join([criterion.text, f"[{found}]", *quotes[:1]])
 
 
 def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
     """The decisions, and the stated scores with what they make."""
     bundle, found = case.bundle, rulers.gathered(answers)
+    for part in _parts(bundle)[len(answers) :]:  # not asked for, since a call before it brought nothing
+        reason = next(reason_of(call) for _, call in answers if call.value is None)
+        found.decisions.extend(Decision(item.id, None, reason=reason) for item in part.criteria)
     traits = {item.id: trait for item, trait in zip(scores(bundle), _judged(bundle), strict=True)}
     stated: dict[str, float] = {}
     for decision in found.decisions:
@@ -97,6 +125,12 @@ def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
 
 
 @cached_by_identity
+def _parts(bundle: Bundle) -> list[Part]:
+    *first, last = rulers.in_parts(bundle)
+    return [*first, last._replace(criteria=(*last.criteria, *scores(bundle)))]
+
+
+@cached_by_identity
 def scores(bundle: Bundle) -> tuple[Criterion, ...]:
     """Each judged trait as a criterion that is decided after all others, with a level for every step of its range and
     without evidence of its own."""
@@ -141,15 +175,19 @@ def _schema(bundle: Bundle, items: tuple[Criterion, ...]) -> dict[str, Any]:
 
 
 @cached_by_identity
-def _system(bundle: Bundle, question: str, context: str | None, reference: str | None) -> Message:
-    stated = scores(bundle)
-    shown = (*bundle.criteria[: max(1, SHOWN - len(stated))], *stated)  # else the form of a long checklist ends before
+def _system(
+    bundle: Bundle, items: tuple[Criterion, ...], question: str, context: str | None, reference: str | None
+) -> Message:
+    traits = _traits_of(bundle)
+    criteria = tuple(item for item in items if item.id not in traits)
+    stated = items[len(criteria) :]
+    shown = (*criteria[: max(1, SHOWN - len(stated))], *stated)  # else the form of a long checklist ends before
     text = prompt.system(
         bundle,
-        bundle.criteria,
+        criteria,
         question,
         context,
-        _judged(bundle),
+        _judged(bundle) if stated else (),
         schema=_schema(bundle, shown),
         reference=reference,
     )
@@ -165,7 +203,7 @@ def _judge(entries: Any, items: tuple[Criterion, ...], question: Question) -> Ch
     verdict = verify({"decisions": entries}, bundle, items, subject_of(question))
     violations = verdict.violations
     if question.role == "grade":
-        levels = {decision.criterion_id: decision.level for decision in verdict.decisions}
+        levels = {decision.criterion_id: decision.level for decision in verdict.decisions} | dict(question.found or {})
         stated = {t.id: step_score(t, level) for name, t in traits.items() if (level := levels.get(name)) is not None}
         names = {trait.id: name for name, trait in traits.items()}
         against = contradicted(bundle, levels, stated)

@@ -1,4 +1,5 @@
-"""Rulers: the whole checklist in one call, each level with its evidence (section 3.3)."""
+"""Rulers: the whole checklist in one call, each level with its evidence (section 3.3); or in several calls, where a
+study says how many criteria one is for."""
 
 from __future__ import annotations
 
@@ -24,8 +25,19 @@ _schema = cached_by_identity(contract.checklist)
 
 
 def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-    """The whole checklist, once."""
-    return [] if before else [Part(ALL, bundle.criteria)]
+    """The whole checklist, once, or all its parts at once."""
+    return [] if before else in_parts(bundle)
+
+
+@cached_by_identity
+def in_parts(bundle: Bundle) -> list[Part]:
+    """The checklist in the bundle's order, as many criteria in a part as the protocol puts into one call; the last may
+    hold fewer. A part is called by its criterion, or by its first and last: `C1..C4`."""
+    criteria, size = bundle.criteria, bundle.protocol.part_size
+    if size is None:
+        return [Part(ALL, criteria)]
+    calls = [criteria[first : first + size] for first in range(0, len(criteria), size)]
+    return [Part("..".join(dict.fromkeys((call[0].id, call[-1].id))), call) for call in calls]
 
 
 def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:

@@ -50,10 +50,10 @@ CONTENT: dict[str, Any] = {
     ],
     "protocol": {"name": "rulers", "final_score": "trait_mean", "signals": ["trait_scores", "length"]}
     | {"failed_quote": "demote", "show_weights": False, "unscored": "null", "min_tokens": 1}
-    | {"shared_quotes": 2, "relevance": {"least": -0.3, "failed": "demote"}},
+    | {"shared_quotes": 2, "relevance": {"least": -0.3, "failed": "demote"}, "in_parts": True},
 }
-LATER = ("shared_quotes", "relevance")
-"""Fields of a protocol that are left out of the content where they are null."""
+LATER = ("shared_quotes", "relevance", "in_parts")
+"""Fields of a protocol that are left out of the content where they are null, or false."""
 
 
 def bundle(content: dict[str, Any] = CONTENT) -> Bundle:
@@ -88,6 +88,7 @@ OTHER = {
     "evidence_match": "semantic",
     "echo": "allowed",
     "levels_shown": "descending",
+    "in_parts": False,
     "least": 2,
     "failed": "repair",
 }

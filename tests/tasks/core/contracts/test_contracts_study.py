@@ -55,7 +55,7 @@ def test_the_shipped_studies_parse(path: Path) -> None:
         ({"split": {"by": "rater"}}, "split.by"),
         ({"judge": {"protocol": "none"}}, "judge.protocol"),
         ({"judge": {"signals": ["weather"]}}, "judge.signals.0"),
-        ({"judge": {"criteria_per_call": 4}}, "judge"),
+        ({"judge": {"protocol": "dhs", "criteria_per_call": 4}}, "judge"),
         ({"judge": {"protocol": "pointwise", "criteria_per_call": 0}}, "judge.criteria_per_call"),
         ({"calibration": {"minimum": 1}}, "calibration.minimum"),
         ({"calibration": {"alpha": 0}}, "calibration.alpha"),
@@ -150,7 +150,18 @@ def test_the_study_overrides_formula_and_signals() -> None:
 
 def test_pointwise_takes_several_criteria_a_call() -> None:
     assert Judge(protocol="pointwise", criteria_per_call=4).as_protocol().criteria_per_call == 4
-    assert Judge(protocol="pointwise").as_protocol().criteria_per_call == 1
+    assert Judge(protocol="pointwise").as_protocol().part_size == 1
+
+
+@pytest.mark.parametrize("protocol", ["rulers", "checked_score"])
+def test_a_checklist_is_asked_whole_unless_a_study_says_in_which_parts(protocol: str) -> None:
+    whole = Judge(protocol=protocol).as_protocol()
+    assert (whole.part_size, whole.model_dump()["criteria_per_call"], "in_parts" in whole.model_dump()) == (None, 1, 0)
+    assert [Judge(protocol=protocol, criteria_per_call=n).as_protocol().part_size for n in (1, 4)] == [1, 4]
+
+
+def test_what_older_runs_wrote_down_of_a_protocol_without_parts_is_read() -> None:
+    assert Judge.model_validate({"protocol": "dhs", "criteria_per_call": 1}).as_protocol().part_size is None
 
 
 def test_a_study_survives_its_own_json() -> None:

@@ -96,6 +96,7 @@ PRICED = Engine(model="m", price=TokenPrice(input=3, output=15, cached=0.3, cach
         {"name": "pointwise"},
         {"name": "rulers", "consistency_memory": {"min_tokens": 1}},
         {"name": "autoscore", "final_score": "judged"},
+        {"name": "rulers", "in_parts": True},
     ],
     ids=lambda protocol: "-".join(protocol) + protocol["name"],
 )

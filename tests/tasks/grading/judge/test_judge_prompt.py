@@ -22,7 +22,7 @@ PROTOCOLS = {
     "unlocked": "trait_mean",
     "concepts": "weighted_points",
 }
-OTHERS = {"response", "components", "autoscore_extract", "pointwise_several"}
+OTHERS = {"response", "components", "decided", "autoscore_extract", "pointwise_several"}
 ELSEWHERE = {"gradeagentops", "repair", "cards", "exemplars", "example", "worked"}
 """Filled by mend.py, memory.py, worked.py and the protocol of that name, and tested there."""
 INJECTIONS = ("{{rubric}}", "{{question}} {{text}} {{nonce}}", r"\1 \g<0>", "{0} %s ${text}")
