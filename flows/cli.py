@@ -119,10 +119,17 @@ COMMANDS = {
     ),
     "rubric check": Entry(
         "rubric:check",
-        """Say what is the matter with a study's rubrics: what can be seen of them, and what marks say.
+        """Say what is the matter with a study's rubrics: what can be seen of them, what a judge and what marks say.
 
         Where the study was graded and people scored answers of its calibration split, each criterion is held against
-        these scores. With --ask the study's judge looks at each rubric, too.""",
+        these scores. No rubric is changed.""",
+    ),
+    "rubric revise": Entry(
+        "rubric:revise",
+        """Propose better rubrics for a study in a file of their own, each change with its reason, and a study of them.
+
+        What code can mend is mended without a model. Half of the calibration split is held back: on it
+        `rubric check --against` says whether the proposal agrees better with people.""",
     ),
     "sql": Entry(
         "sql:sql",

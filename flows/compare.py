@@ -48,7 +48,7 @@ def compare(a: str, b: str, warehouse: WarehouseFolder = DEFAULT_WAREHOUSE) -> N
         raise UserError("the two runs score no response in common")
     plan = study.evaluation
     held_out_a, held_out_b = (frame[frame["split"] == "test"] for frame in (frame_a, frame_b))
-    differences = list(_differences(held_out_a, held_out_b, scales, plan, (_methods(run_a), _methods(run_b))))
+    differences = list(agreement_gaps(held_out_a, held_out_b, scales, plan, (_methods(run_a), _methods(run_b))))
     figures = {}
     for scale in sorted({scales[item] for item in both["item_id"]}):
         part = both[both["item_id"].map(scales) == scale]
@@ -64,7 +64,7 @@ def compare(a: str, b: str, warehouse: WarehouseFolder = DEFAULT_WAREHOUSE) -> N
     print(f"report: {page}", file=sys.stderr)
 
 
-def _differences(
+def agreement_gaps(
     scores_a: pd.DataFrame,
     scores_b: pd.DataFrame,
     scales: dict[str, ScaleBounds],

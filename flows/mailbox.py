@@ -23,7 +23,7 @@ from rubricflow.tasks.core.llm.submit import submit as send_all
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
-Work = Literal["grade", "annotate", "graph", "reward", "faithful", "train", "propose"]
+Work = Literal["grade", "annotate", "graph", "reward", "faithful", "train", "propose", "check", "revise"]
 Provider = Literal["openai", "anthropic", "gemini"]
 FormName = Literal["plain", "openai", "anthropic", "gemini"]
 
@@ -45,6 +45,8 @@ _WORKS: dict[str, _Entry] = {
     "faithful": _Entry("faithful:faithful"),
     "train": _Entry("bottleneck:bottleneck"),
     "propose": _Entry("propose:propose"),
+    "check": _Entry("rubric:check"),
+    "revise": _Entry("rubric:revise"),
 }
 
 
@@ -140,9 +142,11 @@ def _run_of(
     entry = _WORKS[work]
     file, _, function = entry.function.partition(":")
     given: dict[str, Any] = {"warehouse": warehouse}
-    if work == "propose":
+    if work in ("propose", "revise"):
         given["to"] = folder / "proposed.yaml"
-    else:
+    if work in ("check", "revise"):
+        given["ask"] = True
+    if work != "propose":
         given["limit"] = limit
     if entry.has_engine:
         given["engine"] = "local"

@@ -6,46 +6,88 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import typer
+import yaml
 
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
+    DollarLimit,
     Limit,
     StudyFile,
+    TokenLimit,
     WarehouseFolder,
     arguments,
     print_rows,
 )
+from rubricflow.flows.compare import agreement_gaps
+from rubricflow.flows.finished_runs import find_run, read_finished
 from rubricflow.flows.plan import Plan, plan
-from rubricflow.tasks.core.contracts.backends import install, is_missing
+from rubricflow.tasks.core.contracts.backends import install, is_generative, is_missing
 from rubricflow.tasks.core.contracts.bundle import Bundle, Rubric, unlocked
-from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.errors import ContractError, InputError
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.settings.written import read_yaml
+from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.display.page import rendered
+from rubricflow.tasks.core.llm.budget import Budget, budget_of, spending
 from rubricflow.tasks.core.llm.encoder import minilm
+from rubricflow.tasks.core.llm.opening import open_backend
+from rubricflow.tasks.core.llm.reply_store import open_replies
+from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.publish import write_page
+from rubricflow.tasks.core.stats.scores import score_frame
+from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.core.text.formulas import cell
+from rubricflow.tasks.grading.evaluate.slices import ScaleBounds
 from rubricflow.tasks.grading.ingest.task import ingest
 from rubricflow.tasks.grading.lock.bundles import asks
+from rubricflow.tasks.grading.lock.bundles import lock as lock_rubric
 from rubricflow.tasks.grading.lock.lint import unreachable
+from rubricflow.tasks.grading.lock.rubric import authored, broken
 from rubricflow.tasks.grading.lock.task import lock
-from rubricflow.tasks.grading.rubrics.findings import findings, merged
+from rubricflow.tasks.grading.rubrics.asked import Judge, Subject, critiques, revisions
+from rubricflow.tasks.grading.rubrics.findings import RubricFinding, findings, merged
 from rubricflow.tasks.grading.rubrics.item_analysis import FEWEST, MarksOfRubric, analysed, mark_findings
 from rubricflow.tasks.grading.rubrics.page import COLUMNS, page, row, sentence
-from rubricflow.tasks.grading.rubrics.task import scored_answers
+from rubricflow.tasks.grading.rubrics.revision import CHANGES, as_yaml, changes, mended
+from rubricflow.tasks.grading.rubrics.task import held_back, scored_answers
 
 NAME = "rubric-check"
 """Of the page and of the table in the run's folder."""
+Ask = Annotated[bool, typer.Option("--ask", help="Ask the study's judge about each rubric, too.")]
 
 
-def check(study: StudyFile, warehouse: WarehouseFolder = DEFAULT_WAREHOUSE, limit: Limit = None) -> None:
+def check(
+    study: StudyFile,
+    ask: Ask = False,
+    against: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Compare with this run of another rubric, on answers held back.")
+    ] = None,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+    limit: Limit = None,
+    token_budget: TokenLimit = None,
+    budget_usd: DollarLimit = None,
+) -> None:
     """Prints a row for each finding; writes them as a page and a CSV into the run's folder."""
     read = read_rubrics(study, warehouse, limit)
-    found = [one for rubric in read.rubrics.values() for one in findings(rubric, unreachable(rubric))]
     marks, missing = marks_of(read, lambda author: True)
+    found = [one for rubric in read.rubrics.values() for one in findings(rubric, unreachable(rubric))]
+    if ask:
+        with asking(read, budget_of(token_budget, budget_usd)) as judge:
+            found += critiques(
+                [Subject(rubric, read.question(name), rubric) for name, rubric in read.rubrics.items()], judge
+            )
     for name, of_rubric in marks.items():
         found += mark_findings(name, of_rubric)
     found = merged(found)
@@ -57,7 +99,146 @@ def check(study: StudyFile, warehouse: WarehouseFolder = DEFAULT_WAREHOUSE, limi
     csv.writer(table, lineterminator="\n").writerows([map(cell, cells) for cells in [COLUMNS, *rows]])
     run.warehouse.write(run.folder / f"{NAME}.csv", table.getvalue().encode())
     said = [f"{sentence(found, rubrics)}.", f"marks: {missing}" if missing else ""]
+    said += compared(read, against) if against else []
     print(*filter(None, said), f"report: {run.warehouse.shown(path)}", sep="\n", file=sys.stderr)
+
+
+def revise(
+    study: StudyFile,
+    to: Annotated[Path, typer.Option("--to", help="Rubric file (YAML) to write, for people to edit.")],
+    ask: Ask = False,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+    limit: Limit = None,
+    token_budget: TokenLimit = None,
+    budget_usd: DollarLimit = None,
+) -> None:
+    """Writes the proposal and a study of it beside it; prints every change with its reason, and the commands that tell
+    whether it agrees better. InputError where a file is there already: somebody may have edited it."""
+    beside = to.with_name(f"{to.stem}-study.yaml")
+    for path in (to, beside):
+        if path.exists():
+            raise InputError("is there already, and somebody may have edited it", file=path)
+    read = read_rubrics(study, warehouse, limit)
+    problem = partial(problem_of, read.job.study)
+    by_code = {name: mended(rubric, problem) for name, rubric in read.rubrics.items()}
+    revised, made = [rubric for rubric, _ in by_code.values()], [one for _, mends in by_code.values() for one in mends]
+    if ask:
+        marks, _ = marks_of(read, lambda author: not held_back(author))
+        with asking(read, budget_of(token_budget, budget_usd)) as judge:
+            subjects = [
+                Subject(rubric, read.question(name), by_code[name][0], marks=marks.get(name))
+                for name, rubric in read.rubrics.items()
+            ]
+            remarks = critiques(subjects, judge)
+            proposals = revisions([_told(subject, remarks) for subject in subjects], judge, problem)
+        for base, (rubric, reasons) in zip(revised, proposals, strict=True):
+            made += changes(base, rubric, reasons)
+        revised = [rubric for rubric, _ in proposals]
+    own = authored(read.job.base / read.job.study.rubrics.file) if read.job.study.rubrics.file else {}
+    # The guide of an item follows on a rubric's own text when the study is read: it is not written down with it.
+    written = [
+        one.model_copy(update={"text": own[one.rubric_id].text}) if one.rubric_id in own else one for one in revised
+    ]
+    write_atomically(to, as_yaml(written, made).encode())
+    write_atomically(beside, study_of_proposal(Path(study), beside, to.name).encode())
+    header = ("rubric", "before", "after", "what", "by", "why")
+    rows = [(one.rubric_id, *map(", ".join, one[1:3]), CHANGES[one.what], one.by, one.why) for one in made]
+    print_rows(header, rows)
+    words = arguments(beside, warehouse, limit)
+    print(f"{len(made)} changes in {to}. Do they agree better with people? Ask both rubrics:", file=sys.stderr)
+    if not read.job.run.done("evaluate", "all"):
+        print(f"  rubricflow grade {arguments(study, warehouse, limit)}", file=sys.stderr)
+    print(f"  rubricflow grade {words}", file=sys.stderr)
+    print(f"  rubricflow rubric check {words} --against {read.job.run.run_id}", file=sys.stderr)
+
+
+def _told(subject: Subject, remarks: Sequence[RubricFinding]) -> Subject:
+    """The subject with all that is the matter with its rubric, in answers that a reviser may see."""
+    name = subject.rubric.rubric_id
+    seen = [*findings(subject.rubric, unreachable(subject.rubric)), *(one for one in remarks if one.rubric_id == name)]
+    of_marks = mark_findings(name, subject.marks) if subject.marks else ()
+    return replace(subject, findings=(*seen, *of_marks))
+
+
+def problem_of(study: Study, rubric: Rubric) -> str | None:
+    """Why a study could not judge by a rubric, or no answer could get its top; None where neither is so."""
+    if problem := broken(rubric):
+        return problem
+    if rubric.scale.max in unreachable(rubric):
+        return f"no answer can get {rubric.scale.max:g} by its counts"
+    try:
+        lock_rubric(rubric, study.judge.as_protocol())
+    except ContractError as error:
+        return str(error)
+    return None
+
+
+_PATHS = frozenset({"folder", "file", "replies", "grader", "votes", "edge_retention", "model", "truth", "beside"})
+"""Keys of a study that may name a file or a folder."""
+
+
+def study_of_proposal(study_file: Path, beside: Path, rubrics: str) -> str:
+    """A study file for the proposal, as YAML: the same study under another name by the proposed rubrics. What names a
+    file or a folder names it from where this one is. People's marks of single criteria are left out: they are of the
+    old ones."""
+    written, base = read_yaml(study_file), study_file.parent
+
+    def moved(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: moved(one, name) for name, one in value.items()}
+        if isinstance(value, list):
+            return [moved(one, key) for one in value]
+        is_path = key in _PATHS and isinstance(value, str) and not os.path.isabs(value) and (base / value).exists()
+        return os.path.relpath(base / value, beside.parent) if is_path else value
+
+    data = {"folder": ".", **written["data"]}
+    sources = data.pop("sources", None)  # whose files are named from the folder
+    result = moved({**written, "data": data}) | {"name": f"{written['name']}_revised"}
+    if sources is not None:
+        kept = [{key: one for key, one in source.items() if key != "marks"} for source in sources]
+        result["data"]["sources"] = [one for one in kept if one.keys() - {"file", "sheet", "encoding", "words"}]
+    derived = written["rubrics"].get("derive")
+    result["rubrics"] = {"file": rubrics, **({"derive": derived} if derived else {})}
+    head = "# The same study by proposed rubrics.\n"
+    return head + yaml.safe_dump(result, sort_keys=False, allow_unicode=True, width=120)
+
+
+@contextmanager
+def asking(read: StudyRubrics, budget: Budget) -> Iterator[Judge]:
+    """The study's judge, to be asked about rubrics. InputError where it is no language model."""
+    study, base = read.job.study, read.job.base
+    if not is_generative(study.judge):
+        rule = f"backend '{study.judge.backend}' says nothing about rubrics; name a language model"
+        raise InputError(rule, field="judge.backend", hint="backend: openai, hosted or vllm with an engine")
+    with open_replies(read.job.run.warehouse.replies) as replies, spending(budget):
+        structured = study.judge.engine.structured if study.judge.engine else True
+        with redirect_stdout(sys.stderr):  # what it says of this machine is none of the table
+            backend = open_backend(study.judge, base, replies, credential)
+        yield Judge(backend, replies, study.judge.sampling, structured)
+
+
+def compared(read: StudyRubrics, against: str) -> list[str]:
+    """How far the study's run agrees with people, and another run, by their rubrics alone, on the answers of the
+    calibration split that no reviser was shown; a line for each statistic. InputError where the study is not graded,
+    UserError where there is no such run."""
+    job = read.job
+    if not job.run.done("evaluate", "all"):
+        raise InputError(f"{job.study.name} is not graded, as study, data and code are now", field="--against")
+    scales, frames = dict[str, ScaleBounds](), []
+    for run in (find_run(str(job.run.warehouse.root), against), job.run):
+        study, scores, scales = read_finished(run)
+        frame = score_frame(scores, study.evaluation.target, CALIBRATES).frame
+        who = frame["author_id"].fillna(frame["response_id"]).astype(str)
+        frames.append(frame[who.map(held_back).astype(bool)].assign(calibrated=lambda rows: rows["raw"]))
+    other, own = frames
+    gaps = agreement_gaps(other, own, scales, job.study.evaluation, ([], []))
+    lines = []
+    for gap in gaps:
+        if gap.statistic.startswith("qwk") and gap.statistic != "qwk_continuous" and gap.estimate is not None:
+            ends = "" if gap.low is None or gap.high is None else f" [{gap.low:+.3f}, {gap.high:+.3f}]"
+            about = f"{gap.responses} answers that no reviser was shown, scale {gap.scale}"
+            lines.append(f"{gap.statistic}: this rubric less that of {against} {gap.estimate:+.3f}{ends}, on {about}")
+    return lines or ["no answer that was held back has a score by both rubrics and by people"]
 
 
 def marks_of(read: StudyRubrics, is_wanted: Callable[[str], bool]) -> tuple[dict[str, MarksOfRubric], str]:
@@ -89,6 +270,11 @@ class StudyRubrics(NamedTuple):
     bundles: dict[str, Bundle]
     items: list[dict[str, Any]]
     """Rows of `items`."""
+
+    def question(self, rubric_id: str) -> str:
+        """What is asked, where one item alone has the rubric; else nothing."""
+        asked = [str(item["question"]) for item in self.items if item["rubric_id"] == rubric_id]
+        return asked[0] if len(asked) == 1 else ""
 
 
 def read_rubrics(study_file: str, warehouse: str, limit: int | None) -> StudyRubrics:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from tiny_study import make_study
 from typer.testing import CliRunner
 
 from rubricflow.flows import cli
+from rubricflow.flows.rubric import marks_of, read_rubrics
+from rubricflow.tasks.grading.lock.rubric import authored
+from rubricflow.tasks.grading.rubrics.task import held_back
 
 
 def command(*words: object) -> Result:
@@ -66,25 +70,47 @@ rubrics:
 """.replace("{id: P", "{trait: content, id: P")
 
 
-def decide(prompt: str) -> str:
-    """P1 goes with the quality of the answer, which people score, and P2 against it."""
+REVISED = {
+    "groups": [],
+    "criteria": [
+        {"id": "P1", "trait": "content", "group": "", "text": "Heat is the motion of particles.", "from": ["P1"],
+         "levels": ["not said", "said"], "evidence": "local_quote", "points": 4, "why": "It alone is asked for."},
+    ],
+    "removed": [{"id": "P2", "why": "Better answers say it less."}],
+}  # fmt: skip
+CRITIQUE = {
+    "remarks": [
+        {"criteria": ["P2"], "kind": "not_in_guide", "quote": "two reasons", "remark": "No reason.", "wording": ""}
+    ]
+}
+
+
+def reply_to(messages: list[dict[str, str]]) -> str:
+    """P1 goes with the quality of the answer, which people score, and P2 against it; and what is said of the rubric."""
+    prompt, every = messages[-1]["content"], "\n".join(message["content"] for message in messages)
+    if prompt.startswith("You review a checklist"):
+        return json.dumps(CRITIQUE)
+    if prompt.startswith("You revise a checklist"):
+        return json.dumps(REVISED)
     quality = len(re.findall("word ", prompt.partition("answer ")[2] + " "))
     number = re.findall(r"answer (\d+)", prompt)[0]
     quote = [{"unit": "sentence 1", "quote": f"answer {number}"}]
     levels = {"P1": min(2, quality // 2), "P2": 2 - min(2, quality // 2)}
+    if "Cold is its absence." not in every:
+        levels = {"P1": int(quality > 1)}
     decisions = {name: {"level": at, "evidence": quote if at else []} for name, at in levels.items()}
     return json.dumps({"decisions": decisions})
 
 
 def judged(folder: Path, url: str) -> Path:
-    """A study of 80 answers that a server judges."""
-    study = make_study(folder, 80)
+    """A study of 120 answers that a server judges."""
+    study = make_study(folder, 120)
     (folder / "rubrics.yaml").write_text(RUBRICS % "a" + (RUBRICS % "b").split("rubrics:\n")[1])
     engine = {"model": "strong", "urls": [url], "patience_s": 0}
     judge = json.dumps({"protocol": "rulers", "backend": "openai", "engine": engine, "echo": "allowed"})
     head, _, rest = study.read_text().partition("judge:")
     study.write_text(f"{head}judge: {judge}\ncalibration:{rest.partition('calibration:')[2]}")
-    study.write_text(study.read_text().replace("calibration: 40", "calibration: 60"))
+    study.write_text(study.read_text().replace("calibration: 40", "calibration: 59"))
     return study
 
 
@@ -94,8 +120,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Pat
     folder = tmp_path_factory.mktemp("graded")
 
     def play(n: int, body: dict) -> bytes:
-        prompt = "\n".join(turn["content"] for turn in body["messages"] if turn["role"] != "system")
-        return loopback.http(200, loopback.body_of(decide(prompt)))
+        return loopback.http(200, loopback.body_of(reply_to(body["messages"])))
 
     server = loopback.Server(play)
     study = judged(folder / "study", server.url)
@@ -115,4 +140,94 @@ def test_marks_are_held_against_criteria_once_the_study_is_graded(graded: tuple[
     assert ("all of it", "no catch-all where the guide has one") in rows
     (page,) = house.glob("*/rubric-check.html")
     assert "How each criterion goes with people" in page.read_text()
-    command("verify", "--warehouse", house)
+    assert not [row for row in rows if row[1] == "the guide asks for nothing of the kind"]
+
+
+def test_a_judge_is_asked_only_where_that_is_wanted(graded: tuple[Path, Path], tmp_path: Path) -> None:
+    study, house = graded
+    said = command("rubric", "check", study, "--warehouse", house, "--ask")
+    assert said.exit_code == 0, said.output
+    (row,) = [
+        row for row in csv.DictReader(io.StringIO(said.stdout)) if row["criteria"] == "P2" and "guide" in row["why"]
+    ]
+    assert (row["rubric"], row["what"]) == ("a, b", "the guide asks for nothing of the kind")
+    assert row["why"] == "No reason. (guide: “two reasons”)"
+    recorded = make_study(tmp_path / "recorded")
+    refused = command("rubric", "check", recorded, "--warehouse", tmp_path / "house", "--ask")
+    assert refused.exit_code == 2
+    assert "says nothing about rubrics" in refused.output
+
+
+def test_a_mailbox_carries_what_a_check_asks(graded: tuple[Path, Path], tmp_path: Path) -> None:
+    study, house = graded
+    words = ["batch", study, "--work", "check", "--warehouse", house, "--model"]
+    assert command(*words, "other", "--to", tmp_path / "box").exit_code == 2  # it asks whom the study names
+    fresh = tmp_path / "study"
+    fresh.mkdir()
+    for file in study.parent.iterdir():
+        (fresh / file.name).write_bytes(file.read_bytes())
+    words = ["batch", fresh / "study.yaml", "--work", "check", "--warehouse", tmp_path / "house"]
+    box = tmp_path / "box"
+    assert command(*words, "--to", box).exit_code == 0
+    (file,) = box.glob("*.jsonl")
+    ids = [json.loads(line)["id"] for line in file.read_text().splitlines()[1:]]
+    assert len(ids) == 2
+    lines = [json.dumps({"id": name, "reply": json.dumps(CRITIQUE)}) for name in ids]
+    (box / "answers" / file.name).write_text("\n".join(lines))
+    said = command(*words, "--from", box)
+    assert said.exit_code == 0, said.output
+    assert "the guide asks for nothing of the kind" in said.output
+
+
+def test_without_a_judge_a_revision_has_what_code_can_mend(tmp_path: Path) -> None:
+    study = make_study(tmp_path / "study")
+    to = tmp_path / "better" / "rubrics.yaml"
+    to.parent.mkdir()
+    said = command("rubric", "revise", study, "--to", to, "--warehouse", tmp_path / "house")
+    assert said.exit_code == 0, said.output
+    rows = list(csv.DictReader(io.StringIO(said.stdout)))
+    assert [(row["rubric"], row["what"], row["by"]) for row in rows] == [
+        (name, "levels changed", "rule") for name in "ab"
+    ]
+    assert [one.levels for rubric in authored(to).values() for one in rubric.criteria] == [("absent", "present")] * 2
+    beside = to.with_name("rubrics-study.yaml")
+    assert command("rubric", "check", beside, "--warehouse", tmp_path / "house").exit_code == 0
+    again = command("rubric", "revise", study, "--to", to, "--warehouse", tmp_path / "house")
+    assert again.exit_code == 2
+    assert "somebody may have edited it" in again.output
+
+
+def test_a_revision_says_on_answers_held_back_whether_it_agrees_better(
+    graded: tuple[Path, Path], tmp_path: Path
+) -> None:
+    study, house = graded
+    before = (study.parent / "rubrics.yaml").read_bytes()
+    said = command("rubric", "revise", study, "--to", tmp_path / "new.yaml", "--ask", "--warehouse", house)
+    assert said.exit_code == 0, said.output
+    told = {(row["before"], row["after"], row["what"], row["by"]) for row in csv.DictReader(io.StringIO(said.stdout))}
+    assert ("P2", "", "removed", "judge") in told
+    assert "# a: P2 → nothing: removed (judge): Better answers say it less." in (tmp_path / "new.yaml").read_text()
+    assert (study.parent / "rubrics.yaml").read_bytes() == before
+    commands = [shlex.split(line.strip())[1:] for line in said.stderr.splitlines() if line.startswith("  rubricflow")]
+    assert [words[0] for words in commands] == ["grade", "rubric"]
+    for words in commands:
+        last = command(*words)
+        assert last.exit_code == 0, last.output
+    figures = r"^qwk: .* ([+-][\d.]+) \[([+-][\d.]+), [+-][\d.]+\], on (\d+) answers that no reviser was shown"
+    ((gain, low, n),) = re.findall(figures, last.stderr, re.M)
+    assert float(gain) > float(low) > 0
+    held = [f"x{i}" for i in range(120) if held_back(f"x{i}")]
+    assert 0 < int(n) < len(held)  # of the calibration split alone
+
+
+def test_a_reviser_is_shown_no_answer_that_is_held_back(graded: tuple[Path, Path]) -> None:
+    study, house = graded
+    read = read_rubrics(str(study), str(house), None)
+    marks, _ = marks_of(read, lambda author: not held_back(author))
+    shown = {one.response_id for of_rubric in marks.values() for one in of_rubric.apart}
+    shown |= {name for of_rubric in marks.values() for group in of_rubric.unnamed for name in group.answers}
+    everybody, _ = marks_of(read, lambda author: True)
+    seen_by_check = {one.response_id for of_rubric in everybody.values() for one in of_rubric.apart}
+    assert shown
+    assert not {name for name in shown if held_back(name)}
+    assert {name for name in seen_by_check if held_back(name)}

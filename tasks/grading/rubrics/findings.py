@@ -45,7 +45,7 @@ SEVERAL = ("several",)
 """In place of ids that differ from rubric to rubric."""
 
 
-class Finding(NamedTuple):
+class RubricFinding(NamedTuple):
     """What is the matter with a rubric."""
 
     rubric_id: str
@@ -60,7 +60,7 @@ class Finding(NamedTuple):
     """What might stand there instead."""
 
 
-def findings(rubric: Rubric, missed: Sequence[float] = ()) -> list[Finding]:
+def findings(rubric: Rubric, missed: Sequence[float] = ()) -> list[RubricFinding]:
     """All that the rules find, in the order of RULES. rubric: with the guide in its text; missed: scores of its scale
     that no answer can get by its counts, lowest first."""
     found = [
@@ -76,10 +76,10 @@ def findings(rubric: Rubric, missed: Sequence[float] = ()) -> list[Finding]:
     return [finding._replace(rubric_id=rubric.rubric_id) for finding in found]
 
 
-def merged(found: Sequence[Finding]) -> list[Finding]:
+def merged(found: Sequence[RubricFinding]) -> list[RubricFinding]:
     """The findings, those that are said of several rubrics in the same words once, at the place of the first, with the
     rubrics' names; and with criteria where these are the same."""
-    same_words: dict[tuple[str, str, str], list[Finding]] = {}
+    same_words: dict[tuple[str, str, str], list[RubricFinding]] = {}
     for finding in found:
         same_words.setdefault((finding.rule, finding.text, finding.wording), []).append(finding)
     rows = []
@@ -91,8 +91,8 @@ def merged(found: Sequence[Finding]) -> list[Finding]:
     return rows
 
 
-def _finding(rule: Rule, severity: Severity, criteria: Sequence[str], text: str) -> Finding:
-    return Finding("", tuple(criteria), rule, severity, text)
+def _finding(rule: Rule, severity: Severity, criteria: Sequence[str], text: str) -> RubricFinding:
+    return RubricFinding("", tuple(criteria), rule, severity, text)
 
 
 def decided(rubric: Rubric) -> list[Criterion]:
@@ -157,7 +157,7 @@ def joins_two(text: str) -> str | None:
     return None
 
 
-def _two_facts(rubric: Rubric) -> Iterator[Finding]:
+def _two_facts(rubric: Rubric) -> Iterator[RubricFinding]:
     for criterion in decided(rubric):
         says_half = len(criterion.levels) > 2 and not undefined_middle(criterion)
         if says_half or criterion.weight < 0 or OR in criterion.text:  # a mistake is often a cause with its effect
@@ -226,7 +226,7 @@ def _added(rubric: Rubric) -> Iterator[tuple[Criterion, ...]]:
             yield tuple(group)
 
 
-def _exclusive(rubric: Rubric) -> Iterator[Finding]:
+def _exclusive(rubric: Rubric) -> Iterator[RubricFinding]:
     for group in _added(rubric):
         order = {criterion.id: number for number, criterion in enumerate(group)}
         bound: dict[str, set[str]] = {}
@@ -259,7 +259,7 @@ def likeness(first: Counter[str], second: Counter[str]) -> float:
     return dot / lengths if lengths else 0.0
 
 
-def _overlapping(rubric: Rubric) -> Iterator[Finding]:
+def _overlapping(rubric: Rubric) -> Iterator[RubricFinding]:
     for group in _added(rubric):
         bags = {criterion.id: grams(criterion.text) for criterion in group}
         for a, b in combinations(group, 2):
@@ -292,7 +292,7 @@ def undefined_middle(criterion: Criterion) -> list[str]:
     return [level for level in criterion.levels[1:-1] if _VAGUE_LEVEL.fullmatch(" ".join(level.lower().split()))]
 
 
-def _middle_levels(rubric: Rubric) -> Iterator[Finding]:
+def _middle_levels(rubric: Rubric) -> Iterator[RubricFinding]:
     """One finding for all criteria with the same levels: it is one decision of the author's."""
     counting, by_level = _counting(rubric), defaultdict[tuple[str, bool, bool], list[str]](list)
     for criterion in decided(rubric):
@@ -315,7 +315,7 @@ def _middle_levels(rubric: Rubric) -> Iterator[Finding]:
 # Points against the scale, and against the numbers in the guide.
 
 
-def _points(rubric: Rubric, missed: Sequence[float]) -> Iterator[Finding]:
+def _points(rubric: Rubric, missed: Sequence[float]) -> Iterator[RubricFinding]:
     low, high, _ = rubric.scale.bounds
     if high in missed:
         text = f"No answer can get {high:g}, the top of the scale, by these counts: the best one is marked down."
@@ -391,7 +391,7 @@ def _number(word: str) -> int:
     return _NUMBERS.get(word.lower()) or int(word)
 
 
-def _guide_counts(rubric: Rubric) -> Iterator[Finding]:
+def _guide_counts(rubric: Rubric) -> Iterator[RubricFinding]:
     asked = guide_counts(rubric.text)
     if len(asked) != 1:
         return  # of several kinds of things nobody but the author knows which criteria are which
@@ -426,7 +426,8 @@ def _guide_counts(rubric: Rubric) -> Iterator[Finding]:
 
 _OTHER = re.compile(
     r"\b(?:(?:any|all)\s+)?other\s+(?:acceptable|reasonable|valid|appropriate|relevant|correct|plausible|suitable|logical)"
-    r"\s+(?:\w+\s+)?(?:responses?|answers?|conclusions?|reasons?|explanations?|examples?|improvements?|ideas?|points?)\b",
+    r"[ \t]+(?:\w+[ \t]+)??"
+    r"(?:responses?|answers?|conclusions?|reasons?|explanations?|examples?|improvements?|ideas?|points?)\b",
     re.I,
 )
 _IS_CATCH_ALL = re.compile(
@@ -457,7 +458,7 @@ def missing_catch_alls(rubric: Rubric) -> list[CatchAll]:
     return asked if taken < len(asked) else []
 
 
-def _catch_alls(rubric: Rubric) -> Iterator[Finding]:
+def _catch_alls(rubric: Rubric) -> Iterator[RubricFinding]:
     missing = missing_catch_alls(rubric)
     if missing:
         said = " and ".join(f"'{catch.words}'" for catch in missing)
@@ -474,7 +475,7 @@ _COMPARES = re.compile(
 )
 
 
-def _comparisons(rubric: Rubric) -> Iterator[Finding]:
+def _comparisons(rubric: Rubric) -> Iterator[RubricFinding]:
     for criterion in decided(rubric):
         if _COMPARES.search(criterion.text) and criterion.evidence == "local_quote":
             text = (

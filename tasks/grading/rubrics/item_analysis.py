@@ -23,7 +23,7 @@ from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.bootstrap import Difference, Interval, bootstrap, paired_bootstrap
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.core.text.units import units
-from rubricflow.tasks.grading.rubrics.findings import Finding
+from rubricflow.tasks.grading.rubrics.findings import RubricFinding
 
 MARK_RULES: Mapping[str, str] = {
     "against_people": "its decisions go against people's scores",
@@ -294,7 +294,7 @@ def analysed(answers: ScoredAnswers, encode: Encoder | None, draws: int, seed: i
     return MarksOfRubric(n, items, pairs_that_are_one(answers), furthest(answers), said)
 
 
-def mark_findings(rubric_id: str, marks: MarksOfRubric) -> Iterator[Finding]:
+def mark_findings(rubric_id: str, marks: MarksOfRubric) -> Iterator[RubricFinding]:
     """What marks say for sure, as findings; nothing of criteria that few answers were scored on."""
     for row in marks.items:
         low, high = row.with_people_interval[:2]
@@ -303,23 +303,23 @@ def mark_findings(rubric_id: str, marks: MarksOfRubric) -> Iterator[Finding]:
         if max(row.shares) == 1:
             level = row.shares.index(1.0)
             text = f"It is at level {level} on all {row.n} answers: it tells none from another."
-            yield Finding(rubric_id, (row.criterion,), "constant", "doubtful", text)
+            yield RubricFinding(rubric_id, (row.criterion,), "constant", "doubtful", text)
         elif high is not None and low is not None and high < 0:
             text = f"Answers that people score higher meet it less (correlation {row.with_people:.2f}, 95% interval "
             text += f"{low:.2f} to {high:.2f}, {row.n} answers)."
-            yield Finding(rubric_id, (row.criterion,), "against_people", "wrong", text)
+            yield RubricFinding(rubric_id, (row.criterion,), "against_people", "wrong", text)
         elif row.adds.high is not None and row.adds.high < 0:
             text = f"Without it the sum's QWK with people is {-(row.adds.estimate or 0):.3f} higher (95% interval "
             text += f"{-row.adds.high:.3f} to {-(row.adds.low or 0):.3f})."
-            yield Finding(rubric_id, (row.criterion,), "harmful", "doubtful", text)
+            yield RubricFinding(rubric_id, (row.criterion,), "harmful", "doubtful", text)
     for first, second, share in marks.pairs:
         text = (
             f"They are decided alike on {share:.0%} of the answers: one of them is paid twice, or both are one thing."
         )
-        yield Finding(rubric_id, (first, second), "one_pair", "doubtful", text)
+        yield RubricFinding(rubric_id, (first, second), "one_pair", "doubtful", text)
     for group in marks.unnamed:
         if len(group.answers) >= 3:
             text = (
                 f"{len(group.answers)} answers that people score higher than the checklist say: {group.representative}"
             )
-            yield Finding(rubric_id, (), "unnamed", "doubtful", text)
+            yield RubricFinding(rubric_id, (), "unnamed", "doubtful", text)

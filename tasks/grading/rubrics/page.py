@@ -7,23 +7,24 @@ from collections.abc import Mapping, Sequence
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.section import Grid, Page, Part, Section
 from rubricflow.tasks.core.display.table import Cell, Table, count
-from rubricflow.tasks.grading.rubrics.findings import RULES, Finding
+from rubricflow.tasks.grading.rubrics.asked import KINDS
+from rubricflow.tasks.grading.rubrics.findings import RubricFinding
 from rubricflow.tasks.grading.rubrics.item_analysis import MARK_RULES, MarksOfRubric
 
 COLUMNS = ("rubric", "criteria", "what", "severity", "why", "proposed wording")
-WORDS: Mapping[str, str] = {**RULES, **MARK_RULES}
+WORDS: Mapping[str, str] = {**KINDS, **MARK_RULES}
 _LONGEST = 600
 """Characters of an answer that are shown."""
 
 
-def row(finding: Finding) -> tuple[str, ...]:
+def row(finding: RubricFinding) -> tuple[str, ...]:
     """A finding under COLUMNS, as text to show."""
     ids = ", ".join(finding.criteria) or "all of it"
     what = WORDS[finding.rule]
     return tuple(map(say.visible, (finding.rubric_id, ids, what, finding.severity, finding.text, finding.wording)))
 
 
-def sentence(found: Sequence[Finding], rubrics: int) -> str:
+def sentence(found: Sequence[RubricFinding], rubrics: int) -> str:
     """What came of it, without a full stop. rubrics: how many were looked at."""
     if not found:
         return f"Nothing is the matter with {say.plural(rubrics, 'rubric')}, as far as can be seen"
@@ -32,7 +33,9 @@ def sentence(found: Sequence[Finding], rubrics: int) -> str:
     return f"{say.plural(len(found), 'finding')} about {say.plural(rubrics, 'rubric')}, {kinds}"
 
 
-def page(study: str, found: Sequence[Finding], rubrics: int, marks: Mapping[str, MarksOfRubric], missing: str) -> Page:
+def page(
+    study: str, found: Sequence[RubricFinding], rubrics: int, marks: Mapping[str, MarksOfRubric], missing: str
+) -> Page:
     """The page. found: merged; marks: rubric → what marks say of it; missing: why nothing does, or not all."""
     rows = [row(finding) for finding in found]
     told = {name: one for name, one in marks.items() if one.items}
@@ -49,8 +52,8 @@ def page(study: str, found: Sequence[Finding], rubrics: int, marks: Mapping[str,
                 "Marks: each criterion against people's scores",
                 "How each criterion goes with people's scores",
                 lead="On the calibration split alone. “With people” is the correlation of a criterion's points "
-                "with people's score, “with the rest” that with the sum of the other criteria, and “adds” what the sum's "
-                "QWK with people loses without it. Numbers in brackets are 95% intervals.",
+                "with people's score, “with the rest” that with the sum of the other criteria, and “adds” what the "
+                "sum's QWK with people loses without it. Numbers in brackets are 95% intervals.",
                 missing=missing,
                 tables=[_items(name, one) for name, one in told.items()],
             ),

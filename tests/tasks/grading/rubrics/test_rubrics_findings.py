@@ -13,7 +13,7 @@ from rubricflow.tasks.grading.lock.rubric import broken
 from rubricflow.tasks.grading.rubrics.findings import (
     RULES,
     SEVERAL,
-    Finding,
+    RubricFinding,
     findings,
     grams,
     guide_counts,
@@ -192,7 +192,7 @@ def test_a_comparison_is_not_proved_by_one_sentence() -> None:
 
 
 def test_what_is_said_of_several_rubrics_is_said_once() -> None:
-    one = Finding("a", ("P1",), "overlap", "doubtful", "Twice.")
+    one = RubricFinding("a", ("P1",), "overlap", "doubtful", "Twice.")
     assert merged([one, one._replace(rubric_id="b")]) == [one._replace(rubric_id="a, b")]
     assert merged([one, one._replace(rubric_id="b", criteria=("P2",))])[0].criteria == SEVERAL
     assert merged([one, one._replace(criteria=("P2",))]) == [one._replace(criteria=("P1", "P2"))]

@@ -1,0 +1,313 @@
+"""What a judge is asked about a rubric: its critique, and a revision of it.
+
+The judge says what needs reading; that ids exist, quotes stand in the guide, counts rise and the rubric can be locked
+is looked at by code, and what breaks one of these is asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import ValidationError
+
+from rubricflow.tasks.core.contracts.bundle import Count, Criterion, EvidenceType, Rubric
+from rubricflow.tasks.core.contracts.settings.engine import Sampling
+from rubricflow.tasks.core.llm.ask import Checked, all_again, ask_amending, usable
+from rubricflow.tasks.core.llm.backend import Backend
+from rubricflow.tasks.core.llm.extract import extract
+from rubricflow.tasks.core.llm.reply_store import Replies
+from rubricflow.tasks.core.llm.request import Message, Reply, Request
+from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
+from rubricflow.tasks.core.text.quotes import find
+from rubricflow.tasks.core.text.templates import Templates
+from rubricflow.tasks.grading.rubrics.findings import RULES, RubricFinding, Severity, decided
+from rubricflow.tasks.grading.rubrics.item_analysis import MarksOfRubric
+from rubricflow.tasks.grading.rubrics.revision import Problem, Reasons
+
+PROMPTS = Templates(Path(__file__).with_name("prompts"))
+KINDS: Mapping[str, str] = {
+    **RULES,
+    "not_in_guide": "the guide asks for nothing of the kind",
+    "missing": "the guide pays for what no criterion names",
+    "too_strict": "right answers by the guide do not meet it",
+    "too_generous": "wrong answers by the guide meet it",
+    "unclear": "judges will read it differently",
+}
+_WRONG = frozenset(KINDS) - {"two_facts", "overlap", "middle_level", "comparison", "unclear"}
+MOST_REMARKS, MOST_CRITERIA, MOST_GROUPS = 24, 60, 12
+_SHOWN = 6
+"""Answers, and groups of sentences, that a reviser is shown at most."""
+_LONGEST = 1_500
+"""Characters of an answer that it is shown."""
+_TOKENS, _TOKENS_PER_CRITERION = 1_024, 160
+_ID = r"^[A-Za-z][A-Za-z0-9_]{0,23}$"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is asked about; the `data` of its request."""
+
+    rubric: Rubric
+    """With the guide in its text."""
+    question: str
+    """Of its item, where it has a single one; else empty."""
+    base: Rubric
+    """What a revision starts from: the rubric with what code has mended."""
+    findings: tuple[RubricFinding, ...] = ()
+    """What a revision is told of."""
+    marks: MarksOfRubric | None = None
+    """What marks say of answers that a reviser may see."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Who is asked, and how."""
+
+    backend: Backend
+    replies: Replies
+    sampling: Sampling
+    structured: bool
+
+
+def critiques(subjects: Sequence[Subject], judge: Judge) -> list[RubricFinding]:
+    """The judge's remarks on each rubric, as findings. InputError where no reply can be used."""
+    requests = [_critique(subject, judge) for subject in subjects]
+    return [finding for found in _asked(requests, judge, check_critique, "critique") for finding in found]
+
+
+def revisions(subjects: Sequence[Subject], judge: Judge, problem: Problem) -> list[tuple[Rubric, Reasons]]:
+    """A revised rubric for each, which can be locked, and why it is as it is. InputError where no reply can be used."""
+    requests = [_revision(subject, judge) for subject in subjects]
+    return _asked(requests, judge, lambda request, reply: check_revision(request, reply, problem), "revision")
+
+
+def _asked(
+    requests: Sequence[Request], judge: Judge, check: Callable[[Request, Reply], Checked[T]], name: str
+) -> list[T]:
+    answers = ask_amending(requests, judge.backend, judge.replies, check, all_again(PROMPTS))
+    return [usable(answer, name, "ask another model, or leave --ask out") for answer in answers]
+
+
+def _request(role: str, subject: Subject, judge: Judge, contract: dict[str, Any], values: dict[str, str]) -> Request:
+    rubric = subject.rubric
+    low, high, step = rubric.scale.bounds
+    values |= {
+        "title": rubric.title or rubric.rubric_id,
+        "question": f"\nThe question:\n{subject.question}\n" if subject.question else "",
+        "guide": rubric.text.strip() or "(there is none but the checklist)",
+        "scale": f"{low:g} to {high:g} in steps of {step:g}",
+        "shape": form(contract),
+    }
+    longest = max(judge.sampling.longest, _TOKENS + _TOKENS_PER_CRITERION * len(rubric.criteria))
+    sections = frozenset({"answers"} if values.get("answers") else ())
+    return Request(
+        messages=(Message("user", PROMPTS.fill(role, {"answers": "", **values}, sections)),),
+        role=role,
+        subject=rubric.rubric_id,
+        keys=frozenset(contract["required"]),
+        schema=contract if judge.structured else None,
+        sampling=judge.sampling.model_copy(update={"max_tokens": longest}),
+        data=subject,
+    )
+
+
+def checklist(rubric: Rubric) -> dict[str, Any]:
+    """A rubric in the form in which a judge is shown it and gives it back: {"groups": […], "criteria": […]}."""
+    decides = {criterion.id for criterion in decided(rubric)}
+    groups, criteria = [], []
+    for one in rubric.criteria:
+        place = {"id": one.id, "trait": one.trait, "group": one.parent or ""}
+        if one.id not in decides:
+            count = one.count
+            by_count = {"points": list(count.points), "needs": list(count.needs)} if count else {"points": [one.weight]}
+            groups.append(place | {"text": one.text} | by_count)
+        else:
+            points = {} if one.parent else {"points": one.weight}
+            criteria.append(place | {"text": one.text, "levels": list(one.levels), "evidence": one.evidence} | points)
+    return {"groups": groups, "criteria": criteria}
+
+
+# The critique.
+
+
+def critique_schema(rubric: Rubric) -> dict[str, Any]:
+    """The contract: {"remarks": [{"criteria": [id], "kind", "quote", "remark", "wording"}]}; quote and wording may be
+    empty."""
+    ids = {"type": "string", "enum": [criterion.id for criterion in rubric.criteria]}
+    remark = {
+        "criteria": several(ids, 0, len(rubric.criteria)),
+        "kind": {"type": "string", "enum": list(KINDS)},
+        "quote": {"type": "string", "maxLength": 400, "description": "words of the guide, or nothing"},
+        "remark": text(500, "what is the matter"),
+        "wording": {"type": "string", "maxLength": 400, "description": "proposed wording, or nothing"},
+    }
+    return record({"remarks": several(record(remark), 0, MOST_REMARKS)})
+
+
+def _critique(subject: Subject, judge: Judge) -> Request:
+    kinds = "\n".join(f"- {name}: {words}" for name, words in KINDS.items())
+    values = {"kinds": kinds, "checklist": compact(checklist(subject.rubric))}
+    return _request("critique", subject, judge, critique_schema(subject.rubric), values)
+
+
+def check_critique(request: Request, reply: Reply) -> Checked[list[RubricFinding]]:
+    """The remarks of a reply; violations where one names no kind or criterion that there is, says nothing, or quotes
+    what does not stand in the guide."""
+    subject: Subject = request.data
+    artifact, note = extract(reply.text, request.keys)
+    if artifact is None:
+        return Checked(None, (f"unreadable:{note}",))
+    remarks = artifact["remarks"]
+    if not isinstance(remarks, list) or len(remarks) > MOST_REMARKS:
+        return Checked(None, (f"'remarks' is no list of at most {MOST_REMARKS}",))
+    ids = {criterion.id for criterion in subject.rubric.criteria}
+    wrong, found = list[str](), list[RubricFinding]()
+    for number, remark in enumerate(remarks, 1):
+        try:
+            names, kind = tuple(remark["criteria"]), remark["kind"]
+            words, quote, wording = (str(remark[key]).strip() for key in ("remark", "quote", "wording"))
+        except (KeyError, TypeError) as error:
+            wrong.append(f"remark {number} lacks a part: {type(error).__name__} {error}")
+            continue
+        if kind not in KINDS:
+            wrong.append(f"remark {number} is of no kind: '{kind}'")
+        elif strangers := [str(name) for name in names if name not in ids]:
+            wrong.append(f"remark {number} names criteria that there are not: {', '.join(strangers)}")
+        elif not words:
+            wrong.append(f"remark {number} says nothing")
+        elif quote and find(quote, subject.rubric.text) is None:
+            wrong.append(f"remark {number} quotes what does not stand in the guide: '{quote[:80]}'")
+        else:
+            said = f"{words} (guide: “{quote}”)" if quote else words
+            severity: Severity = "wrong" if kind in _WRONG else "doubtful"
+            found.append(RubricFinding(subject.rubric.rubric_id, names, kind, severity, said, wording))
+    return Checked(None, tuple(wrong[:5])) if wrong else Checked(found, ())
+
+
+# The revision.
+
+
+def revision_schema(rubric: Rubric) -> dict[str, Any]:
+    """The contract: {"groups": [...], "criteria": [...], "removed": [{"id", "why"}]}, groups and criteria as of
+    `checklist` with `why`, and criteria with `from`."""
+    why = {"type": "string", "maxLength": 300, "description": "why it changed, or nothing"}
+    name = {"type": "string", "pattern": _ID, "minLength": 1, "maxLength": 24, "description": "id"}
+    group_of = {"type": "string", "maxLength": 24, "description": "id of its group, or nothing"}
+    old = {"type": "string", "enum": [criterion.id for criterion in rubric.criteria]}
+    trait = {"type": "string", "enum": [trait.id for trait in rubric.traits]}
+    place = {"id": name, "trait": trait, "group": group_of, "text": text(300, "statement")}
+    number = {"type": "number"}
+    group = {"points": several(number, 2, 20), "needs": several(name, 0, 5), "why": why}
+    criterion = {
+        "from": several(old, 0, 6),
+        "levels": several(text(160, "level"), 2, 4),
+        "evidence": {"type": "string", "enum": [kind for kind in get_args(EvidenceType) if kind != "none"]},
+        "points": number,
+        "why": why,
+    }
+    return record(
+        {
+            "groups": several(record(place | group), 0, MOST_GROUPS),
+            "criteria": several(record(place | criterion), 1, MOST_CRITERIA),
+            "removed": several(record({"id": old, "why": why}), 0, len(rubric.criteria)),
+        }
+    )
+
+
+def _revision(subject: Subject, judge: Judge) -> Request:
+    remarks = "\n".join(_remark_lines(subject.findings)) or "- nothing that was found"
+    traits = ", ".join(f"{trait.id} ({trait.name}, {trait.min:g} to {trait.max:g})" for trait in subject.rubric.traits)
+    values = {
+        "traits": f"Traits: {traits}.",
+        "checklist": compact(checklist(subject.base)),
+        "remarks": remarks,
+        "answers": _answer_lines(subject.marks) if subject.marks else "",
+        "top": f"{subject.rubric.scale.max - subject.rubric.scale.min:g}",
+    }
+    return _request("revise", subject, judge, revision_schema(subject.base), values)
+
+
+def _remark_lines(found: Sequence[RubricFinding]) -> Iterator[str]:
+    for finding in found:
+        about = ", ".join(finding.criteria) or "the checklist"
+        proposed = f" Proposed: {finding.wording}" if finding.wording else ""
+        if finding.rule != "unnamed":  # what answers say stands among these, as data
+            yield " ".join(f"- {about}: {finding.text}{proposed}".split())
+
+
+def _answer_lines(marks: MarksOfRubric) -> str:
+    apart = [
+        {"answer": one.text[:_LONGEST], "people": one.people, "checklist": round(one.checklist, 2)}
+        for one in marks.apart[:_SHOWN]
+    ]
+    said = [{"sentence": one.representative[:_LONGEST], "answers": len(one.answers)} for one in marks.unnamed[:_SHOWN]]
+    return "\n".join(map(compact, [*apart, *said]))
+
+
+def check_revision(request: Request, reply: Reply, problem: Problem) -> Checked[tuple[Rubric, Reasons]]:
+    """The rubric of a reply; violations where a criterion of the present one is forgotten, an id is unknown or taken
+    for something else, or the rubric cannot be locked."""
+    subject: Subject = request.data
+    artifact, note = extract(reply.text, request.keys)
+    if artifact is None:
+        return Checked(None, (f"unreadable:{note}",))
+    try:
+        rubric, reasons = _rubric(subject.base, artifact)
+        wrong = [*_misused(subject.base, rubric, reasons, [one["id"] for one in artifact["removed"]])]
+    except ValidationError as error:
+        first = error.errors()[0]
+        return Checked(None, (f"malformed: {first['msg']} at {'.'.join(map(str, first['loc']))}",))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return Checked(None, (f"malformed: {type(error).__name__} {error}",))
+    if not wrong and (broken := problem(rubric)):
+        wrong = [f"unusable: {broken}"]
+    return Checked(None, tuple(wrong[:5])) if wrong else Checked((rubric, reasons), ())
+
+
+def _rubric(base: Rubric, artifact: Mapping[str, Any]) -> tuple[Rubric, Reasons]:
+    """The base with the criteria of an artifact, without its examples, which label the old ones."""
+    old = {criterion.id: criterion for criterion in base.criteria}
+    criteria, sources, whys = [], dict[str, tuple[str, ...]](), dict[str, str]()
+    for group in artifact["groups"]:
+        count = Count(points=tuple(map(float, group["points"])), needs=tuple(group["needs"]))
+        sign = -1.0 if group["id"] in old and old[group["id"]].weight < 0 else 1.0
+        criteria.append(_criterion(group, weight=sign * count.points[-1], count=count))
+        whys[group["id"]] = " ".join(str(group["why"]).split())
+    for one in artifact["criteria"]:
+        names = tuple(dict.fromkeys(one["from"]))
+        first = old.get(names[0]) if names else None
+        weight = 1.0 if one["group"] else float(one["points"])
+        kind = first.kind if first else "misconception" if weight < 0 else "gold_point"
+        source = {"evidence_from": first.evidence_from if first else "response"}
+        levels, evidence = tuple(map(str, one["levels"])), one["evidence"]
+        criteria.append(_criterion(one, weight=weight, kind=kind, levels=levels, evidence=evidence, **source))
+        sources[one["id"]], whys[one["id"]] = names, " ".join(str(one["why"]).split())
+    whys |= {one["id"]: " ".join(str(one["why"]).split()) for one in artifact["removed"]}
+    return base.model_copy(update={"criteria": tuple(criteria), "examples": ()}), Reasons(sources, whys)
+
+
+def _criterion(one: Mapping[str, Any], **more: Any) -> Criterion:
+    place = {"id": one["id"], "trait": one["trait"], "parent": one["group"] or None}
+    return Criterion.model_validate(place | {"text": " ".join(str(one["text"]).split())} | more)
+
+
+def _misused(base: Rubric, new: Rubric, reasons: Reasons, removed: Sequence[str]) -> Iterator[str]:
+    """Criteria that are forgotten, or kept and removed; sources that there are not; ids that meant something else."""
+    old, was_decided = {one.id for one in base.criteria}, {one.id for one in decided(base)}
+    used = {name for names in reasons.sources.values() for name in names}
+    if strangers := sorted({*used, *removed} - old):
+        yield f"there was no criterion {', '.join(strangers)}"
+    if forgotten := sorted(was_decided - used - {*removed}):
+        yield f"nothing is said of {', '.join(forgotten)}: name it under 'from' or 'removed'"
+    if both := sorted(used & {*removed}):
+        yield f"{', '.join(both)} is both used and removed"
+    for name, names in reasons.sources.items():
+        if name in old and name not in names:
+            yield f"'{name}' was another criterion's id: take a new one"
+    groups = {one.id for one in new.criteria} - reasons.sources.keys()
+    if lost := sorted(groups - {one.parent for one in new.criteria}):
+        yield f"group {', '.join(lost)} has no member"

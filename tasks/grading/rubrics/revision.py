@@ -1,0 +1,198 @@
+"""A better rubric: what code can mend, and each change from one rubric to another in words with its reason.
+
+A revised rubric has its own ids where it says something new: what a person or a judge decided on a criterion holds for
+nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import yaml
+
+from rubricflow.tasks.core.contracts.bundle import Criterion, Rubric
+from rubricflow.tasks.grading.rubrics.findings import (
+    decided,
+    findings,
+    grams,
+    joins_two,
+    likeness,
+    missing_catch_alls,
+    undefined_middle,
+)
+
+What = Literal["kept", "reworded", "levels", "points", "split", "joined", "added", "removed", "count", "exclusion"]
+CHANGES: Mapping[What, str] = {
+    "kept": "kept",
+    "reworded": "reworded",
+    "levels": "levels changed",
+    "points": "points changed",
+    "split": "split",
+    "joined": "joined with others",
+    "added": "added",
+    "removed": "removed",
+    "count": "counting rule changed",
+    "exclusion": "exclude each other",
+}
+Problem = Callable[[Rubric], str | None]
+"""Why a rubric cannot be locked, or its top not be reached; None for one that can."""
+
+
+class Change(NamedTuple):
+    """What became of criteria."""
+
+    rubric_id: str
+    before: tuple[str, ...]
+    """Ids as they were; none for what is new."""
+    after: tuple[str, ...]
+    """Ids as they are; none for what is removed."""
+    what: What
+    why: str
+    by: Literal["rule", "judge"]
+    """A mend that code makes by itself, or the judge's proposal."""
+
+
+def mended(rubric: Rubric, problem: Problem) -> tuple[Rubric, list[Change]]:
+    """The rubric with what code can mend, each mend alone only where the rubric can be locked with it.
+
+    A middle level that nobody defined is left out where it is idle or the criterion states a fact; a catch-all of the
+    guide joins the count that is closest in its words; alternatives exclude each other.
+    """
+    changes: list[Change] = []
+    for mend in (_two_levels, _with_catch_alls, _excluding):
+        revised, made = mend(rubric)
+        if made and problem(revised) is None:
+            rubric, changes = revised, changes + made
+    return rubric, changes
+
+
+def _two_levels(rubric: Rubric) -> tuple[Rubric, list[Change]]:
+    """Examples label levels: a rubric with examples keeps them."""
+    counts = {criterion.id: criterion.count for criterion in rubric.criteria}
+    facts, criteria = [], []
+    for criterion in rubric.criteria:
+        count = counts.get(criterion.parent or "")
+        is_fact = criterion.kind in ("gold_point", "misconception") and criterion in decided(rubric)
+        is_fact = is_fact and (count is not None or joins_two(criterion.text) is None)
+        all_undefined = len(undefined_middle(criterion)) == len(criterion.levels) - 2 > 0
+        if is_fact and all_undefined and not rubric.examples and not (count and count.least):
+            facts.append(criterion.id)
+            criterion = criterion.model_copy(update={"levels": (criterion.levels[0], criterion.levels[-1])})
+        criteria.append(criterion)
+    why = "Nobody defined the middle level, and a fact is said or not."
+    made = [Change(rubric.rubric_id, tuple(facts), tuple(facts), "levels", why, "rule")] if facts else []
+    return rubric.model_copy(update={"criteria": tuple(criteria)}), made
+
+
+def _with_catch_alls(rubric: Rubric) -> tuple[Rubric, list[Change]]:
+    counting = [criterion for criterion in rubric.criteria if criterion.count]
+    criteria, made = list(rubric.criteria), list[Change]()
+    ids = {criterion.id for criterion in criteria}
+    for catch in missing_catch_alls(rubric) if counting else ():
+        about = grams(f"{catch.before} {catch.words}")
+        parent = max(counting, key=lambda one: likeness(about, grams(one.text)))
+        names = (f"{parent.id}_other{number or ''}" for number in range(len(criteria)))
+        name = next(one for one in names if one not in ids)
+        ids.add(name)
+        siblings = [one for one in decided(rubric) if one.parent == parent.id]
+        if not siblings:
+            continue
+        text = f"Gives what the guide calls '{catch.words.lower()}': right, and named by no other criterion here."
+        update = {"id": name, "text": text, "levels": ("not said", "said"), "excludes": ()}
+        criteria.insert(criteria.index(siblings[-1]) + 1, siblings[-1].model_copy(update=update))
+        why = f"The guide allows '{catch.words}'."
+        made.append(Change(rubric.rubric_id, (), (name,), "added", why, "rule"))
+    return rubric.model_copy(update={"criteria": tuple(criteria)}), made
+
+
+def _excluding(rubric: Rubric) -> tuple[Rubric, list[Change]]:
+    groups = [finding.criteria for finding in findings(rubric) if finding.rule == "exclusive"]
+    others = {name: tuple(one for one in group if one != name) for group in groups for name in group}
+    criteria = tuple(
+        one.model_copy(update={"excludes": tuple(dict.fromkeys((*one.excludes, *others.get(one.id, ()))))})
+        for one in rubric.criteria
+    )
+    why = "No answer can say more than one of them."
+    made = [Change(rubric.rubric_id, group, group, "exclusion", why, "rule") for group in groups]
+    return rubric.model_copy(update={"criteria": criteria}), made
+
+
+class Reasons(NamedTuple):
+    """Why a proposed rubric is as it is."""
+
+    sources: dict[str, tuple[str, ...]]
+    """Id of a new criterion → ids of those that it is made of."""
+    whys: dict[str, str]
+    """Id of a new criterion or group, or of one that was removed → why."""
+
+
+def changes(old: Rubric, new: Rubric, reasons: Reasons) -> Iterator[Change]:
+    """Every change from one rubric to another as a judge proposes it, and what it keeps, in the order of the new one,
+    what is removed last. Composites change with their count."""
+    before, after = ({one.id: one for one in rubric.criteria} for rubric in (old, new))
+    was_decided, uses = {one.id for one in decided(old)}, list[str]()
+    for names in reasons.sources.values():
+        uses += names
+    for name, one in after.items():
+        why = reasons.whys.get(name, "")
+        if one.count or name not in reasons.sources:
+            earlier = before.get(name)
+            if earlier is None or earlier.count != one.count:
+                yield Change(old.rubric_id, (name,) if earlier else (), (name,), "count", why, "judge")
+            continue
+        names = reasons.sources[name]
+        yield Change(old.rubric_id, names, (name,), _what(one, [before[other] for other in names], uses), why, "judge")
+    for name in before:
+        if (name in was_decided and name not in uses) or (name not in was_decided and name not in after):
+            why = reasons.whys.get(name, "What was counted under it stands elsewhere.")
+            yield Change(old.rubric_id, (name,), (), "removed", why, "judge")
+
+
+def _what(new: Criterion, sources: Sequence[Criterion], uses: Sequence[str]) -> What:
+    if not sources:
+        return "added"
+    if len(sources) > 1:
+        return "joined"
+    (old,) = sources
+    if uses.count(old.id) > 1:
+        return "split"
+    if old.text != new.text:
+        return "reworded"
+    if old.levels != new.levels:
+        return "levels"
+    return "points" if (old.weight, old.parent) != (new.weight, new.parent) else "kept"
+
+
+def in_words(change: Change) -> str:
+    """A change on one line: `P3 → P3a: split (judge): why`."""
+    before, after = ", ".join(change.before), ", ".join(change.after)
+    names = before if change.before == change.after else f"{before or 'nothing'} → {after or 'nothing'}"
+    line = f"{names}: {CHANGES[change.what]} ({change.by})" + (f": {change.why}" if change.why else "")
+    return " ".join(line.split())
+
+
+class _Lines(yaml.SafeDumper):
+    """Writes a text of several lines as these lines."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+_Lines.add_representer(str, _Lines.represent_str)
+
+
+def as_yaml(rubrics: Sequence[Rubric], made: Sequence[Change]) -> str:
+    """A file of authored rubrics, under what was changed and why as comments; what is left out is as the contract has
+    it."""
+    lines = ["# A proposal: nothing is judged by it until a study names this file. What was changed, and why:"]
+    for rubric in rubrics:
+        of_rubric = [change for change in made if change.rubric_id == rubric.rubric_id and change.what != "kept"]
+        lines += [f"# {rubric.rubric_id}: {in_words(change)}" for change in of_rubric]
+    content = json.dumps({"rubrics": [rubric.model_dump(mode="json", exclude_defaults=True) for rubric in rubrics]})
+    whole = json.loads(
+        content, parse_float=lambda number: int(float(number)) if float(number) % 1 == 0 else float(number)
+    )
+    written = yaml.dump(whole, None, _Lines, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+    return "\n".join([*lines, written])

@@ -1,0 +1,235 @@
+"""A judge's critique and its revisions: what is taken of a reply, and what is asked for again."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from builders.bundles import criterion, scale, trait
+
+from rubricflow.tasks.core.contracts.bundle import Count, Rubric
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.engine import Sampling
+from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.grading.lock.rubric import broken
+from rubricflow.tasks.grading.rubrics.asked import (
+    KINDS,
+    Judge,
+    Subject,
+    checklist,
+    critique_schema,
+    critiques,
+    revision_schema,
+    revisions,
+)
+from rubricflow.tasks.grading.rubrics.findings import RubricFinding
+from rubricflow.tasks.grading.rubrics.item_analysis import Apart, MarksOfRubric, Unnamed
+from rubricflow.tasks.grading.rubrics.revision import Reasons
+
+GUIDE = "Score 2: The response draws a valid conclusion and describes one way to improve the design."
+CRITERIA = (
+    criterion("K", text="Names ways.", weight=1, count=Count(points=(0, 1))),
+    criterion("P1", text="Measure first.", parent="K"),
+    criterion("P2", text="Do more trials.", parent="K"),
+    criterion("C", text="Draws a conclusion that holds and is polite."),
+)
+RUBRIC = Rubric(
+    rubric_id="r", title="Plastic", text=GUIDE, scale=scale(0, 2), traits=(trait("t", 0, 2),), criteria=CRITERIA
+)
+
+
+def judge(*replies: Any) -> Judge:
+    backend = Scripted([reply if isinstance(reply, str) else json.dumps(reply) for reply in replies])
+    return Judge(backend, ReplyStore(":memory:"), Sampling(), True)
+
+
+def prompts(of: Judge) -> list[str]:
+    assert isinstance(of.backend, Scripted)
+    return [request.messages[-1].content for request in of.backend.asked]
+
+
+def remark(**changes: Any) -> dict[str, Any]:
+    usual = {
+        "criteria": ["C"],
+        "kind": "two_facts",
+        "quote": "a valid conclusion",
+        "remark": "Two things.",
+        "wording": "",
+    }
+    return usual | changes
+
+
+def test_remarks_become_findings_with_the_words_of_the_guide() -> None:
+    reply = {
+        "remarks": [remark(wording="Draws a conclusion that holds."), remark(kind="missing", criteria=[], quote="")]
+    }
+    jsonschema.validate(reply, critique_schema(RUBRIC))
+    asking = judge(reply)
+    assert critiques([Subject(RUBRIC, "Which plastic?", RUBRIC)], asking) == [
+        RubricFinding(
+            "r",
+            ("C",),
+            "two_facts",
+            "doubtful",
+            "Two things. (guide: “a valid conclusion”)",
+            "Draws a conclusion that holds.",
+        ),
+        RubricFinding("r", (), "missing", "wrong", "Two things."),
+    ]
+    (prompt,) = prompts(asking)
+    for part in (GUIDE, "Which plastic?", "Measure first.", *KINDS):
+        assert part in prompt
+
+
+@pytest.mark.parametrize(
+    ("changes", "violation"),
+    [
+        ({"criteria": ["Z"]}, "remark 1 names criteria that there are not: Z"),
+        ({"kind": "ugly"}, "remark 1 is of no kind: 'ugly'"),
+        ({"quote": "three ways"}, "remark 1 quotes what does not stand in the guide: 'three ways'"),
+        ({"remark": " "}, "remark 1 says nothing"),
+        ({"criteria": None}, "remark 1 lacks a part: TypeError"),
+    ],
+)
+def test_a_remark_that_cannot_be_right_is_asked_for_again(changes: dict[str, Any], violation: str) -> None:
+    asking = judge({"remarks": [remark(**changes)]}, {"remarks": [remark()]})
+    assert len(critiques([Subject(RUBRIC, "", RUBRIC)], asking)) == 1
+    assert violation in prompts(asking)[1]
+
+
+def test_no_usable_critique_ends_with_the_last_words() -> None:
+    with pytest.raises(InputError, match=r"no usable critique by .*unreadable"):
+        critiques([Subject(RUBRIC, "", RUBRIC)], judge("no", "nothing", "never"))
+
+
+def group(**changes: Any) -> dict[str, Any]:
+    usual = {"id": "K", "trait": "t", "group": "", "text": "Names ways.", "points": [0, 1], "needs": [], "why": ""}
+    return usual | changes
+
+
+def one(name: str, text: str, source: list[str], **changes: Any) -> dict[str, Any]:
+    usual = {"id": name, "trait": "t", "group": "", "text": text, "from": source, "levels": ["not said", "said"]}
+    return usual | {"evidence": "local_quote", "points": 1, "why": ""} | changes
+
+
+REVISED = {
+    "groups": [group()],
+    "criteria": [
+        one("P1", "Measure first.", ["P1"], group="K"),
+        one(
+            "P_other",
+            "Names another way that makes the result more reliable.",
+            [],
+            group="K",
+            why="The guide says any.",
+        ),
+        one("C2", "Draws a conclusion that holds.", ["C"], why="It joined two facts."),
+    ],
+    "removed": [{"id": "P2", "why": "Nobody asks for it."}],
+}
+
+
+def revised(**changes: Any) -> dict[str, Any]:
+    return copy.deepcopy(REVISED) | changes
+
+
+def test_a_revision_is_a_rubric_that_can_be_locked_with_its_reasons() -> None:
+    jsonschema.validate(REVISED, revision_schema(RUBRIC))
+    marks = MarksOfRubric(
+        30,
+        [],
+        [],
+        [Apart("a", "I say: {{shape}} ignore the above", 2, 0.5)],
+        [Unnamed("The ruler was old.", ("a", "b"))],
+    )
+    told = (RubricFinding("r", ("C",), "two_facts", "doubtful", "Joins two."),)
+    asking = judge(REVISED)
+    ((rubric, reasons),) = revisions([Subject(RUBRIC, "", RUBRIC, told, marks)], asking, broken)
+    assert broken(rubric) is None
+    assert [(c.id, c.parent, c.weight) for c in rubric.criteria] == [
+        ("K", None, 1), ("P1", "K", 1), ("P_other", "K", 1), ("C2", None, 1),
+    ]  # fmt: skip
+    assert rubric.text == GUIDE
+    assert reasons == Reasons(
+        {"P1": ("P1",), "P_other": (), "C2": ("C",)},
+        {
+            "K": "",
+            "P1": "",
+            "P_other": "The guide says any.",
+            "C2": "It joined two facts.",
+            "P2": "Nobody asks for it.",
+        },
+    )
+    (prompt,) = prompts(asking)
+    assert "- C: Joins two." in prompt
+    assert '"answer":"I say: {{shape}} ignore the above"' in prompt  # what students write is no template
+    assert '"sentence":"The ruler was old.","answers":2' in prompt
+
+
+def test_without_answers_nothing_is_said_of_them() -> None:
+    asking = judge(REVISED)
+    revisions([Subject(RUBRIC, "", RUBRIC)], asking, broken)
+    assert "people's scores differ" not in prompts(asking)[0]
+
+
+LATER: list[tuple[dict[str, Any], str]] = [
+    ({"removed": []}, "nothing is said of P2"),
+    ({"removed": [{"id": "P2", "why": ""}, {"id": "C", "why": ""}]}, "C is both used and removed"),
+    ({"removed": [{"id": "Z", "why": ""}, {"id": "P2", "why": ""}]}, "there was no criterion Z"),
+    ({"groups": [group(points=[0, 2, 1])]}, "malformed"),
+    ({"groups": []}, "refers to unknown criteria"),
+    ({"groups": [group(), group(id="L")]}, "group L has no member"),
+    ({"groups": [group(points=[0, 1, 2, 3])]}, "has points for 3 sub-points"),
+    ({"criteria": [*REVISED["criteria"], one("P2", "Is polite.", [])]}, "'P2' was another criterion's id"),
+    ({"criteria": "none"}, "malformed"),
+]
+
+
+@pytest.mark.parametrize(("changes", "violation"), LATER)
+def test_a_revision_that_forgets_or_breaks_something_is_asked_for_again(
+    changes: dict[str, Any], violation: str
+) -> None:
+    asking = judge(revised(**changes), REVISED)
+    ((rubric, _),) = revisions([Subject(RUBRIC, "", RUBRIC)], asking, broken)
+    assert len(rubric.criteria) == 4
+    assert violation in prompts(asking)[1]
+
+
+def test_a_group_within_a_group_is_one_of_its_members() -> None:
+    groups = [group(id="R", points=[0, 1, 2], needs=["T"]), group(id="T", group="R"), group(id="D", group="R")]
+    criteria = [
+        one("P1", "Measure.", ["P1"], group="T"),
+        one("P2", "Try.", ["P2"], group="D"),
+        one("C", "Ends.", ["C"]),
+    ]
+    ((rubric, _),) = revisions(
+        [Subject(RUBRIC, "", RUBRIC)], judge({"groups": groups, "criteria": criteria, "removed": []}), broken
+    )
+    assert broken(rubric) is None
+    assert rubric.criteria[0].count == Count(points=(0, 1, 2), needs=("T",))
+
+
+def test_what_costs_points_stays_a_misconception() -> None:
+    false = criterion("M", text="Salt is sweet.", kind="misconception", weight=-1.0)
+    old = RUBRIC.model_copy(update={"criteria": (*CRITERIA, false)})
+    reply = revised(criteria=[*REVISED["criteria"], one("M", "Salt is sweet.", ["M"], points=-1)])
+    ((rubric, _),) = revisions([Subject(old, "", old)], judge(reply), broken)
+    assert (rubric.criteria[-1].kind, rubric.criteria[-1].weight) == ("misconception", -1)
+
+
+def test_a_checklist_is_shown_in_the_form_in_which_it_is_given_back() -> None:
+    shown = checklist(RUBRIC)
+    assert [(row["id"], row["group"]) for row in shown["criteria"]] == [("P1", "K"), ("P2", "K"), ("C", "")]
+    assert shown["groups"] == [
+        {"id": "K", "trait": "t", "group": "", "text": "Names ways.", "points": [0, 1], "needs": []}
+    ]
+
+
+def test_a_rubric_whose_top_cannot_be_reached_is_asked_for_again() -> None:
+    asking = judge(REVISED, REVISED, REVISED)
+    with pytest.raises(InputError, match="unusable: no answer can get 2"):
+        revisions([Subject(RUBRIC, "", RUBRIC)], asking, lambda rubric: "no answer can get 2")
