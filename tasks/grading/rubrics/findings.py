@@ -109,8 +109,8 @@ def _counting(rubric: Rubric) -> dict[str, Criterion]:
 
 _FINITE = r"(?:is|are|was|were|has|have|had|does|do|did|can|cannot|could|will|would|may|might|should|must)(?:n['’]t)?\b"
 _ADVERB = r"(?:(?:then|so|also|therefore|thus|not|never|always|only|later|finally|usually|often)\s+)*"
-_OBJECT = r"(?:a|an|the|it|its|them|him|her|his|their|each|every|all|only|to|that|why|how|what|when|where|whether)\b"
-_PARTICLE = r"(?:over|out|up|away|off|down|through|in)\b"
+_OBJECT = r"(?:a|an|the|it|its|them|him|her|his|their|each|every|all|only|how|what)\b"
+_PARTICLE = r"(?:over|out|up|away|off)\b"
 _NO_VERB = (
     r"(?!(?:of|to|in|on|at|for|from|by|with|without|within|into|onto|about|over|under|between|through|as|than|that|"
     r"what|why|how|when|where|whether|who|which|if|because|since|like|both|all|also|its|their|his|her|the|a|an|more|"
@@ -130,6 +130,12 @@ _HAS_VERB = re.compile(
 _JOINT = re.compile(r"\s*;\s*|(?P<comma>,)?\s+(?:and|but)\s+(?P<then>then\b)?", re.I)
 _ASK = re.compile(r"\band\s+(?:for\s+)?(?:how|why|when|where|what|which|whether|who)\b", re.I)
 _AGAIN = re.compile(r"(?:that is|i\.e\.|in other words|namely)\b", re.I)
+_BOUNDARY = re.compile(
+    r"\b(?:is|are|counts?(?: as| for)?|suffices?|do(?:es)?)\s+(?:none|nothing|no|not)\b(?:\s+(?:\w+\s*){0,2})?$|"
+    r"\b(?:enough|suffices?|counts?(?:,? too)?)$",
+    re.I,
+)
+"""What a criterion says of its own limits, as in `…; a longer time is none`."""
 OR = " — or: "
 """Between answers each as good, of which one criterion is made."""
 _AND_OR = re.compile(r"\band/or\b", re.I)
@@ -146,12 +152,15 @@ def joins_two(text: str) -> str | None:
         left, right = text[: joint.start()], text[joint.end() :]
         follows = re.split(r"[;.]", right)[0]
         if joint.group().strip() == ";":
-            if len(tokens(left)) > 2 and len(tokens(follows)) > 2 and not _AGAIN.match(follows):
+            is_more = not (_AGAIN.match(follows) or _BOUNDARY.search(follows.strip()))
+            if is_more and len(tokens(left)) > 2 and len(tokens(follows)) > 2:
                 return follows.strip(" .")
             continue
         if not _HAS_VERB.search(left.rpartition(";")[2]):
             continue
         is_own = joint["comma"] or joint["then"]
+        if _BOUNDARY.search(follows.strip()):
+            continue
         if _CLAUSE.match(follows) or (is_own and _SUBJECT.match(follows)):
             return follows.strip(" .")
     return None
@@ -193,6 +202,9 @@ _EXCLUSIVE = tuple(
         "always never",
         "left right",
         "up down",
+        "alike differ different",
+        "similar differ different",
+        "same different",
     )
 )
 _FEWEST_SHARED = 3
@@ -264,11 +276,18 @@ def _overlapping(rubric: Rubric) -> Iterator[RubricFinding]:
         bags = {criterion.id: grams(criterion.text) for criterion in group}
         for a, b in combinations(group, 2):
             is_apart = a.id in b.excludes or b.id in a.excludes or a.weight * b.weight <= 0
-            if is_apart or _apart(a.text, b.text) or _one_pattern(a.text, b.text):
+            told_apart = (_apart, _opposed, _one_pattern)
+            if is_apart or any(differ(a.text, b.text) for differ in told_apart):
                 continue
             if likeness(bags[a.id], bags[b.id]) >= _ALIKE:
                 text = "They say nearly the same and both add points: one sentence of an answer is paid twice."
                 yield _finding("overlap", "doubtful", [a.id, b.id], text)
+
+
+def _opposed(first: str, second: str) -> bool:
+    """Whether each of two texts has a word that excludes one of the other's, which it has not itself."""
+    a, b = set(tokens(first)), set(tokens(second))
+    return any((a - b) & words and (b - a) & words for words in _EXCLUSIVE)
 
 
 def _one_pattern(first: str, second: str) -> bool:
@@ -431,8 +450,9 @@ _OTHER = re.compile(
     re.I,
 )
 _IS_CATCH_ALL = re.compile(
-    r"\b(?:other|another|different|any|further)\b.*\b(?:acceptable|reasonable|valid|appropriate|relevant|correct|plausible|"
-    r"suitable|logical|support(?:s|ed)?|holds)\b",
+    r"^(?:\w+\s+){0,2}?(?:another|any other|some other|other|a further|a different)\b|"
+    r"\b(?:other|another|different|any|further)\b.*\b(?:acceptable|reasonable|valid|appropriate|relevant|correct|"
+    r"plausible|suitable|logical|support(?:s|ed)?|holds)\b",
     re.I,
 )
 
@@ -470,7 +490,7 @@ def _catch_alls(rubric: Rubric) -> Iterator[RubricFinding]:
 
 _COMPARES = re.compile(
     r"(?<=[\w,] )while\b(?! (?:statement|loop|\w+ing|in|at|on)\b)|"
-    r"\b(?:whereas|in contrast|unlike|on the other hand|differs? from|both sides|compared (?:with|to))\b",
+    r"\b(?:whereas|in contrast|unlike|on the other hand|both sides)\b",
     re.I,
 )
 
