@@ -106,6 +106,12 @@ COMMANDS = {
     "experiment": Entry(
         "experiment:experiment", "Run every arm of an experiment and print its tables. Arms that finished are skipped."
     ),
+    "rehearse": Entry(
+        "rehearse:rehearse",
+        """Try on a few labelled answers how many criteria to ask for in a call, and whether to ask for the score alone.
+
+        What is asked is kept: the study, or a larger rehearsal, pays for it no more.""",
+    ),
     "validate": Entry(
         "validate:validate",
         """Prove data, rubrics, verifier and prompts of a study without asking any model.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -60,10 +60,9 @@ def experiment(
     introduce(plan.experiment.name, flow="experiment")
     opened = Warehouse.open(warehouse)
     runs = {name: planned(study, plan.base, opened.root, limit).run for name, study in plan.studies.items()}
-    ids = {name: run.run_id for name, run in runs.items()}
-    opened.write(opened.root / EXPERIMENTS / plan.experiment.name / ARMS, json.dumps(ids).encode())
+    keep_arms(opened, plan.experiment.name, runs)
     for name, run in runs.items():
-        if run.fetched("manifest.json").is_file() and read_manifest(run):  # it is written last
+        if is_finished(run):
             log(f"arm {name}: finished, {run.run_id}")
         else:
             arm(file, name, warehouse, limit)
@@ -71,6 +70,17 @@ def experiment(
     for run in runs.values():
         refuse_unscored(run)
     return str(folder)
+
+
+def keep_arms(warehouse: Warehouse, name: str, runs: Mapping[str, Run]) -> None:
+    """Notes the runs of an experiment, so that none of them is taken for the latest run of the warehouse."""
+    ids = {arm_name: run.run_id for arm_name, run in runs.items()}
+    warehouse.write(warehouse.root / EXPERIMENTS / name / ARMS, json.dumps(ids).encode())
+
+
+def is_finished(run: Run) -> bool:
+    """Whether a run has its manifest, which is written last."""
+    return run.fetched("manifest.json").is_file() and bool(read_manifest(run))
 
 
 @flow(name="arm", flow_run_name="{name}")

@@ -126,7 +126,7 @@ def stages(job: Plan) -> list[TableRef]:
     others = {name: _compared_with(name, other) for name, other in job.beside.items()}
 
     is_new = not run.done("ingest", "all")
-    data = staged(run, ingest, study=study, base=base, limit=job.limit)
+    data = staged(run, ingest, study=study, base=base, limit=job.limit, only=job.only)
     if is_new:
         for file, words in job.read_as.items():
             log(f"{file}: read as {words}")

@@ -23,7 +23,7 @@ from rubricflow.tasks.core.llm.submit import submit as send_all
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
-Work = Literal["grade", "annotate", "graph", "reward", "faithful", "train", "propose", "check", "revise"]
+Work = Literal["grade", "annotate", "graph", "reward", "faithful", "train", "propose", "check", "revise", "rehearse"]
 Provider = Literal["openai", "anthropic", "gemini"]
 FormName = Literal["plain", "openai", "anthropic", "gemini"]
 
@@ -47,6 +47,7 @@ _WORKS: dict[str, _Entry] = {
     "propose": _Entry("propose:propose"),
     "check": _Entry("rubric:check"),
     "revise": _Entry("rubric:revise"),
+    "rehearse": _Entry("rehearse:rehearse"),
 }
 
 

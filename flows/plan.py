@@ -50,6 +50,8 @@ class Plan:
     """File of the study → how it was read, in words for people."""
     beside: dict[str, Plan] = field(default_factory=dict)
     """What its scores are compared with, by what that is called."""
+    only: tuple[str, ...] = ()
+    """Ids of the responses that are graded; empty for all."""
 
 
 def plan(
@@ -96,22 +98,29 @@ def asking_model(judge: Judge, model: str, url: str | None, options: Mapping[str
 
 
 def planned(
-    study: Study, base: Path, warehouse: str | Path, limit: int | None = None, votes: dict[str, str] | None = None
+    study: Study,
+    base: Path,
+    warehouse: str | Path,
+    limit: int | None = None,
+    votes: dict[str, str] | None = None,
+    only: tuple[str, ...] = (),
 ) -> Plan:
     """The run of a study whose paths are relative to `base`. votes: digest of what people said of it until now, where
-    the run rests on that."""
+    the run rests on that; only: ids of the responses that are graded, empty for all."""
     beside: dict[str, Plan] = {}
     for name in study.evaluation.beside:  # what these are compared with in turn is left out
         other = load_study(base / name)
         alone = other.model_copy(update={"evaluation": other.evaluation.model_copy(update={"beside": ()})})
         label = f"{other.name} ({other.judge.backend})"
         beside[label] = planned(alone, (base / name).parent, warehouse, limit)
-    identity = {
+    identity: dict[str, Any] = {
         "study": study.model_dump(mode="json"),
         "inputs": inputs(study, base) | (votes or {}),
         "limit": limit,
         "code": code_digest(),
     }
+    if only:
+        identity["only"] = list(only)
     recordings: dict[str, str] = {}
     for name in filter(None, [*(judge.replies for judge in _judges(study)), study.graph.replies]):
         with suppress(InputError):  # what cannot be read is left to the stage that needs it
@@ -121,7 +130,9 @@ def planned(
     if beside:
         identity["beside"] = {name: other.run.run_id for name, other in beside.items()}
     run_id = f"{study.name}-{digest_of(identity)[:10]}"
-    return Plan(study, base, Warehouse.open(warehouse).run(run_id), limit, identity, read_as(study.data, base), beside)
+    return Plan(
+        study, base, Warehouse.open(warehouse).run(run_id), limit, identity, read_as(study.data, base), beside, only
+    )
 
 
 def graded_plan(study_file: str | Path, warehouse: str | Path, limit: int | None) -> Plan:

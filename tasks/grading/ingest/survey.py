@@ -45,10 +45,13 @@ class Survey:
     """What is odd about the texts."""
 
 
-def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | None = None) -> Survey:
-    """Look at all rows of all sources; with a limit, `limit` responses of each item are kept, and the items that have
-    any. They are drawn by the digest of their ids: by chance as far as the texts go, the same in whatever order the
-    files come, and a higher limit keeps all that a lower one does. Sources may hold items alone.
+def survey(
+    streams: Sequence[Stream], plan: Split, target: str, limit: int | None = None, only: tuple[str, ...] = ()
+) -> Survey:
+    """Look at all rows of all sources; of responses named in `only`, or of all where it is empty, `limit` of each item
+    are kept where there is a limit, and the items that have any. They are drawn by the digest of their ids: by chance
+    as far as the texts go, the same in whatever order the files come, and a higher limit keeps all that a lower one
+    does. Sources may hold items alone.
 
     InputErrors name all that is wrong, the first ones each by file, line, row, column and rule: a missing column or
     value, a duplicate id, an item repeated with another content, an unknown item or response, a score that is no finite
@@ -82,16 +85,21 @@ def survey(streams: Sequence[Stream], plan: Split, target: str, limit: int | Non
     # A response with a chosen label and another one would have been labelled anyway.
     splits = zip(surveyed.given, surveyed.labelled, surveyed.drawn, strict=True)
     surveyed.given = ["chosen" if labelled and not drawn else split for split, labelled, drawn in splits]
-    if files and limit is not None:
+    if files and (limit is not None or only):
         of_item: dict[str, list[str]] = {}
-        for response_id, place in surveyed.places.items():
-            of_item.setdefault(surveyed.item_id[place], []).append(response_id)
+        for response_id in set(only) & surveyed.places.keys() if only else surveyed.places:
+            of_item.setdefault(surveyed.item_id[surveyed.places[response_id]], []).append(response_id)
         surveyed.items = {key: row for key, row in surveyed.items.items() if key in of_item}
         surveyed.kept = bytearray(len(surveyed.kept))
         for ids in of_item.values():
-            for response_id in nsmallest(limit, ids, key=lambda name: hashlib.sha256(name.encode()).digest()):
+            drawn = ids if limit is None else nsmallest(limit, ids, key=_by_chance)
+            for response_id in drawn:
                 surveyed.kept[surveyed.places[response_id]] = True
     return surveyed
+
+
+def _by_chance(response_id: str) -> bytes:
+    return hashlib.sha256(response_id.encode()).digest()
 
 
 @dataclass

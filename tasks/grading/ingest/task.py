@@ -39,8 +39,9 @@ class Ingested(NamedTuple):
 
 
 @task(task_run_name=named("ingest"))
-def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Ingested:
-    """Read the sources, map them, cut units, and split; with a limit only so many responses of each item.
+def ingest(run: Run, study: Study, base: Path, limit: int | None = None, only: tuple[str, ...] = ()) -> Ingested:
+    """Read the sources, map them, cut units, and split; with a limit only so many responses of each item, or those
+    named in `only`.
 
     The sources are read twice, a chunk at a time: first to refuse what is wrong and to draw the split, so that nothing
     is written of bad input, then to write a shard for each chunk. Where nothing may be fitted on the data, all of it is
@@ -59,7 +60,7 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None) -> Inge
         if target == FAIR and FAIR in kinds:
             rule = f"a rater of the sources is called '{FAIR}', as is the score made of all raters'; rename the rater"
             raise InputError(rule, field="evaluation.target")
-        surveyed = survey(sources, study.split, target, limit)
+        surveyed = survey(sources, study.split, target, limit, only)
         able = gradable(surveyed, study.judge.foreign, base) if study.judge.foreign else None
         split_of = splits(surveyed, study.split, able)
         if evaluation_only(study.data):
