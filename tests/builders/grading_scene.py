@@ -476,6 +476,7 @@ def fitted(items: list[str], releases: bool) -> tuple[Records, Records, Records]
         "reason": "best in QWK inside folds",
         "features": ["score"],
     }
+    mapping |= {"weight": 1.0}
     mapping |= {"left_out": [], "n": 400, "target": "mean", "content": '{"mapping": null, "text_only": null}'}
     rules = [
         {

@@ -95,7 +95,7 @@ def fitted(labels: LabelledRows, tried: CrossFitted, fold: np.ndarray, new: Labe
     for kind, rows in (("told", told), ("learned", learned)):
         for item, part in release_candidates(Scope(labels, rows), seen, tolerance).items():
             by_item.setdefault(item, {})[kind] = part
-    mapped = apply_to_labels(tried.mapping, new)
+    mapped = apply_to_labels(tried.mapping, new, tried.weight)
     level = new.levels(mapped.aligned)
     steps = np.array([scale.step for scale in new.scales])[new.item]
     lowest = np.array([scale.min for scale in new.scales])[new.item]

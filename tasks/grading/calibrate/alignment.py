@@ -124,6 +124,15 @@ def on_scale(
     return Aligned(stretch(given, fitted, scale), aligned, snap(aligned, scale), clipped)
 
 
+def towards(found: Aligned, raw: Floats, weight: float, scale: tuple[float, float, float]) -> Aligned:
+    """Aligned rows with a weight in 0 .. 1, and the raw scores, (n,) in the units of `scale`, with the rest of it."""
+    if weight == 1:
+        return found
+    kept = np.clip(raw, scale[0], scale[1])
+    aligned = np.round(kept + weight * (found.aligned - kept), DIGITS)
+    return found._replace(aligned=aligned, score=snap(aligned, scale))
+
+
 def snap(scores: npt.ArrayLike, scale: tuple[float, float, float]) -> Floats:
     """Scores on the steps of the scale (low, high, step): nearest step, halves up, within low .. high; any shape."""
     low, _, step = scale

@@ -7,7 +7,7 @@ import json
 from functools import cached_property
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import ContractError
@@ -59,6 +59,8 @@ class ScaleMapping(Frozen):
     """The human score fitted to."""
     mapping: Stack | Alignment | ScoreCurve | None
     """The fitted numbers; null for identity."""
+    weight: float = Field(default=1.0, ge=0, le=1)
+    """Of the mapped score; the raw one has the rest."""
     text_only: Stack | None
     """The baseline that takes the text without the judge; null where none could be fitted."""
     texts: tuple[Feature, ...]
@@ -116,7 +118,7 @@ class ScaleMapping(Frozen):
 
     def row(self) -> dict[str, object]:
         """Its row of table `calibrations`."""
-        shown = self.model_dump(include={"scope", "method", "reason", "features", "left_out", "n", "target"})
+        shown = self.model_dump(include={"scope", "method", "reason", "weight", "features", "left_out", "n", "target"})
         return {"calibration_id": self.calibration_id, **shown, "content": self.content}
 
 

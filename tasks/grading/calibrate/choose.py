@@ -1,4 +1,10 @@
-"""Which method maps the scores: the one asked for, or the standard one unless another is clearly better."""
+"""Which mapping is taken, and how far: the one asked for, or what the labels show inside folds.
+
+Of the mappings the standard one stands unless another is clearly better. It is taken by a weight, and the raw score has
+the rest: few labels, and a judge who agrees with people anyway, leave the raw score. To take a mapping whole where it
+is better than the raw score by a standard error, and not at all elsewhere, was tried and loses twice as much
+(tests/studies/never_worse.py).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.settings.study import Calibration as Plan
@@ -13,15 +20,21 @@ from rubricflow.tasks.core.contracts.tables.calibration import CalibrationMethod
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.bootstrap import cluster_sums, pair_terms, statistics_of_totals
 from rubricflow.tasks.grading.calibrate.alignment import Refusal
-from rubricflow.tasks.grading.calibrate.methods import STANDARD, CrossFitted, cross_fit, folds
+from rubricflow.tasks.grading.calibrate.methods import STANDARD, CrossFitted, cross_fit, folds, towards_raw
 from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 from rubricflow.tasks.grading.calibrate.stack import Stack
 
 FEWEST = 10
 """Usable labels below which no method is tried and the raw score is kept."""
-CLEARLY = 3.0
-"""Standard errors by which another method must be better than the standard one. With few labels the best of several
-noisy figures is rarely the best method, and one standard error takes it."""
+CLEARLY = 1.0
+"""Standard errors by which another mapping must be better than the standard one."""
+ODDS = 0.5
+"""Odds of a mapping against the raw score before any label."""
+TRUST = 0.25
+"""Weight of a label in these odds: half of what it has in those of two regressions with normal errors, since figures
+inside folds depend on one another."""
+STEPS = 4
+"""A mapping is taken by so many parts or fewer: as little as the choice does the weight then hang on a single label."""
 NAMES: dict[Literal["qwk", "rmse"], str] = {"qwk": "QWK", "rmse": "RMSE"}
 UNIT = (0.0, 1.0, 1.0)
 
@@ -61,8 +74,9 @@ class MethodTrial:
 class MethodChoice(NamedTuple):
     """The method chosen for some labels.
 
-    reason: why, in plain words; tried: the method in and over the folds, None where there were too few labels to try;
-    fold: (n,) fold of every label, empty then; candidates: all methods, in the order of `STANDARD`.
+    reason: why, in plain words; tried: the method in and over the folds, mixed with the raw score by its weight, None
+    where there were too few labels to try; fold: (n,) fold of every label, empty then; candidates: all methods, each by
+    itself, in the order of `STANDARD`.
     """
 
     method: CalibrationMethod
@@ -88,11 +102,11 @@ def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None)
     """Compare the methods inside folds of the labels, and choose. Ridge stands among them only where it is asked for,
     and `text_only`, the baseline of all others, is taken only by name.
 
-    The first of `STANDARD` that can be fitted is taken unless another is better by more than three standard errors of
-    their difference, by the delete-one-author jackknife. Of pooled items what counts is agreement within items. A
-    method by name is taken where the labels allow its fit, in every fold too. With fewer than ten labels, or labels of
-    one author only, the raw score is kept; ContractError where the study's signals leave that out. chosen: labels that
-    teach the methods too, and have no part in the figures.
+    The first of `STANDARD` that can be fitted is taken unless another is better by more than one standard error of
+    their difference, by the delete-one-author jackknife; the score lies between it and the raw one by `weight_of`. Of
+    pooled items what counts is agreement within items. A method by name is taken whole where the labels allow its fit,
+    in every fold too. With fewer than ten labels, or labels of one author only, the raw score is kept; ContractError
+    where the study's signals leave that out. chosen: labels that teach, but have no part in any figure.
     """
     methods: list[CalibrationMethod] = [*STANDARD, "text_only"]
     if plan.method == "ridge":
@@ -108,9 +122,40 @@ def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None)
         return MethodChoice("identity", f"{lack}: the raw score is kept", None, np.empty(0, dtype=np.int64), untried)
     fold = folds(labels.cluster)
     candidates = _against_standard([_try(method, labels, fold, plan, chosen) for method in methods])
-    method, reason = _choice(candidates, plan, int(fold.max()) + 1, labels)
-    tried = next(trial.tried for trial in candidates if trial.method == method)
-    return MethodChoice(method, reason, tried, fold, candidates)
+    method, reason = _choice(candidates, plan, labels)
+    trials = {trial.method: trial for trial in candidates}
+    tried, raw = trials[method].tried, trials["identity"]
+    if tried is None or plan.method != "choose" or method == "identity":
+        return MethodChoice(method, reason, tried, fold, candidates)
+    figure = f"{NAMES[plan.choose_by]} {_figure(trials[method], plan):.3f} inside {fold.max() + 1} folds"
+    if not raw.usable:
+        return MethodChoice(method, f"{reason}: {figure}", tried, fold, candidates)
+    weight, figures = weight_of(tried.aligned, labels), f"{figure}, the raw score {_figure(raw, plan):.3f}"
+    if weight == 0:
+        kept = f"the raw score is kept, which {len(labels)} labels do not show {method} to be better than: {figures}"
+        return MethodChoice("identity", kept, raw.tried, fold, candidates)
+    part = "" if weight == 1 else f", {weight:g} of the way from the raw score"
+    return MethodChoice(method, f"{reason}{part}: {figures}", towards_raw(tried, labels, weight), fold, candidates)
+
+
+def weight_of(mapped: Floats, labels: LabelledRows) -> float:
+    """Weight of what a mapping gave labels that it had not seen, (n,) on the scale fitted on, against their raw scores:
+    0 .. 1 in fourths.
+
+    It is the odds of the mapping. Misfit is 1 - QWK and the mean squared error of the levels, in shares of the scale,
+    and the evidence is the mean log ratio of raw to mapped misfit, counted for each author. No misfit is taken for less
+    than one author in n, or one rounding in n, may hide.
+    """
+    n, human = len(np.unique(labels.cluster)), labels.levels(labels.human) / labels.top
+    misfits = list[list[float]]()
+    for scores in (labels.raw, mapped):
+        qwk, within, _ = _figures(scores, labels)
+        agreement = qwk[0] if within is None or np.isnan(within[0]) else within[0]
+        squares = (human - labels.levels(scores) / labels.top) ** 2 + 1 / (12 * n * labels.top**2)
+        misfits.append([1 - agreement + 1 / n, float(squares.mean())])
+    gain = np.log(misfits[0]) - np.log(misfits[1])
+    evidence = float(np.mean(gain[~np.isnan(gain)]))  # without a QWK, the errors alone
+    return round(STEPS * float(expit(np.log(ODDS) + TRUST * n * evidence))) / STEPS
 
 
 def _raw_is_kept(labels: LabelledRows, why: str) -> None:
@@ -139,19 +184,7 @@ def _try(
     human, level = labels.levels(labels.human), labels.levels(tried.aligned)
     if method != "identity" and (flat := _one_score_each(labels, human, level)):
         return MethodTrial(method, note=flat)
-    human_share, machine_share = human / labels.top, level / labels.top
-    qwk = statistics_of_totals(_jackknifed(pair_terms(human_share, machine_share, UNIT), labels))["qwk_continuous"]
-    errors = pair_terms(labels.shares(labels.human), labels.shares(tried.aligned), UNIT)
-    rmse = statistics_of_totals(_jackknifed(errors, labels))["rmse"] * labels.span
-    within: Floats | None = None
-    if len(labels.items) > 1:
-        size = np.maximum(np.bincount(labels.item), 1)
-        means = [np.bincount(labels.item, weights=scores) / size for scores in (human_share, machine_share)]
-        human_gap, machine_gap = human_share - means[0][labels.item], machine_share - means[1][labels.item]
-        squares = human_gap**2 + machine_gap**2 + (means[0] - means[1])[labels.item] ** 2
-        totals = _jackknifed(np.column_stack([2 * human_gap * machine_gap, squares]), labels)
-        undefined = np.full(len(totals), np.nan)
-        within = np.divide(totals[:, 0], totals[:, 1], out=undefined, where=totals[:, 1] > 0)
+    qwk, within, rmse = _figures(tried.aligned, labels)
     agreement = qwk if within is None or np.isnan(within[0]) else within
     worth = agreement if plan.choose_by == "qwk" else -rmse
     spread = float(labels.human.std())
@@ -164,8 +197,26 @@ def _try(
         qwk_within=None if within is None else _defined(within[0]),
         rmse=float(rmse[0]),
         sd_ratio=float(tried.aligned.std()) / spread if spread > 0 else None,
-        distinct=len(np.unique(machine_share)),
+        distinct=len(np.unique(level / labels.top)),
     )
+
+
+def _figures(scores: Floats, labels: LabelledRows) -> tuple[Floats, Floats | None, Floats]:
+    """QWK, that within items, None of a single item, and RMSE, as `_try` has them: of all scores, (n,) on the scale
+    fitted on, then without each author, (1 + authors,), NaN where undefined."""
+    human_share, machine_share = labels.levels(labels.human) / labels.top, labels.levels(scores) / labels.top
+    qwk = statistics_of_totals(_jackknifed(pair_terms(human_share, machine_share, UNIT), labels))["qwk_continuous"]
+    errors = pair_terms(labels.shares(labels.human), labels.shares(scores), UNIT)
+    rmse = statistics_of_totals(_jackknifed(errors, labels))["rmse"] * labels.span
+    if len(labels.items) < 2:
+        return qwk, None, rmse
+    size = np.maximum(np.bincount(labels.item), 1)
+    means = [np.bincount(labels.item, weights=shares) / size for shares in (human_share, machine_share)]
+    human_gap, machine_gap = human_share - means[0][labels.item], machine_share - means[1][labels.item]
+    squares = human_gap**2 + machine_gap**2 + (means[0] - means[1])[labels.item] ** 2
+    totals = _jackknifed(np.column_stack([2 * human_gap * machine_gap, squares]), labels)
+    undefined = np.full(len(totals), np.nan)
+    return qwk, np.divide(totals[:, 0], totals[:, 1], out=undefined, where=totals[:, 1] > 0), rmse
 
 
 def _one_score_each(labels: LabelledRows, human: Floats, level: Floats) -> str | None:
@@ -213,10 +264,8 @@ def _standard(candidates: list[MethodTrial]) -> MethodTrial | None:
     return next((trial for trial in candidates if trial.usable and trial.method in STANDARD), None)
 
 
-def _choice(
-    candidates: list[MethodTrial], plan: Plan, folds: int, labels: LabelledRows
-) -> tuple[CalibrationMethod, str]:
-    """The method to take and why."""
+def _choice(candidates: list[MethodTrial], plan: Plan, labels: LabelledRows) -> tuple[CalibrationMethod, str]:
+    """The method asked for, or of the mappings the one to take, and why; `identity` where there is no other."""
     if plan.method != "choose":
         asked = next(trial for trial in candidates if trial.method == plan.method)
         if asked.tried is not None:
@@ -234,17 +283,16 @@ def _choice(
         trial
         for trial in candidates
         if trial.method in STANDARD
+        and trial.method != "identity"
         and trial.behind is not None
         and -trial.behind > CLEARLY * (trial.behind_se or 0.0)
         and (trial.qwk_within is None or (trial.qwk or 0.0) >= (standard.qwk or 0.0))
     ]
     if not better:
-        return standard.method, f"the standard method; {name} inside {folds} folds: {_figure(standard, plan):.3f}"
+        return standard.method, "the standard mapping" if standard.method != "identity" else "no mapping can be fitted"
     best = max(better, key=lambda trial: float(trial.worth[0]))
-    return best.method, (
-        f"{name} {_figure(best, plan):.3f} inside {folds} folds, better by more than {CLEARLY:g} standard errors "
-        f"({best.behind_se:.3f}) than the standard method, {standard.method} with {_figure(standard, plan):.3f}"
-    )
+    other = f"{standard.method} with {_figure(standard, plan):.3f}"
+    return best.method, f"better by more than a standard error than the standard mapping, {other}"
 
 
 def _figure(trial: MethodTrial, plan: Plan) -> float:

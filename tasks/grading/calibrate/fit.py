@@ -75,6 +75,7 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study, encoder: str |
             n=len(labels) + len(chosen),
             target=study.evaluation.target,
             mapping=decision.tried.mapping if decision.tried else None,
+            weight=decision.tried.weight if decision.tried else 1.0,
             text_only=decision.text_only[0],
             texts=study.calibration.texts if labels.blocks else (),
             encoder=encoder if "embedding" in labels.blocks else None,

@@ -24,6 +24,7 @@ from rubricflow.tasks.grading.calibrate.alignment import (
     fit_linking,
     snap,
     stretch,
+    towards,
     without_map,
 )
 from rubricflow.tasks.grading.calibrate.rows import RAW, LabelledRows
@@ -33,7 +34,7 @@ from rubricflow.tasks.grading.calibrate.texts import LENGTH
 Mapping: TypeAlias = Stack | Alignment | ScoreCurve | None
 """The fitted numbers; None keeps the raw score."""
 STANDARD: tuple[CalibrationMethod, ...] = ("stacked", "rulers", "linear", "linking", "isotonic", "identity")
-"""The methods that are compared. The first that can be fitted stands unless another is clearly better."""
+"""The methods that are compared. The first that can be fitted is the standard one."""
 FEATURED = frozenset({"stacked", "rulers", "ridge"})
 """Methods that take the judge's features; `text_only` takes none, and the others the raw score alone."""
 TEXTUAL = frozenset({"stacked", "text_only"})
@@ -96,17 +97,20 @@ def apply_method(
     return Aligned(np.full(len(raw), np.nan), raw, snap(raw, scale), np.zeros(len(raw), dtype=np.bool_))
 
 
-def apply_to_labels(mapping: Mapping, labels: LabelledRows) -> Aligned:
-    """The same for labels, on the scale fitted on; `score` is not on the steps of the rows' own scales."""
+def apply_to_labels(mapping: Mapping, labels: LabelledRows, weight: float = 1.0) -> Aligned:
+    """The same for labels, by any method, on the scale fitted on; `score` is not on the steps of the rows' own scales.
+    weight: as in `CrossFitted`."""
     ends = labels.low, labels.high
     one_step_scale = (*ends, labels.high - labels.low)
     if isinstance(mapping, Stack):
-        return apply_stack(mapping, _stacked_rows(labels), one_step_scale)[0]
+        stacked = apply_stack(mapping, _stacked_rows(labels), one_step_scale)[0]
+        return towards(stacked, labels.raw, weight, one_step_scale)
     offset: float | Floats = 0.0
     if isinstance(mapping, ScoreCurve):
         offset = np.array([mapping.offset(item) for item in labels.items])[labels.item]
     inputs_of_method = labels.matrix if isinstance(mapping, Alignment) else labels.raw[:, None]
-    return apply_method(mapping, inputs_of_method, offset, ends, one_step_scale)
+    found = apply_method(mapping, inputs_of_method, offset, ends, one_step_scale)
+    return towards(found, labels.raw, weight, one_step_scale)
 
 
 def _fit_stack(labels: LabelledRows, with_judge: bool) -> Stack:
@@ -149,13 +153,14 @@ class CrossFitted(NamedTuple):
     """A method fitted to all labels, and what it gave the rows it had not seen.
 
     mapping: fitted to all; aligned: (n,) on the scale fitted on; clipped: (n,) outside the range that the fold's fit
-    saw; parts: fitted without each fold.
+    saw; parts: fitted without each fold; weight: of the mapped score, 0 .. 1, where the raw one has the rest.
     """
 
     mapping: Mapping
     aligned: Floats
     clipped: Bools
     parts: tuple[Mapping, ...] = ()
+    weight: float = 1.0
 
 
 def cross_fit(
@@ -179,3 +184,9 @@ def cross_fit(
         unseen = apply_to_labels(parts[-1], labels.take(out))
         aligned[out], clipped[out] = unseen.aligned, unseen.clipped
     return CrossFitted(mapping, aligned, clipped, tuple(parts))
+
+
+def towards_raw(tried: CrossFitted, labels: LabelledRows, weight: float) -> CrossFitted:
+    """Cross-fitted scores of the labels with a weight in 0 .. 1, and their raw ones with the rest of it."""
+    kept = np.clip(labels.raw, labels.low, labels.high)
+    return tried._replace(aligned=np.round(kept + weight * (tried.aligned - kept), DIGITS), weight=weight)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.agreement import to_levels
 from rubricflow.tasks.core.stats.conformal import interval
-from rubricflow.tasks.grading.calibrate.alignment import ScoreCurve, stretch
+from rubricflow.tasks.grading.calibrate.alignment import ScoreCurve, stretch, towards
 from rubricflow.tasks.grading.calibrate.calibration import ScaleMapping
 from rubricflow.tasks.grading.calibrate.features import floats, is_scored, is_weak, matrix, without_absent_counts
 from rubricflow.tasks.grading.calibrate.methods import apply_method
@@ -71,7 +71,9 @@ def _predicted(calibration: ScaleMapping, item: Item, calibration_id: str) -> pa
         curve, unit = calibration.mapping, calibration.unit(scale)
         offset = curve.offset(item.item_id) if isinstance(curve, ScoreCurve) else 0.0
         mapped = apply_method(curve, inputs[ready], offset, (unit.min, unit.max), scale.bounds)
-    latent[ready], aligned[ready], score[ready], clipped[ready] = mapped
+    latent[ready], aligned[ready], score[ready], clipped[ready] = towards(
+        mapped, raw[ready], calibration.weight, scale.bounds
+    )
     if calibration.text_only is not None:
         text_only[ready] = apply_stack(calibration.text_only, of_stack, scale.bounds)[0].score
 

@@ -95,8 +95,9 @@ class Calibration(Frozen):
     """How raw scores become human-scale scores."""
 
     method: Literal["choose"] | CalibrationMethod = "choose"
-    """A method by name (ridge: rulers without its map of distributions), or `stacked` unless another one does better
-    inside folds of the calibration split by more than three standard errors."""
+    """A method by name (ridge: rulers without its map of distributions), or by what the labels show inside folds of the
+    calibration split: `stacked`, or another that is better by more than one standard error, as far as it agrees with
+    people better than the raw score does. Few labels, and a judge that agrees anyway, leave the raw score."""
     features: tuple[Annotated[Feature, FEATURES], ...] = ("judge", "characters", "embedding")
     """What `stacked` may go by, the judge always among it. The text moves the number, never the evidence."""
     language_model: str | None = None

@@ -67,6 +67,8 @@ class Calibrations(Row, table="calibrations", key=("calibration_id",)):
     """How scores are mapped."""
     reason: str
     """Why this method: what the study asked for, or what the comparison inside folds showed."""
+    weight: Share
+    """Of the mapped score in the calibrated one; the raw score has the rest."""
     features: list[str]
     """Names of the features, in order."""
     left_out: list[str]
@@ -98,7 +100,7 @@ class Candidates(Row, table="candidates", key=("scope", "method")):
     rmse: float | None
     """Root mean squared error of the unrounded scores, score units; shares of the scale where scales differ."""
     behind: float | None
-    """How far it falls behind the standard method in what the choice goes by; 0 for that one, negative where better."""
+    """How far it falls behind the standard mapping in what the choice goes by; negative where better."""
     behind_se: float | None
     """Standard error of that difference, over authors."""
     sd_ratio: float | None
@@ -178,7 +180,7 @@ class Predictions(Row, table="predictions", key=("response_id", "rater_id")):
     latent: float | None
     """The ridge's latent score on the human scale, before distribution alignment."""
     aligned: float | None
-    """After alignment, before rounding."""
+    """After alignment and with its weight, before rounding."""
     points_judge: float | None
     """What the judge's decisions add to an average response, in points; null where the method does not tell."""
     points_text: float | None

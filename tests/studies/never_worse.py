@@ -1,0 +1,255 @@
+"""Whether labels ever make a judge worse: the mapping that is chosen against the raw score, text alone and hindsight.
+
+    python tests/studies/never_worse.py [--draws 3] [--folder FOLDER]
+
+Recorded judges, the demo's two, and simulated ones on real answers, of every strength; of each, 10 to 200 labels are
+drawn (below 100 twice as often), `decide` chooses, and QWK is counted on at most 320 unseen answers of other authors. A
+loss is another's QWK less that of the score chosen: of the raw score, of `text_only`, and of the method that is best in
+the mean over the draws of a judge and a number of labels. Below ten labels the raw score is kept and nothing is lost.
+Means over judges, with the 95 % interval of redrawn judges. Last, one sample of gpt-3.5 beside the mean of its ten.
+
+It needs the real data next to the checkout and says so where they are absent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from builders.label_losses import agreement, agreements
+from recorded_sets import SETS, need
+from recorded_tasks import RESOLVED
+
+from rubricflow.flows.plan import plan
+from rubricflow.tasks.core.contracts.bundle import Scale
+from rubricflow.tasks.core.contracts.tables.data import Responses
+from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.core.llm.encoder import minilm
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows
+from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, text_blocks
+
+COUNTS = (10, 25, 50, 100, 200)
+MOST = 520
+"""Answers of a judge that are used."""
+STRENGTHS = (-1.0, 0.3, 0.5, 0.7, 0.9, 1.01)
+AGAINST = ("raw", "text alone", "hindsight")
+DEMO = Path(__file__).resolve().parents[2] / "data/demo"
+
+
+def rows(frame: pd.DataFrame, scales: Sequence[Scale], traits: Sequence[str] = ()) -> LabelledRows:
+    """Labelled rows of columns own, human, text, cluster, item (0 for one) and the traits; shares where pooled."""
+    pooled, texts = len(scales) > 1, frame["text"].tolist()
+    matrix = np.column_stack([frame["own"], np.log1p(frame["text"].str.len()), *(frame[name] for name in traits)])
+    varies = matrix.std(axis=0) > 0
+    return LabelledRows(
+        names=tuple(np.array(["score", "length", *traits])[varies]),
+        left_out=(),
+        items=tuple(f"q{k}" for k in range(len(scales))),
+        scales=tuple(scales),
+        low=0.0 if pooled else scales[0].min,
+        high=1.0 if pooled else scales[0].max,
+        item=frame["item"].to_numpy(np.int64) if pooled else np.zeros(len(frame), dtype=np.int64),
+        raw=frame["own"].to_numpy(float),
+        human=frame["human"].to_numpy(float),
+        matrix=matrix[:, varies],
+        weight=np.ones(len(frame)),
+        cluster=frame["cluster"].astype(str).to_numpy(dtype=np.str_),
+        weak=np.zeros(len(frame), dtype=np.bool_),
+        blocks=text_blocks(TextSource(texts, "", "", ""), ("characters", "embedding"), Readers(encode=minilm())),
+    )
+
+
+def some(frame: pd.DataFrame, **columns: Any) -> pd.DataFrame:
+    """At most MOST of the rows, in an order of their own."""
+    frame = frame.assign(**columns)
+    return frame.sample(min(MOST, len(frame)), random_state=0).sort_index()
+
+
+def short_answers() -> Iterator[tuple[str, LabelledRows]]:
+    """gpt-3.5 once and the mean of ten samples, its free text, and Llama-405B with its seven or so prompts pooled."""
+    samples = SETS["sas_sampled"]()
+    kept = samples.frame[samples.frame["ours"].notna() & samples.frame["ours"].between(0, 3)]
+    for item, part in kept.groupby("item"):
+        mean = part.groupby("response_id")["ours"].mean().rename("mean")
+        first = part.sort_values("sample").drop_duplicates("response_id").merge(mean, on="response_id")
+        for how, column in (("one", "ours"), ("mean of 10", "mean")):
+            own = some(first, own=first[column], cluster=first["response_id"])
+            yield f"gpt-3.5 asap_sas {item} {how}", rows(own, [Scale(min=0, max=3)])
+    free = SETS["sas_freeform"]()
+    kept = free.frame[free.frame["ours"].notna() & (free.frame["judge"] == "gpt-3.5 complex")]
+    for item, part in kept.groupby("item"):
+        scale = Scale(min=0, max=free.scale(str(item))[1])
+        part = part[part["ours"].between(0, scale.max)].drop_duplicates("response_id")
+        if len(part) > 300:
+            own = some(part, own=part["ours"], cluster=part["response_id"])
+            yield f"gpt-3.5 free text asap_sas {item}", rows(own, [scale])
+    llama = pd.read_parquet(need("asap_sas", "judge_llama31_405b_base_style.parquet"))
+    answers = pd.read_parquet(need("asap_sas", "answers.parquet"))[["answer_id", "student_answer"]]
+    llama = llama.merge(answers, on="answer_id").rename(columns={"student_answer": "text", "answer_id": "cluster"})
+    llama["top"] = np.where(llama["question_id"].isin([1, 2, 5, 6]), 3.0, 2.0)
+    own = llama["number_extracted_by_source"] / llama["top"]
+    llama = llama.assign(own=own, human=llama["score_rater1"] / llama["top"])[own.between(0, 1)]
+    items = sorted(llama["question_id"].unique())
+    tops = llama.groupby("question_id")["top"].first()
+    llama = llama.assign(item=llama["question_id"].map(items.index)).sort_values(["item", "cluster"])
+    yield "Llama-405B asap_sas pooled", rows(llama, [Scale(min=0, max=tops[item]) for item in items])
+
+
+def essays() -> Iterator[tuple[str, LabelledRows]]:
+    """Two judges of ASAP-AES and four of ENEM, whose competences are traits."""
+    one = SETS["asap_aes"]()
+    for judge in ("gpt-3.5-turbo-0301 A", "gpt-3.5-turbo-0301 D", "llama-2-chat A"):
+        for item in ("1", "3", "4", "7"):
+            (low, high, _), ends = one.scale(item), RESOLVED[int(item)]
+            part = one.frame[
+                (one.frame["judge"] == judge) & (one.frame["item"] == item) & one.frame["resolved"].notna()
+            ]
+            part = part[part["ours"].between(low, high)].drop_duplicates("response_id")
+            if len(part) >= 250:
+                own = ends[0] + (part["ours"] - low) / (high - low) * (ends[1] - ends[0])
+                part = some(part, own=own, human=part["resolved"], cluster=part["response_id"])
+                yield f"{judge} asap_aes {item}", rows(part, [Scale(min=ends[0], max=ends[1])])
+    judged = pd.read_parquet(need("enem_essays", "judge_competence_scores.parquet"))
+    people = pd.read_parquet(need("enem_essays", "essays_human_competences.parquet"))
+    traits = [f"llm_c{k}" for k in range(1, 6)]
+    for model, part in judged[judged["strategy"] == "zero_shot"].groupby("model"):
+        part = part.dropna(subset=traits).merge(people, on="essay_id").drop_duplicates("essay_id")
+        part = part.rename(columns={"human_total": "human", "essay": "text", "essay_id": "cluster"})
+        yield f"{model} enem", rows(some(part, own=part[traits].sum(axis=1)), [Scale(min=0, max=1000, step=40)], traits)
+
+
+def summaries() -> Iterator[tuple[str, LabelledRows]]:
+    """Three judges of SummEval and the six of SummHay, whose answers are summaries; two of physics besides."""
+    frame = SETS["summeval"]().frame
+    frame = frame[frame["ours"].between(1, 5) & frame["mean"].notna()]
+    for judge in ("gpt-4-0314 rts", "gpt-3.5-turbo-0301 rts", "llama-2-70b-chat-hf rts"):
+        for item, part in frame[frame["judge"] == judge].groupby("item"):
+            part = part.drop_duplicates("response_id")
+            if len(part) >= 300:
+                part = some(part, own=part["ours"], human=part["mean"])
+                yield f"{judge} summeval {item}", rows(part, [Scale(min=1, max=5, step=1 / 3)])
+    verdicts = pd.read_parquet(need("summhay", "judge_verdicts.parquet"))
+    people = pd.read_parquet(need("summhay", "criteria_human.parquet"))
+    texts = pd.read_parquet(need("summhay", "summaries.parquet"))
+    texts["text"] = texts["summary_json"].map(lambda bullets: " ".join(map(str, json.loads(bullets))))
+    found = verdicts.merge(people, on=["summary_id", "insight_id"]).merge(
+        texts[["summary_id", "text"]], on="summary_id"
+    )
+    found = found[found["level"].notna() & found["human_level"].notna()]
+    for judge, part in found.groupby("judge"):
+        text = part["insight"] + " " + part["text"].str[:600]
+        part = some(part, own=part["level"], human=part["human_level"], cluster=part["summary_id"], text=text)
+        yield f"{judge} summhay", rows(part, [Scale(min=0, max=2)])
+    frame = SETS["physics"]().frame
+    for judge in ("gpt-4o naive_cot_2", "gpt-3.5 naive_cot_2"):
+        part = frame[(frame["judge"] == judge) & frame["ours"].between(0, 3) & frame["human"].notna()]
+        part = part.sort_values("sample").drop_duplicates("response_id")
+        yield f"{judge} physics", rows(some(part, own=part["ours"]), [Scale(min=0, max=3)])
+
+
+def demo(folder: Path) -> Iterator[tuple[str, LabelledRows]]:
+    """The large language model of the demo and the 1.5B, all questions together."""
+    for name in ("study", "weak"):
+        study = DEMO / f"{name}.yaml"
+        command = [Path(sys.executable).with_name("rubricflow"), "grade", study, "--warehouse", folder]
+        subprocess.run(command, check=True, capture_output=True)
+        run = plan(study, folder).run
+        answers = run.read(run.ref(Responses, "ingest"), ["response_id", "text"]).to_pandas()
+        people = run.read(run.ref(Gradings, "ingest"), ["response_id", "rater_id", "score"]).to_pandas()
+        human = people[people["rater_id"] == "key"].set_index("response_id")["score"]
+        found = run.read(run.ref(Gradings, "judge"), ["response_id", "item_id", "status", "score"]).to_pandas()
+        found = found[found["status"] == "scored"].merge(answers, on="response_id").sort_values("item_id")
+        found = found.assign(human=found["response_id"].map(human), cluster=found["response_id"]).dropna(subset="human")
+        tops = found.groupby("item_id")["human"].max()
+        top, item = found["item_id"].map(tops), found["item_id"].map(list(tops.index).index)
+        found = found.assign(own=(found["score"] / top).clip(0, 1), human=found["human"] / top, item=item)
+        yield f"demo {name}", rows(found, [Scale(min=0, max=float(value)) for value in tops])
+
+
+def simulated() -> Iterator[tuple[str, LabelledRows]]:
+    """Judges made of people's scores on real answers: noise, lapses, severity, a narrow scale, a full one, length."""
+    answers = pd.read_parquet(need("asap_sas", "answers.parquet"))
+    answers = answers[answers["score_rater2"].notna()]
+    luck = np.random.default_rng(0)
+    for question in (2, 5):
+        part = answers[answers["question_id"] == question].sample(500, random_state=5)
+        human, n = part["score_rater1"].to_numpy(float), len(part)
+        part = part.assign(human=human, own=human, text=part["student_answer"], cluster=part["answer_id"])
+        base = rows(part, [Scale(min=0, max=3)])
+        length = (base.matrix[:, -1] - base.matrix[:, -1].mean()) / base.matrix[:, -1].std()
+        made = {"perfect": human, "second rater": part["score_rater2"].to_numpy(float)}
+        made["nearly perfect"] = np.where(luck.random(n) < 0.03, human + luck.choice([-1, 1], n), human)
+        made |= {f"noise {sd}": human + luck.normal(0, sd, n) for sd in (0.5, 0.8, 1.2, 2.0)}
+        made |= {f"lapses {p}": np.where(luck.random(n) < p, luck.integers(0, 4, n), human) for p in (0.2, 0.5, 0.8)}
+        made |= {"harsh": human - 1 + luck.normal(0, 0.4, n), "lenient": human + 1 + luck.normal(0, 0.4, n)}
+        made["narrow"] = 1.5 + (human - 1.5) * 0.4 + luck.normal(0, 0.3, n)
+        made["full marks"] = np.where(human >= 1, 3, human) + luck.normal(0, 0.3, n)
+        made |= {"length": human / 2 + 1 + 0.8 * length + luck.normal(0, 0.4, n), "chance": luck.uniform(0, 3, n)}
+        for name, own in made.items():
+            raw = np.clip(np.floor(own + 0.5), 0, 3)
+            yield f"{name} {question}", replace(base, raw=raw, matrix=np.column_stack([raw, base.matrix[:, 1:]]))
+
+
+def losses(found: pd.DataFrame) -> pd.DataFrame:
+    """A row per judge and number of labels: means over its draws."""
+    cells = found.groupby(["judge", "labels"]).mean(numeric_only=True)
+    methods = cells.columns.difference(["strength", "chosen", "raw", "seed"])
+    best = cells[methods].max(axis=1)
+    lost = {"raw": cells["raw"], "text alone": cells["text_only"], "hindsight": best}
+    lost = {name: values - cells["chosen"] for name, values in lost.items()}
+    return pd.DataFrame({"strength": cells["strength"], "chosen": cells["chosen"], **lost}).reset_index()
+
+
+def interval(values: pd.Series, luck: np.random.Generator) -> str:
+    """Mean and 95 % interval of redrawn judges."""
+    means = values.to_numpy()[luck.integers(len(values), size=(2000, len(values)))].mean(axis=1)
+    return f"{values.mean():+.3f} [{np.quantile(means, 0.025):+.3f}, {np.quantile(means, 0.975):+.3f}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=None)
+    given = parser.parse_args()
+    warnings.filterwarnings("ignore", category=RuntimeWarning)
+    need("asap_sas", "answers.parquet")
+    made = list[dict[str, Any]]()
+    with tempfile.TemporaryDirectory() as scratch:
+        judges = [*short_answers(), *essays(), *summaries(), *demo(given.folder or Path(scratch)), *simulated()]
+    for judge, labels in judges:
+        strength = agreement(labels.raw, labels)
+        for count in (count for count in COUNTS if count <= 0.55 * len(labels)):
+            for seed in range(given.draws * (2 if count < 100 else 1)):
+                made.append({"judge": judge, "labels": count, "seed": seed, "strength": strength})
+                made[-1] |= agreements(labels, count, seed)
+        print(f"{judge}: {len(labels)} answers, raw QWK {strength:.3f}", flush=True)
+    found = losses(pd.DataFrame(made))
+    found["raw QWK"] = pd.cut(found["strength"], STRENGTHS)
+    luck = np.random.default_rng(0)
+    for keys in (["labels"], ["raw QWK", "labels"]):
+        cells = found.groupby(keys, observed=True)
+        table = cells[list(AGAINST)].agg(lambda values: interval(values, luck)).assign(judges=cells.size())
+        print(f"\nlost against\n{table.to_string()}", flush=True)
+    judge_means = found.groupby("judge")[list(AGAINST)].mean()
+    print("\nall:", {name: interval(judge_means[name], luck) for name in AGAINST}, f"{len(judge_means)} judges")
+    pairs = found[found["judge"].str.startswith("gpt-3.5 asap_sas")].copy()
+    pairs["how"] = np.where(pairs["judge"].str.endswith("one"), "one sample", "mean of 10")
+    print(f"\nQWK\n{pairs.pivot_table(index='how', columns='labels', values='chosen').round(3).to_string()}")
+
+
+if __name__ == "__main__":
+    main()
