@@ -34,7 +34,7 @@ from rubricflow.flows.finished_runs import find_run, read_finished
 from rubricflow.flows.plan import Plan, plan
 from rubricflow.tasks.core.contracts.backends import install, is_generative, is_missing
 from rubricflow.tasks.core.contracts.bundle import Bundle, Rubric, unlocked
-from rubricflow.tasks.core.contracts.errors import ContractError, InputError
+from rubricflow.tasks.core.contracts.errors import ContractError, InputError, UserError
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.settings.written import read_yaml
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
@@ -56,7 +56,7 @@ from rubricflow.tasks.grading.lock.bundles import lock as lock_rubric
 from rubricflow.tasks.grading.lock.lint import unreachable
 from rubricflow.tasks.grading.lock.rubric import authored, broken
 from rubricflow.tasks.grading.lock.task import lock
-from rubricflow.tasks.grading.rubrics.asked import Judge, Subject, critiques, revisions
+from rubricflow.tasks.grading.rubrics.asked import ReviewedRubric, Reviewer, critiques, revisions
 from rubricflow.tasks.grading.rubrics.findings import RubricFinding, findings, merged
 from rubricflow.tasks.grading.rubrics.item_analysis import FEWEST, MarksOfRubric, analysed, mark_findings
 from rubricflow.tasks.grading.rubrics.page import COLUMNS, page, row, sentence
@@ -86,7 +86,7 @@ def check(
     if ask:
         with asking(read, budget_of(token_budget, budget_usd)) as judge:
             found += critiques(
-                [Subject(rubric, read.question(name), rubric) for name, rubric in read.rubrics.items()], judge
+                [ReviewedRubric(rubric, read.question(name), rubric) for name, rubric in read.rubrics.items()], judge
             )
     for name, of_rubric in marks.items():
         found += mark_findings(name, of_rubric)
@@ -94,12 +94,13 @@ def check(
     rows = [row(finding) for finding in found]
     print_rows(COLUMNS, rows)
     run, rubrics = read.job.run, len(read.rubrics)
-    path = write_page(run, f"{NAME}.html", rendered(page(read.job.study.name, found, rubrics, marks, missing)))
+    beside = compared(read, against) if against else []
+    shown = page(read.job.study.name, found, rubrics, marks, missing, beside)
+    path = write_page(run, f"{NAME}.html", rendered(shown))
     table = io.StringIO(newline="")
     csv.writer(table, lineterminator="\n").writerows([map(cell, cells) for cells in [COLUMNS, *rows]])
     run.warehouse.write(run.folder / f"{NAME}.csv", table.getvalue().encode())
-    said = [f"{sentence(found, rubrics)}.", f"marks: {missing}" if missing else ""]
-    said += compared(read, against) if against else []
+    said = [f"{sentence(found, rubrics)}.", f"marks: {missing}" if missing else "", *beside]
     print(*filter(None, said), f"report: {run.warehouse.shown(path)}", sep="\n", file=sys.stderr)
 
 
@@ -126,7 +127,7 @@ def revise(
         marks, _ = marks_of(read, lambda author: not held_back(author))
         with asking(read, budget_of(token_budget, budget_usd)) as judge:
             subjects = [
-                Subject(rubric, read.question(name), by_code[name][0], marks=marks.get(name))
+                ReviewedRubric(rubric, read.question(name), by_code[name][0], marks=marks.get(name))
                 for name, rubric in read.rubrics.items()
             ]
             remarks = critiques(subjects, judge)
@@ -134,7 +135,8 @@ def revise(
         for base, (rubric, reasons) in zip(revised, proposals, strict=True):
             made += changes(base, rubric, reasons)
         revised = [rubric for rubric, _ in proposals]
-    own = authored(read.job.base / read.job.study.rubrics.file) if read.job.study.rubrics.file else {}
+    plan_of = read.job.study.rubrics
+    own = authored(read.job.base / plan_of.file, plan_of.induce is not None) if plan_of.file else {}
     # The guide of an item follows on a rubric's own text when the study is read: it is not written down with it.
     written = [
         one.model_copy(update={"text": own[one.rubric_id].text}) if one.rubric_id in own else one for one in revised
@@ -145,17 +147,18 @@ def revise(
     rows = [(one.rubric_id, *map(", ".join, one[1:3]), CHANGES[one.what], one.by, one.why) for one in made]
     print_rows(header, rows)
     words = arguments(beside, warehouse, limit)
-    print(f"{len(made)} changes in {to}. Do they agree better with people? Ask both rubrics:", file=sys.stderr)
+    changed = sum(one.what != "kept" for one in made)
+    print(f"{changed} changes in {to}. Do they agree better with people? Ask both rubrics:", file=sys.stderr)
     if not read.job.run.done("evaluate", "all"):
         print(f"  rubricflow grade {arguments(study, warehouse, limit)}", file=sys.stderr)
     print(f"  rubricflow grade {words}", file=sys.stderr)
     print(f"  rubricflow rubric check {words} --against {read.job.run.run_id}", file=sys.stderr)
 
 
-def _told(subject: Subject, remarks: Sequence[RubricFinding]) -> Subject:
+def _told(subject: ReviewedRubric, remarks: Sequence[RubricFinding]) -> ReviewedRubric:
     """The subject with all that is the matter with its rubric, in answers that a reviser may see."""
     name = subject.rubric.rubric_id
-    seen = [*findings(subject.rubric, unreachable(subject.rubric)), *(one for one in remarks if one.rubric_id == name)]
+    seen = [*findings(subject.base, unreachable(subject.base)), *(one for one in remarks if one.rubric_id == name)]
     of_marks = mark_findings(name, subject.marks) if subject.marks else ()
     return replace(subject, findings=(*seen, *of_marks))
 
@@ -204,7 +207,7 @@ def study_of_proposal(study_file: Path, beside: Path, rubrics: str) -> str:
 
 
 @contextmanager
-def asking(read: StudyRubrics, budget: Budget) -> Iterator[Judge]:
+def asking(read: StudyRubrics, budget: Budget) -> Iterator[Reviewer]:
     """The study's judge, to be asked about rubrics. InputError where it is no language model."""
     study, base = read.job.study, read.job.base
     if not is_generative(study.judge):
@@ -214,19 +217,22 @@ def asking(read: StudyRubrics, budget: Budget) -> Iterator[Judge]:
         structured = study.judge.engine.structured if study.judge.engine else True
         with redirect_stdout(sys.stderr):  # what it says of this machine is none of the table
             backend = open_backend(study.judge, base, replies, credential)
-        yield Judge(backend, replies, study.judge.sampling, structured)
+        yield Reviewer(backend, replies, study.judge.sampling, structured)
 
 
 def compared(read: StudyRubrics, against: str) -> list[str]:
     """How far the study's run agrees with people, and another run, by their rubrics alone, on the answers of the
     calibration split that no reviser was shown; a line for each statistic. InputError where the study is not graded,
-    UserError where there is no such run."""
+    UserError where there is no such run, or it has other scales."""
     job = read.job
     if not job.run.done("evaluate", "all"):
         raise InputError(f"{job.study.name} is not graded, as study, data and code are now", field="--against")
     scales, frames = dict[str, ScaleBounds](), []
     for run in (find_run(str(job.run.warehouse.root), against), job.run):
-        study, scores, scales = read_finished(run)
+        study, scores, bounds = read_finished(run)
+        if any(bounds[item] != scales[item] for item in bounds.keys() & scales.keys()):
+            raise UserError("the two runs score the same items on different scales")
+        scales |= bounds
         frame = score_frame(scores, study.evaluation.target, CALIBRATES).frame
         who = frame["author_id"].fillna(frame["response_id"]).astype(str)
         frames.append(frame[who.map(held_back).astype(bool)].assign(calibrated=lambda rows: rows["raw"]))

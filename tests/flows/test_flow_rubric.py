@@ -74,9 +74,9 @@ REVISED = {
     "groups": [],
     "criteria": [
         {"id": "P1", "trait": "content", "group": "", "text": "Heat is the motion of particles.", "from": ["P1"],
-         "levels": ["not said", "said"], "evidence": "local_quote", "points": 4, "why": "It alone is asked for."},
+         "levels": ["not said", "said"], "evidence": "local_quote", "points": 4},
     ],
-    "removed": [{"id": "P2", "why": "Better answers say it less."}],
+    "reasons": [{"id": "P2", "why": "Better answers say it less."}],
 }  # fmt: skip
 CRITIQUE = {
     "remarks": [
@@ -216,6 +216,8 @@ def test_a_revision_says_on_answers_held_back_whether_it_agrees_better(
     figures = r"^qwk: .* ([+-][\d.]+) \[([+-][\d.]+), [+-][\d.]+\], on (\d+) answers that no reviser was shown"
     ((gain, low, n),) = re.findall(figures, last.stderr, re.M)
     assert float(gain) > float(low) > 0
+    (page,) = house.glob("*_revised-*/rubric-check.html")
+    assert gain in page.read_text()
     held = [f"x{i}" for i in range(120) if held_back(f"x{i}")]
     assert 0 < int(n) < len(held)  # of the calibration split alone
 

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Subject:
+class ReviewedRubric:
     """What is asked about; the `data` of its request."""
 
     rubric: Rubric
@@ -64,7 +64,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Judge:
+class Reviewer:
     """Who is asked, and how."""
 
     backend: Backend
@@ -73,26 +73,28 @@ class Judge:
     structured: bool
 
 
-def critiques(subjects: Sequence[Subject], judge: Judge) -> list[RubricFinding]:
+def critiques(subjects: Sequence[ReviewedRubric], judge: Reviewer) -> list[RubricFinding]:
     """The judge's remarks on each rubric, as findings. InputError where no reply can be used."""
     requests = [_critique(subject, judge) for subject in subjects]
     return [finding for found in _asked(requests, judge, check_critique, "critique") for finding in found]
 
 
-def revisions(subjects: Sequence[Subject], judge: Judge, problem: Problem) -> list[tuple[Rubric, Reasons]]:
+def revisions(subjects: Sequence[ReviewedRubric], judge: Reviewer, problem: Problem) -> list[tuple[Rubric, Reasons]]:
     """A revised rubric for each, which can be locked, and why it is as it is. InputError where no reply can be used."""
     requests = [_revision(subject, judge) for subject in subjects]
     return _asked(requests, judge, lambda request, reply: check_revision(request, reply, problem), "revision")
 
 
 def _asked(
-    requests: Sequence[Request], judge: Judge, check: Callable[[Request, Reply], Checked[T]], name: str
+    requests: Sequence[Request], judge: Reviewer, check: Callable[[Request, Reply], Checked[T]], name: str
 ) -> list[T]:
     answers = ask_amending(requests, judge.backend, judge.replies, check, all_again(PROMPTS))
     return [usable(answer, name, "ask another model, or leave --ask out") for answer in answers]
 
 
-def _request(role: str, subject: Subject, judge: Judge, contract: dict[str, Any], values: dict[str, str]) -> Request:
+def _request(
+    role: str, subject: ReviewedRubric, judge: Reviewer, contract: dict[str, Any], values: dict[str, str]
+) -> Request:
     rubric = subject.rubric
     low, high, step = rubric.scale.bounds
     values |= {
@@ -120,15 +122,20 @@ def checklist(rubric: Rubric) -> dict[str, Any]:
     decides = {criterion.id for criterion in decided(rubric)}
     groups, criteria = [], []
     for one in rubric.criteria:
-        place = {"id": one.id, "trait": one.trait, "group": one.parent or ""}
+        place: dict[str, Any] = {"id": one.id, "trait": one.trait, "group": one.parent or ""}
         if one.id not in decides:
             count = one.count
-            by_count = {"points": list(count.points), "needs": list(count.needs)} if count else {"points": [one.weight]}
-            groups.append(place | {"text": one.text} | by_count)
+            points = list(map(_plain, count.points if count else (0.0, one.weight)))
+            groups.append(place | {"text": one.text, "points": points, "needs": list(count.needs) if count else []})
         else:
-            points = {} if one.parent else {"points": one.weight}
-            criteria.append(place | {"text": one.text, "levels": list(one.levels), "evidence": one.evidence} | points)
+            own = {} if one.parent else {"points": _plain(one.weight)}
+            criteria.append(place | {"text": one.text, "levels": list(one.levels), "evidence": one.evidence} | own)
     return {"groups": groups, "criteria": criteria}
+
+
+def _plain(number: float) -> float:
+    """The number as people write it: 1 and not 1.0."""
+    return int(number) if number.is_integer() else number
 
 
 # The critique.
@@ -148,7 +155,7 @@ def critique_schema(rubric: Rubric) -> dict[str, Any]:
     return record({"remarks": several(record(remark), 0, MOST_REMARKS)})
 
 
-def _critique(subject: Subject, judge: Judge) -> Request:
+def _critique(subject: ReviewedRubric, judge: Reviewer) -> Request:
     kinds = "\n".join(f"- {name}: {words}" for name, words in KINDS.items())
     values = {"kinds": kinds, "checklist": compact(checklist(subject.rubric))}
     return _request("critique", subject, judge, critique_schema(subject.rubric), values)
@@ -157,7 +164,7 @@ def _critique(subject: Subject, judge: Judge) -> Request:
 def check_critique(request: Request, reply: Reply) -> Checked[list[RubricFinding]]:
     """The remarks of a reply; violations where one names no kind or criterion that there is, says nothing, or quotes
     what does not stand in the guide."""
-    subject: Subject = request.data
+    subject: ReviewedRubric = request.data
     artifact, note = extract(reply.text, request.keys)
     if artifact is None:
         return Checked(None, (f"unreadable:{note}",))
@@ -192,33 +199,32 @@ def check_critique(request: Request, reply: Reply) -> Checked[list[RubricFinding
 
 
 def revision_schema(rubric: Rubric) -> dict[str, Any]:
-    """The contract: {"groups": [...], "criteria": [...], "removed": [{"id", "why"}]}, groups and criteria as of
-    `checklist` with `why`, and criteria with `from`."""
-    why = {"type": "string", "maxLength": 300, "description": "why it changed, or nothing"}
+    """The contract: {"groups": [...], "criteria": [...], "reasons": [{"id", "why"}]}, groups and criteria as of
+    `checklist`, and criteria with `from`. A form shows eight members of a shape: none has more."""
     name = {"type": "string", "pattern": _ID, "minLength": 1, "maxLength": 24, "description": "id"}
     group_of = {"type": "string", "maxLength": 24, "description": "id of its group, or nothing"}
     old = {"type": "string", "enum": [criterion.id for criterion in rubric.criteria]}
     trait = {"type": "string", "enum": [trait.id for trait in rubric.traits]}
     place = {"id": name, "trait": trait, "group": group_of, "text": text(300, "statement")}
     number = {"type": "number"}
-    group = {"points": several(number, 2, 20), "needs": several(name, 0, 5), "why": why}
     criterion = {
         "from": several(old, 0, 6),
         "levels": several(text(160, "level"), 2, 4),
         "evidence": {"type": "string", "enum": [kind for kind in get_args(EvidenceType) if kind != "none"]},
         "points": number,
-        "why": why,
     }
+    group = {"points": several(number, 2, 20), "needs": several(name, 0, 5)}
+    reasons = several(record({"id": name, "why": text(300, "why")}), 0, MOST_CRITERIA + len(rubric.criteria))
     return record(
         {
             "groups": several(record(place | group), 0, MOST_GROUPS),
             "criteria": several(record(place | criterion), 1, MOST_CRITERIA),
-            "removed": several(record({"id": old, "why": why}), 0, len(rubric.criteria)),
+            "reasons": reasons,
         }
     )
 
 
-def _revision(subject: Subject, judge: Judge) -> Request:
+def _revision(subject: ReviewedRubric, judge: Reviewer) -> Request:
     remarks = "\n".join(_remark_lines(subject.findings)) or "- nothing that was found"
     traits = ", ".join(f"{trait.id} ({trait.name}, {trait.min:g} to {trait.max:g})" for trait in subject.rubric.traits)
     values = {
@@ -251,13 +257,13 @@ def _answer_lines(marks: MarksOfRubric) -> str:
 def check_revision(request: Request, reply: Reply, problem: Problem) -> Checked[tuple[Rubric, Reasons]]:
     """The rubric of a reply; violations where a criterion of the present one is forgotten, an id is unknown or taken
     for something else, or the rubric cannot be locked."""
-    subject: Subject = request.data
+    subject: ReviewedRubric = request.data
     artifact, note = extract(reply.text, request.keys)
     if artifact is None:
         return Checked(None, (f"unreadable:{note}",))
     try:
         rubric, reasons = _rubric(subject.base, artifact)
-        wrong = [*_misused(subject.base, rubric, reasons, [one["id"] for one in artifact["removed"]])]
+        wrong = [*_misused(subject.base, rubric, reasons)]
     except ValidationError as error:
         first = error.errors()[0]
         return Checked(None, (f"malformed: {first['msg']} at {'.'.join(map(str, first['loc']))}",))
@@ -271,12 +277,11 @@ def check_revision(request: Request, reply: Reply, problem: Problem) -> Checked[
 def _rubric(base: Rubric, artifact: Mapping[str, Any]) -> tuple[Rubric, Reasons]:
     """The base with the criteria of an artifact, without its examples, which label the old ones."""
     old = {criterion.id: criterion for criterion in base.criteria}
-    criteria, sources, whys = [], dict[str, tuple[str, ...]](), dict[str, str]()
+    criteria, sources = [], dict[str, tuple[str, ...]]()
     for group in artifact["groups"]:
         count = Count(points=tuple(map(float, group["points"])), needs=tuple(group["needs"]))
         sign = -1.0 if group["id"] in old and old[group["id"]].weight < 0 else 1.0
         criteria.append(_criterion(group, weight=sign * count.points[-1], count=count))
-        whys[group["id"]] = " ".join(str(group["why"]).split())
     for one in artifact["criteria"]:
         names = tuple(dict.fromkeys(one["from"]))
         first = old.get(names[0]) if names else None
@@ -285,8 +290,8 @@ def _rubric(base: Rubric, artifact: Mapping[str, Any]) -> tuple[Rubric, Reasons]
         source = {"evidence_from": first.evidence_from if first else "response"}
         levels, evidence = tuple(map(str, one["levels"])), one["evidence"]
         criteria.append(_criterion(one, weight=weight, kind=kind, levels=levels, evidence=evidence, **source))
-        sources[one["id"]], whys[one["id"]] = names, " ".join(str(one["why"]).split())
-    whys |= {one["id"]: " ".join(str(one["why"]).split()) for one in artifact["removed"]}
+        sources[one["id"]] = names
+    whys = {str(one["id"]): " ".join(str(one["why"]).split()) for one in artifact["reasons"]}
     return base.model_copy(update={"criteria": tuple(criteria), "examples": ()}), Reasons(sources, whys)
 
 
@@ -295,16 +300,14 @@ def _criterion(one: Mapping[str, Any], **more: Any) -> Criterion:
     return Criterion.model_validate(place | {"text": " ".join(str(one["text"]).split())} | more)
 
 
-def _misused(base: Rubric, new: Rubric, reasons: Reasons, removed: Sequence[str]) -> Iterator[str]:
-    """Criteria that are forgotten, or kept and removed; sources that there are not; ids that meant something else."""
+def _misused(base: Rubric, new: Rubric, reasons: Reasons) -> Iterator[str]:
+    """Criteria that are forgotten; sources that there are not; ids that meant something else; groups of nothing."""
     old, was_decided = {one.id for one in base.criteria}, {one.id for one in decided(base)}
     used = {name for names in reasons.sources.values() for name in names}
-    if strangers := sorted({*used, *removed} - old):
+    if strangers := sorted(used - old):
         yield f"there was no criterion {', '.join(strangers)}"
-    if forgotten := sorted(was_decided - used - {*removed}):
-        yield f"nothing is said of {', '.join(forgotten)}: name it under 'from' or 'removed'"
-    if both := sorted(used & {*removed}):
-        yield f"{', '.join(both)} is both used and removed"
+    if forgotten := sorted(was_decided - used - reasons.whys.keys()):
+        yield f"nothing is said of {', '.join(forgotten)}: name it in a 'from', or under 'reasons' why it is left out"
     for name, names in reasons.sources.items():
         if name in old and name not in names:
             yield f"'{name}' was another criterion's id: take a new one"

@@ -34,9 +34,15 @@ def sentence(found: Sequence[RubricFinding], rubrics: int) -> str:
 
 
 def page(
-    study: str, found: Sequence[RubricFinding], rubrics: int, marks: Mapping[str, MarksOfRubric], missing: str
+    study: str,
+    found: Sequence[RubricFinding],
+    rubrics: int,
+    marks: Mapping[str, MarksOfRubric],
+    missing: str,
+    beside: Sequence[str],
 ) -> Page:
-    """The page. found: merged; marks: rubric → what marks say of it; missing: why nothing does, or not all."""
+    """The page. found: merged; rubrics: how many were looked at; marks: rubric → what marks say of it; missing: why
+    nothing does, or not all; beside: how the rubrics compare with others, a line each."""
     rows = [row(finding) for finding in found]
     told = {name: one for name, one in marks.items() if one.items}
     return Page(
@@ -46,7 +52,13 @@ def page(
         lead="“Wrong” is what takes scores from right answers or pays some twice; “doubtful” is what judges will read "
         "differently. What is proposed is a proposal: no rubric was changed.",
         sections=(
-            Section("findings", "Findings", "What was found", parts=[Grid(COLUMNS, rows, style="")] if rows else []),
+            Section(
+                "findings",
+                "Findings",
+                "What was found",
+                parts=[Grid(COLUMNS, rows, style="")] if rows else [],
+                notes=beside,
+            ),
             Section(
                 "items",
                 "Marks: each criterion against people's scores",

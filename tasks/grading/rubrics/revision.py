@@ -40,7 +40,7 @@ Problem = Callable[[Rubric], str | None]
 """Why a rubric cannot be locked, or its top not be reached; None for one that can."""
 
 
-class Change(NamedTuple):
+class RubricChange(NamedTuple):
     """What became of criteria."""
 
     rubric_id: str
@@ -54,13 +54,13 @@ class Change(NamedTuple):
     """A mend that code makes by itself, or the judge's proposal."""
 
 
-def mended(rubric: Rubric, problem: Problem) -> tuple[Rubric, list[Change]]:
+def mended(rubric: Rubric, problem: Problem) -> tuple[Rubric, list[RubricChange]]:
     """The rubric with what code can mend, each mend alone only where the rubric can be locked with it.
 
     A middle level that nobody defined is left out where it is idle or the criterion states a fact; a catch-all of the
     guide joins the count that is closest in its words; alternatives exclude each other.
     """
-    changes: list[Change] = []
+    changes: list[RubricChange] = []
     for mend in (_two_levels, _with_catch_alls, _excluding):
         revised, made = mend(rubric)
         if made and problem(revised) is None:
@@ -68,7 +68,7 @@ def mended(rubric: Rubric, problem: Problem) -> tuple[Rubric, list[Change]]:
     return rubric, changes
 
 
-def _two_levels(rubric: Rubric) -> tuple[Rubric, list[Change]]:
+def _two_levels(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
     """Examples label levels: a rubric with examples keeps them."""
     counts = {criterion.id: criterion.count for criterion in rubric.criteria}
     facts, criteria = [], []
@@ -82,13 +82,13 @@ def _two_levels(rubric: Rubric) -> tuple[Rubric, list[Change]]:
             criterion = criterion.model_copy(update={"levels": (criterion.levels[0], criterion.levels[-1])})
         criteria.append(criterion)
     why = "Nobody defined the middle level, and a fact is said or not."
-    made = [Change(rubric.rubric_id, tuple(facts), tuple(facts), "levels", why, "rule")] if facts else []
+    made = [RubricChange(rubric.rubric_id, tuple(facts), tuple(facts), "levels", why, "rule")] if facts else []
     return rubric.model_copy(update={"criteria": tuple(criteria)}), made
 
 
-def _with_catch_alls(rubric: Rubric) -> tuple[Rubric, list[Change]]:
+def _with_catch_alls(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
     counting = [criterion for criterion in rubric.criteria if criterion.count]
-    criteria, made = list(rubric.criteria), list[Change]()
+    criteria, made = list(rubric.criteria), list[RubricChange]()
     ids = {criterion.id for criterion in criteria}
     for catch in missing_catch_alls(rubric) if counting else ():
         about = grams(f"{catch.before} {catch.words}")
@@ -103,11 +103,11 @@ def _with_catch_alls(rubric: Rubric) -> tuple[Rubric, list[Change]]:
         update = {"id": name, "text": text, "levels": ("not said", "said"), "excludes": ()}
         criteria.insert(criteria.index(siblings[-1]) + 1, siblings[-1].model_copy(update=update))
         why = f"The guide allows '{catch.words}'."
-        made.append(Change(rubric.rubric_id, (), (name,), "added", why, "rule"))
+        made.append(RubricChange(rubric.rubric_id, (), (name,), "added", why, "rule"))
     return rubric.model_copy(update={"criteria": tuple(criteria)}), made
 
 
-def _excluding(rubric: Rubric) -> tuple[Rubric, list[Change]]:
+def _excluding(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
     groups = [finding.criteria for finding in findings(rubric) if finding.rule == "exclusive"]
     others = {name: tuple(one for one in group if one != name) for group in groups for name in group}
     criteria = tuple(
@@ -115,7 +115,7 @@ def _excluding(rubric: Rubric) -> tuple[Rubric, list[Change]]:
         for one in rubric.criteria
     )
     why = "No answer can say more than one of them."
-    made = [Change(rubric.rubric_id, group, group, "exclusion", why, "rule") for group in groups]
+    made = [RubricChange(rubric.rubric_id, group, group, "exclusion", why, "rule") for group in groups]
     return rubric.model_copy(update={"criteria": criteria}), made
 
 
@@ -128,7 +128,7 @@ class Reasons(NamedTuple):
     """Id of a new criterion or group, or of one that was removed → why."""
 
 
-def changes(old: Rubric, new: Rubric, reasons: Reasons) -> Iterator[Change]:
+def changes(old: Rubric, new: Rubric, reasons: Reasons) -> Iterator[RubricChange]:
     """Every change from one rubric to another as a judge proposes it, and what it keeps, in the order of the new one,
     what is removed last. Composites change with their count."""
     before, after = ({one.id: one for one in rubric.criteria} for rubric in (old, new))
@@ -140,14 +140,16 @@ def changes(old: Rubric, new: Rubric, reasons: Reasons) -> Iterator[Change]:
         if one.count or name not in reasons.sources:
             earlier = before.get(name)
             if earlier is None or earlier.count != one.count:
-                yield Change(old.rubric_id, (name,) if earlier else (), (name,), "count", why, "judge")
+                yield RubricChange(old.rubric_id, (name,) if earlier else (), (name,), "count", why, "judge")
             continue
         names = reasons.sources[name]
-        yield Change(old.rubric_id, names, (name,), _what(one, [before[other] for other in names], uses), why, "judge")
+        yield RubricChange(
+            old.rubric_id, names, (name,), _what(one, [before[other] for other in names], uses), why, "judge"
+        )
     for name in before:
         if (name in was_decided and name not in uses) or (name not in was_decided and name not in after):
             why = reasons.whys.get(name, "What was counted under it stands elsewhere.")
-            yield Change(old.rubric_id, (name,), (), "removed", why, "judge")
+            yield RubricChange(old.rubric_id, (name,), (), "removed", why, "judge")
 
 
 def _what(new: Criterion, sources: Sequence[Criterion], uses: Sequence[str]) -> What:
@@ -165,7 +167,7 @@ def _what(new: Criterion, sources: Sequence[Criterion], uses: Sequence[str]) -> 
     return "points" if (old.weight, old.parent) != (new.weight, new.parent) else "kept"
 
 
-def in_words(change: Change) -> str:
+def in_words(change: RubricChange) -> str:
     """A change on one line: `P3 → P3a: split (judge): why`."""
     before, after = ", ".join(change.before), ", ".join(change.after)
     names = before if change.before == change.after else f"{before or 'nothing'} → {after or 'nothing'}"
@@ -183,7 +185,7 @@ class _Lines(yaml.SafeDumper):
 _Lines.add_representer(str, _Lines.represent_str)
 
 
-def as_yaml(rubrics: Sequence[Rubric], made: Sequence[Change]) -> str:
+def as_yaml(rubrics: Sequence[Rubric], made: Sequence[RubricChange]) -> str:
     """A file of authored rubrics, under what was changed and why as comments; what is left out is as the contract has
     it."""
     lines = ["# A proposal: nothing is judged by it until a study names this file. What was changed, and why:"]

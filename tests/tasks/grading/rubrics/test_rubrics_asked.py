@@ -18,8 +18,8 @@ from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.grading.lock.rubric import broken
 from rubricflow.tasks.grading.rubrics.asked import (
     KINDS,
-    Judge,
-    Subject,
+    ReviewedRubric,
+    Reviewer,
     checklist,
     critique_schema,
     critiques,
@@ -42,12 +42,12 @@ RUBRIC = Rubric(
 )
 
 
-def judge(*replies: Any) -> Judge:
+def judge(*replies: Any) -> Reviewer:
     backend = Scripted([reply if isinstance(reply, str) else json.dumps(reply) for reply in replies])
-    return Judge(backend, ReplyStore(":memory:"), Sampling(), True)
+    return Reviewer(backend, ReplyStore(":memory:"), Sampling(), True)
 
 
-def prompts(of: Judge) -> list[str]:
+def prompts(of: Reviewer) -> list[str]:
     assert isinstance(of.backend, Scripted)
     return [request.messages[-1].content for request in of.backend.asked]
 
@@ -69,7 +69,7 @@ def test_remarks_become_findings_with_the_words_of_the_guide() -> None:
     }
     jsonschema.validate(reply, critique_schema(RUBRIC))
     asking = judge(reply)
-    assert critiques([Subject(RUBRIC, "Which plastic?", RUBRIC)], asking) == [
+    assert critiques([ReviewedRubric(RUBRIC, "Which plastic?", RUBRIC)], asking) == [
         RubricFinding(
             "r",
             ("C",),
@@ -97,23 +97,23 @@ def test_remarks_become_findings_with_the_words_of_the_guide() -> None:
 )
 def test_a_remark_that_cannot_be_right_is_asked_for_again(changes: dict[str, Any], violation: str) -> None:
     asking = judge({"remarks": [remark(**changes)]}, {"remarks": [remark()]})
-    assert len(critiques([Subject(RUBRIC, "", RUBRIC)], asking)) == 1
+    assert len(critiques([ReviewedRubric(RUBRIC, "", RUBRIC)], asking)) == 1
     assert violation in prompts(asking)[1]
 
 
 def test_no_usable_critique_ends_with_the_last_words() -> None:
     with pytest.raises(InputError, match=r"no usable critique by .*unreadable"):
-        critiques([Subject(RUBRIC, "", RUBRIC)], judge("no", "nothing", "never"))
+        critiques([ReviewedRubric(RUBRIC, "", RUBRIC)], judge("no", "nothing", "never"))
 
 
 def group(**changes: Any) -> dict[str, Any]:
-    usual = {"id": "K", "trait": "t", "group": "", "text": "Names ways.", "points": [0, 1], "needs": [], "why": ""}
+    usual = {"id": "K", "trait": "t", "group": "", "text": "Names ways.", "points": [0, 1], "needs": []}
     return usual | changes
 
 
 def one(name: str, text: str, source: list[str], **changes: Any) -> dict[str, Any]:
     usual = {"id": name, "trait": "t", "group": "", "text": text, "from": source, "levels": ["not said", "said"]}
-    return usual | {"evidence": "local_quote", "points": 1, "why": ""} | changes
+    return usual | {"evidence": "local_quote", "points": 1} | changes
 
 
 REVISED = {
@@ -125,11 +125,14 @@ REVISED = {
             "Names another way that makes the result more reliable.",
             [],
             group="K",
-            why="The guide says any.",
         ),
-        one("C2", "Draws a conclusion that holds.", ["C"], why="It joined two facts."),
+        one("C2", "Draws a conclusion that holds.", ["C"]),
     ],
-    "removed": [{"id": "P2", "why": "Nobody asks for it."}],
+    "reasons": [
+        {"id": "P_other", "why": "The guide says any."},
+        {"id": "C2", "why": "It joined two facts."},
+        {"id": "P2", "why": "Nobody asks for it."},
+    ],
 }
 
 
@@ -148,7 +151,7 @@ def test_a_revision_is_a_rubric_that_can_be_locked_with_its_reasons() -> None:
     )
     told = (RubricFinding("r", ("C",), "two_facts", "doubtful", "Joins two."),)
     asking = judge(REVISED)
-    ((rubric, reasons),) = revisions([Subject(RUBRIC, "", RUBRIC, told, marks)], asking, broken)
+    ((rubric, reasons),) = revisions([ReviewedRubric(RUBRIC, "", RUBRIC, told, marks)], asking, broken)
     assert broken(rubric) is None
     assert [(c.id, c.parent, c.weight) for c in rubric.criteria] == [
         ("K", None, 1), ("P1", "K", 1), ("P_other", "K", 1), ("C2", None, 1),
@@ -157,8 +160,6 @@ def test_a_revision_is_a_rubric_that_can_be_locked_with_its_reasons() -> None:
     assert reasons == Reasons(
         {"P1": ("P1",), "P_other": (), "C2": ("C",)},
         {
-            "K": "",
-            "P1": "",
             "P_other": "The guide says any.",
             "C2": "It joined two facts.",
             "P2": "Nobody asks for it.",
@@ -172,14 +173,13 @@ def test_a_revision_is_a_rubric_that_can_be_locked_with_its_reasons() -> None:
 
 def test_without_answers_nothing_is_said_of_them() -> None:
     asking = judge(REVISED)
-    revisions([Subject(RUBRIC, "", RUBRIC)], asking, broken)
+    revisions([ReviewedRubric(RUBRIC, "", RUBRIC)], asking, broken)
     assert "people's scores differ" not in prompts(asking)[0]
 
 
 LATER: list[tuple[dict[str, Any], str]] = [
-    ({"removed": []}, "nothing is said of P2"),
-    ({"removed": [{"id": "P2", "why": ""}, {"id": "C", "why": ""}]}, "C is both used and removed"),
-    ({"removed": [{"id": "Z", "why": ""}, {"id": "P2", "why": ""}]}, "there was no criterion Z"),
+    ({"reasons": []}, "nothing is said of P2"),
+    ({"criteria": [*REVISED["criteria"], one("New", "Is new.", ["Z"])]}, "there was no criterion Z"),
     ({"groups": [group(points=[0, 2, 1])]}, "malformed"),
     ({"groups": []}, "refers to unknown criteria"),
     ({"groups": [group(), group(id="L")]}, "group L has no member"),
@@ -194,7 +194,7 @@ def test_a_revision_that_forgets_or_breaks_something_is_asked_for_again(
     changes: dict[str, Any], violation: str
 ) -> None:
     asking = judge(revised(**changes), REVISED)
-    ((rubric, _),) = revisions([Subject(RUBRIC, "", RUBRIC)], asking, broken)
+    ((rubric, _),) = revisions([ReviewedRubric(RUBRIC, "", RUBRIC)], asking, broken)
     assert len(rubric.criteria) == 4
     assert violation in prompts(asking)[1]
 
@@ -207,7 +207,7 @@ def test_a_group_within_a_group_is_one_of_its_members() -> None:
         one("C", "Ends.", ["C"]),
     ]
     ((rubric, _),) = revisions(
-        [Subject(RUBRIC, "", RUBRIC)], judge({"groups": groups, "criteria": criteria, "removed": []}), broken
+        [ReviewedRubric(RUBRIC, "", RUBRIC)], judge({"groups": groups, "criteria": criteria, "reasons": []}), broken
     )
     assert broken(rubric) is None
     assert rubric.criteria[0].count == Count(points=(0, 1, 2), needs=("T",))
@@ -217,7 +217,7 @@ def test_what_costs_points_stays_a_misconception() -> None:
     false = criterion("M", text="Salt is sweet.", kind="misconception", weight=-1.0)
     old = RUBRIC.model_copy(update={"criteria": (*CRITERIA, false)})
     reply = revised(criteria=[*REVISED["criteria"], one("M", "Salt is sweet.", ["M"], points=-1)])
-    ((rubric, _),) = revisions([Subject(old, "", old)], judge(reply), broken)
+    ((rubric, _),) = revisions([ReviewedRubric(old, "", old)], judge(reply), broken)
     assert (rubric.criteria[-1].kind, rubric.criteria[-1].weight) == ("misconception", -1)
 
 
@@ -232,4 +232,4 @@ def test_a_checklist_is_shown_in_the_form_in_which_it_is_given_back() -> None:
 def test_a_rubric_whose_top_cannot_be_reached_is_asked_for_again() -> None:
     asking = judge(REVISED, REVISED, REVISED)
     with pytest.raises(InputError, match="unusable: no answer can get 2"):
-        revisions([Subject(RUBRIC, "", RUBRIC)], asking, lambda rubric: "no answer can get 2")
+        revisions([ReviewedRubric(RUBRIC, "", RUBRIC)], asking, lambda rubric: "no answer can get 2")

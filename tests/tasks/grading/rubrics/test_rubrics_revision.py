@@ -12,7 +12,7 @@ from rubricflow.tasks.core.contracts.bundle import Count, Criterion, Example, La
 from rubricflow.tasks.grading.lock.lint import unreachable
 from rubricflow.tasks.grading.lock.rubric import authored, broken
 from rubricflow.tasks.grading.rubrics.findings import decided, findings
-from rubricflow.tasks.grading.rubrics.revision import Change, Reasons, as_yaml, changes, in_words, mended
+from rubricflow.tasks.grading.rubrics.revision import Reasons, RubricChange, as_yaml, changes, in_words, mended
 
 HINTED = ("not said", "hinted at", "said")
 GUIDE = """Conclusions:
@@ -124,7 +124,7 @@ def test_every_change_is_named_with_its_reason() -> None:
 def test_a_proposal_is_a_file_of_rubrics_that_says_what_was_changed(tmp_path: Path) -> None:
     new, made = mended(polymers(), broken)
     path = tmp_path / "proposal.yaml"
-    forged = Change("r", (), ("X",), "added", "a reason\nrubrics: []", "judge")
+    forged = RubricChange("r", (), ("X",), "added", "a reason\nrubrics: []", "judge")
     path.write_text(as_yaml([new], [*made, forged]))
     assert authored(path) == {"r": new}
     assert "# r: nothing → C_other: added (rule): The guide allows 'Other reasonable conclusions'." in path.read_text()
