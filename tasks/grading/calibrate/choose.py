@@ -2,8 +2,8 @@
 
 Of the mappings the standard one stands unless another is clearly better. It is taken by a weight, and the raw score has
 the rest: few labels, and a judge who agrees with people anyway, leave the raw score. To take a mapping whole where it
-is better than the raw score by a standard error, and not at all elsewhere, was tried and loses twice as much
-(tests/studies/never_worse.py).
+is better than the raw score by a standard error, and not at all elsewhere, was tried and loses more (data/results,
+tests/studies/never_worse.py).
 """
 
 from __future__ import annotations
