@@ -116,7 +116,7 @@ class OpenAIServer(BatchServer):
             batch = self.batches[int(parts[1].split("_")[1])]
             return 200, {}, self._batch(batch, self.has_ended(batch.number))
         kind, number = parts[1].split("-")
-        return 200, {}, self._results(self.batches[int(number)], kind == "errors")
+        return 200, {}, self.results(self.batches[int(number)], kind == "errors")
 
     def _file(self, name):
         return {
@@ -151,7 +151,7 @@ class OpenAIServer(BatchServer):
             record |= {"output_file_id": f"output-{batch.number}", "error_file_id": f"errors-{batch.number}"}
         return record
 
-    def _results(self, batch, errors):
+    def results(self, batch, errors):
         lines = []
         for key, asked in batch.requests.items():
             fate = self.fate(key, batch.number)
@@ -201,7 +201,7 @@ class AnthropicServer(BatchServer):
             return 200, {}, {"data": rows, "has_more": False, "first_id": None, "last_id": None}
         batch = self.batches[int(parts[0].split("_")[1])]
         if parts[1:] == ["results"]:
-            return 200, {"Content-Type": "application/x-jsonl"}, self._results(batch)
+            return 200, {"Content-Type": "application/x-jsonl"}, self.results(batch)
         return 200, {}, self._batch(batch, self.has_ended(batch.number) or self.looks[batch.number] > 1)
 
     def _batch(self, batch, ended):
@@ -227,7 +227,7 @@ class AnthropicServer(BatchServer):
             "results_url": f"{self.url}/v1/messages/batches/{name}/results" if ended else None,
         }
 
-    def _results(self, batch):
+    def results(self, batch):
         lines = []
         for key, asked in batch.requests.items():
             fate = self.fate(key, batch.number)
@@ -286,7 +286,7 @@ class GeminiServer(BatchServer):
             return (
                 200,
                 {"Content-Type": "application/octet-stream"},
-                self._results(self.batches[int(path.split("-")[-1].split(":")[0])]),
+                self.results(self.batches[int(path.split("-")[-1].split(":")[0])]),
             )
         if path.endswith("/batches"):
             return 200, {}, {"operations": [self._batch(batch, False) for batch in reversed(self.batches)]}
@@ -310,7 +310,7 @@ class GeminiServer(BatchServer):
             record |= {"done": True, "response": {"responsesFile": f"files/batch-{batch.number}"}}
         return record
 
-    def _results(self, batch):
+    def results(self, batch):
         lines = []
         for key, asked in batch.requests.items():
             fate = self.fate(key, batch.number)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from builders import loopback
-from builders.batch_server import CANCEL, FAIL, LOSE, AnthropicServer, GeminiServer, OpenAIServer
+from builders.batch_server import CANCEL, FAIL, LOSE, AnthropicServer, Batch, BatchServer, GeminiServer, OpenAIServer
 from click.testing import Result
 from tiny_study import make_study
 from typer.testing import CliRunner
@@ -20,6 +22,7 @@ from typer.testing import CliRunner
 from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, Rubrics
 from rubricflow.tasks.core.llm import mailbox_folder, submit
 from rubricflow.tasks.core.llm.mailbox_folder import Mailbox
 from rubricflow.tasks.core.store.warehouse import Warehouse
@@ -72,18 +75,16 @@ def cases(file: Path) -> dict[str, str]:
     }
 
 
-def answered(box: Path, name: str, change: Callable[[dict], dict | None] = lambda line: line) -> None:
+def answered(box: Path, name: str, reply: Callable[[str], str] = reply_to) -> None:
     """Answers a file of requests, in the reverse order."""
-    lines = []
-    for key, prompt in reversed(cases(box / f"{name}.jsonl").items()):
-        line = change({"id": key, "reply": reply_to(prompt)})
-        lines += [json.dumps(line)] if line else []
+    asked = reversed(cases(box / f"{name}.jsonl").items())
+    lines = [json.dumps({"id": key, "reply": reply(prompt)}) for key, prompt in asked]
     (box / "answers" / f"{name}.jsonl").write_text("\n".join(lines))
 
 
 def digests(house: Path) -> dict[str, str]:
     run = Warehouse.open(house).run(Warehouse.open(house).runs()[-1])
-    stages = {Judgments: "judge", Gradings: "judge", Predictions: "calibrate"}
+    stages = {Rubrics: "lock", Bundles: "lock", Judgments: "judge", Gradings: "judge", Predictions: "calibrate"}
     return {table.__name__: run.ref(table, stage).digest for table, stage in stages.items()}
 
 
@@ -118,11 +119,119 @@ def test_the_mailbox_grades_as_a_live_server_does(tmp_path: Path, live: dict[str
     assert [line for line in last.stderr.splitlines() if "ingest" in line or "read as" in line] == []
 
 
+ASKING = {"openai": ("custom_id", "body"), "anthropic": ("custom_id", "params"), "gemini": ("key", "request")}
+
+
+def worked(box: Path, name: str, server: BatchServer, form: str, chance: random.Random, twice: int = 0) -> list[str]:
+    """Brings what a provider would make of a file: its lines of results in any order, some of them twice. Gives the
+    custom ids that were asked."""
+    (path,) = box.glob(f"{name}.json*")
+    text = path.read_text()
+    lines = json.loads(text)["requests"] if form == "anthropic" else map(json.loads, text.splitlines())
+    key, body = ASKING[form]
+    batch = Batch(len(server.batches), {line[key]: line[body] for line in lines}, None, datetime.now(UTC))
+    server.batches.append(batch)
+    errors = (False, True) if form == "openai" else ()
+    files = [server.results(batch, which) for which in errors] or [server.results(batch)]
+    for number, results in enumerate(files):
+        came = results.decode().splitlines()
+        came += [line for line in came if "decisions" in line][:twice]
+        chance.shuffle(came)
+        (box / "answers" / f"batch_{batch.number}_{number}.jsonl").write_text("\n".join(came))
+    return list(batch.requests)
+
+
 SERVERS = {
     "openai": (OpenAIServer, "OPENAI_BASE_URL", "/v1", "OPENAI_API_KEY"),
     "anthropic": (AnthropicServer, "ANTHROPIC_BASE_URL", "", "ANTHROPIC_API_KEY"),
     "gemini": (GeminiServer, "GOOGLE_GEMINI_BASE_URL", "", "GEMINI_API_KEY"),
 }
+
+
+@pytest.mark.parametrize("form", SERVERS)
+def test_a_providers_files_are_carried_by_hand_to_the_same_end(form: str, tmp_path: Path, live: dict[str, str]) -> None:
+    server, asked, box = SERVERS[form][0](reply_to), Counter[str](), tmp_path / "box"
+    server.close()
+    fates: dict[str, str] = {}
+
+    def fate(key: str, number: int) -> str | None:
+        if number == 0 and len(fates) < 2:
+            fates.setdefault(key, ("expired", "error")[len(fates)])
+        return fates.get(key) if number == 0 else None
+
+    server.fate = fate
+    chance = random.Random(7)
+    said: list[str] = []
+    words = ("batch", study_in(tmp_path / "a"), "--warehouse", tmp_path / "house")
+    said.append(command(*words, "--to", box, "--form", form).output)
+    while "put the answers" in said[-1]:
+        name = json.loads((box / "mailbox.json").read_text())["files"][-1]["name"]
+        asked.update(worked(box, name, server, form, chance, twice=1))
+        said.append(command(*words, "--from", box).output)
+    assert digests(tmp_path / "house") == live, said[-1]
+    assert "2 answers failed, and are asked again:" in said[1]
+    assert "1 answers are there twice, the same:" in said[1]
+    assert {key for key, count in asked.items() if count == 2} == set(fates)
+    assert max(asked.values()) == 2
+
+
+INDUCED = {
+    "rubrics": {"file": "rubrics.yaml", "induce": {"criteria": 2, "seed": 3}},
+    "judge": JUDGE | {"samples": 1},
+}
+
+
+def induce_or_judge(prompt: str) -> str:
+    """Two checklist items of a rubric, where none is judged; else a decision of each."""
+    if not (number := re.findall(r"answer (\d+)", prompt)):
+        levels = {"absent": "not said", "partial": "half said", "clear": "said"}
+        items = [{"text": f"It says {what}.", "evidence": "local_quote", "levels": levels} for what in ("heat", "cold")]
+        return json.dumps({"traits": {"content": {"items": items}}})
+    quotes = [{"unit": "sentence 1", "quote": f"answer {number[0]}"}]
+    made = {f"I0{n}": {"level": int(number[0]) * n % 3, "evidence": quotes} for n in (1, 2)}
+    return json.dumps(
+        {"decisions": {name: one if one["level"] else one | {"evidence": []} for name, one in made.items()}}
+    )
+
+
+@pytest.mark.parametrize("form", ["plain", "anthropic"])
+def test_a_rubric_is_induced_by_mailbox_as_by_a_live_server(form: str, tmp_path: Path) -> None:
+    def induced_study(folder: Path, url: str) -> Path:
+        study = study_in(folder, [url])
+        rubrics = yaml.safe_load((folder / "rubrics.yaml").read_text())
+        for rubric in rubrics["rubrics"]:
+            rubric |= {"text": "A good answer says what heat and cold are."}
+            del rubric["criteria"]
+        (folder / "rubrics.yaml").write_text(yaml.safe_dump(rubrics))
+        settings = yaml.safe_load(study.read_text()) | INDUCED
+        settings["judge"]["engine"] = {"model": "strong", "urls": [url]}
+        study.write_text(yaml.safe_dump(settings))
+        return study
+
+    def answer_live(n: int, body: dict) -> bytes:
+        prompt = "\n".join(turn["content"] for turn in body["messages"] if turn["role"] != "system")
+        return loopback.http(200, loopback.body_of(induce_or_judge(prompt)))
+
+    server = loopback.Server(answer_live)
+    result = command("grade", induced_study(tmp_path / "live", server.url), "--warehouse", tmp_path / "live/house")
+    server.close()
+    assert result.exit_code == 0, result.output
+    box, provider = tmp_path / "box", AnthropicServer(induce_or_judge)
+    provider.close()
+
+    def answer(name: str) -> None:
+        if form == "plain":
+            answered(box, name, reply=induce_or_judge)
+        else:
+            worked(box, name, provider, form, random.Random(1))
+
+    study = induced_study(tmp_path / "a", "http://127.0.0.1:1/v1")
+    carried(study, tmp_path / "house", box, answer, "--form", form)
+    assert digests(tmp_path / "house") == digests(tmp_path / "live/house")
+    house = Warehouse.open(tmp_path / "house")
+    rows = house.run(house.runs()[-1]).read(house.run(house.runs()[-1]).ref(Rubrics, "lock")).to_pylist()
+    assert [[call["role"] for call in row["calls"]] for row in rows] == [["induce"]] * 2
+    assert json.loads((box / "mailbox.json").read_text())["files"][0]["wave"] == 1
 
 
 @pytest.fixture
