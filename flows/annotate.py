@@ -20,8 +20,8 @@ from rubricflow.flows.plan import Plan, annotating, record, settling, with_place
 from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.schema import TableRef
-from rubricflow.tasks.core.llm.budget import budget_of, spending
 from rubricflow.tasks.core.llm.mailbox import asking_together
+from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.ingest.task import Ingested
 from rubricflow.tasks.grading.judge.task import judge
@@ -50,7 +50,7 @@ def annotate(
     check_extras("annotate", study, engine)
     job = with_placement(annotating(study, warehouse, limit), engine, address)
     introduce(job.study.name, flow="annotate")
-    with spending(budget_of(token_budget, budget_usd)):
+    with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):
         proposed = proposals(job)
     data_docs(job.run)
     return completed(job.run.run_id, report_annotation(job.run, record(job, proposed.tables)))
@@ -70,7 +70,7 @@ def settle(
     job, votes = settling(study, warehouse, limit)
     job = with_placement(job, engine, address)
     introduce(job.study.name, flow="adjudicate")
-    with spending(budget_of(token_budget, budget_usd)):
+    with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):
         proposed, settled, compared = labels(job, votes)
     data_docs(job.run)
     return completed(job.run.run_id, report_annotation(job.run, record(job, [*proposed.tables, *settled, *compared])))

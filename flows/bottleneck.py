@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import load_study
-from rubricflow.tasks.core.llm.budget import budget_of, spending
+from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.methods.bottleneck.task import train
@@ -40,7 +40,7 @@ def bottleneck(
     check_extras("train", study)
     job, votes = training(study, warehouse, limit)
     introduce(job.study.name, flow="train")
-    with spending(budget_of(token_budget, budget_usd)):
+    with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):
         tables = stages(job, votes)
     data_docs(job.run)
     manifest = record(job, tables)

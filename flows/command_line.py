@@ -46,11 +46,18 @@ WarehouseFolder = Annotated[
 RunId = Annotated[str | None, typer.Argument(help="Run id; the latest one if not given.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only N responses of each item, drawn by chance.")]
 TokenLimit = Annotated[
-    int | None, typer.Option("--token-budget", min=1, help="Stop before more than N tokens are asked for.")
+    int | None,
+    typer.Option(
+        "--token-budget", min=1, help="Stop before the run takes more than N tokens, by all commands together."
+    ),
 ]
 DollarLimit = Annotated[
     float | None,
-    typer.Option("--budget-usd", min=0.0001, help="Stop before models cost more than so many US dollars."),
+    typer.Option(
+        "--budget-usd",
+        min=0.0001,
+        help="Stop before the run costs more than so many US dollars, by all commands together.",
+    ),
 ]
 EngineName = Annotated[
     str | None,

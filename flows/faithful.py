@@ -29,8 +29,8 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.contracts.tables.rules import Family, RuleFaithfulness, RuleTests
-from rubricflow.tasks.core.llm.budget import budget_of, spending
 from rubricflow.tasks.core.llm.mailbox import asking_together
+from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.artifacts import leave_table
 from rubricflow.tasks.core.monitor.runs import flow, introduce, task
 from rubricflow.tasks.core.stats.scores import target_scores
@@ -90,7 +90,7 @@ def faithful(
     job = plan(study, warehouse, limit)
     _require_reader(job.study.judge, study)
     introduce(job.study.name, flow="faithful", backend=job.study.judge.backend)
-    with spending(budget_of(token_budget, budget_usd)):
+    with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):
         tables = stages(job)
     data_docs(job.run)
     record(job, tables)

@@ -29,7 +29,7 @@ from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
-from rubricflow.tasks.core.llm.budget import budget_of, spending
+from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log
 from rubricflow.tasks.core.store.marks import listed_once
 from rubricflow.tasks.core.store.warehouse import Run
@@ -68,8 +68,8 @@ def grade(
 ) -> str:
     """Grade the responses of a study file; returns the run's id. The same study resumes itself.
 
-    token_budget, budget_usd: tokens of prompts and replies, and US dollars, that models may take now. Where one does
-    not suffice, the run stops with BudgetSpent, and the same call continues it.
+    token_budget, budget_usd: tokens of prompts and replies, and US dollars, that models may take for this run, by all
+    calls together that name one. Where it does not suffice, the run stops with BudgetSpent; a higher one continues it.
     model: a language model in place of the study's judge, behind the server at `url` or else loaded here.
     options: further fields of what it is asked.
     beside: a further study file that the scores are compared with. verbose: print every table of the summary.
@@ -78,7 +78,7 @@ def grade(
     check_extras("grade", study, engine, model, url, beside)
     job = with_placement(plan(study, warehouse, limit, model, url, beside, options), engine, address)
     introduce(job.study.name, flow="grade", backend=job.study.judge.backend)
-    with spending(budget_of(token_budget, budget_usd)):
+    with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):
         tables = stages(job)
     with listed_once():
         data_docs(job.run)

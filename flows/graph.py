@@ -17,7 +17,7 @@ from rubricflow.flows.command_line import (
 from rubricflow.flows.plan import Plan, plan, record, with_placement
 from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
-from rubricflow.tasks.core.llm.budget import budget_of, spending
+from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.ingest.task import Ingested
 from rubricflow.tasks.grading.lock.task import Locked
@@ -38,12 +38,12 @@ def graph(
 ) -> str:
     """Build the graph of every rubric of a study file and draw it; returns the run's id.
 
-    token_budget, budget_usd: what the annotator may take now, see `grade`, as engine and address.
+    token_budget, budget_usd: what the annotator may take, see `grade`, as engine and address.
     """
     check_extras("graph", study, engine)
     job = with_placement(plan(study, warehouse, limit), engine, address)
     introduce(job.study.name, flow="graph", backend=job.study.graph.backend)
-    with spending(budget_of(token_budget, budget_usd)):
+    with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):
         data, locked = read_and_lock(job)
         graphed = graphs_of(job, data, locked)
     data_docs(job.run)

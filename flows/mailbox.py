@@ -10,12 +10,22 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder, arguments
+from rubricflow.flows.command_line import (
+    DEFAULT_WAREHOUSE,
+    DollarLimit,
+    Limit,
+    StudyFile,
+    TokenLimit,
+    WarehouseFolder,
+    arguments,
+)
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.llm.brought import PLAIN
+from rubricflow.tasks.core.llm.budget import BudgetSpent, budget_of
 from rubricflow.tasks.core.llm.mailbox import NotedRequest, Outbox, WaitingForReplies, collecting
+from rubricflow.tasks.core.llm.mailbox_budget import MailboxBudget
 from rubricflow.tasks.core.llm.mailbox_folder import ANSWERS, Mailbox, in_words, opened
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.llm.submit import Batches, open_batches
@@ -75,9 +85,11 @@ def batch(
     ] = None,
     limit: Limit = None,
     warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+    token_budget: TokenLimit = None,
+    budget_usd: DollarLimit = None,
 ) -> None:
     """Writes requests, takes answers in, and finishes the run when nothing is open. UserError for a folder that is not
-    named, or named twice."""
+    named, or named twice; BudgetSpent where nothing is under way and no more is paid for."""
     folder = from_ or to
     if folder is None or (from_ and to and from_ != to):
         raise UserError("name one folder: --to FOLDER for a new mailbox, --from FOLDER where answers are")
@@ -91,9 +103,13 @@ def batch(
         with opened(folder) as mailbox, open_replies(Warehouse.open(warehouse).replies) as replies:
             noted = _taken_in(run, mailbox, replies)
             last = mailbox.files[-1].form if mailbox.files else PLAIN
-            for file in mailbox.write_wave(noted, submit or form or last):
+            budget = MailboxBudget(mailbox, budget_of(token_budget, budget_usd), noted)
+            written_in = submit or form or last
+            paid = budget.pays_for(mailbox.to_ask(noted), written_in)
+            for file in mailbox.write_wave(paid, written_in):
                 print(f"{folder / file.name}: {in_words(file, noted)}")
-            to_send = [file for file in mailbox.under_way(noted) if file.form == submit]
+            under_way = mailbox.under_way(noted)
+            to_send = budget.sends([file for file in under_way if file.form == submit])
             if not noted or submit is None or not to_send:
                 break
             if batches is None:
@@ -101,12 +117,16 @@ def batch(
                 # The key of another server is nothing for this provider.
                 batches = open_batches(submit, credential(engine.key) if engine.provider == submit else None)
             send_all(mailbox, to_send, submit, batches, print)
+    if budget.lacks and (submit or not under_way):
+        raise BudgetSpent(budget.lacks)
+    if budget.lacks:
+        print(budget.lacks)
     if noted:
-        more = "" if work == "grade" else f" --work {work}"
-        print(
-            f"put the answers into {folder / ANSWERS}, then: rubricflow batch {arguments(study, warehouse, limit)}"
-            f"{more}{f' --model {model}' if model else ''} --from {folder}"
-        )
+        given: dict[str, object] = {"--work": work if work != "grade" else None, "--model": model, "--from": folder}
+        given |= {"--token-budget": token_budget, "--budget-usd": budget_usd}
+        words = [f"{name} {value}" for name, value in given.items() if value is not None]
+        next_command = " ".join(["rubricflow batch", arguments(study, warehouse, limit), *words])
+        print(f"put the answers into {folder / ANSWERS}, then: {next_command}")
 
 
 def _taken_in(run: Callable[[], Any], mailbox: Mailbox, replies: Replies) -> dict[str, NotedRequest]:

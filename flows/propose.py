@@ -14,9 +14,9 @@ from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
-from rubricflow.tasks.core.llm.budget import budget_of, spending
 from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import open_replies
+from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.warehouse import Warehouse
@@ -54,8 +54,9 @@ def propose(
     items.sort(key=lambda row: str(row["item_id"]))
     text, scale = _prose_and_scale(settings, base, items)
     brief = Brief(settings.name, scale, items, settings.name, text, concepts, levels)
-    budget = budget_of(token_budget, budget_usd)
-    with open_replies(Warehouse.open(warehouse).replies) as replies, spending(budget):
+    house = Warehouse.open(warehouse)
+    budget = kept_budget(house, f"proposal for {settings.name}", token_budget, budget_usd)
+    with open_replies(house.replies) as replies, budget:
         structured = annotator.engine.structured if annotator.engine else True
         model = open_backend(annotator, base, replies, credential)
         proposal = ask_for(brief, model, replies, annotator.sampling, structured)

@@ -20,8 +20,8 @@ from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
-from rubricflow.tasks.core.llm.budget import budget_of, spending
 from rubricflow.tasks.core.llm.mailbox import asking_together
+from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.judge.task import judge
 from rubricflow.tasks.rewards.report.reward.task import report_rewards
@@ -49,7 +49,7 @@ def reward(
         hint = "the paper's factors: retention: {weak_prerequisite: 0.6, strong_prerequisite: 0.2, activation: 0.0}"
         raise InputError("there is no section 'reward', which names the retention factors", file=study, hint=hint)
     introduce(job.study.name, flow="reward", backend=job.study.judge.backend)
-    with spending(budget_of(token_budget, budget_usd)):
+    with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):
         tables = stages(job)
     data_docs(job.run)
     return completed(job.run.run_id, report_rewards(job.run, record(job, tables)))

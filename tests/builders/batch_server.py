@@ -25,7 +25,8 @@ class Batch(NamedTuple):
 
 class BatchServer:
     """Answers each request by `answer` (prompt → text); `fate` (custom id, number of the batch) may say 'expired',
-    'error' or 'refused' instead. A batch ends at the second look. faults: what becomes of the next batches."""
+    'error' or 'refused' instead. A batch ends at the second look. faults: what becomes of the next batches.
+    tokens: of each prompt and reply."""
 
     def __init__(self, answer: Callable[[str], str], fate: Callable[[str, int], str | None] = lambda key, n: None):
         self.answer, self.fate = answer, fate
@@ -33,6 +34,7 @@ class BatchServer:
         self.files: dict[str, bytes] = {}
         self.looks: dict[int, int] = {}
         self.faults: list[str | int] = []
+        self.tokens = (11, 3)
         self.ends: dict[int, str | int | None] = {}
         outer = self
 
@@ -163,7 +165,7 @@ class OpenAIServer(BatchServer):
                 "object": "chat.completion",
                 "model": f"{asked['model']}-2026-10-01",
                 "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-                "usage": {"prompt_tokens": 11, "completion_tokens": 3},
+                "usage": {"prompt_tokens": self.tokens[0], "completion_tokens": self.tokens[1]},
             }
             line = {
                 "id": "r",
@@ -239,7 +241,7 @@ class AnthropicServer(BatchServer):
                 "content": [{"type": "text", "text": self.answer(_prompt(asked["messages"]))}],
                 "stop_reason": "end_turn",
                 "stop_sequence": None,
-                "usage": {"input_tokens": 11, "output_tokens": 3},
+                "usage": {"input_tokens": self.tokens[0], "output_tokens": self.tokens[1]},
             }
             if fate == "refused":
                 message |= {"content": [], "stop_reason": "refusal"}
@@ -323,7 +325,7 @@ class GeminiServer(BatchServer):
             response = {
                 "candidates": [candidate],
                 "modelVersion": "strong-001",
-                "usageMetadata": {"promptTokenCount": 11, "candidatesTokenCount": 3, "totalTokenCount": 14},
+                "usageMetadata": {"promptTokenCount": self.tokens[0], "candidatesTokenCount": self.tokens[1]},
             }
             if fate == "refused":
                 response = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "modelVersion": "strong-001"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from typer.testing import CliRunner
 from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Warehouse
@@ -44,17 +44,34 @@ def grade(study: Path, *words: str):
     return CliRunner().invoke(cli.app, ["grade", str(study), "--warehouse", str(house), *words], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("limit", [("--token-budget", "1200"), ("--budget-usd", "0.003")])
-def test_a_spent_budget_stops_cleanly_and_the_same_command_continues(tmp_path, server, limit):
-    study = study_of(tmp_path, server, price={"input": 1, "output": 10})
-    stopped = grade(study, *limit)
-    assert stopped.exit_code == 2
-    assert "the same command continues" in stopped.stderr
-    paid = len(server.calls)
-    assert 0 < paid < 120
-    assert grade(study).exit_code == 0
-    assert len(server.calls) == 120  # nothing that was answered is asked again
-    assert Counter(server.asked).most_common(1)[0][1] == 1
+class Killed(BaseException):
+    """What ends a process at once."""
+
+
+@pytest.mark.parametrize("limit", [("--token-budget", 1200), ("--budget-usd", 0.004)])
+def test_a_budget_holds_for_a_run_that_is_killed_and_a_higher_one_continues_it(tmp_path, server, limit, monkeypatch):
+    study, (option, most) = study_of(tmp_path, server, price={"input": 1, "output": 10}), limit
+    each = 14 if option == "--token-budget" else (11 * 1 + 3 * 10) / 1e6
+    kept, keep = [], ReplyStore.put_many
+
+    def dying(store, replies):
+        kept.extend(replies)
+        if len(kept) > 10:
+            monkeypatch.setattr(ReplyStore, "put_many", keep)
+            raise Killed
+        return keep(store, replies)
+
+    monkeypatch.setattr(ReplyStore, "put_many", dying)
+    with pytest.raises(Killed):
+        grade(study, option, str(most))
+    assert 0 < len(server.calls) * each < most
+    for _ in range(2):
+        stopped = grade(study, option, str(most))
+        assert stopped.exit_code == 2
+        assert "with a higher budget the same command continues" in stopped.stderr
+    assert 12 < len(server.calls) <= min(120, most / each)
+    assert grade(study, option, str(10 * most)).exit_code == 0
+    assert len(server.calls) <= 120 + 14  # nothing whose answer was kept is asked again
     house = Warehouse.open(tmp_path / "house")
     assert len(house.runs()) == 1
     gradings = house.run(house.runs()[0])

@@ -337,6 +337,39 @@ def test_every_kind_of_work_asks_by_mailbox(work: str, tmp_path: Path, monkeypat
     assert live.exit_code == 0, live.output
 
 
+@pytest.mark.parametrize("option", ["--budget-usd", "--token-budget"])
+def test_a_submitted_study_stays_within_its_budget_and_a_higher_one_goes_on(
+    option: str, tmp_path: Path, live: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = OpenAIServer(reply_to)
+    server.tokens = (500, 8000)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
+    monkeypatch.setattr("rubricflow.tasks.core.llm.submit.LOOK_S", (0.01, 0.02))
+    study, box = study_in(tmp_path / "a"), tmp_path / "box"
+    words = ("batch", study, "--warehouse", tmp_path / "house", "--to", box, "--submit", "openai")
+    refused = command(*words, "--budget-usd", 1)
+    assert (refused.exit_code, "nobody says what 'strong' costs" in refused.output) == (2, True)
+    settings = yaml.safe_load(study.read_text())
+    settings["judge"]["engine"]["price"] = {"input": 2, "output": 10, "batch": 0.5}
+    study.write_text(yaml.safe_dump(settings))
+    each = (500 * 1 + 8000 * 5) / 1e6 if option == "--budget-usd" else 8500  # as the server counts
+    least = 0.1 if option == "--budget-usd" else 25_000  # a request may take so much, with its room for thought
+    counts = []
+    for budget in (least, 3 * least, 3 * least):
+        stopped = command(*words, option, budget)
+        counts.append(sum(len(batch.requests) for batch in server.batches))
+        assert stopped.exit_code == 2
+        assert "are not asked: the " in stopped.stderr
+        assert "with a higher budget the same command continues" in stopped.stderr
+        assert counts[-1] * each <= budget
+    assert 0 < counts[0] < counts[1] == counts[2] < 30
+    ended = command(*words, option, 30 * least)
+    server.close()
+    assert ended.exit_code == 0, ended.output
+    assert digests(tmp_path / "house") == live
+
+
 class Killed(BaseException):
     """What ends a process at once."""
 

@@ -13,13 +13,16 @@ from typing import Any
 from rubricflow.tasks.core.llm import plain
 from rubricflow.tasks.core.llm.forms import FORMS, PASSING, answered_by
 from rubricflow.tasks.core.llm.mailbox import NotedRequest
-from rubricflow.tasks.core.llm.request import Reply, ReplySource
+from rubricflow.tasks.core.llm.prices import TokenCounts, tokens_of
+from rubricflow.tasks.core.llm.request import Reply, ReplySource, Request
 from rubricflow.tasks.core.store.files import file_digest
 
 PLAIN = "plain"
 _SUFFIXES = frozenset({".jsonl", ".json", ".ndjson", ".md", ".markdown", ".txt"})
 _BATCH = re.compile(r"(?:msgbatch|batch|batches)[_-](?!part)\w+")
 """A provider's id of a batch in the name of a file."""
+_ANY = Request(messages=(), role="", subject="")
+"""What was asked, where only tokens are counted."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,14 @@ class Brought:
         else:
             reply = FORMS[self.source.provider].read(self.content, noted.request, noted.engine)
         return replace(reply, source=self.source)
+
+    def tokens(self) -> TokenCounts | None:
+        """What is charged for it, which is nothing for a line of errors; None where nobody counted."""
+        if isinstance(self.content, Reply):
+            return TokenCounts(0, 0)
+        if isinstance(self.content, str):
+            return None
+        return tokens_of(FORMS[self.source.provider].read(self.content, _ANY))
 
 
 def is_passing(reply: Reply) -> bool:

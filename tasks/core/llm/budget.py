@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
-from rubricflow.tasks.core.contracts.errors import InputError, UserError
+from rubricflow.tasks.core.contracts.errors import BackendError, InputError, UserError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backend import Backend, BackendWrapper
 from rubricflow.tasks.core.llm.forms import room
@@ -37,45 +38,63 @@ class BudgetSpent(UserError):
 
 @dataclass
 class Cap:
-    """What may be spent in one unit, by all backends that share it."""
+    """What may be spent in one unit, by all backends that share it. Threads may share one."""
 
     limit: int
     """Tokens of prompts and replies together, as the engines count them; or billionths of a US dollar."""
     spent: int = 0
+    reserved: int = 0
+    """Kept for calls that are begun and not answered."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def begin(self, amount: int) -> bool:
+        """Keeps so much for a call, where there is so much."""
+        with self._lock:
+            holds = self.holds(amount)
+            self.reserved += amount if holds else 0
+        return holds
+
+    def settle(self, amount: int, taken: int) -> None:
+        """A call for which so much was kept took `taken`."""
+        with self._lock:
+            self.reserved -= amount
+            self.spent += taken
 
     def holds(self, amount: int) -> bool:
         """Whether so much more could be spent."""
-        return self.spent + amount <= self.limit
+        return self.spent + self.reserved + amount <= self.limit
 
     def drawn(self) -> tuple[int, int]:
         """What is spent, or kept for calls under way, and what there was, of all who share it."""
-        return self.spent, self.limit
+        return self.spent + self.reserved, self.limit
 
 
 class SharedCap(Cap):
-    """A worker's part of a cap that a ledger keeps for several: drawn in steps, and the rest given back."""
+    """The part of a cap that is drawn from a ledger, in steps, and given back as far as it is not spent. Who is killed
+    gives nothing back: what it drew counts as spent, as providers may charge for the calls that were under way."""
 
     def __init__(self, ledger: CallLedger, name: str, step: int) -> None:
         """step: what is drawn together, where there is so much."""
         super().__init__(limit=0)
-        self._ledger, self._name, self._step = ledger, name, step
+        self.name = name
+        self._ledger, self._step = ledger, step
 
     def holds(self, amount: int) -> bool:
         """Whether so much more could be spent; draws what is lacking."""
-        lacking = self.spent + amount - self.limit
+        lacking = self.spent + self.reserved + amount - self.limit
         return lacking <= 0 or self._drew(max(lacking, self._step)) or self._drew(lacking)
 
     def give_back(self) -> None:
-        """What was drawn and not spent."""
-        self._ledger.draw(self._name, self.spent - self.limit)
-        self.limit = self.spent
+        """What was drawn and is neither spent nor kept."""
+        with self._lock:
+            self._drew(self.spent + self.reserved - self.limit)
 
     def drawn(self) -> tuple[int, int]:
         """What all together have spent, or drawn to spend it."""
-        return self._ledger.drawn(self._name)
+        return self._ledger.drawn(self.name)
 
     def _drew(self, amount: int) -> bool:
-        drew = self._ledger.draw(self._name, amount)
+        drew = self._ledger.draw(self.name, amount)
         self.limit += amount if drew else 0
         return drew
 
@@ -86,7 +105,7 @@ _budget: ContextVar[Budget] = ContextVar("budget", default={})  # noqa: B039 - n
 
 
 def budget_of(tokens: int | None = None, usd: float | None = None) -> Budget:
-    """The budget of a command."""
+    """A budget of which nothing is spent; see `kept_budget` for that of a run."""
     limits: dict[Unit, int | None] = {"tokens": tokens, "usd": None if usd is None else math.floor(usd * _BILLION)}
     return {unit: Cap(limit) for unit, limit in limits.items() if limit is not None}
 
@@ -111,10 +130,15 @@ def on_budget(backend: Backend, price: Price | None = None, engine: Engine | Non
     says it. engine: whose model may think before it replies."""
     budget = _budget.get()
     if "usd" in budget and price is None:
-        rule = f"nobody says what '{backend.model}' costs, so that --budget-usd cannot be kept"
-        hint = "price: {input: 2.5, output: 10} beside the model, in US dollars a million tokens; or --token-budget"
-        raise InputError(rule, field="engine.price", hint=hint)
+        raise unpriced(backend.model)
     return Budgeted(backend, budget, price, engine) if budget else backend
+
+
+def unpriced(model: str) -> InputError:
+    """Why no budget in dollars can be kept."""
+    rule = f"nobody says what '{model}' costs, so that --budget-usd cannot be kept"
+    hint = "price: {input: 2.5, output: 10} beside the model, in US dollars a million tokens; or --token-budget"
+    return InputError(rule, field="engine.price", hint=hint)
 
 
 class _Meter(NamedTuple):
@@ -132,7 +156,8 @@ class Budgeted(BackendWrapper):
 
     A request is begun only if the longest reply to it, and to all that are under way, still fits. Where the next one
     does not fit any more, those under way are waited for, and then `BudgetSpent` ends the run. A backend takes the
-    requests one after the other as it has room, so none is begun that was not reckoned with.
+    requests one after the other as it has room, so none is begun that was not reckoned with. What is kept for calls
+    stays kept where they are broken off; a BackendError ends the run when all of them have ended, unpaid if unanswered.
     """
 
     def __init__(
@@ -156,49 +181,53 @@ class Budgeted(BackendWrapper):
         meters, done = [*self._meters.values()], 0
         while done < len(requests):
             affordable = _Affordable(requests[done:], meters)
-            for index, reply in self._backend.answer(affordable):
-                request = requests[done + index]
-                for place, meter in enumerate(meters):
-                    meter.cap.spent += meter.taken(request, reply)
-                    affordable.returned[place] += meter.longest(request)
-                yield done + index, reply
+            try:
+                for index, reply in self._backend.answer(affordable):
+                    request = affordable.open.pop(index)
+                    for meter in meters:
+                        meter.cap.settle(meter.longest(request), meter.taken(request, reply))
+                    yield done + index, reply
+            except BackendError:
+                affordable.give_up()
+                raise
             if not affordable.begun:
                 raise BudgetSpent(self._spent(requests[done]))
             done += affordable.begun
 
     def _spent(self, request: Request) -> str:
         unit, meter = next(pair for pair in self._meters.items() if not pair[1].cap.holds(pair[1].longest(request)))
-        words = "token budget" if unit == "tokens" else "budget"
-        drawn, limit = (amount_in_words(unit, amount) for amount in meter.cap.drawn())
-        shown = drawn if unit == "usd" else drawn.removesuffix(" tokens")
-        kept = " or kept for calls under way" if isinstance(meter.cap, SharedCap) else ""
-        return (
-            f"the {words} is used up: {shown} of {limit} are spent{kept}, and the next request may take more than the "
-            f"rest, up to {amount_in_words(unit, meter.longest(request))}; every reply is kept, and the same command "
-            "continues"
-        )
+        if isinstance(meter.cap, SharedCap):
+            meter.cap.give_back()
+        return spent_in_words(unit, *meter.cap.drawn(), meter.longest(request))
 
 
 class _Affordable(Sequence[Request]):
-    """Requests that end where the budget does. A backend may go through them in another thread: each number has one
-    thread that changes it."""
+    """Requests that end where the budget does. A backend may go through them in another thread."""
 
     def __init__(self, requests: Sequence[Request], meters: Sequence[_Meter]) -> None:
         self._requests, self._meters = requests, meters
         self.begun = 0
-        self.reserved, self.returned = [0] * len(meters), [0] * len(meters)
-        """By meter: longest sizes of those begun and of those answered."""
+        self.open: dict[int, Request] = {}
+        """Those begun and not answered, by their place."""
 
     def __iter__(self) -> Iterator[Request]:
-        for request in self._requests:
-            for place, meter in enumerate(self._meters):
-                under_way = self.reserved[place] - self.returned[place]
-                if not meter.cap.holds(under_way + meter.longest(request)):
+        for place, request in enumerate(self._requests):
+            for number, meter in enumerate(self._meters):
+                if not meter.cap.begin(meter.longest(request)):
+                    self._let_go(request, self._meters[:number])
                     return
             self.begun += 1
-            for place, meter in enumerate(self._meters):
-                self.reserved[place] += meter.longest(request)
+            self.open[place] = request
             yield request
+
+    def give_up(self) -> None:
+        """What is open is not paid."""
+        for request in self.open.values():
+            self._let_go(request, self._meters)
+
+    def _let_go(self, request: Request, meters: Sequence[_Meter]) -> None:
+        for meter in meters:
+            meter.cap.settle(meter.longest(request), 0)
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -209,6 +238,16 @@ class _Affordable(Sequence[Request]):
     def __getitem__(self, index: slice) -> Sequence[Request]: ...
     def __getitem__(self, index: int | slice) -> Request | Sequence[Request]:
         return self._requests[index]
+
+
+def spent_in_words(unit: Unit, drawn: int, limit: int, most: int) -> str:
+    """Why nothing more is asked. most: what the next request may take."""
+    words, spent = ("token budget", f"{drawn:,}") if unit == "tokens" else ("budget", amount_in_words(unit, drawn))
+    return (
+        f"the {words} is used up: {spent} of {amount_in_words(unit, limit)} are spent, or kept for calls that were "
+        f"begun, by all commands of this run, and the next request may take more than the rest, up to "
+        f"{amount_in_words(unit, most)}; every reply is kept: with a higher budget the same command continues"
+    )
 
 
 def amount_in_words(unit: Unit, amount: int) -> str:
@@ -238,12 +277,21 @@ def _contract_size(schema: Mapping[str, Any]) -> int:
 
 
 def most_cost(request: Request, price: Price, engine: Engine | None = None) -> int:
-    """Billionths of a US dollar that a call costs at most, whatever of its prompt is cached or not. One more than that,
-    as the sums of a cost are rounded."""
-    prompt, reply, *_ = most_tokens(request, engine)
-    rates = price.rates(prompt)
-    dearest = max(rates.input, rates.cached, rates.cache_write)
-    return math.ceil((prompt * dearest + reply * rates.output) * (_BILLION / 1_000_000)) + 1
+    """Billionths of a US dollar that a call costs at most."""
+    return dearest(most_tokens(request, engine), price)
+
+
+def dearest(counts: TokenCounts, price: Price) -> int:
+    """Billionths of a US dollar for so many tokens, whatever of the prompt is cached or not. One more than that, as the
+    sums of a cost are rounded."""
+    rates = price.rates(counts.prompt)
+    usd = counts.prompt * max(rates.input, rates.cached, rates.cache_write) + counts.reply * rates.output
+    return math.ceil(usd * (_BILLION / 1_000_000)) + 1
+
+
+def in_billionths(usd: float) -> int:
+    """Billionths of a US dollar, rounded up."""
+    return math.ceil(usd * _BILLION)
 
 
 def _tokens(reply: Reply) -> int:
@@ -254,5 +302,5 @@ def _cost(request: Request, reply: Reply, price: Price, engine: Engine | None) -
     """What a call cost; the most that it may have cost where nobody counted its tokens."""
     cost = cost_of(reply, price)
     if cost is not None:
-        return math.ceil(cost * _BILLION)
+        return in_billionths(cost)
     return 0 if reply.error and reply.error.startswith(_UNPAID) else most_cost(request, price, engine)

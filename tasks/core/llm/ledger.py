@@ -32,7 +32,10 @@ _TABLES = (
     " (account TEXT NOT NULL, begun_s DOUBLE PRECISION NOT NULL, tokens BIGINT NOT NULL)",
     "CREATE INDEX IF NOT EXISTS calls_of_account ON calls (account, begun_s)",
 )
-_FILL = text("INSERT INTO purses (name, tokens, drawn) VALUES (:name, :tokens, 0)")
+_FILL = text(
+    "INSERT INTO purses (name, tokens, drawn) VALUES (:name, :tokens, 0)"
+    " ON CONFLICT (name) DO UPDATE SET tokens = :tokens"
+)
 _DRAW = text("UPDATE purses SET drawn = drawn + :size WHERE name = :name AND drawn + :size <= tokens")
 _DRAWN = text("SELECT drawn, tokens FROM purses WHERE name = :name")
 _TAKE_TURN = text(
@@ -106,7 +109,7 @@ class CallLedger:
         self._engine.dispose()
 
     def fill(self, budget: str, tokens: int) -> None:
-        """Makes a budget of so many tokens."""
+        """Makes a budget of so many tokens, or changes it; what was drawn stays drawn."""
         with self._transaction() as connection:
             connection.execute(_FILL, {"name": budget, "tokens": tokens})
 

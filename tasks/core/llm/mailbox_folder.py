@@ -13,14 +13,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
+from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm import plain
-from rubricflow.tasks.core.llm.brought import PLAIN, is_passing, is_same_model, read_brought
+from rubricflow.tasks.core.llm.brought import PLAIN, Brought, is_passing, is_same_model, read_brought
+from rubricflow.tasks.core.llm.budget import most_tokens
 from rubricflow.tasks.core.llm.forms import FORMS
 from rubricflow.tasks.core.llm.mailbox import NotedRequest
-from rubricflow.tasks.core.llm.prices import TokenCounts, cost_of, price_of
+from rubricflow.tasks.core.llm.prices import Rates, TokenCounts, cost_of, price_of
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.llm.schema import compact
@@ -34,7 +36,7 @@ TRIES = 3
 """Files in which a request is asked, after which an error that might pass stays."""
 _SHOWN = 20
 """Answers that are named one by one, of each kind."""
-_VERSION = 1
+_VERSION = 2
 _NOTES = {
     "unreadable": "cannot be read",
     "unknown": "answer another prompt, which this study does not ask",
@@ -61,6 +63,10 @@ class AskedFile(NamedTuple):
     digests: tuple[str, ...]
     before: dict[str, int]
     """Digest → how many answers to it were there already, such as those that failed; the others had none."""
+    most: tuple[tuple[int, int], ...]
+    """Tokens of prompt and reply that each request takes at most."""
+    rates: tuple[Rates, ...] | None
+    """What the model's tokens cost in this form when it was written, by the length of prompts; None if nobody said."""
     sent: str | None = None
     """When it was to be sent to its provider, as ISO 8601; None for a file that somebody carries."""
     batch: str | None = None
@@ -198,18 +204,31 @@ class Mailbox:
         """How many answers there are to each request."""
         return Counter(self._resolved(brought.id) for brought in self._brought)
 
-    def write_wave(self, noted: Mapping[str, NotedRequest], form: str) -> list[AskedFile]:
-        """Writes what is open and not under way as the files of a new wave, and then their entries in the index; none
-        where nothing is left to ask."""
+    def answers(self) -> dict[str, list[Brought]]:
+        """Digest → all answers to it."""
+        found: dict[str, list[Brought]] = {}
+        for brought in self._brought:
+            if (key := self._resolved(brought.id)) is not None:
+                found.setdefault(key, []).append(brought)
+        return found
+
+    def to_ask(self, noted: Mapping[str, NotedRequest]) -> dict[str, NotedRequest]:
+        """What is open and not under way."""
         there = {key for file in self.under_way(noted) for key in file.digests}
-        open_ = {key: one for key, one in noted.items() if key not in there}
-        parts, came = list(_parts(open_, form)), self._came()
+        return {key: one for key, one in noted.items() if key not in there}
+
+    def write_wave(self, noted: Mapping[str, NotedRequest], form: str) -> list[AskedFile]:
+        """Writes what is to be asked as the files of a new wave, and then their entries in the index; none where
+        nothing is."""
+        parts, came = list(_parts(self.to_ask(noted), form)), self._came()
         wave = 1 + max((file.wave for file in self.files), default=0)
         new = []
         for number, part in enumerate(parts, 1):
             name = f"wave-{wave}" + (f"-part-{number}" if len(parts) > 1 else "")
             before = {key: came[key] for key in part if came[key]}
-            file = AskedFile(name, wave, form, next(iter(part.values())).engine.model, tuple(part), before)
+            engine = next(iter(part.values())).engine
+            most = tuple((counts.prompt, counts.reply) for counts in (most_in(form, one) for one in part.values()))
+            file = AskedFile(name, wave, form, engine.model, tuple(part), before, most, rates_in(form, engine))
             for suffix, content in _contents(file, part):
                 write_atomically(self.folder / f"{name}.{suffix}", content.encode())
             new.append(file)
@@ -244,6 +263,17 @@ def opened(folder: Path) -> Iterator[Mailbox]:
         except BlockingIOError as error:
             raise UserError(f"{folder}: another process works on this mailbox; wait for it, or stop it") from error
         yield Mailbox(folder)
+
+
+def most_in(form: str, one: NotedRequest) -> TokenCounts:
+    """What a request takes at most, written in a form: a provider's model may think before its reply."""
+    return most_tokens(one.request, None if form == PLAIN else one.engine.model_copy(update={"provider": form}))
+
+
+def rates_in(form: str, engine: Engine) -> tuple[Rates, ...] | None:
+    """What tokens cost in a batch of a form's provider; of a plain file what they cost live."""
+    price = price_of(engine, None if form == PLAIN else form)
+    return None if price is None else price.live if form == PLAIN else price.batch
 
 
 def in_words(file: AskedFile, noted: Mapping[str, NotedRequest]) -> str:
@@ -312,9 +342,15 @@ def _read_index(path: Path) -> list[AskedFile]:
         record = json.loads(path.read_bytes())
         if record["version"] != _VERSION:
             raise ValueError(f"it is of version {record['version']}, and this one reads {_VERSION}")
-        return [AskedFile(**entry | {"digests": tuple(entry["digests"])}) for entry in record["files"]]
+        return [_file(entry) for entry in record["files"]]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, KeyError) as error:
         hint = "take another folder; what is in the reply store is not asked again"
         raise InputError(f"is no index of a mailbox: {error}", file=path, hint=hint) from error
+
+
+def _file(entry: dict[str, Any]) -> AskedFile:
+    rates = entry["rates"] and tuple(Rates(*tier) for tier in entry["rates"])
+    most = tuple((prompt, reply) for prompt, reply in entry["most"])
+    return AskedFile(**entry | {"digests": tuple(entry["digests"]), "most": most, "rates": rates})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
@@ -11,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.backends import Choice, is_generative
-from rubricflow.tasks.core.llm.budget import SharedCap, Unit, present_budget, spending
+from rubricflow.tasks.core.llm.budget import SharedCap, Unit, budget_of, present_budget, spending
 from rubricflow.tasks.core.llm.ledger import CallLedger
 from rubricflow.tasks.core.llm.reply_store import is_database
 from rubricflow.tasks.core.store.manifest import code_digest
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 # What the workers of one command share while they ask a model.
 
@@ -55,6 +54,8 @@ def sharing() -> Sharing:
 
 _STEPS = 16
 """Steps in which a worker draws its equal part of a budget."""
+_PARTS = 100
+"""Of a budget, in which one process draws it: what is lost where it is killed, besides its calls under way."""
 
 
 class Terms(NamedTuple):
@@ -77,32 +78,48 @@ def concurrency(choice: Choice, slots: int, pieces: int) -> int:
     return max(1, min(slots, pieces, calls))
 
 
-def terms_of(choice: Choice, run: Run, stage: str, workers: int) -> Terms:
-    """The terms of so many workers. Makes their ledger, with what is left of the present budget.
-
-    The ledger is in the database of the replies, else in a file next to them; none where nobody is asked.
-    """
-    ledger: Path | str | None = None
-    caps: dict[Unit, tuple[str, int]] = {}
-    replies = run.warehouse.replies
-    if not run.warehouse.mirrored or is_generative(choice):
-        ledger = str(replies) if is_database(replies) else Path(replies).absolute().with_name("ledger.sqlite")
-        with closing(CallLedger(ledger)) as made:
-            made.make()
-            for unit, cap in present_budget().items():
-                left = max(0, cap.limit - cap.spent)
-                caps[unit] = f"{run.run_id} {stage} {unit} {secrets.token_hex(8)}", max(1, left // (_STEPS * workers))
-                made.fill(caps[unit][0], left)
-    return Terms(workers=workers, ledger=ledger, caps=caps, code=code_digest())
+def terms_of(choice: Choice, run: Run, workers: int) -> Terms:
+    """The terms of so many workers. Makes their ledger, from which they draw the present budget of the run themselves;
+    none where nobody is asked."""
+    if run.warehouse.mirrored and not is_generative(choice):
+        return Terms(workers, ledger=None, caps={}, code=code_digest())
+    place, caps = ledger_of(run.warehouse), dict[Unit, tuple[str, int]]()
+    with closing(CallLedger(place)) as made:
+        made.make()
+    for unit, cap in present_budget().items():
+        if not isinstance(cap, SharedCap):
+            raise TypeError("workers draw on a kept budget")
+        cap.give_back()
+        drawn, limit = cap.drawn()
+        caps[unit] = cap.name, max(1, (limit - drawn) // (_STEPS * workers))
+    return Terms(workers=workers, ledger=place, caps=caps, code=code_digest())
 
 
-def count_drawn(terms: Terms) -> None:
-    """Counts against the present budget what the workers drew and did not give back: what they spent, unless one was
-    killed."""
-    if terms.caps and terms.ledger is not None:
-        with closing(CallLedger(terms.ledger)) as ledger:
-            for unit, (name, _) in terms.caps.items():
-                present_budget()[unit].spent += ledger.drawn(name)[0]
+def ledger_of(warehouse: Warehouse) -> Path | str:
+    """In the database of the replies, else in a file next to them."""
+    replies = warehouse.replies
+    return str(replies) if is_database(replies) else Path(replies).absolute().with_name("ledger.sqlite")
+
+
+@contextmanager
+def kept_budget(warehouse: Warehouse, name: str, tokens: int | None, usd: float | None) -> Iterator[None]:
+    """Within the block no more is spent than a budget that holds for all commands of that name together: what they
+    spent stands in the ledger, also that of one that was killed. name: a run's id."""
+    limits = budget_of(tokens, usd)
+    if not limits:
+        yield
+        return
+    with closing(CallLedger(ledger_of(warehouse))) as ledger:
+        ledger.make()
+        caps = {unit: SharedCap(ledger, f"{name} {unit}", max(1, cap.limit // _PARTS)) for unit, cap in limits.items()}
+        for unit, cap in caps.items():
+            ledger.fill(cap.name, limits[unit].limit)
+        try:
+            with spending(caps):
+                yield
+        finally:
+            for cap in caps.values():
+                cap.give_back()
 
 
 @contextmanager

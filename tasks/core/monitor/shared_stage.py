@@ -19,7 +19,7 @@ from rubricflow.tasks.core.contracts.settings.engine import Placement
 from rubricflow.tasks.core.llm.budget import SharedCap
 from rubricflow.tasks.core.llm.calls import in_words, pace
 from rubricflow.tasks.core.llm.reply_store import is_database
-from rubricflow.tasks.core.llm.terms import Terms, concurrency, count_drawn, sharing_as, terms_of
+from rubricflow.tasks.core.llm.terms import Terms, concurrency, sharing_as, terms_of
 from rubricflow.tasks.core.monitor.engines import Crew, on_engine
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.manifest import code_digest
@@ -110,21 +110,20 @@ def share_out(
         errors.update(result.errors)
         ended(result.counts)
 
-    def work(crew: Crew) -> Terms:
+    def work(crew: Crew) -> None:
         prepare()
         if stage.choice is None:
             workers = min(crew.slots, len(pieces))
             terms = Terms(workers, ledger=None, caps={}, code=code_digest())
         else:
             workers = concurrency(stage.choice, crew.slots, len(pieces))
-            terms = terms_of(stage.choice, stage.run, stage.name, workers)
+            terms = terms_of(stage.choice, stage.run, workers)
         sent = pickle.dumps((stage, terms))
         crew.each(
             work_on_piece, {piece.name: (sent, piece.name, pickle.dumps(piece)) for piece in pieces}, workers, done
         )
-        return terms
 
-    count_drawn(on_engine(placement, f"{stage.name} {stage.pieces}", work))
+    on_engine(placement, f"{stage.name} {stage.pieces}", work)
     if shards:
         require_visible_shards(stage.run, stage.name, shards.values())
     return errors

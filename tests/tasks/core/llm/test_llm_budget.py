@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.errors import BackendError, InputError
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
 from rubricflow.tasks.core.llm.ask import Checked, ask
 from rubricflow.tasks.core.llm.backends.scripted import Offline, Scripted
@@ -25,6 +27,7 @@ from rubricflow.tasks.core.llm.budget import (
     longest,
     most_tokens,
     on_budget,
+    present_budget,
     spending,
 )
 from rubricflow.tasks.core.llm.forms import FORMS
@@ -32,6 +35,8 @@ from rubricflow.tasks.core.llm.ledger import CallLedger
 from rubricflow.tasks.core.llm.prices import Price, Rates
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
+from rubricflow.tasks.core.llm.terms import kept_budget, ledger_of
+from rubricflow.tasks.core.store.warehouse import Warehouse
 
 
 def asking(i, characters=30, reply=10):
@@ -184,28 +189,61 @@ def graded(store: ReplyStore, provider: Provider, rates: Rates, budget: Budget, 
         ask(requests, backend, store, lambda _, reply: Checked(reply.text, ("bad",) * (reply.text == "bad")), repaired)
 
 
+def cut_down(cap: SharedCap) -> None:
+    """A process that is killed gives nothing back."""
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @settings(max_examples=100)
 @given(seed=st.integers(0, 2**32), usd=st.floats(0.001, 3.0))
 def test_a_run_never_costs_more_than_its_budget_whatever_comes(workers: int, seed: int, usd: float) -> None:
-    """Two hundred runs: prices, lengths, caches, lost replies and kills by chance, alone and by workers who share."""
+    """Two hundred runs: prices, lengths, caches, lost replies and kills by chance, by one process and by workers who
+    share, one command after the other, the last with a higher budget."""
     chance = random.Random(seed)
     rates = Rates(*(chance.choice([0.05, 1, 3.75, 25, 75]) for _ in range(4)))
-    with ReplyStore(":memory:") as store:
-        for lives in (chance.randint(0, 60), chance.randint(0, 60), 10**6):
-            budget, provider = budget_of(usd=usd), Provider(chance, rates, lives)
-            parts = [budget]
-            if workers:
-                ledger = CallLedger(":memory:")
-                ledger.make()
-                ledger.fill("cap", budget["usd"].limit)
-                parts = [{"usd": SharedCap(ledger, "cap", step=chance.randint(1, 10**8))} for _ in range(workers)]
-            for part in parts:
-                with suppress(BudgetSpent, KeyboardInterrupt):
-                    graded(store, provider, rates, part, samples=2)
-                if workers and provider.lives:  # who is killed gives nothing back
-                    part["usd"].give_back()
-            assert provider.bill <= Fraction(usd)
+    provider = Provider(chance, rates, 0)
+    with ReplyStore(":memory:") as store, TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        house = Warehouse.open(Path(folder) / "house")
+        for lives, most in ((chance.randint(0, 60), usd), (chance.randint(0, 60), usd), (10**6, usd), (10**6, 2 * usd)):
+            provider.lives = lives
+            ends = chance.random() < 0.5  # by a signal that nobody can catch
+            with suppress(BudgetSpent, KeyboardInterrupt), kept_budget(house, "run", None, most):
+                parts: list[Budget] = [present_budget()]
+                if workers:
+                    ledger = CallLedger(ledger_of(house))
+                    parts = [{"usd": SharedCap(ledger, "run usd", chance.randint(1, 10**8))} for _ in range(workers)]
+                for part in parts:
+                    with suppress(BudgetSpent, KeyboardInterrupt):
+                        graded(store, provider, rates, part, samples=2)
+                    if workers and provider.lives:
+                        part["usd"].give_back()
+                if not provider.lives and ends:
+                    patched.setattr(SharedCap, "give_back", cut_down)
+            patched.undo()
+            assert provider.bill <= Fraction(most)
+        with closing(CallLedger(ledger_of(house))) as ledger:
+            assert Fraction(ledger.drawn("run usd")[0] + 1, 10**9) >= provider.bill
+
+
+def test_a_call_that_a_broken_backend_did_not_answer_costs_nothing_and_one_that_was_broken_off_all() -> None:
+    requests = [asking(i) for i in range(9)]
+
+    class Broken(Scripted):
+        ending: BaseException
+
+        def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+            waiting = iter(requests)
+            next(waiting), next(waiting)
+            yield 1, Reply(text="fine", prompt_tokens=10, completion_tokens=10)
+            raise self.ending
+
+    for ending, kept in ((BackendError("gone"), 0), (KeyboardInterrupt(), longest(requests[0]))):
+        budget = budget_of(10**6)
+        backend = Broken(lambda request: Reply(text=""))
+        backend.ending = ending
+        with ReplyStore(":memory:") as store, suppress(BackendError, KeyboardInterrupt):
+            ask(requests, Budgeted(backend, budget), store, check)
+        assert (budget["tokens"].spent, budget["tokens"].reserved) == (20, kept)
 
 
 def test_dollars_need_a_price_and_the_message_says_what_is_lacking() -> None:

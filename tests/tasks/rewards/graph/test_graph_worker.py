@@ -6,7 +6,7 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,11 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.replay import UnansweredError
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.budget import BudgetSpent, budget_of, on_budget, spending
+from rubricflow.tasks.core.llm.budget import BudgetSpent, on_budget
+from rubricflow.tasks.core.llm.ledger import CallLedger
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
-from rubricflow.tasks.core.llm.terms import Sharing, sharing
+from rubricflow.tasks.core.llm.terms import Sharing, kept_budget, ledger_of, sharing
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.rewards.graph import task as door
 from rubricflow.tasks.rewards.graph.task import Graphed, graph
@@ -201,12 +202,14 @@ def test_a_budget_ends_the_packs_together_and_what_is_left_is_for_the_judge(
 ) -> None:
     folder, model, graphs = tmp_path_factory.mktemp("budget"), Model(), None
     run, plan = run_of(folder, WEIGHTS), study(sampling={"max_tokens": 1})
+    budget = 0
     while graphs is None:
-        budget, calls = budget_of(tokens), len(model.answered)
-        with shared(model, workers=2), suppress(BudgetSpent), spending(budget):
+        budget += tokens
+        with suppress(BudgetSpent), kept_budget(run.warehouse, "run", budget, None), shared(model, workers=2):
             graphs = graphed(run, plan, DASK)
-        assert TOKENS * (len(model.answered) - calls) <= tokens
-    assert budget["tokens"].spent == TOKENS * (len(model.answered) - calls)
+        assert TOKENS * len(model.answered) <= budget
+        with closing(CallLedger(ledger_of(run.warehouse))) as ledger:
+            assert ledger.drawn("run tokens") == (TOKENS * len(model.answered), budget)
     assert len(model.answered) == len(set(model.answered)) == expected(folder / "alone")[1]
 
 

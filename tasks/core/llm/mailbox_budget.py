@@ -1,0 +1,118 @@
+"""What a mailbox has cost and may still cost, and how much more of it a budget pays for.
+
+A request counts with its most expensive outcome from when its file is written until its answer is there, and then with
+what its provider counted. One that was asked again, as its answer was lost, counts twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from rubricflow.tasks.core.llm.budget import (
+    Budget,
+    Unit,
+    amount_in_words,
+    dearest,
+    in_billionths,
+    spent_in_words,
+    unpriced,
+)
+from rubricflow.tasks.core.llm.mailbox import NotedRequest
+from rubricflow.tasks.core.llm.mailbox_folder import AskedFile, Mailbox, most_in, rates_in
+from rubricflow.tasks.core.llm.prices import Price, Rates, TokenCounts, cost_of
+
+
+class MailboxBudget:
+    """A budget for all that is asked by a mailbox; one without caps pays for everything."""
+
+    def __init__(self, mailbox: Mailbox, budget: Budget, noted: Mapping[str, NotedRequest]) -> None:
+        """budget: of which nothing is spent; noted: what is open. InputError where it is in dollars and nobody says the
+        price of what was asked."""
+        self._caps = budget
+        self.lacks: str | None = None
+        """What is not paid for, in words."""
+        engines = {one.engine.model: one.engine for one in noted.values()}
+        self._rates = {file.name: file.rates for file in mailbox.files}
+        for file in mailbox.files:  # a price that was named since
+            if file.rates is None and file.model in engines:
+                self._rates[file.name] = rates_in(file.form, engines[file.model])
+        for unit, cap in budget.items():
+            cap.spent = self._spent(mailbox, unit)
+
+    def pays_for(self, open_: Mapping[str, NotedRequest], form: str) -> dict[str, NotedRequest]:
+        """Of the requests, in their order, those whose most expensive outcome fits what is left, which is kept for
+        them. InputError where nobody says their price."""
+        paid = dict[str, NotedRequest]()
+        all_most = [
+            self._most_of(one.engine.model, most_in(form, one), rates_in(form, one.engine)) for one in open_.values()
+        ]
+        for (key, one), most in zip(open_.items(), all_most, strict=True):
+            if short := [unit for unit, amount in most.items() if not self._caps[unit].holds(amount)]:
+                self._lack(f"{len(open_) - len(paid):,} requests", short[0], all_most[len(paid) :])
+                break
+            for unit, amount in most.items():
+                self._caps[unit].spent += amount
+            paid[key] = one
+        return paid
+
+    def sends(self, files: Sequence[AskedFile]) -> list[AskedFile]:
+        """The files without those, from the last on, that were written under a higher budget and are not sent yet."""
+        kept = list(files)
+        for file in reversed(files):
+            short = [unit for unit, cap in self._caps.items() if cap.spent > cap.limit]
+            if short and file.sent is None:
+                kept.remove(file)
+                all_most = [self._of_file(file, counts) for counts in file.most]
+                for unit, cap in self._caps.items():
+                    cap.spent -= sum(most[unit] for most in all_most)
+                self._lack(f"the {len(file.digests):,} requests of {file.name}", short[0], all_most)
+        return kept
+
+    def _lack(self, what: str, unit: Unit, all_most: Sequence[Mapping[Unit, int]]) -> None:
+        total = amount_in_words(unit, sum(most[unit] for most in all_most))
+        words = spent_in_words(unit, *self._caps[unit].drawn(), all_most[0][unit])
+        self.lacks = f"{what}, of {total} at most, are not asked: {words}"
+
+    def _most_of(self, model: str, counts: TokenCounts, rates: Sequence[Rates] | None) -> dict[Unit, int]:
+        if "usd" in self._caps and rates is None:
+            raise unpriced(model)
+        return {unit: _amount(unit, counts, rates or (), is_most=True) for unit in self._caps}
+
+    def _of_file(self, file: AskedFile, counts: tuple[int, int]) -> dict[Unit, int]:
+        return self._most_of(file.model, TokenCounts(*counts), self._rates[file.name])
+
+    def _spent(self, mailbox: Mailbox, unit: Unit) -> int:
+        """What all that was asked has taken: counted where it was answered, and the most elsewhere."""
+        asked: dict[str, list[tuple[AskedFile, int]]] = {}
+        for file in mailbox.files:
+            for key, counts in zip(file.digests, file.most, strict=True):
+                asked.setdefault(key, []).append((file, self._of_file(file, counts)[unit]))
+        answers, total = mailbox.answers(), 0
+        for key, times in asked.items():
+            mine = answers.get(key, [])
+            seen = [*(file.before.get(key, 0) for file, _ in times), len(mine)]
+            is_answered = [later > earlier for earlier, later in pairwise(seen)]
+            # Which of the answers came to which time is not known: the dearest ones count.
+            taken = sorted(
+                (
+                    max(most if used is None else self._counted(unit, file, used) for file, most in times)
+                    for used in (answer.tokens() for answer in mine)
+                ),
+                reverse=True,
+            )
+            total += sum(taken[: sum(is_answered)])
+            # A batch that has ended charges for nothing but its results.
+            unknown = [file.ended is None and not came for (file, _), came in zip(times, is_answered, strict=True)]
+            total += sum(most for (_, most), is_open in zip(times, unknown, strict=True) if is_open)
+        return total
+
+    def _counted(self, unit: Unit, file: AskedFile, used: TokenCounts) -> int:
+        return _amount(unit, used, self._rates[file.name] or (), is_most=False)
+
+
+def _amount(unit: Unit, counts: TokenCounts, rates: Sequence[Rates], is_most: bool) -> int:
+    if unit == "tokens":
+        return counts.prompt + counts.reply
+    price = Price(tuple(rates), tuple(rates), "", None)
+    return dearest(counts, price) if is_most else in_billionths(cost_of(counts, price) or 0.0)
