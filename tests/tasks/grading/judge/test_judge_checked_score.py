@@ -1,6 +1,7 @@
 """The checked score: a checklist with evidence, and then scores by the guide, which the checklist audits."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -14,7 +15,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.grading.judge.grade import first_requests
 from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_module
 from rubricflow.tasks.grading.judge.protocols.checked_score import contradicted
-from rubricflow.tasks.grading.judge.prove import prove_bundle
+from rubricflow.tasks.grading.judge.prove import best, prove_bundle, worst
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.score import score
 from rubricflow.tasks.grading.lock.bundles import lock
@@ -121,3 +122,25 @@ def test_the_form_shows_every_score_however_long_the_checklist(case_of):
     form = system.rpartition("every score in it:\n")[2]
     assert '"c5":' in form
     assert ('"score_a":' in form, '"score_b":' in form, '"c6":' in form) == (True, True, False)
+
+
+BECAUSE = "It names the cause with its effect, which the step below this one does not ask for in any words"
+"""Twenty words, as many as the form allows."""
+
+
+@pytest.mark.parametrize("guide", ["", "Full points: names light and water, and says what for. " * 8])
+@pytest.mark.parametrize(("count", "traits"), [(1, 1), (2, 1), (4, 1), (9, 1), (8, 2)])
+@pytest.mark.parametrize("opinion_of", [best, worst])
+def test_one_call_takes_at_most_a_seventh_more_than_rulers(case_of, guide, count, traits, opinion_of):
+    points = [
+        criterion(f"P{at}", f"t{at % traits}", text="Says that plants need light for food.") for at in range(count)
+    ]
+    sizes = {}
+    for name, source in (("rulers", "derived"), ("checked_score", "judged")):
+        made = tuple(trait(f"t{at}", 0, 3, source=source) for at in range(traits))
+        case = case_of(bundle(*points, ends=(0, 3), traits=made, text=guide, name=name))
+        (request,) = first_requests(case, Rater("r", "llm", None))
+        artifact = protocol_module(name).artifact(request.data, replace(opinion_of(case), because=BECAUSE))
+        jsonschema.validate(artifact, request.schema)
+        sizes[name] = request.prompt_length + len(json.dumps(artifact))
+    assert sizes["checked_score"] <= 1.15 * sizes["rulers"]
