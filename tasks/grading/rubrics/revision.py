@@ -13,15 +13,8 @@ from typing import Literal, NamedTuple
 import yaml
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Rubric
-from rubricflow.tasks.grading.rubrics.findings import (
-    decided,
-    findings,
-    grams,
-    joins_two,
-    likeness,
-    missing_catch_alls,
-    undefined_middle,
-)
+from rubricflow.tasks.grading.rubrics.findings import decided, findings, missing_catch_alls, undefined_middle
+from rubricflow.tasks.grading.rubrics.wording import grams, joins_two, likeness
 
 What = Literal["kept", "reworded", "levels", "points", "split", "joined", "added", "removed", "count", "exclusion"]
 CHANGES: Mapping[What, str] = {

@@ -15,13 +15,10 @@ from rubricflow.tasks.grading.rubrics.findings import (
     SEVERAL,
     RubricFinding,
     findings,
-    grams,
-    guide_counts,
-    joins_two,
-    likeness,
     merged,
     missing_catch_alls,
 )
+from rubricflow.tasks.grading.rubrics.wording import grams, guide_counts, joins_two, likeness
 
 
 def rubric(*criteria: Criterion, text: str = "", top: float = 3) -> Rubric:
