@@ -33,8 +33,8 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Calibration, Study
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.display.printed import show, show_ending
-from rubricflow.tasks.core.llm.budget import budget_of, spending
 from rubricflow.tasks.core.llm.mailbox import asking_together
+from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.runs import flow, introduce, log
 from rubricflow.tasks.core.stats.scores import score_frame, target_scores
 from rubricflow.tasks.core.store.catalogue import ask
@@ -91,7 +91,8 @@ def rehearse(
     arms = {name: planned(arm, job.base, root, only=chosen) for name, arm in ways(job.study).items()}
     runs = {name: arm.run for name, arm in arms.items()}
     keep_arms(job.run.warehouse, run_name("rehearse", job.study.name), runs)
-    with spending(budget_of(token_budget, budget_usd)), asking_together() as piece:
+    budget = kept_budget(job.run.warehouse, f"rehearsal {job.run.run_id}", token_budget, budget_usd)
+    with budget, asking_together() as piece:
         for name, arm in arms.items():
             with piece():
                 if not is_finished(arm.run):

@@ -39,10 +39,10 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.settings.written import read_yaml
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.llm.budget import Budget, budget_of, spending
 from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import open_replies
+from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.publish import write_page
 from rubricflow.tasks.core.stats.scores import score_frame
@@ -84,7 +84,7 @@ def check(
     marks, missing = marks_of(read, lambda author: True)
     found = [one for rubric in read.rubrics.values() for one in findings(rubric, unreachable(rubric))]
     if ask:
-        with asking(read, budget_of(token_budget, budget_usd)) as judge:
+        with asking(read, token_budget, budget_usd) as judge:
             found += critiques(
                 [ReviewedRubric(rubric, read.question(name), rubric) for name, rubric in read.rubrics.items()], judge
             )
@@ -125,7 +125,7 @@ def revise(
     revised, made = [rubric for rubric, _ in by_code.values()], [one for _, mends in by_code.values() for one in mends]
     if ask:
         marks, _ = marks_of(read, lambda author: not held_back(author))
-        with asking(read, budget_of(token_budget, budget_usd)) as judge:
+        with asking(read, token_budget, budget_usd) as judge:
             subjects = [
                 ReviewedRubric(rubric, read.question(name), by_code[name][0], marks=marks.get(name))
                 for name, rubric in read.rubrics.items()
@@ -207,13 +207,14 @@ def study_of_proposal(study_file: Path, beside: Path, rubrics: str) -> str:
 
 
 @contextmanager
-def asking(read: StudyRubrics, budget: Budget) -> Iterator[Reviewer]:
-    """The study's judge, to be asked about rubrics. InputError where it is no language model."""
+def asking(read: StudyRubrics, tokens: int | None, usd: float | None) -> Iterator[Reviewer]:
+    """The study's judge, to be asked about rubrics within a budget. InputError where it is no language model."""
     study, base = read.job.study, read.job.base
     if not is_generative(study.judge):
         rule = f"backend '{study.judge.backend}' says nothing about rubrics; name a language model"
         raise InputError(rule, field="judge.backend", hint="backend: openai, hosted or vllm with an engine")
-    with open_replies(read.job.run.warehouse.replies) as replies, spending(budget):
+    house, name = read.job.run.warehouse, f"rubrics {read.job.run.run_id}"
+    with open_replies(house.replies) as replies, kept_budget(house, name, tokens, usd):
         structured = study.judge.engine.structured if study.judge.engine else True
         with redirect_stdout(sys.stderr):  # what it says of this machine is none of the table
             backend = open_backend(study.judge, base, replies, credential)
