@@ -262,7 +262,8 @@ def marks_of(read: StudyRubrics, is_wanted: Callable[[str], bool]) -> tuple[dict
     few = [name for name in read.rubrics if name not in marks or not marks[name].items]
     why = []
     if few:
-        why.append(f"fewer than {FEWEST} answers of the calibration split have scores: {', '.join(few)}")
+        lacking = f"fewer than {FEWEST} answers of the calibration split have a score by people and decisions"
+        why.append(f"{lacking}: {', '.join(few)}")
     if encode is None:
         why.append(f"what no criterion names is not looked for, which needs the extra: {install('embedded')}")
     return marks, "; ".join(why)

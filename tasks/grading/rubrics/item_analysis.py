@@ -253,14 +253,14 @@ def unnamed(answers: ScoredAnswers, encode: Encoder, most: int = 10) -> list[Unn
     vectors = encode([sentence for _, sentence in sentences])
     alike = vectors @ vectors.T
     left, groups = np.ones(len(sentences), dtype=bool), list[Unnamed]()
-    while left.any():
+    while left.any() and len(groups) < most:  # the largest is taken first
         near = (alike >= _SAME_MEANING) & left[None, :] & left[:, None]
         names = [{sentences[j][0] for j in np.flatnonzero(row)} for row in near]
         best = max(np.flatnonzero(left), key=lambda i: (len(names[i]), float(alike[i][near[i]].sum()), -i))
         groups.append(Unnamed(sentences[best][1], tuple(sorted(names[best]))))
         left &= ~near[best]
         left[best] = False
-    return sorted(groups, key=lambda group: -len(group.answers))[:most]
+    return groups
 
 
 def _uncovered(answers: ScoredAnswers, i: int) -> Iterator[str]:
