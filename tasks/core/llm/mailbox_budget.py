@@ -94,21 +94,18 @@ class MailboxBudget:
             seen = [*(file.before.get(key, 0) for file, _ in times), len(mine)]
             is_answered = [later > earlier for earlier, later in pairwise(seen)]
             # Which of the answers came to which time is not known: the dearest ones count.
-            taken = sorted(
-                (
-                    max(most if used is None else self._counted(unit, file, used) for file, most in times)
-                    for used in (answer.tokens() for answer in mine)
-                ),
-                reverse=True,
-            )
+            taken = sorted((self._taken(unit, times, answer.tokens()) for answer in mine), reverse=True)
             total += sum(taken[: sum(is_answered)])
             # A batch that has ended charges for nothing but its results.
-            unknown = [file.ended is None and not came for (file, _), came in zip(times, is_answered, strict=True)]
-            total += sum(most for (_, most), is_open in zip(times, unknown, strict=True) if is_open)
+            waits = zip(times, is_answered, strict=True)
+            total += sum(most for (file, most), came in waits if not came and file.ended is None)
         return total
 
-    def _counted(self, unit: Unit, file: AskedFile, used: TokenCounts) -> int:
-        return _amount(unit, used, self._rates[file.name] or (), is_most=False)
+    def _taken(self, unit: Unit, times: Sequence[tuple[AskedFile, int]], used: TokenCounts | None) -> int:
+        """What an answer cost at most, whichever time it came to."""
+        if used is None:
+            return max(most for _, most in times)
+        return max(_amount(unit, used, self._rates[file.name] or (), is_most=False) for file, _ in times)
 
 
 def _amount(unit: Unit, counts: TokenCounts, rates: Sequence[Rates], is_most: bool) -> int:
