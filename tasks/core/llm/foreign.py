@@ -31,26 +31,32 @@ _LEADING = regex.compile(
 
 
 def foreign_rows(foreign: Foreign, base: Path) -> list[dict[str, Any]]:
-    """The rows of a foreign table that the study selects: response_id, reply and, if there is one, the recorded score.
+    """The rows of a foreign table that the study selects: response_id, reply and, if there is one, the recorded score;
+    repeated replies about a response follow one another as their column has them.
 
     Several columns of the response's id are joined by colons, several of the reply become one JSON object. A cell
     without a value is None, and so is a reply of which a column has none. InputError for a missing column or id, a
-    response with two replies, a recorded score that is no finite number, or a selection that leaves nothing.
+    response with two replies, or two of one repetition, a recorded score that is no finite number, or a selection that
+    leaves nothing.
     """
     path, ids, replies = base / foreign.file, _names(foreign.response_id), _names(foreign.reply)
     frame = read(path)
-    used = dict.fromkeys((*ids, *replies, *_names(foreign.recorded)))
+    repetition = _names(foreign.sample)
+    used = dict.fromkeys((*ids, *replies, *_names(foreign.recorded), *repetition))
     for name in used:
         need(frame, name, path)
     frame = select(frame, foreign.where, path)
-    rows: dict[str, dict[str, Any]] = {}
+    if foreign.sample:
+        frame = frame.sort_values(foreign.sample, kind="stable")
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for number, cells in zip((frame.index + 1).tolist(), frame[[*used]].to_dict("records"), strict=True):
-        for name in ids:
+        for name in (*ids, *repetition):
             if text_or_none(cells[name]) is None:
                 raise InputError("is empty", file=path, row=number, field=name)
         response_id = ":".join(as_text(cells[name]) for name in ids)
-        if response_id in rows:
-            problem = f"response '{response_id}' has several replies; select one with 'where'"
+        key = response_id, *(as_text(cells[name]) for name in repetition)
+        if key in rows:
+            problem = f"response '{response_id}' has several replies; select one with 'where', or name their 'sample'"
             raise InputError(problem, file=path, field=", ".join(ids))
         reply = {name: cells[name] for name in replies}
         text = None
@@ -61,7 +67,7 @@ def foreign_rows(foreign: Foreign, base: Path) -> list[dict[str, Any]]:
                 else json.dumps(reply, ensure_ascii=False, default=as_text)
             )
         recorded = as_number(cells[foreign.recorded], path, number, foreign.recorded) if foreign.recorded else None
-        rows[response_id] = {"response_id": response_id, "reply": text, "recorded": recorded}
+        rows[key] = {"response_id": response_id, "reply": text, "recorded": recorded}
     if not rows:
         raise InputError("no reply is left; look at 'where'", file=path)
     return list(rows.values())
@@ -103,9 +109,13 @@ def _scale(foreign: Foreign, item_id: str) -> Scale | None:
 
 
 def foreign_scores(foreign: Foreign, base: Path) -> dict[str, float]:
-    """Response → the score that the foreign system itself read from the reply, on the scale that its judge used."""
-    rows = foreign_rows(foreign, base)
-    return {row["response_id"]: row["recorded"] for row in rows if row["recorded"] is not None}
+    """Response → the score that the foreign system itself read from the reply, on the scale that its judge used; the
+    mean of its repeated replies."""
+    scores: dict[str, list[float]] = {}
+    for row in foreign_rows(foreign, base):
+        if row["recorded"] is not None:
+            scores.setdefault(row["response_id"], []).append(row["recorded"])
+    return {response_id: math.fsum(values) / len(values) for response_id, values in scores.items()}
 
 
 # Reads one number out of a foreign judge's raw reply.

@@ -146,7 +146,9 @@ def gradable(surveyed: Survey, foreign: Foreign, base: Path) -> bytearray:
     InputError names the table and the rule: see `foreign_rows`, and where no reply is about a response of the data, or
     none can be read.
     """
-    replies = {row["response_id"]: row["reply"] for row in foreign_rows(foreign, base)}
+    replies = dict[str, str | None]()
+    for row in foreign_rows(foreign, base):
+        replies[row["response_id"]] = replies.get(row["response_id"]) or row["reply"]
     about = [name for name in surveyed.places if replies.get(name) is not None]
     if not about and surveyed.places:
         rule = f"no reply is about a response of the data, such as {quoted(next(iter(surveyed.places)))}"
@@ -155,7 +157,7 @@ def gradable(surveyed: Survey, foreign: Foreign, base: Path) -> bytearray:
 
     def can(name: str) -> bool:
         item_id = surveyed.item_id[surveyed.places[name]]
-        score = foreign_score(foreign, item_id, name, replies[name])
+        score = foreign_score(foreign, item_id, name, replies[name] or "")
         return score is not None and not is_off_scale(score, foreign, item_id)
 
     able = bytearray(len(surveyed.places))

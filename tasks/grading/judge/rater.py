@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -53,7 +53,7 @@ def rater(
     language model are not there.
     """
     if judge.foreign:
-        recorded = _foreign(judge.foreign, base)
+        recorded = _foreign(judge.foreign, base, judge.sampling.seed)
         return Rater(f"{recorded.model}:{judge.protocol}", "replayed", recorded)
     if judge.replies:
         return _recorded(judge, base / judge.replies)
@@ -113,11 +113,21 @@ def _rater_id(judge: Judge, backend: Backend, mender: Backend | None) -> str:
     return f"{judge.backend}:{models}:{judge.protocol}"
 
 
-def _foreign(foreign: Foreign, base: Path) -> ForeignReplay:
-    """The replies of a foreign table. What the readers make of it is kept like any reply, so its name covers the table
-    and how it is read."""
-    raw = {row["response_id"]: row["reply"] for row in foreign_rows(foreign, base) if row["reply"] is not None}
+def _foreign(foreign: Foreign, base: Path, seed: int) -> ForeignReplay:
+    """The replies of a foreign table, repeated ones from a seed on. What the readers make of it is kept like any reply,
+    so its name covers the table and how it is read."""
+    rows = foreign_rows(foreign, base)
+    raw = {row["response_id"]: row["reply"] for row in rows if row["reply"] is not None}
+    repeated: dict[tuple[str, int], str] | None = None
     content = json.dumps([foreign.model_dump(mode="json"), raw], sort_keys=True)
+    if foreign.sample:
+        seeds = Counter[str]()
+        repeated = {}
+        for row in rows:
+            if row["reply"] is not None:
+                repeated[row["response_id"], seed + seeds[row["response_id"]]] = row["reply"]
+            seeds[row["response_id"]] += 1
+        content += json.dumps(list(repeated.items()))
     model = f"foreign:{Path(foreign.file).stem}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
     def read(text: str, request: Request) -> str | None:
@@ -128,7 +138,7 @@ def _foreign(foreign: Foreign, base: Path) -> ForeignReplay:
             return None
         return json.dumps({"score": rescale(value, foreign, question.item_id, question.bundle.scale)})
 
-    return ForeignReplay(raw, model, read)
+    return ForeignReplay(raw, model, read, repeated)
 
 
 def signal_recorded(graded: Iterable[Graded], recorded: Mapping[str, float], foreign: Foreign) -> None:

@@ -70,8 +70,10 @@ class Foreign(Frozen):
     """Column of the response's id, or several whose values make it, joined by colons."""
     reply: str | tuple[str, ...]
     """Column of the raw reply, or several whose values are taken as a JSON object under their names."""
+    sample: str | None = None
+    """Column that tells repeated replies about a response apart, in its order; `samples` of them are taken."""
     recorded: str | None = None
-    """Column of the score that the other system read from it, to compare with ours."""
+    """Column of the score that the other system read from it, to compare with ours; of repeated replies their mean."""
     where: dict[str, str | int | float | bool] = {}
     """Only rows in which each of these columns has this value."""
     reader: Reader
@@ -174,6 +176,10 @@ class Judge(Frozen):
         if self.foreign and not (self.backend == "replay" and registered.reads_foreign):
             able = protocols_where(lambda protocol: protocol.reads_foreign)
             raise ValueError(f"a foreign table of replies needs backend: replay and protocol: {able}")
+        if self.foreign and (self.foreign.sample is not None) != (self.samples > 1):
+            raise ValueError(
+                "repeated replies of a foreign table need their column, foreign.sample, and samples, how many"
+            )
         if self.replies and (self.backend != "replay" or self.foreign):
             raise ValueError("a file of recorded replies needs backend: replay, and no foreign table")
         if len({self.backend == "trained", registered.is_trained, self.grader is not None}) > 1:

@@ -103,7 +103,7 @@ class Recorded:
 
 
 class ForeignReplay:
-    """Backend over raw replies that somebody else recorded, by the request's subject.
+    """Backend over raw replies that somebody else recorded, by the request's subject and, of repeated ones, its seed.
 
     A reader turns the raw text into the artifact that was asked for; what it cannot read stays as it is, so that the
     check names what is wrong with it. What the table does not hold is the error 'not_recorded'.
@@ -114,15 +114,25 @@ class ForeignReplay:
     batch_size = 1024
     by_subject = True
 
-    def __init__(self, table: Mapping[str, str], model: str, read: Callable[[str, Request], str | None]) -> None:
-        """model: must name the judge, the table's content and how `read` reads it, since all three change replies."""
+    def __init__(
+        self,
+        table: Mapping[str, str],
+        model: str,
+        read: Callable[[str, Request], str | None],
+        repeated: Mapping[tuple[str, int], str] | None = None,
+    ) -> None:
+        """model: must name the judge, the table's content and how `read` reads it, since all three change replies.
+        repeated: in place of the table, replies by the request's subject and seed."""
         self.model = model
-        self._table, self._read = table, read
+        self._table, self._read, self._repeated = table, read, repeated
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields in order."""
         for index, request in enumerate(requests):
-            raw = self._table.get(request.subject)
+            if self._repeated is None:
+                raw = self._table.get(request.subject)
+            else:
+                raw = self._repeated.get((request.subject, request.sampling.seed))
             if raw is None:
                 yield index, Reply(error=f"{_MISSING}the table holds no reply about '{request.subject}'")
             else:

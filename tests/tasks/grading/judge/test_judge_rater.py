@@ -15,7 +15,7 @@ from rubricflow.tasks.core.llm import encoder
 from rubricflow.tasks.core.llm.foreign import foreign_rows, foreign_scores, rescale
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.grading.judge.grade import grade_batch
-from rubricflow.tasks.grading.judge.rater import rater
+from rubricflow.tasks.grading.judge.rater import rater, repeated
 from rubricflow.tasks.grading.judge.rows import Case
 
 TABLE = "id,reply,model,seed,score\n1,Score: 3,a,1,3\n2,Score: 4,a,1,\n1,Score: 5,b,2,5\n"
@@ -157,3 +157,28 @@ def test_the_raw_reply_is_kept_where_nothing_can_be_read(folder):
     attempt = found.tables()[Attempts].to_pylist()[0]
     assert attempt["reply"] == "no idea"
     assert attempt["violations"][0].startswith("unreadable:")
+
+
+def test_repeated_replies_are_samples(tmp_path):
+    rows = ["id,round,reply", "1,1,Score: 4", "2,0,Score: 8", "1,0,Score: 3", "2,1,no score"]
+    (tmp_path / "many.csv").write_text("\n".join(rows))
+    settings = {"file": "many.csv", "response_id": "id", "reply": "reply", "sample": "round", "where": {}}
+    plan = Foreign.model_validate(PLAIN | settings)
+    assert [row["reply"] for row in foreign_rows(plan, tmp_path)] == ["Score: 8", "Score: 3", "Score: 4", "no score"]
+    cases = [case(bundle_of(), "some words", name, "i") for name in ("1", "2")]
+    made = []
+    with ReplyStore(":memory:") as store:
+        who = rater(Judge(protocol="dhs", backend="replay", foreign=plan, samples=2), tmp_path, store)
+        for sample in repeated(who, 2):
+            made += grade_batch(cases, sample, store).tables()[Gradings].to_pylist()
+    assert {(row["response_id"], row["sample"]): row["score"] for row in made} == {
+        ("1", 0): 3.0,
+        ("1", 1): 4.0,
+        ("2", 0): 8.0,
+        ("2", 1): None,
+    }
+    with pytest.raises(InputError, match="several replies"):
+        foreign_rows(plan.model_copy(update={"sample": None}), tmp_path)
+    for wrong in ({"samples": 1}, {"samples": 2, "foreign": plan.model_copy(update={"sample": None})}):
+        with pytest.raises(ValueError, match="need their column"):
+            Judge.model_validate({"protocol": "dhs", "backend": "replay", "foreign": plan} | wrong)
