@@ -161,6 +161,9 @@ def test_a_budget_stops_it_and_the_same_command_goes_on(tmp_path: Path, server: 
     stopped = command(*words, "--budget-usd", 0.01)
     assert stopped.exit_code == 2
     assert "budget" in stopped.output
+    asked = len(server.calls)
+    assert command(*words, "--budget-usd", 0.01).exit_code == 2, "what was spent before counts"
+    assert len(server.calls) == asked
     assert command(*words).exit_code == 0
 
 
