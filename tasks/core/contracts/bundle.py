@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Literal
@@ -359,3 +360,13 @@ def _plain_numbers(value: object) -> object:
     if isinstance(value, list):
         return [_plain_numbers(item) for item in value]
     return value
+
+
+_NUMBER = re.compile(r"(?<![\w.,])-?\d+(?:[.,]\d+)?(?![\w])")
+
+
+def names_scores(prose: str, scale: Scale) -> bool:
+    """Whether a text names two scores of a scale, or more."""
+    numbers = {float(number.replace(",", ".")) for number in _NUMBER.findall(prose)}
+    steps = {number: (number - scale.min) / scale.step for number in numbers if scale.min <= number <= scale.max}
+    return sum(abs(step - round(step)) < 1e-6 for step in steps.values()) >= 2

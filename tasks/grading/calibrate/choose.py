@@ -104,7 +104,8 @@ def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None)
 
     The first of `STANDARD` that can be fitted is taken unless another is better by more than one standard error of
     their difference, by the delete-one-author jackknife; the score lies between it and the raw one by `weight_of`. Of
-    pooled items what counts is agreement within items. A method by name is taken whole where the labels allow its fit,
+    pooled items what counts is agreement within items, and one that is not better than the raw score by a standard
+    error is not taken. A method by name is taken whole where the labels allow its fit,
     in every fold too. With fewer than ten labels, or labels of one author only, the raw score is kept; ContractError
     where the study's signals leave that out. chosen: labels that teach, but have no part in any figure.
     """
@@ -130,7 +131,12 @@ def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None)
     figure = f"{NAMES[plan.choose_by]} {_figure(trials[method], plan):.3f} inside {fold.max() + 1} folds"
     if not raw.usable:
         return MethodChoice(method, f"{reason}: {figure}", tried, fold, candidates)
-    weight, figures = weight_of(tried.aligned, labels), f"{figure}, the raw score {_figure(raw, plan):.3f}"
+    figures = f"{figure}, the raw score {_figure(raw, plan):.3f}"
+    # Errors over pooled items get smaller where every score moves to its item's mean, which tells no two responses of
+    # an item apart: there agreement within items has to be better, too.
+    gain = trials[method].worth - raw.worth
+    is_better = len(labels.items) == 1 or gain[0] > CLEARLY * (_standard_error(gain) or 0.0)
+    weight = weight_of(tried.aligned, labels) if is_better else 0.0
     if weight == 0:
         kept = f"the raw score is kept, which {len(labels)} labels do not show {method} to be better than: {figures}"
         return MethodChoice("identity", kept, raw.tried, fold, candidates)
@@ -248,15 +254,19 @@ def _against_standard(candidates: list[MethodTrial]) -> list[MethodTrial]:
         return candidates
     found = []
     for trial in candidates:
-        gap, se = standard.worth - trial.worth, None
+        gap = standard.worth - trial.worth
         if not np.isnan(gap[0]):
-            without = gap[1:][~np.isnan(gap[1:])]
-            if len(without) >= 2:
-                squares = np.sum((without - without.mean()) ** 2)
-                se = float(np.sqrt((len(without) - 1) / len(without) * squares))
-            trial = replace(trial, behind=float(gap[0]), behind_se=se)
+            trial = replace(trial, behind=float(gap[0]), behind_se=_standard_error(gap))
         found.append(trial)
     return found
+
+
+def _standard_error(jackknifed: Floats) -> float | None:
+    """Of a figure, (1 + authors,): of all rows, then without each author; None where fewer than two are defined."""
+    without = jackknifed[1:][~np.isnan(jackknifed[1:])]
+    if len(without) < 2:
+        return None
+    return float(np.sqrt((len(without) - 1) / len(without) * np.sum((without - without.mean()) ** 2)))
 
 
 def _standard(candidates: list[MethodTrial]) -> MethodTrial | None:

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait, names_scores
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.llm.request import Message, cached_by_identity
 from rubricflow.tasks.core.text.templates import Templates
@@ -66,6 +66,7 @@ def system(
         if PROTOCOLS[protocol.name].quotes is not None:
             demand = f"{_DEMANDS[criterion.evidence]}{_SOURCES[criterion.evidence_from]}"
             described.append(f"  evidence: {demand}")
+    counts = list(_counts(bundle))
     values = {
         "question": question,
         "context": under("Material that belongs to the question:", context),
@@ -75,8 +76,8 @@ def system(
         "traits": "\n".join(_trait(trait, protocol) for trait in traits),
         "anchors": "\n".join(_trait(trait, protocol) for trait in anchored),
         "guidance": "" if is_described else prose,
-        "unwritten": "" if prose else "\n".join([*described, *(line.removeprefix(". ") for line in _counts(bundle))]),
-        "scale": "".join([range_of(bundle.scale), *_counts(bundle)]),
+        "unwritten": "" if names_scores(prose, bundle.scale) else "\n".join([*described, *counts]),
+        "scale": ". ".join([range_of(bundle.scale), *counts]),
         "range": range_of(bundle.scale),
         "reference": under("Reference answer:", reference),
         "examples": examples,
@@ -170,7 +171,7 @@ def _counts(bundle: Bundle) -> Iterator[str]:
             numbers = ", ".join(map(str, range(len(count.points))))
             met = ", ".join(point.id for point in bundle.sub_points(criterion.id))
             without = f", and 0 without {' and '.join(count.needs)}" if count.needs else ""
-            yield f". {criterion.id} is worth {points} points for {numbers} or more of {met}{without}"
+            yield f"{criterion.id} is worth {points} points for {numbers} or more of {met}{without}"
 
 
 def _trait(trait: Trait, protocol: Protocol) -> str:

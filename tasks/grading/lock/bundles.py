@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rubricflow.tasks.core.contracts.backends import is_generative
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Rubric, Scale, Trait
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Rubric, Trait, names_scores
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
@@ -265,7 +265,6 @@ def _points(rubric: Rubric, item_types: Collection[str]) -> Rubric:
 # What a judge's prompt lacks: what is asked for has to stand on some part of the rubric that the prompt shows.
 
 
-_NUMBER = re.compile(r"(?<![\w.,])-?\d+(?:[.,]\d+)?(?![\w])")
 _WORD = re.compile(r"[^\W\d_]{2,}|[\u3400-\u9fff]")
 _EXPLAINED = frozenset(GENERAL).union(*SUBSCORES.values())
 """Subscores of which the prompt says what they look at."""
@@ -313,7 +312,7 @@ def _score(bundle: Bundle) -> Iterator[Remark]:
     low, high, _ = bundle.scale.bounds
     question = f"{bundle.protocol.name} asks for one score from {low:g} to {high:g}"
     if (
-        _names(bundle.text, bundle.scale)
+        names_scores(bundle.text, bundle.scale)
         or any(trait.anchors for trait in bundle.traits)
         or all(
             criterion.count
@@ -332,7 +331,7 @@ def _traits(bundle: Bundle) -> Iterator[Remark]:
     registered, prose = PROTOCOLS[bundle.protocol.name], bundle.text.strip()
     explained = _EXPLAINED if registered.shape == "points" else frozenset()
     judged = [trait for trait in bundle.traits if trait.source == "judged" and trait.id not in explained]
-    bare = [trait for trait in judged if not trait.anchors and not _names(prose, trait)]
+    bare = [trait for trait in judged if not trait.anchors and not names_scores(prose, trait)]
     if not bare:
         return
     listed = registered.quotes is None and all(any(bundle.of_trait(trait.id)) for trait in bare)  # what makes each up
@@ -350,10 +349,3 @@ def _criterion(criterion: Criterion, leveled: bool) -> Iterator[Remark]:
     if leveled and not any(_WORD.search(level) for level in criterion.levels):
         numbered = ", ".join(criterion.levels)
         yield Remark(f"{criterion.id}: its levels ({numbered}) are numbers alone; say what each looks like", False)
-
-
-def _names(prose: str, scale: Scale) -> bool:
-    """Whether a text names two scores of a scale, or more."""
-    numbers = {float(number.replace(",", ".")) for number in _NUMBER.findall(prose)}
-    steps = {number: (number - scale.min) / scale.step for number in numbers if scale.min <= number <= scale.max}
-    return sum(abs(step - round(step)) < 1e-6 for step in steps.values()) >= 2

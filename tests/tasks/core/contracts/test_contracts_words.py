@@ -14,9 +14,10 @@ from pydantic.fields import FieldInfo
 from rubricflow.tasks.core.contracts.schema import closed_words
 from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
 
-OTHER_TEXTS = ("recipes.py", "card.py", "study_text.py")
+OTHER_TEXTS = ("recipes.py", "card.py", "study_text.py", "revision.py")
 """Phrases of a prompt that policies were trained under, measures of a card that is sealed with its grader: neither may
-change with what people read elsewhere; and comments of a drafted study, which are about its keys."""
+change with what people read elsewhere; comments of a drafted study, which are
+about its keys; and what a revision did to a criterion, whose words happen to hold those of a smaller list."""
 TASKS = Path(__file__).parents[4] / "tasks"
 
 

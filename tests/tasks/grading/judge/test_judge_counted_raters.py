@@ -116,9 +116,9 @@ def test_who_states_a_score_is_told_how_points_are_counted() -> None:
     names = counting("R", [0, 1, 2], needs=("T",)), counting("T", [0, 1], parent="R"), criterion("D", parent="R")
     bundle = locked(*names, criterion("t1", parent="T"), criterion("t2", parent="T"), top=2)
     told = prompt.system(bundle.model_copy(update={"protocol": plan}), bundle.criteria, QUESTION, None)
-    assert (
-        "from 0 to 2 in steps of 1. R is worth 0, 1, 2 points for 0, 1, 2 or more of D, T, and 0 without T. "
-        "T is worth 0, 1 points for 0, 1 or more of t1, t2."
-    ) in told
+    assert "R is worth 0, 1, 2 points for 0, 1, 2 or more of D, T, and 0 without T" in told
+    assert "T is worth 0, 1 points for 0, 1 or more of t1, t2" in told
+    guided = bundle.model_copy(update={"protocol": plan, "text": "0 points for none, 2 for both."})
+    assert "worth" not in prompt.system(guided, bundle.criteria, QUESTION, None)  # the guide says it in its own words
     decided = prompt.system(bundle, bundle.criteria, QUESTION, None)
     assert "worth" not in decided  # who decides criteria one by one does so for its own sake

@@ -124,7 +124,7 @@ def language_model(tmp_path, **judge):
 
 def test_a_rater_is_named_by_kind_model_and_protocol(tmp_path):
     who = language_model(tmp_path)
-    assert (who.rater_id, who.kind, who.mender) == ("openai:org/small:rulers", "llm", None)
+    assert (who.rater_id, who.kind, who.mender) == ("openai:org/small:checked_score", "llm", None)
 
 
 def test_a_rater_s_name_holds_no_path(tmp_path):
@@ -135,7 +135,7 @@ def test_a_rater_s_name_holds_no_path(tmp_path):
 
 def test_a_second_model_mends(tmp_path):
     who = language_model(tmp_path, repair_engine={"model": "org/large"})
-    assert who.rater_id == "openai:org/small+org/large:rulers"
+    assert who.rater_id == "openai:org/small+org/large:checked_score"
     assert who.mender.model == "org/large"
 
 

@@ -134,7 +134,7 @@ def test_the_model_s_name_covers_the_table_and_how_it_is_read(folder):
 
 def test_replay_of_the_own_store_needs_a_model(folder):
     with ReplyStore(":memory:") as store:
-        assert rater(Judge(backend="replay", model="m"), folder, store).rater_id == "replay:m:rulers"
+        assert rater(Judge(backend="replay", model="m"), folder, store).rater_id == "replay:m:checked_score"
         with pytest.raises(InputError, match=r"field 'judge\.model': backend 'replay' needs a model"):
             rater(Judge(backend="replay"), folder, store)
 

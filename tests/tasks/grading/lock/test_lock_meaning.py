@@ -101,7 +101,7 @@ def test_a_bare_rubric_leaves_a_stated_score_blind(protocol: str, blind: bool | 
 def test_a_guide_of_the_data_is_what_was_missing() -> None:
     one = guided(rubric(), {"rubric_text": "0 points: nothing\n3 points: everything\n"})
     shown, bundle = prompts(one, "dhs")
-    assert "Rubric, as its author wrote it:\n0 points: nothing\n3 points: everything\n\nWhat it looks for:" in shown[0]
+    assert "Rubric, as its author wrote it:\n0 points: nothing\n3 points: everything\n\nThe score is" in shown[0]
     assert unexplained(bundle) == []
 
 
