@@ -34,6 +34,8 @@ MARK_RULES: Mapping[str, str] = {
 }
 FEWEST = 20
 """Answers with a score by people below which nothing is told of a rubric's criteria."""
+_RARE = 5
+"""Answers at another level than most below which a criterion is not held against people's scores."""
 _ONE = 0.97
 """Share of equal decisions from which two criteria are one."""
 _SAME_MEANING = 0.6
@@ -304,6 +306,8 @@ def mark_findings(rubric_id: str, marks: MarksOfRubric) -> Iterator[RubricFindin
             level = row.shares.index(1.0)
             text = f"It is at level {level} on all {row.n} answers: it tells none from another."
             yield RubricFinding(rubric_id, (row.criterion,), "constant", "doubtful", text)
+        elif row.n * (1 - max(row.shares)) < _RARE:
+            continue  # no resample of so few tells how much hangs on chance
         elif high is not None and low is not None and high < 0:
             text = f"Answers that people score higher meet it less (correlation {row.with_people:.2f}, 95% interval "
             text += f"{low:.2f} to {high:.2f}, {row.n} answers)."

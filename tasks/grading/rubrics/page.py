@@ -43,7 +43,8 @@ def page(
 ) -> Page:
     """The page. found: merged; rubrics: how many were looked at; marks: rubric → what marks say of it; missing: why
     nothing does, or not all; beside: how the rubrics compare with others, a line each."""
-    rows = [row(finding) for finding in found]
+    header = COLUMNS if any(finding.wording for finding in found) else COLUMNS[:-1]
+    rows = [row(finding)[: len(header)] for finding in found]
     told = {name: one for name, one in marks.items() if one.items}
     return Page(
         kind="Rubric check",
@@ -56,7 +57,7 @@ def page(
                 "findings",
                 "Findings",
                 "What was found",
-                parts=[Grid(COLUMNS, rows, style="")] if rows else [],
+                parts=[Grid(header, rows, style="tight words")] if rows else [],
                 notes=beside,
             ),
             Section(

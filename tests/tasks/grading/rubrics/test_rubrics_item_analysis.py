@@ -147,6 +147,18 @@ def test_a_criterion_against_people_a_constant_one_and_a_copy_are_told() -> None
     assert {rule for rule, _ in found} <= {"against_people", "constant", "one_pair", "harmful"}
 
 
+@pytest.mark.parametrize(("met", "is_told"), [(4, False), (12, True)])
+def test_a_criterion_that_hardly_any_answer_meets_is_not_held_against_people(met: int, is_told: bool) -> None:
+    """Every resample of a few answers with no marks has them below the mean."""
+    of = bundle(*(criterion(name) for name in "AB"), ends=(0, 5))
+    levels = drawn(of, 60, 3)
+    levels["B"] = np.where(np.arange(60) < met, float(of.criteria[1].top), 0.0)
+    people = np.where(np.arange(60) < met, 0.0, 1.0 + levels["A"])
+    told = analysed(answers(of, levels, people), None, 200, 0)
+    found = {(finding.rule, finding.criteria) for finding in mark_findings("r", told)}
+    assert (("against_people", ("B",)) in found) == is_told
+
+
 def test_rare_criteria_are_not_one_because_both_are_nearly_always_absent() -> None:
     of = bundle(criterion("A"), criterion("B"))
     rare = np.zeros(100), np.zeros(100)
