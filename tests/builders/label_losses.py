@@ -30,6 +30,12 @@ def agreement(scores: Floats, labels: LabelledRows) -> float:
     return float(statistics_of_totals(pair_terms(*shares, (0.0, 1.0, 1.0)).sum(axis=0)[None])["qwk_continuous"][0])
 
 
+def agreement_within(scores: Floats, labels: LabelledRows) -> float:
+    """The mean over items of the QWK of each; of those in which it is defined."""
+    each = [agreement(scores[labels.item == at], labels.take(labels.item == at)) for at in range(len(labels.items))]
+    return float(np.nanmean(each))
+
+
 def agreements(labels: LabelledRows, n: int, seed: int, most: int = 320) -> dict[str, float]:
     """QWK on unseen rows: `chosen`, `raw`, and every method by its name, the raw score's where it cannot be fitted."""
     teach, unseen = drawn(labels, n, seed, most)

@@ -1,9 +1,9 @@
 """Which mapping is taken, and how far: the one asked for, or what the labels show inside folds.
 
 Of the mappings the standard one stands unless another is clearly better. It is taken by a weight, and the raw score has
-the rest: few labels, and a judge who agrees with people anyway, leave the raw score. To take a mapping whole where it
-is better than the raw score by a standard error, and not at all elsewhere, was tried and loses more (data/results,
-tests/studies/never_worse.py).
+the rest: few labels, and a judge who agrees with people anyway, leave the raw score. Of several items pooled it is not
+taken at all unless agreement within them gets better by a standard error. Of one item such a rule, with the mapping
+taken whole, was tried and loses more (data/results, tests/studies/never_worse.py).
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None)
 
     The first of `STANDARD` that can be fitted is taken unless another is better by more than one standard error of
     their difference, by the delete-one-author jackknife; the score lies between it and the raw one by `weight_of`. Of
-    pooled items what counts is agreement within items, and one that is not better than the raw score by a standard
-    error is not taken. A method by name is taken whole where the labels allow its fit,
-    in every fold too. With fewer than ten labels, or labels of one author only, the raw score is kept; ContractError
-    where the study's signals leave that out. chosen: labels that teach, but have no part in any figure.
+    pooled items what counts is agreement within items, and a mapping that is not better there than the raw score by a
+    standard error is not taken. A method by name is taken whole where the labels allow its fit, in every fold too. With
+    fewer than ten labels, or labels of one author only, the raw score is kept; ContractError where the study's signals
+    leave that out. chosen: labels that teach, but have no part in any figure.
     """
     methods: list[CalibrationMethod] = [*STANDARD, "text_only"]
     if plan.method == "ridge":

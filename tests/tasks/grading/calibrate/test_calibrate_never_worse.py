@@ -5,10 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from builders.label_losses import agreements
+from builders.label_losses import agreement_within, agreements, drawn
 from labels_scene import labelled_rows
 
+from rubricflow.tasks.core.contracts.bundle import Scale
+from rubricflow.tasks.core.contracts.settings.study import Calibration
 from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.grading.calibrate.choose import decide
+from rubricflow.tasks.grading.calibrate.methods import apply_to_labels
 from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 
 DRAWS = {0: 1, 10: 8, 25: 8, 50: 4, 100: 3, 200: 2}
@@ -88,3 +92,36 @@ def test_hindsight_would_have_chosen_little_better(cells: pd.DataFrame) -> None:
 def test_a_weak_judge_with_labels_is_mapped_with_the_words(cells: pd.DataFrame) -> None:
     weak = cells[(cells["strength"] == "weak") & (cells["labels"] >= 50)]
     assert (weak["chosen"] - weak["raw"]).min() >= 0.05
+
+
+def pooled(seed: int, noise: float, generous: float, lapses: float) -> LabelledRows:
+    """320 answers to eight questions of 0 .. 3 points, the first so hard that most have none; words tell little.
+
+    noise: standard deviation of the judge's errors in points; generous: of its generosity on a question; lapses: share
+    of the scores that it gives by chance.
+    """
+    luck = np.random.default_rng(seed)
+    item, truth = np.arange(320) % 8, luck.normal(size=320)
+    human = np.clip(np.floor(np.linspace(-1.0, 1.8, 8)[item] + 0.9 * truth + 0.5), 0, 3)
+    own = human + luck.normal(0, noise, 320) + generous * luck.normal(size=8)[item]
+    own = np.where(luck.random(320) < lapses, luck.integers(0, 4, 320), own)
+    words = 0.1 * truth[:, None] * np.linspace(1, 0.3, 8) + luck.normal(0, 0.8, (320, 8))
+    names, scale = tuple(f"q{at}" for at in range(8)), Scale(min=0, max=3)
+    raw = np.clip(np.floor(own + 0.5), 0, 3) / 3
+    return labelled_rows(raw, human / 3, scale, items=names, item=item, blocks={"embedding": words})
+
+
+@pytest.mark.parametrize(("noise", "generous", "lapses"), [(0.6, 0.0, 0.0), (0.4, 0.0, 0.15), (0.8, 0.3, 0.0)])
+def test_agreement_within_pooled_questions_is_not_given_for_small_errors_over_all(
+    noise: float, generous: float, lapses: float
+) -> None:
+    lost = []
+    for seed in range(5):
+        labels = pooled(seed, noise, generous, lapses)
+        for n in (25, 50, 100, 160):
+            teach, unseen = drawn(labels, n, seed, 320)
+            decision, new = decide(labels.take(teach), Calibration()), labels.take(unseen)
+            assert decision.tried is not None
+            scores = apply_to_labels(decision.tried.mapping, new, decision.tried.weight).aligned
+            lost.append(agreement_within(new.raw, new) - agreement_within(scores, new))
+    assert np.mean(lost) <= 0.005
