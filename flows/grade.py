@@ -24,7 +24,7 @@ from rubricflow.flows.command_line import (
 )
 from rubricflow.flows.finished_runs import settle_scores
 from rubricflow.flows.plan import Plan, plan, record, with_placement
-from rubricflow.flows.stage import lock_rubrics, staged
+from rubricflow.flows.stage import lock_rubrics, staged, told_once
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import TableRef
@@ -125,9 +125,9 @@ def stages(job: Plan) -> list[TableRef]:
     run, study, base = job.run, job.study, job.base
     others = {name: _compared_with(name, other) for name, other in job.beside.items()}
 
-    is_new = not run.done("ingest", "all")
+    was_read = run.done("ingest", "all")
     data = staged(run, ingest, study=study, base=base, limit=job.limit, only=job.only)
-    if is_new:
+    with told_once(was_read):
         for file, words in job.read_as.items():
             log(f"{file}: read as {words}")
         for words in warning_sentences(run, data.input_warnings):

@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Concatenate, ParamSpec, TypeVar
 
 from rubricflow.flows.plan import Plan
@@ -53,8 +54,7 @@ def staged(run: Run, task: Callable[Concatenate[Run, P], Written], *args: P.args
         tables = list(references(written))
         stage = tables[0].stage
         was_done = len(run.marks()) == shards
-        # A mailbox goes through a run many times: what was done before is not told again.
-        with quiet(was_done and open_outbox() is not None):
+        with told_once(was_done):
             try:
                 checked(run, written)
             except UserError:
@@ -107,3 +107,8 @@ def lock_rubrics(job: Plan, data: Ingested) -> Locked:
         marks=data.judgments,
         key_of=credential,
     )
+
+
+def told_once(was_done: bool) -> AbstractContextManager[None]:
+    """Within the block nothing but errors is told of what was done before: a mailbox goes through a run many times."""
+    return quiet(was_done and open_outbox() is not None)
