@@ -6,9 +6,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,6 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple
 
 import typer
-import yaml
 
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
@@ -32,14 +30,12 @@ from rubricflow.flows.command_line import (
 from rubricflow.flows.compare import agreement_gaps
 from rubricflow.flows.finished_runs import find_run, read_finished
 from rubricflow.flows.plan import Plan, plan
-from rubricflow.tasks.core.contracts.backends import install, is_generative, is_missing
+from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.bundle import Bundle, Rubric, unlocked
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError, UserError
 from rubricflow.tasks.core.contracts.settings.study import Study
-from rubricflow.tasks.core.contracts.settings.written import read_yaml
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.llm.terms import kept_budget
@@ -58,10 +54,10 @@ from rubricflow.tasks.grading.lock.rubric import authored, broken
 from rubricflow.tasks.grading.lock.task import lock
 from rubricflow.tasks.grading.rubrics.asked import ReviewedRubric, Reviewer, critiques, revisions
 from rubricflow.tasks.grading.rubrics.findings import RubricFinding, findings, merged
-from rubricflow.tasks.grading.rubrics.item_analysis import FEWEST, MarksOfRubric, analysed, mark_findings
+from rubricflow.tasks.grading.rubrics.item_analysis import mark_findings
 from rubricflow.tasks.grading.rubrics.page import COLUMNS, page, row, sentence
-from rubricflow.tasks.grading.rubrics.revision import CHANGES, as_yaml, changes, mended
-from rubricflow.tasks.grading.rubrics.task import held_back, scored_answers
+from rubricflow.tasks.grading.rubrics.revision import CHANGES, as_yaml, changes, mended, study_of_proposal
+from rubricflow.tasks.grading.rubrics.task import held_back, marks_of
 
 NAME = "rubric-check"
 """Of the page and of the table in the run's folder."""
@@ -81,7 +77,7 @@ def check(
 ) -> None:
     """Prints a row for each finding; writes them as a page and a CSV into the run's folder."""
     read = read_rubrics(study, warehouse, limit)
-    marks, missing = marks_of(read, lambda author: True)
+    marks, missing = marks_of(read.job.run, read.job.study.evaluation, read.bundles, lambda author: True)
     found = [one for rubric in read.rubrics.values() for one in findings(rubric, unreachable(rubric))]
     if ask:
         with asking(read, token_budget, budget_usd) as judge:
@@ -124,7 +120,7 @@ def revise(
     by_code = {name: mended(rubric, problem) for name, rubric in read.rubrics.items()}
     revised, made = [rubric for rubric, _ in by_code.values()], [one for _, mends in by_code.values() for one in mends]
     if ask:
-        marks, _ = marks_of(read, lambda author: not held_back(author))
+        marks, _ = marks_of(read.job.run, read.job.study.evaluation, read.bundles, lambda author: not held_back(author))
         with asking(read, token_budget, budget_usd) as judge:
             subjects = [
                 ReviewedRubric(rubric, read.question(name), by_code[name][0], marks=marks.get(name))
@@ -176,36 +172,6 @@ def problem_of(study: Study, rubric: Rubric) -> str | None:
     return None
 
 
-_PATHS = frozenset({"folder", "file", "replies", "grader", "votes", "edge_retention", "model", "truth", "beside"})
-"""Keys of a study that may name a file or a folder."""
-
-
-def study_of_proposal(study_file: Path, beside: Path, rubrics: str) -> str:
-    """A study file for the proposal, as YAML: the same study under another name by the proposed rubrics. What names a
-    file or a folder names it from where this one is. People's marks of single criteria are left out: they are of the
-    old ones."""
-    written, base = read_yaml(study_file), study_file.parent
-
-    def moved(value: Any, key: str = "") -> Any:
-        if isinstance(value, dict):
-            return {name: moved(one, name) for name, one in value.items()}
-        if isinstance(value, list):
-            return [moved(one, key) for one in value]
-        is_path = key in _PATHS and isinstance(value, str) and not os.path.isabs(value) and (base / value).exists()
-        return os.path.relpath(base / value, beside.parent) if is_path else value
-
-    data = {"folder": ".", **written["data"]}
-    sources = data.pop("sources", None)  # whose files are named from the folder
-    result = moved({**written, "data": data}) | {"name": f"{written['name']}_revised"}
-    if sources is not None:
-        kept = [{key: one for key, one in source.items() if key != "marks"} for source in sources]
-        result["data"]["sources"] = [one for one in kept if one.keys() - {"file", "sheet", "encoding", "words"}]
-    derived = written["rubrics"].get("derive")
-    result["rubrics"] = {"file": rubrics, **({"derive": derived} if derived else {})}
-    head = "# The same study by proposed rubrics.\n"
-    return head + yaml.safe_dump(result, sort_keys=False, allow_unicode=True, width=120)
-
-
 @contextmanager
 def asking(read: StudyRubrics, tokens: int | None, usd: float | None) -> Iterator[Reviewer]:
     """The study's judge, to be asked about rubrics within a budget. InputError where it is no language model."""
@@ -246,27 +212,6 @@ def compared(read: StudyRubrics, against: str) -> list[str]:
             about = f"{gap.responses} answers that no reviser was shown, scale {gap.scale}"
             lines.append(f"{gap.statistic}: this rubric less that of {against} {gap.estimate:+.3f}{ends}, on {about}")
     return lines or ["no answer that was held back has a score by both rubrics and by people"]
-
-
-def marks_of(read: StudyRubrics, is_wanted: Callable[[str], bool]) -> tuple[dict[str, MarksOfRubric], str]:
-    """Rubric → what marks say of it, on the calibration split of the study's finished run; and in words why nothing is
-    said, or not all. is_wanted: whether an author's answers may be looked at."""
-    run, study = read.job.run, read.job.study
-    if not run.done("evaluate", "all"):
-        return {}, "the study is not graded as it is now, so no criterion is held against people's scores"
-    encode = None if is_missing("embedded") else minilm()
-    marks = {}
-    for name, answers in scored_answers(run, study.evaluation.target, read.bundles).items():
-        wanted = [place for place, cluster in enumerate(answers.clusters) if is_wanted(cluster)]
-        marks[name] = analysed(answers.of(wanted), encode, study.evaluation.draws, study.evaluation.seed)
-    few = [name for name in read.rubrics if name not in marks or not marks[name].items]
-    why = []
-    if few:
-        lacking = f"fewer than {FEWEST} answers of the calibration split have a score by people and decisions"
-        why.append(f"{lacking}: {', '.join(few)}")
-    if encode is None:
-        why.append(f"what no criterion names is not looked for, which needs the extra: {install('embedded')}")
-    return marks, "; ".join(why)
 
 
 class StudyRubrics(NamedTuple):

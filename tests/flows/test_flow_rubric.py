@@ -17,9 +17,9 @@ from tiny_study import make_study
 from typer.testing import CliRunner
 
 from rubricflow.flows import cli
-from rubricflow.flows.rubric import marks_of, read_rubrics
+from rubricflow.flows.rubric import read_rubrics
 from rubricflow.tasks.grading.lock.rubric import authored
-from rubricflow.tasks.grading.rubrics.task import held_back
+from rubricflow.tasks.grading.rubrics.task import held_back, marks_of
 
 
 def command(*words: object) -> Result:
@@ -225,10 +225,11 @@ def test_a_revision_says_on_answers_held_back_whether_it_agrees_better(
 def test_a_reviser_is_shown_no_answer_that_is_held_back(graded: tuple[Path, Path]) -> None:
     study, house = graded
     read = read_rubrics(str(study), str(house), None)
-    marks, _ = marks_of(read, lambda author: not held_back(author))
+    graded_run = read.job.run, read.job.study.evaluation, read.bundles
+    marks, _ = marks_of(*graded_run, lambda author: not held_back(author))
     shown = {one.response_id for of_rubric in marks.values() for one in of_rubric.apart}
     shown |= {name for of_rubric in marks.values() for group in of_rubric.unnamed for name in group.answers}
-    everybody, _ = marks_of(read, lambda author: True)
+    everybody, _ = marks_of(*graded_run, lambda author: True)
     seen_by_check = {one.response_id for of_rubric in everybody.values() for one in of_rubric.apart}
     assert shown
     assert not {name for name in shown if held_back(name)}

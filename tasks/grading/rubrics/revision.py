@@ -7,12 +7,15 @@ nothing else.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Rubric
+from rubricflow.tasks.core.contracts.settings.written import read_yaml
 from rubricflow.tasks.grading.rubrics.findings import decided, findings, missing_catch_alls, undefined_middle
 from rubricflow.tasks.grading.rubrics.wording import grams, joins_two, likeness
 
@@ -191,3 +194,36 @@ def as_yaml(rubrics: Sequence[Rubric], made: Sequence[RubricChange]) -> str:
     )
     written = yaml.dump(whole, None, _Lines, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
     return "\n".join([*lines, written])
+
+
+# A proposal beside the study that it is for.
+
+
+_PATHS = frozenset({"folder", "file", "replies", "grader", "votes", "edge_retention", "model", "truth", "beside"})
+"""Keys of a study that may name a file or a folder."""
+
+
+def study_of_proposal(study_file: Path, beside: Path, rubrics: str) -> str:
+    """A study file for the proposal, as YAML: the same study under another name by the proposed rubrics. What names a
+    file or a folder names it from where this one is. People's marks of single criteria are left out: they are of the
+    old ones."""
+    written, base = read_yaml(study_file), study_file.parent
+
+    def moved(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: moved(one, name) for name, one in value.items()}
+        if isinstance(value, list):
+            return [moved(one, key) for one in value]
+        is_path = key in _PATHS and isinstance(value, str) and not os.path.isabs(value) and (base / value).exists()
+        return os.path.relpath(base / value, beside.parent) if is_path else value
+
+    data = {"folder": ".", **written["data"]}
+    sources = data.pop("sources", None)  # whose files are named from the folder
+    result = moved({**written, "data": data}) | {"name": f"{written['name']}_revised"}
+    if sources is not None:
+        kept = [{key: one for key, one in source.items() if key != "marks"} for source in sources]
+        result["data"]["sources"] = [one for one in kept if one.keys() - {"file", "sheet", "encoding", "words"}]
+    derived = written["rubrics"].get("derive")
+    result["rubrics"] = {"file": rubrics, **({"derive": derived} if derived else {})}
+    head = "# The same study by proposed rubrics.\n"
+    return head + yaml.safe_dump(result, sort_keys=False, allow_unicode=True, width=120)

@@ -4,19 +4,44 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from rubricflow.tasks.core.contracts.backends import install, is_missing
 from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.settings.study import Evaluation
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES, Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import STANDING, Gradings, Judgments
+from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.grading.rubrics.item_analysis import ScoredAnswers
+from rubricflow.tasks.grading.rubrics.item_analysis import FEWEST, MarksOfRubric, ScoredAnswers, analysed
+
+
+def marks_of(
+    run: Run, evaluation: Evaluation, bundles: Mapping[str, Bundle], is_wanted: Callable[[str], bool]
+) -> tuple[dict[str, MarksOfRubric], str]:
+    """Rubric → what marks say of it, on the calibration split of a finished run; and in words why nothing is
+    said, or not all. is_wanted: whether an author's answers may be looked at."""
+    if not run.done("evaluate", "all"):
+        return {}, "the study is not graded as it is now, so no criterion is held against people's scores"
+    encode = None if is_missing("embedded") else minilm()
+    marks = {}
+    for name, answers in scored_answers(run, evaluation.target, bundles).items():
+        wanted = [place for place, cluster in enumerate(answers.clusters) if is_wanted(cluster)]
+        marks[name] = analysed(answers.of(wanted), encode, evaluation.draws, evaluation.seed)
+    few = [name for name in bundles if name not in marks or not marks[name].items]
+    why = []
+    if few:
+        lacking = f"fewer than {FEWEST} answers of the calibration split have a score by people and decisions"
+        why.append(f"{lacking}: {', '.join(few)}")
+    if encode is None:
+        why.append(f"what no criterion names is not looked for, which needs the extra: {install('embedded')}")
+    return marks, "; ".join(why)
 
 
 def scored_answers(run: Run, target: str, bundles: Mapping[str, Bundle]) -> dict[str, ScoredAnswers]:
