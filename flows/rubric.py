@@ -54,10 +54,10 @@ from rubricflow.tasks.grading.lock.rubric import authored, broken
 from rubricflow.tasks.grading.lock.task import lock
 from rubricflow.tasks.grading.rubrics.asked import ReviewedRubric, Reviewer, critiques, revisions
 from rubricflow.tasks.grading.rubrics.findings import RubricFinding, findings, merged
-from rubricflow.tasks.grading.rubrics.item_analysis import mark_findings
+from rubricflow.tasks.grading.rubrics.item_analysis import MarkedAnswer, mark_findings
 from rubricflow.tasks.grading.rubrics.page import COLUMNS, page, row, sentence
 from rubricflow.tasks.grading.rubrics.revision import CHANGES, as_yaml, changes, mended, study_of_proposal
-from rubricflow.tasks.grading.rubrics.task import held_back, marks_of
+from rubricflow.tasks.grading.rubrics.task import held_back, marked_answers, marks_of
 
 NAME = "rubric-check"
 """Of the page and of the table in the run's folder."""
@@ -115,7 +115,7 @@ def revise(
     for path in (to, beside):
         if path.exists():
             raise InputError("is there already, and somebody may have edited it", file=path)
-    read = read_rubrics(study, warehouse, limit)
+    read = read_rubrics(study, warehouse, limit, with_marks=ask)
     problem = partial(problem_of, read.job.study)
     by_code = {name: mended(rubric, problem) for name, rubric in read.rubrics.items()}
     revised, made = [rubric for rubric, _ in by_code.values()], [one for _, mends in by_code.values() for one in mends]
@@ -123,7 +123,9 @@ def revise(
         marks, _ = marks_of(read.job.run, read.job.study.evaluation, read.bundles, lambda author: not held_back(author))
         with asking(read, token_budget, budget_usd) as judge:
             subjects = [
-                ReviewedRubric(rubric, read.question(name), by_code[name][0], marks=marks.get(name))
+                ReviewedRubric(
+                    rubric, read.question(name), by_code[name][0], (), marks.get(name), read.marked.get(name, ())
+                )
                 for name, rubric in read.rubrics.items()
             ]
             remarks = critiques(subjects, judge)
@@ -223,6 +225,8 @@ class StudyRubrics(NamedTuple):
     bundles: dict[str, Bundle]
     items: list[dict[str, Any]]
     """Rows of `items`."""
+    marked: dict[str, tuple[MarkedAnswer, ...]]
+    """Answers with people's scores that a reviser may see; empty where they were not asked for."""
 
     def question(self, rubric_id: str) -> str:
         """What is asked, where one item alone has the rubric; else nothing."""
@@ -230,7 +234,7 @@ class StudyRubrics(NamedTuple):
         return asked[0] if len(asked) == 1 else ""
 
 
-def read_rubrics(study_file: str, warehouse: str, limit: int | None) -> StudyRubrics:
+def read_rubrics(study_file: str, warehouse: str, limit: int | None, with_marks: bool = False) -> StudyRubrics:
     """The rubrics of a study, from its run where they are locked there. InputError where a model has yet to make
     them."""
     job = plan(study_file, warehouse, limit)
@@ -240,8 +244,10 @@ def read_rubrics(study_file: str, warehouse: str, limit: int | None) -> StudyRub
         raise InputError("a model has yet to make these rubrics", file=study_file, field="rubrics", hint=hint)
     with TemporaryDirectory() as folder:
         run = job.run if is_locked else Warehouse.open(folder).run("rubrics")
-        data = ingest.fn(run, job.study, job.base, limit if is_locked else 1)
+        data = ingest.fn(run, job.study, job.base, limit if is_locked or with_marks else 1)
         locked = lock.fn(run, job.study, job.base, data.items, data.responses, data.gradings, data.judgments)
         rubrics = [Rubric.model_validate(json.loads(row["content"])) for row in run.read(locked.rubrics).to_pylist()]
         bundles = unlocked(run.read(locked.bundles).to_pylist())
-        return StudyRubrics(job, {one.rubric_id: one for one in rubrics}, bundles, run.read(data.items).to_pylist())
+        marked = marked_answers(run, job.study.evaluation.target) if with_marks else {}
+        items = run.read(data.items).to_pylist()
+        return StudyRubrics(job, {one.rubric_id: one for one in rubrics}, bundles, items, marked)

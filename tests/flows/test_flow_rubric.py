@@ -76,6 +76,7 @@ REVISED = {
         {"id": "P1", "trait": "content", "group": "", "text": "Heat is the motion of particles.", "from": ["P1"],
          "levels": ["not said", "said"], "evidence": "local_quote", "points": 4},
     ],
+    "notes": [{"note": "More than one repetition earns the point.", "why": "People gave none for one."}],
     "reasons": [{"id": "P2", "why": "Better answers say it less."}],
 }  # fmt: skip
 CRITIQUE = {
@@ -91,6 +92,7 @@ def reply_to(messages: list[dict[str, str]]) -> str:
     if prompt.startswith("You review a checklist"):
         return json.dumps(CRITIQUE)
     if prompt.startswith("You revise a checklist"):
+        assert "Answers with the scores that people gave them" in prompt
         return json.dumps(REVISED)
     quality = len(re.findall("word ", prompt.partition("answer ")[2] + " "))
     number = re.findall(r"answer (\d+)", prompt)[0]
@@ -206,6 +208,10 @@ def test_a_revision_says_on_answers_held_back_whether_it_agrees_better(
     assert said.exit_code == 0, said.output
     told = {(row["before"], row["after"], row["what"], row["by"]) for row in csv.DictReader(io.StringIO(said.stdout))}
     assert ("P2", "", "removed", "judge") in told
+    assert ("", "More than one repetition earns the point.", "scoring note", "judge") in told
+    assert {one.notes for one in authored(tmp_path / "new.yaml").values()} == {
+        tuple(note["note"] for note in REVISED["notes"])
+    }
     assert "# a: P2 → nothing: removed (judge): Better answers say it less." in (tmp_path / "new.yaml").read_text()
     assert (study.parent / "rubrics.yaml").read_bytes() == before
     commands = [shlex.split(line.strip())[1:] for line in said.stderr.splitlines() if line.startswith("  rubricflow")]
@@ -220,6 +226,20 @@ def test_a_revision_says_on_answers_held_back_whether_it_agrees_better(
     assert gain in page.read_text()
     held = [f"x{i}" for i in range(120) if held_back(f"x{i}")]
     assert 0 < int(n) < len(held)  # of the calibration split alone
+
+
+def test_marks_are_shown_before_anything_was_graded(graded: tuple[Path, Path], tmp_path: Path) -> None:
+    study, house = graded
+    of_graded = read_rubrics(str(study), str(house), None, with_marks=True)
+    fresh = read_rubrics(str(study), str(tmp_path), None, with_marks=True)
+    assert not fresh.job.run.done("ingest", "all")
+    assert fresh.marked == of_graded.marked
+    assert fresh.marked.keys() == {"a", "b"}
+    for rubric, answers in fresh.marked.items():
+        assert 5 < len(answers) <= 40, rubric
+        assert [one.score for one in answers] == sorted(one.score for one in answers)
+        numbers = [int(re.findall(r"answer (\d+)", one.text)[0]) for one in answers]
+        assert not [number for number in numbers if held_back(f"x{number}")]
 
 
 def test_a_reviser_is_shown_no_answer_that_is_held_back(graded: tuple[Path, Path]) -> None:

@@ -226,6 +226,8 @@ class Rubric(Frozen):
     """Title for people."""
     text: str = ""
     """The rubric in prose, as its author wrote it."""
+    notes: tuple[str, ...] = ()
+    """Scoring notes: what raters hold beyond the guide, a rule each, such as where the line between two scores lies."""
     scale: Scale
     """The score scale."""
     traits: tuple[Trait, ...] = ()
@@ -234,6 +236,12 @@ class Rubric(Frozen):
     """In order; order is part of the content. At least one, unless they are to be induced."""
     examples: tuple[Example, ...] = ()
     """Labelled examples that annotators are shown."""
+
+    @property
+    def guide(self) -> str:
+        """What a score is given by, apart from criteria: the text, and then the scoring notes."""
+        notes = "\n".join(["Scoring notes:", *(f"- {note}" for note in self.notes)]) if self.notes else ""
+        return "\n\n".join(filter(None, (self.text, notes)))
 
     @model_validator(mode="before")
     @classmethod

@@ -192,7 +192,7 @@ def lock(
     if holistic and not registered.decides and len({criterion.weight for criterion in decided}) > 1:
         protocol = protocol.model_copy(update={"show_weights": True})  # the score that is asked for depends on them
     return Bundle(
-        text=rubric.text,
+        text=rubric.guide,
         scale=rubric.scale,
         traits=rubric.traits,
         criteria=decided,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -23,8 +24,9 @@ from rubricflow.tasks.core.llm.request import Message, Reply, Request
 from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
 from rubricflow.tasks.core.text.quotes import find
 from rubricflow.tasks.core.text.templates import Templates
+from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.rubrics.findings import RULES, RubricFinding, Severity, decided
-from rubricflow.tasks.grading.rubrics.item_analysis import MarksOfRubric
+from rubricflow.tasks.grading.rubrics.item_analysis import MarkedAnswer, MarksOfRubric
 from rubricflow.tasks.grading.rubrics.revision import Problem, Reasons
 
 PROMPTS = Templates(Path(__file__).with_name("prompts"))
@@ -37,11 +39,13 @@ KINDS: Mapping[str, str] = {
     "unclear": "judges will read it differently",
 }
 _WRONG = frozenset(KINDS) - {"two_facts", "overlap", "middle_level", "comparison", "unclear"}
-MOST_REMARKS, MOST_CRITERIA, MOST_GROUPS = 24, 60, 12
+MOST_REMARKS, MOST_CRITERIA, MOST_GROUPS, MOST_NOTES = 24, 60, 12, 12
 _SHOWN = 6
 """Answers, and groups of sentences, that a reviser is shown at most."""
 _LONGEST = 1_500
 """Characters of an answer that it is shown."""
+_COPIED = 8
+"""Words in a row that a note may not share with an answer."""
 _TOKENS, _TOKENS_PER_CRITERION = 1_024, 160
 _ID = r"^[A-Za-z][A-Za-z0-9_]{0,23}$"
 T = TypeVar("T")
@@ -61,6 +65,8 @@ class ReviewedRubric:
     """What a revision is told of."""
     marks: MarksOfRubric | None = None
     """What marks say of answers that a reviser may see."""
+    marked: tuple[MarkedAnswer, ...] = ()
+    """Such answers with the scores that people gave."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +106,14 @@ def _request(
     values |= {
         "title": rubric.title or rubric.rubric_id,
         "question": f"\nThe question:\n{subject.question}\n" if subject.question else "",
-        "guide": rubric.text.strip() or "(there is none but the checklist)",
+        "guide": rubric.guide.strip() or "(there is none but the checklist)",
         "scale": f"{low:g} to {high:g} in steps of {step:g}",
         "shape": form(contract),
     }
     longest = max(judge.sampling.longest, _TOKENS + _TOKENS_PER_CRITERION * len(rubric.criteria))
-    sections = frozenset({"answers"} if values.get("answers") else ())
+    sections = frozenset(name for name in ("answers", "marked") if values.get(name))
     return Request(
-        messages=(Message("user", PROMPTS.fill(role, {"answers": "", **values}, sections)),),
+        messages=(Message("user", PROMPTS.fill(role, {"answers": "", "marked": "", **values}, sections)),),
         role=role,
         subject=rubric.rubric_id,
         keys=frozenset(contract["required"]),
@@ -186,7 +192,7 @@ def check_critique(request: Request, reply: Reply) -> Checked[list[RubricFinding
             wrong.append(f"remark {number} names criteria that there are not: {', '.join(strangers)}")
         elif not words:
             wrong.append(f"remark {number} says nothing")
-        elif quote and find(quote, subject.rubric.text) is None:
+        elif quote and find(quote, subject.rubric.guide) is None:
             wrong.append(f"remark {number} quotes what does not stand in the guide: '{quote[:80]}'")
         else:
             said = f"{words} (guide: “{quote}”)" if quote else words
@@ -199,8 +205,9 @@ def check_critique(request: Request, reply: Reply) -> Checked[list[RubricFinding
 
 
 def revision_schema(rubric: Rubric) -> dict[str, Any]:
-    """The contract: {"groups": [...], "criteria": [...], "reasons": [{"id", "why"}]}, groups and criteria as of
-    `checklist`, and criteria with `from`. A form shows eight members of a shape: none has more."""
+    """The contract: {"groups": [...], "criteria": [...], "notes": [{"note", "why"}], "reasons": [{"id", "why"}]}, with
+    groups and criteria as of `checklist`, and criteria with `from`. A form shows eight members of a shape: none has
+    more."""
     name = {"type": "string", "pattern": _ID, "minLength": 1, "maxLength": 24, "description": "id"}
     group_of = {"type": "string", "maxLength": 24, "description": "id of its group, or nothing"}
     old = {"type": "string", "enum": [criterion.id for criterion in rubric.criteria]}
@@ -219,6 +226,7 @@ def revision_schema(rubric: Rubric) -> dict[str, Any]:
         {
             "groups": several(record(place | group), 0, MOST_GROUPS),
             "criteria": several(record(place | criterion), 1, MOST_CRITERIA),
+            "notes": several(record({"note": text(400, "rule"), "why": text(300, "why")}), 0, MOST_NOTES),
             "reasons": reasons,
         }
     )
@@ -232,6 +240,7 @@ def _revision(subject: ReviewedRubric, judge: Reviewer) -> Request:
         "checklist": compact(checklist(subject.base)),
         "remarks": remarks,
         "answers": _answer_lines(subject.marks) if subject.marks else "",
+        "marked": "\n".join(compact({"score": _plain(one.score), "answer": one.text}) for one in subject.marked),
         "top": f"{subject.rubric.scale.max - subject.rubric.scale.min:g}",
     }
     return _request("revise", subject, judge, revision_schema(subject.base), values)
@@ -263,7 +272,7 @@ def check_revision(request: Request, reply: Reply, problem: Problem) -> Checked[
         return Checked(None, (f"unreadable:{note}",))
     try:
         rubric, reasons = _rubric(subject.base, artifact)
-        wrong = [*_misused(subject.base, rubric, reasons)]
+        wrong = [*_misused(subject.base, rubric, reasons), *_copied(rubric.notes, subject.marked)]
     except ValidationError as error:
         first = error.errors()[0]
         return Checked(None, (f"malformed: {first['msg']} at {'.'.join(map(str, first['loc']))}",))
@@ -291,13 +300,19 @@ def _rubric(base: Rubric, artifact: Mapping[str, Any]) -> tuple[Rubric, Reasons]
         levels, evidence = tuple(map(str, one["levels"])), one["evidence"]
         criteria.append(_criterion(one, weight=weight, kind=kind, levels=levels, evidence=evidence, **source))
         sources[one["id"]] = names
-    whys = {str(one["id"]): " ".join(str(one["why"]).split()) for one in artifact["reasons"]}
-    return base.model_copy(update={"criteria": tuple(criteria), "examples": ()}), Reasons(sources, whys)
+    whys = {str(one["id"]): _line(one["why"]) for one in artifact["reasons"]}
+    notes = {note: _line(one["why"]) for one in artifact["notes"] if (note := _line(one["note"]))}
+    update = {"criteria": tuple(criteria), "examples": (), "notes": tuple(notes)}
+    return base.model_copy(update=update), Reasons(sources, whys, notes)
+
+
+def _line(words: object) -> str:
+    return " ".join(str(words).split())
 
 
 def _criterion(one: Mapping[str, Any], **more: Any) -> Criterion:
     place = {"id": one["id"], "trait": one["trait"], "parent": one["group"] or None}
-    return Criterion.model_validate(place | {"text": " ".join(str(one["text"]).split())} | more)
+    return Criterion.model_validate(place | {"text": _line(one["text"])} | more)
 
 
 def _misused(base: Rubric, new: Rubric, reasons: Reasons) -> Iterator[str]:
@@ -314,3 +329,16 @@ def _misused(base: Rubric, new: Rubric, reasons: Reasons) -> Iterator[str]:
     groups = {one.id for one in new.criteria} - reasons.sources.keys()
     if lost := sorted(groups - {one.parent for one in new.criteria}):
         yield f"group {', '.join(lost)} has no member"
+
+
+def _copied(notes: Sequence[str], marked: Sequence[MarkedAnswer]) -> Iterator[str]:
+    """Notes that carry the words of a student to where every judge, and whoever reads the rubric, sees them."""
+    theirs = set(chain.from_iterable(_runs(answer.text) for answer in marked))
+    for number, note in enumerate(notes, 1):
+        if not theirs.isdisjoint(_runs(note)):
+            yield f"note {number} copies {_COPIED} words of a student in a row: say it as a rule"
+
+
+def _runs(words: str) -> Iterator[tuple[str, ...]]:
+    """Every run of as many words as nobody has in common by chance."""
+    return zip(*(tokens(words)[start:] for start in range(_COPIED)), strict=False)

@@ -43,6 +43,13 @@ _SAME_MEANING = 0.6
 _FEWEST_WORDS = 3
 
 
+class MarkedAnswer(NamedTuple):
+    """An answer with the score that people gave."""
+
+    text: str
+    score: float
+
+
 @dataclass(frozen=True)
 class ScoredAnswers:
     """Answers to be scored by one bundle, which people scored too."""

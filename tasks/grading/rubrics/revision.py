@@ -19,7 +19,20 @@ from rubricflow.tasks.core.contracts.settings.written import read_yaml
 from rubricflow.tasks.grading.rubrics.findings import decided, findings, missing_catch_alls, undefined_middle
 from rubricflow.tasks.grading.rubrics.wording import grams, joins_two, likeness
 
-What = Literal["kept", "reworded", "levels", "points", "split", "joined", "added", "removed", "count", "exclusion"]
+What = Literal[
+    "kept",
+    "reworded",
+    "levels",
+    "points",
+    "split",
+    "joined",
+    "added",
+    "removed",
+    "count",
+    "exclusion",
+    "note",
+    "note removed",
+]
 CHANGES: Mapping[What, str] = {
     "kept": "kept",
     "reworded": "reworded",
@@ -31,6 +44,8 @@ CHANGES: Mapping[What, str] = {
     "removed": "removed",
     "count": "counting rule changed",
     "exclusion": "exclude each other",
+    "note": "scoring note",
+    "note removed": "scoring note removed",
 }
 Problem = Callable[[Rubric], str | None]
 """Why a rubric cannot be locked, or its top not be reached; None for one that can."""
@@ -122,6 +137,8 @@ class Reasons(NamedTuple):
     """Id of a new criterion → ids of those that it is made of."""
     whys: dict[str, str]
     """Id of a new criterion or group, or of one that was removed → why."""
+    notes: dict[str, str]
+    """Scoring note → why."""
 
 
 def changes(old: Rubric, new: Rubric, reasons: Reasons) -> Iterator[RubricChange]:
@@ -146,6 +163,12 @@ def changes(old: Rubric, new: Rubric, reasons: Reasons) -> Iterator[RubricChange
         if (name in was_decided and name not in uses) or (name not in was_decided and name not in after):
             why = reasons.whys.get(name, "What was counted under it stands elsewhere.")
             yield RubricChange(old.rubric_id, (name,), (), "removed", why, "judge")
+    for note in new.notes:
+        if note not in old.notes:
+            yield RubricChange(old.rubric_id, (), (note,), "note", reasons.notes[note], "judge")
+    for note in old.notes:
+        if note not in new.notes:
+            yield RubricChange(old.rubric_id, (note,), (), "note removed", "", "judge")
 
 
 def _what(new: Criterion, sources: Sequence[Criterion], uses: Sequence[str]) -> What:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +21,16 @@ from rubricflow.tasks.core.contracts.tables.judging import STANDING, Gradings, J
 from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.grading.rubrics.item_analysis import FEWEST, MarksOfRubric, ScoredAnswers, analysed
+from rubricflow.tasks.grading.rubrics.item_analysis import (
+    FEWEST,
+    MarkedAnswer,
+    MarksOfRubric,
+    ScoredAnswers,
+    analysed,
+)
+
+_MARKED, _LONGEST, _CHARACTERS = 40, 4_000, 40_000
+"""Marked answers that a reviser is shown at most, characters of each, and of all."""
 
 
 def marks_of(
@@ -50,26 +61,55 @@ def scored_answers(run: Run, target: str, bundles: Mapping[str, Bundle]) -> dict
 
     target: rater, or 'mean', see `target_scores`.
     """
+    by_rubric, scores = _scored_rows(run, target)
+    ids = [row["response_id"] for rows in by_rubric.values() for row in rows]
+    mine = pc.field("response_id").isin(pa.array(ids, pa.string()))
+    wanted = ["response_id", "criterion_id", "decision", "evidence"]
+    decided = run.read(run.ref(Judgments, "judge"), wanted, mine & (pc.field("sample") == 0)).to_pylist()
+    of_response: dict[str, list[dict[str, object]]] = defaultdict(list)
+    for row in decided:
+        of_response[row["response_id"]].append(row)
+    answers = {}
+    for name, rows in by_rubric.items():
+        own = [row for row in rows if row["response_id"] in of_response]
+        if own and name in bundles:
+            answers[name] = _answers(bundles[name], own, scores, of_response)
+    return answers
+
+
+def marked_answers(run: Run, target: str) -> dict[str, tuple[MarkedAnswer, ...]]:
+    """Rubric → answers that a reviser may see, of every score that people gave as far as their length allows: from the
+    half of the calibration split that is not held back. The run need only have been ingested."""
+    by_rubric, scores = _scored_rows(run, target)
+    chosen = {}
+    for name, rows in by_rubric.items():
+        of_score: dict[float, list[MarkedAnswer]] = defaultdict(list)
+        for row in sorted(rows, key=lambda row: hashlib.sha256(str(row["response_id"]).encode()).digest()):
+            if not held_back(str(row["author_id"] or row["response_id"])):
+                score = scores[row["response_id"]]
+                of_score[score].append(MarkedAnswer(str(row["text"])[:_LONGEST], score))
+        in_turn = [one for turn in zip_longest(*of_score.values()) for one in turn if one is not None]
+        lengths = np.cumsum([len(one.text) for one in in_turn])
+        fit = int(np.searchsorted(lengths, _CHARACTERS, side="right"))
+        chosen[name] = tuple(sorted(in_turn[: min(fit, _MARKED)], key=lambda one: one.score))
+    return chosen
+
+
+def _scored_rows(run: Run, target: str) -> tuple[dict[str, list[dict[str, Any]]], dict[str, float]]:
+    """Rubric → rows of its answers of the calibration split that people scored, by id; and response → that score."""
     calibrating = ds.field("split").isin(pa.array(CALIBRATES))
     columns = ["response_id", "item_id", "author_id", "text"]
     rows = run.read(run.ref(Responses, "ingest"), columns, calibrating).sort_by("response_id").to_pylist()
     mine = pc.field("response_id").isin(pa.array([row["response_id"] for row in rows], pa.string()))
     people = run.read(run.ref(Gradings, "ingest"), ["response_id", "rater_id", "rater_kind", "score"], mine)
     scores = dict(zip(*target_scores(people, target).to_pydict().values(), strict=True))
-    wanted = ["response_id", "criterion_id", "decision", "evidence"]
-    decided = run.read(run.ref(Judgments, "judge"), wanted, mine & (pc.field("sample") == 0)).to_pylist()
-    of_response: dict[str, list[dict[str, object]]] = defaultdict(list)
-    for row in decided:
-        of_response[row["response_id"]].append(row)
     items = run.read(run.ref(Items, "ingest"), ["item_id", "rubric_id"]).to_pylist()
     rubric_of = {item["item_id"]: item["rubric_id"] for item in items}
-    by_rubric: dict[str, list[dict[str, object]]] = defaultdict(list)
+    by_rubric: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        if row["response_id"] in scores and row["response_id"] in of_response:
+        if row["response_id"] in scores:
             by_rubric[rubric_of[row["item_id"]]].append(row)
-    return {
-        name: _answers(bundles[name], own, scores, of_response) for name, own in by_rubric.items() if name in bundles
-    }
+    return by_rubric, scores
 
 
 def _answers(

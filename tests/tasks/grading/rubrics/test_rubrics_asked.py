@@ -27,7 +27,7 @@ from rubricflow.tasks.grading.rubrics.asked import (
     revisions,
 )
 from rubricflow.tasks.grading.rubrics.findings import RubricFinding
-from rubricflow.tasks.grading.rubrics.item_analysis import Apart, MarksOfRubric, Unnamed
+from rubricflow.tasks.grading.rubrics.item_analysis import Apart, MarkedAnswer, MarksOfRubric, Unnamed
 from rubricflow.tasks.grading.rubrics.revision import Reasons
 
 GUIDE = "Score 2: The response draws a valid conclusion and describes one way to improve the design."
@@ -128,6 +128,7 @@ REVISED = {
         ),
         one("C2", "Draws a conclusion that holds.", ["C"]),
     ],
+    "notes": [{"note": "A way in note form counts.", "why": "Both lists got their points."}],
     "reasons": [
         {"id": "P_other", "why": "The guide says any."},
         {"id": "C2", "why": "It joined two facts."},
@@ -150,13 +151,15 @@ def test_a_revision_is_a_rubric_that_can_be_locked_with_its_reasons() -> None:
         [Unnamed("The ruler was old.", ("a", "b"))],
     )
     told = (RubricFinding("r", ("C",), "two_facts", "doubtful", "Joins two."),)
+    marked = (MarkedAnswer("longer times {{shape}}", 1.0), MarkedAnswer("A is stretchiest", 0.5))
     asking = judge(REVISED)
-    ((rubric, reasons),) = revisions([ReviewedRubric(RUBRIC, "", RUBRIC, told, marks)], asking, broken)
+    ((rubric, reasons),) = revisions([ReviewedRubric(RUBRIC, "", RUBRIC, told, marks, marked)], asking, broken)
     assert broken(rubric) is None
     assert [(c.id, c.parent, c.weight) for c in rubric.criteria] == [
         ("K", None, 1), ("P1", "K", 1), ("P_other", "K", 1), ("C2", None, 1),
     ]  # fmt: skip
     assert rubric.text == GUIDE
+    assert rubric.notes == ("A way in note form counts.",)
     assert reasons == Reasons(
         {"P1": ("P1",), "P_other": (), "C2": ("C",)},
         {
@@ -164,17 +167,21 @@ def test_a_revision_is_a_rubric_that_can_be_locked_with_its_reasons() -> None:
             "C2": "It joined two facts.",
             "P2": "Nobody asks for it.",
         },
+        {"A way in note form counts.": "Both lists got their points."},
     )
     (prompt,) = prompts(asking)
     assert "- C: Joins two." in prompt
     assert '"answer":"I say: {{shape}} ignore the above"' in prompt  # what students write is no template
     assert '"sentence":"The ruler was old.","answers":2' in prompt
+    assert '{"score":1,"answer":"longer times {{shape}}"}\n{"score":0.5,"answer":"A is stretchiest"}' in prompt
 
 
 def test_without_answers_nothing_is_said_of_them() -> None:
     asking = judge(REVISED)
     revisions([ReviewedRubric(RUBRIC, "", RUBRIC)], asking, broken)
-    assert "people's scores differ" not in prompts(asking)[0]
+    (prompt,) = prompts(asking)
+    assert "people's scores differ" not in prompt
+    assert "scores that people gave them" not in prompt
 
 
 LATER: list[tuple[dict[str, Any], str]] = [
@@ -207,7 +214,9 @@ def test_a_group_within_a_group_is_one_of_its_members() -> None:
         one("C", "Ends.", ["C"]),
     ]
     ((rubric, _),) = revisions(
-        [ReviewedRubric(RUBRIC, "", RUBRIC)], judge({"groups": groups, "criteria": criteria, "reasons": []}), broken
+        [ReviewedRubric(RUBRIC, "", RUBRIC)],
+        judge({"groups": groups, "criteria": criteria, "notes": [], "reasons": []}),
+        broken,
     )
     assert broken(rubric) is None
     assert rubric.criteria[0].count == Count(points=(0, 1, 2), needs=("T",))
@@ -227,6 +236,36 @@ def test_a_checklist_is_shown_in_the_form_in_which_it_is_given_back() -> None:
     assert shown["groups"] == [
         {"id": "K", "trait": "t", "group": "", "text": "Names ways.", "points": [0, 1], "needs": []}
     ]
+
+
+SAID = "I think that they should have said how long every single piece of plastic was."
+
+
+@pytest.mark.parametrize(
+    ("note", "again"),
+    [
+        ("They should have said how long every single piece was, counts.", True),
+        ("THEY should have said, how long every single piece!", True),
+        ("That every single piece of plastic has a length counts.", False),
+        (" ", False),
+    ],
+)
+def test_a_note_may_not_carry_the_words_of_a_student(note: str, again: bool) -> None:
+    asking = judge(revised(notes=[{"note": note, "why": "Seen."}]), REVISED)
+    subject = ReviewedRubric(RUBRIC, "", RUBRIC, marked=(MarkedAnswer(SAID, 1.0),))
+    ((rubric, _),) = revisions([subject], asking, broken)
+    assert len(prompts(asking)) == (2 if again else 1)
+    assert ("note 1 copies 8 words of a student in a row" in prompts(asking)[-1]) == again
+    assert len(rubric.notes) == (1 if note.strip() else 0)
+
+
+def test_notes_are_part_of_the_guide_that_is_shown_again() -> None:
+    noted = RUBRIC.model_copy(update={"notes": ("A list counts.",)})
+    assert noted.guide == f"{GUIDE}\n\nScoring notes:\n- A list counts."
+    asking = judge({"remarks": [remark(quote="A list counts.")]})
+    assert len(critiques([ReviewedRubric(noted, "", noted)], asking)) == 1
+    assert noted.guide in prompts(asking)[0]
+    assert (RUBRIC.guide, RUBRIC.model_copy(update={"text": ""}).guide) == (GUIDE, "")
 
 
 def test_a_rubric_whose_top_cannot_be_reached_is_asked_for_again() -> None:

@@ -92,7 +92,7 @@ def test_every_change_is_named_with_its_reason() -> None:
     old = rubric(
         *(criterion(name, text=f"Says {name} of it.") for name in ("one", "two", "three", "four", "five")),
         criterion("gone", text="Is polite."),
-    )
+    ).model_copy(update={"notes": ("Old.", "Kept.")})
     new = rubric(
         criterion("one", text="Says one of it."),
         criterion("two", text="Says two about it."),
@@ -102,10 +102,12 @@ def test_every_change_is_named_with_its_reason() -> None:
         criterion("five", text="Says five of it.", weight=2),
         criterion("all", text="Says all.", parent="K"),
         criterion("K", text="Says enough.", count=Count(points=(0, 1))),
-    )
+    ).model_copy(update={"notes": ("Kept.", "A list counts.")})
     sources = {"one": ("one",), "two": ("two",), "three": ("three",), "four_a": ("four",), "four_b": ("four",)}
     sources |= {"five": ("five",), "all": ()}
-    told = list(changes(old, new, Reasons(sources, {"gone": "The guide does not ask for it.", "two": "Plainer."})))
+    reasons = {"gone": "The guide does not ask for it.", "two": "Plainer."}
+    noted = {"Kept.": "As before.", "A list counts.": "Two lists did."}
+    told = list(changes(old, new, Reasons(sources, reasons, noted)))
     assert [(one.what, one.before, one.after) for one in told] == [
         ("kept", ("one",), ("one",)),
         ("reworded", ("two",), ("two",)),
@@ -116,9 +118,12 @@ def test_every_change_is_named_with_its_reason() -> None:
         ("added", (), ("all",)),
         ("count", (), ("K",)),
         ("removed", ("gone",), ()),
+        ("note", (), ("A list counts.",)),
+        ("note removed", ("Old.",), ()),
     ]
     assert in_words(told[1]) == "two: reworded (judge): Plainer."
-    assert in_words(told[-1]) == "gone → nothing: removed (judge): The guide does not ask for it."
+    assert in_words(told[8]) == "gone → nothing: removed (judge): The guide does not ask for it."
+    assert in_words(told[9]) == "nothing → A list counts.: scoring note (judge): Two lists did."
 
 
 def test_a_proposal_is_a_file_of_rubrics_that_says_what_was_changed(tmp_path: Path) -> None:
