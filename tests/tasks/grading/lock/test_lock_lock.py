@@ -28,8 +28,13 @@ def protocol(name: str = "rulers", final_score: str = "trait_mean") -> Protocol:
 def test_a_bundle_holds_the_rubric_and_the_protocol() -> None:
     bundle = lock(rubric(), protocol())
     assert bundle.model_dump() == {"protocol": protocol().model_dump(), "composites": ()} | {
-        name: value for name, value in rubric().model_dump().items() if name not in ("rubric_id", "title")
+        name: value for name, value in rubric().model_dump().items() if name not in ("rubric_id", "title", "notes")
     }
+
+
+def test_scoring_notes_are_locked_after_the_text() -> None:
+    noted = rubric().model_copy(update={"notes": ("A list counts.", "A name alone does not.")})
+    assert lock(noted, protocol()).text == "x\n\nScoring notes:\n- A list counts.\n- A name alone does not."
 
 
 PARTED = (
