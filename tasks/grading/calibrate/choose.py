@@ -153,7 +153,7 @@ def weight_of(mapped: Floats, labels: LabelledRows) -> float:
     than one author in n, or one rounding in n, may hide.
     """
     n, human = len(np.unique(labels.cluster)), labels.levels(labels.human) / labels.top
-    misfits = list[list[float]]()
+    misfits = []
     for scores in (labels.raw, mapped):
         qwk, within, _ = _figures(scores, labels)
         agreement = qwk[0] if within is None or np.isnan(within[0]) else within[0]

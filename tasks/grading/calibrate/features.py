@@ -59,7 +59,7 @@ def feature_names(bundles: Sequence[Bundle], pooled: bool) -> tuple[list[str], l
     # A trait called 'mean' would be taken for the mean of the traits.
     share_traits = not pooled or (all(own == ids[0] for own in ids) and "mean" not in ids[0])
     traits = [trait.id for trait in graded_traits(first)] if share_traits else ["mean"]
-    names: list[str] = []
+    names = []
     unpooled: list[str] = []
     for signal in dict.fromkeys(first.protocol.signals):
         match signal:

@@ -57,7 +57,7 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study, encoder: str |
     mappings, candidates = dict[str, ScaleMapping](), list[dict[str, object]]()
     for ((labels, chosen), bundle_id), decision, found in zip(collected, decisions, outcomes, strict=True):
         scope = labels.items[0] if bundle_id else POOLED
-        folds = list[FoldFit]()
+        folds = []
         if decision.tried and found and not crossed.isdisjoint(labels.items):
             for k, (part, text, own) in enumerate(
                 zip(decision.tried.parts, decision.text_only[1:], found[2], strict=True)

@@ -174,7 +174,7 @@ def cross_fit(
     extra = labels.take(np.zeros(len(labels), dtype=np.bool_)) if chosen is None else chosen
     mapping = fit_method(method, labels.joined_with(extra), alpha)
     aligned, clipped = np.empty(len(labels)), np.empty(len(labels), dtype=np.bool_)
-    parts = list[Mapping]()
+    parts = []
     for out in (fold == k for k in range(fold.max() + 1)):
         try:
             others = extra.take(~np.isin(extra.cluster, labels.cluster[out]))

@@ -91,7 +91,7 @@ def next_labels(items: Sequence[Item], predictions: pa.Table, study: Study, coun
     unseen = predictions.filter(pc.equal(predictions["route_reason"], "level_unseen"))
     level_of = dict(zip(unseen["response_id"].to_pylist(), unseen["score"].to_pylist(), strict=True))
     answers = rows.iloc[[proposal.row for proposal in proposed]][["response_id", "item_id"]].to_dict("records")
-    records = list[dict[str, object]]()
+    records = []
     for rank, (answer, proposal) in enumerate(zip(answers, proposed, strict=True), 1):
         unseen, count_of_item = level_of.get(answer["response_id"]), label_counts[answer["item_id"]]
         if proposal.sampled == "drawn":
@@ -260,7 +260,7 @@ def proposals(
     variance = _Variance(ridge, taught, askable)
     unproposed = askable.copy()
     drawn = iter(order[askable[order]].tolist())
-    proposed: list[LabelProposal] = []
+    proposed = []
     owed = 0.0
     for _ in range(min(count, int(askable.sum()))):
         before = variance.mean

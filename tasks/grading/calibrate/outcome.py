@@ -44,7 +44,7 @@ def outcome(
     wrong = np.abs(labels.steps(labels.human) - level) > release.tolerance + SLACK
     grain = grain_of(labels.steps(labels.human), labels.weight)
     sigma, by_distribution, risk = np.empty((3, len(labels)))
-    spreads = list[Spread]()
+    spreads = []
 
     def fitted(size: Sigma, epsilon: Floats) -> Spread:
         # 1 - 0.9 is 0.09999999999999998; the rank is counted from the study's own figure.

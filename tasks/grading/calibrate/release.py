@@ -135,7 +135,7 @@ def release_rules(scopes: Sequence[Scope], release: Release, marked: Mapping[str
         return may_miss and not (enough and len(missed) and _keeps(missed, release))
 
     members = {ALL: items} if by_set else {item: [item] for item in items}
-    asked = dict[str, list[str]]()
+    asked = {}
     for name, own in members.items():
         enough = sum(len(rows[item].risk) for item in own) >= fewest
         asking = [item for item in own if asks_something(item, enough)]
@@ -143,7 +143,7 @@ def release_rules(scopes: Sequence[Scope], release: Release, marked: Mapping[str
         asked[name] = [] if kept else asking
     tested = sum(sum(len(rows[item].risk) for item in asking) >= fewest for asking in asked.values())
     unlikely, question_means = UNLIKELY / max(1, tested), _by_question_means(scopes)
-    promises = dict[str, ReleasePromise]()
+    promises = {}
     for name, asking in asked.items():
         if not asking:
             promises[name] = _refused(name, members[name], rows, scales, release)
@@ -155,7 +155,7 @@ def release_rules(scopes: Sequence[Scope], release: Release, marked: Mapping[str
         for item in members[name]:
             if item not in asking:
                 promises[item] = _refused(item, [item], rows, scales, release)
-    rules = dict[str, ReleaseRule]()
+    rules = {}
     for item in items:
         promised = promises.get(item) or promises[ALL]
         rules[item] = ReleaseRule(

@@ -110,7 +110,7 @@ def whole_responses(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa
 
     batches: in the order of the responses, so that rows of the same one follow each other.
     """
-    waiting: list[pa.RecordBatch] = []
+    waiting = []
     count = 0
     for batch in batches:
         waiting.append(batch)

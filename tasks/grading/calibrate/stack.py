@@ -138,7 +138,7 @@ def fit_stack(
     ones = inverse.sum(axis=1)
     projection = inverse - np.outer(ones, ones) / ones.sum()
     dual = projection @ human  # weights of the rows, which sum to 0
-    blocks = list[StackedBlock]()
+    blocks = []
     for name in used:
         coefficients = every[name].T @ (dual / (sizes[name] * len(used)))
         mean = float((every[name] @ coefficients).mean())

@@ -62,7 +62,7 @@ def text_blocks(source: TextSource, features: Sequence[Feature], readers: Reader
     (n, 2e), how the embedding meets that of the reference answer, in products and distances by dimension, 0 where the
     item has none; hidden: (n, h). With any of these length: (n, 1) log of the characters.
     """
-    blocks: dict[str, Matrix] = {}
+    blocks = {}
     if "characters" in features:
         blocks["characters"] = _characters(source.texts)
     if "embedding" in features and readers.encode:
@@ -95,7 +95,7 @@ def embed(texts: Sequence[str], encode: Encoder) -> Floats:
 
 def stacked_blocks(parts: Sequence[Blocks]) -> dict[str, Matrix]:
     """The blocks of several items, stacked in their order."""
-    stacked: dict[str, Matrix] = {}
+    stacked = {}
     for name in parts[0] if parts else ():
         blocks = [part[name] for part in parts]
         is_sparse = any(sp.issparse(block) for block in blocks)

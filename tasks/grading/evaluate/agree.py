@@ -79,9 +79,9 @@ def agree(
     every = narrowed(scores, [*sorted(columns), *by]).assign(released=released)
     is_scored = scores["calibrated"].notna()
     scored = every[is_scored] if is_scored.any() else every
-    records: list[Record] = []
+    records = []
     for pair in compared:
-        kappas: dict[str, float | None] = {}
+        kappas = {}
         answers = scored if pair.stage == "human" else every
         for part in chain(slices(answers, on.scales), group_slices(answers, groups, on.scales)):
             rows = list(_compare(part, pair, on, metrics))

@@ -125,7 +125,7 @@ def _figures(
     metrics: pd.DataFrame, metric: str, gate: Gate, groups: list[str]
 ) -> Iterator[tuple[Mapping[Hashable, Any], bool]]:
     """The figures that a gate is held against, and whether too few responses are behind one to decide."""
-    kinds = list[str]()
+    kinds = []
     for part in gate.slices:
         if part != "items":
             kinds += groups if part == "group" else [part]

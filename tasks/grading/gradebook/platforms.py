@@ -61,7 +61,7 @@ def platform_sheet(book: Gradebook, platform: Platform) -> PlatformSheet:
 
 def _moodle(book: Gradebook, students: list[StudentGrades]) -> tuple[GradeSheet, str]:
     highest = number(book.highest)
-    rows: list[tuple[Value, ...]] = []
+    rows = []
     for student in students:
         address = student.student if "@" in (student.student or "") else None
         names = (student.student, student.name, address)

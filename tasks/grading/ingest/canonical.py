@@ -171,7 +171,7 @@ def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Ans
     text_column = source.responses.get("text")
     has_cells = isinstance(text_column, str) and text_column in frame.columns
     essays = [cell if isinstance(cell, EssayCell) else None for cell in (frame[text_column] if has_cells else nothing)]
-    made_from: list[str | None] = []
+    made_from = []
     for essay, text in zip(essays, texts, strict=True):
         marked = "html" if source.html and is_markup(text) else None
         made_from.append(essay.unread or "file" if essay else marked)
@@ -298,8 +298,8 @@ def grading_tables(
 
 def unit_table(ids: Sequence[str] | pa.ChunkedArray, words: Sequence[str]) -> pa.Table:
     """Rows of `units` for all texts; ids: of their responses."""
-    unit_id: list[str] = []
-    kind: list[str] = []
+    unit_id = []
+    kind = []
     start, end, counts = array("q"), array("q"), array("q")
     for text in words:
         cut = units(text)

@@ -126,7 +126,7 @@ class Chunk:
 
     def read(self, column: Column, read: Callable[[Any, CellPlace], T], otherwise: T) -> list[T]:
         """What `read` makes of each cell of a column; `otherwise` once its InputError is reported."""
-        values: list[T] = []
+        values = []
         for row, cell in zip(self.rows, self.cells(column), strict=True):
             try:
                 values.append(read(cell, CellPlace(self.source.file, row, name_of(column))))
@@ -234,7 +234,7 @@ def listed(cell: Any, place: CellPlace) -> list[dict[str, Any]] | None:
     are no list, an id given twice, a parent that is not listed.
     """
     criteria = [_criterion(element, place.at(number)) for number, element in enumerate(cell_list(cell, place) or [])]
-    ids: set[str] = set()
+    ids = set()
     for number, criterion in enumerate(criteria):
         if criterion["id"] in ids:
             raise place.at(number).at("id").error(f"{quoted(criterion['id'])} is given twice")

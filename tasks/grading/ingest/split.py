@@ -88,7 +88,7 @@ def split(
     def in_order(names: Mapping[str, int]) -> list[str]:
         return sorted(names, key=lambda name: hashlib.sha256(f"{plan.seed}:{name}".encode()).digest())
 
-    drawn: dict[str, str] = {}
+    drawn = {}
     if plan.shares:
         sizes, before = Counter(str(wholes[at]) for at in free), 0
         train, calibration, _ = plan.shares

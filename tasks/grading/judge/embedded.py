@@ -64,10 +64,10 @@ def answer(questions: Sequence[Question], encoder: TokenEncoder) -> list[Reply]:
     places: dict[str, list[int]] = {}
     for place, question in enumerate(questions):
         places.setdefault(question.text, []).append(place)
-    replies: dict[int, Reply] = {}
+    replies = {}
     for first in range(0, len(places), _PACK):
         pack = list(places.values())[first : first + _PACK]
-        pieces: dict[int, list[tuple[int, str]]] = {}
+        pieces = {}
         for place in chain.from_iterable(pack):
             question = questions[place]
             pieces[place] = _pieces(question, spelling_of(question.question, *_criterion_texts(question)))
@@ -171,7 +171,7 @@ def _reply(
     # A call may ask for a part of a criterion's sub-points, or of what excludes each other.
     reached = {**shares, **whole_shares(bundle, shares)}
     adding = [c for c in added(bundle) if c.id in reached] or criteria
-    evidence: dict[str, list[dict[str, str]]] = {}
+    evidence = {}
     for criterion, row in zip(criteria, of_piece, strict=True):
         if levels[criterion.id] and pieces:
             unit = _sentences(question)[pieces[int(row.argmax())][0]]

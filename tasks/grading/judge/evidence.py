@@ -90,7 +90,7 @@ class Relevance:
 
     def irrelevant(self, decisions: Sequence[Decision], text: str) -> dict[Place, str]:
         """The quotes of a response that hold for a level above 0 and are irrelevant, each with its status."""
-        quotes: dict[Place, tuple[str, str]] = {}
+        quotes = {}
         for i, decision in enumerate(decisions):
             supporting = [(j, row) for j, row in enumerate(decision.evidence) if row["status"] in SUPPORTING]
             for j, row in supporting if decision.level else ():
@@ -236,9 +236,9 @@ def grounded(
     offered: (unit cited or None, quote); signals: takes what was found. A quote is a duplicate where the same words, or
     the same place of the response, held before; one that holds by its meaning stands for the words that it means.
     """
-    rows: list[dict[str, Any]] = []
-    holding: set[str | Span] = set()
-    failed: set[tuple[str | None, str]] = set()
+    rows = []
+    holding = set()
+    failed = set()
     for unit_id, quote in offered:
         words = folded(quote)
         # A quote that failed where it was first cited may still hold where it is cited next.

@@ -103,7 +103,7 @@ def rounds(cases: Sequence[Case]) -> list[list[int]]:
     An item's cases come in the order of their ids, or of a hash of seed and ids where the protocol names a seed, so
     that a case's place does not depend on how the batch is ordered. The k-th round holds the k-th of every item.
     """
-    of_item: defaultdict[str, list[int]] = defaultdict(list)
+    of_item = defaultdict(list)
     for i, case in enumerate(cases):
         of_item[case.item_id].append(i)
     pieces = []

@@ -162,7 +162,7 @@ def signals(bundle: Bundle, answers: Sequence[Answer]) -> dict[str, float]:
     budgets = bundle.protocol.repair
     if budgets is None:
         return {}
-    failures: dict[str, float] = {}
+    failures = {}
     for _, call in answers:
         # A call that failed after a usable one leaves that one in force.
         usable = [attempt for attempt in call.attempts if attempt.checked.value is not None]

@@ -97,7 +97,7 @@ def cards(text: str, bundle: Bundle, limits: RubricMemory) -> tuple[Criterion, .
     response_words = frozenset(tokens(text))
     overlaps = {name: weigh(words & response_words, weight_of) for name, words in criterion_words.items()}
     points, banned, _ = numbered(bundle)
-    chosen: list[Criterion] = []
+    chosen = []
     for criteria, most in ((points, limits.points), (banned, limits.misconceptions)):
         near = [criterion for criterion in criteria.values() if overlaps[criterion.id] > 0]
         chosen += sorted(near, key=lambda criterion: -overlaps[criterion.id])[:most]

@@ -164,8 +164,8 @@ class Graded:
 def judgments(rater: Rater, judged: Sequence[Judged]) -> pa.Table:
     """Decisions as the table `judgments`."""
     decisions: list[Decision] = []
-    cases: list[Case] = []
-    probabilities: list[list[float] | None] = []
+    cases = []
+    probabilities = []
     for of_case in judged:
         decisions += of_case.decisions
         cases += [of_case.case] * len(of_case.decisions)
@@ -215,7 +215,7 @@ def gradings(rater: Rater, graded: Sequence[Grading]) -> pa.Table:
 
 def attempts(rater: Rater, called: Sequence[Called]) -> pa.Table:
     """Calls as the table `attempts`."""
-    calls: list[Called] = []
+    calls = []
     numbers: list[int] = []
     tries: list[Attempt[Any]] = []
     for call in called:

@@ -221,7 +221,7 @@ class ShardJudge:
         """
         run, plan, stage = self._assignment.run, self._assignment.plan, self._assignment.stage
         shown = self._teaching(self._keeping(cases))
-        graded = list[Graded]()
+        graded = []
         with asking_together() as piece:
             for sample in repeated(self._rater, plan.samples):
                 with piece():

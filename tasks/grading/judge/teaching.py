@@ -83,7 +83,7 @@ class GradedItem:
     def _by_level(self) -> dict[float, list[int]]:
         """Score → its labelled responses, the most typical first: the closest to the others on average; those that
         would be cut come last."""
-        by_score: dict[float, list[int]] = defaultdict(list)
+        by_score = defaultdict(list)
         for index, example in enumerate(self._graded):
             by_score[example.score].append(index)
         return {score: self._typical(indices) for score, indices in sorted(by_score.items())}

@@ -166,7 +166,7 @@ def _evidence(
     if entries and not isinstance(entries, list):
         signals.append("canonicalised")
         entries = [entries]
-    offered: list[tuple[str | None, str]] = []
+    offered = []
     for entry in entries or ():
         unit, quote = (entry.get("unit"), entry.get("quote")) if isinstance(entry, dict) else (None, entry)
         if not isinstance(quote, str) or not quote or quote.isspace():

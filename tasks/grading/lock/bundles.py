@@ -126,7 +126,7 @@ def as_judged(
         requests = [paraphrase(one.rubric, maker.sampling, maker.structured) for one in made.values()]
         made = make(requests, maker.backend, maker.replies, check_paraphrase)
     if maker and plan.induce:
-        single_items: dict[str, Mapping[str, Any]] = {}
+        single_items = {}
         for item in items:
             single_items[item["rubric_id"]] = {} if item["rubric_id"] in single_items else item
         requests = [

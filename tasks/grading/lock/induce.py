@@ -143,7 +143,7 @@ def _rubric(source: Rubric, artifact: Any) -> Rubric:
     # I01, I02, …, but never an id that the author used: people may have marked that criterion.
     used = {criterion.id for criterion in source.criteria}
     ids = (name for number in range(1, 1000) if (name := f"I{number:02d}") not in used)
-    criteria: list[Criterion] = []
+    criteria = []
     for trait, content in contents:
         items = content["items"]
         if not isinstance(items, list) or not items:

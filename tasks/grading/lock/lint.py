@@ -46,7 +46,7 @@ def lint(rubric: Rubric) -> list[str]:
     """Warnings as `criterion: what`, in the order of the criteria: vague words, two demands in one, too long, without
     weight, sub-points that do not add up, nearly the same as an earlier one; and of the rubric: scores that its counts
     cannot reach, and that it can only cost marks."""
-    warnings: list[str] = []
+    warnings = []
     parts = _parts(rubric)
     words = {criterion.id: tokens(criterion.text) for criterion in rubric.criteria}
     for criterion in rubric.criteria:

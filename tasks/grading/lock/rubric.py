@@ -31,7 +31,7 @@ def authored(path: Path, induced: bool = False) -> dict[str, Rubric]:
 
     induced: their criteria will be made of their prose; traits and criteria may be missing.
     """
-    rubrics: dict[str, Rubric] = {}
+    rubrics = {}
     for number, rubric in enumerate(parse(RubricFile, read_yaml(path), path).rubrics):
         is_twice = rubric.rubric_id in rubrics
         problem = "is given twice" if is_twice else broken(rubric, induced)
@@ -340,7 +340,7 @@ def broken_exclusion(rubric: Rubric) -> str | None:
 
 def _above(name: str, parents: Mapping[str, str | None]) -> set[str]:
     """A criterion's parents."""
-    above: set[str] = set()
+    above = set()
     parent = parents[name]
     while parent is not None:
         above.add(parent)

@@ -132,7 +132,7 @@ def compared(figures: Figures, part: str) -> list[SliceComparison]:
 def agreement_section(figures: Figures, labelled: int) -> Section:
     """The machine next to a second person, by item and type, and before and after calibration."""
     items, types = compared(figures, "item"), compared(figures, "type")
-    parts: list[Part] = []
+    parts = []
     if items:
         parts += [
             Text(

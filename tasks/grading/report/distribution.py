@@ -146,7 +146,7 @@ def _distribution_title(bars: Bars, scales: int) -> str:
 def confusions(score_panels: Sequence[ScorePanel], rounded: bool) -> list[Part]:
     """Counts per scale: rows are people's levels, columns the machine's; nothing without scores. rounded: whether the
     target is a mean of several people."""
-    maps: list[list[Part]] = []
+    maps = []
     for panel in score_panels:
         counts = confusion(panel.levels("target"), panel.levels("calibrated"), 0, len(panel.names) - 1, 1)
         rows = []

@@ -32,7 +32,7 @@ def evidence_section(quotes: Rows, decisions: Rows, conflicts: Rows, responses: 
     by_status = {row["status"]: row["n"] for row in quotes}
     every = sum(by_status.values())
     title, missing = "Whether credit is grounded is not known", "this judge took no decision on single criteria"
-    parts: list[Part] = []
+    parts = []
     if every:
         fates = [(words.capitalize(), by_status.get(status, 0)) for status, words in QUOTES.items()]
         parts += count_table("Quote", [(name, n, n / every) for name, n in fates])

@@ -237,7 +237,7 @@ def _periods(effects: Rows, name: str, trait: str) -> list[Row]:
 
 def _flags_sentence(name: str, effects: Rows) -> str:
     """Every flag of a rater in words, with the figure it rests on."""
-    clauses: list[str] = []
+    clauses = []
     for row in effects:
         for flag in row["flags"] if row["rater_id"] == name else ():
             where = f" on {say.name(row['trait'])}" if row["trait"] else ""

@@ -112,7 +112,7 @@ def main(arms: Sequence[ExperimentArm], reference: str, plan: BootstrapPlan) -> 
 
 def paired(arms: Mapping[str, ExperimentArm], pairs: Sequence[ArmPair], plan: BootstrapPlan) -> Table:
     """Table 6: gains of one configuration over another on the same responses, whole authors resampled."""
-    rows = list[Cells]()
+    rows = []
     for pair in pairs:
         gains, n = _gains(arms[pair.base], arms[pair.better], plan)
         for key, name in COMPARED.items():
@@ -271,7 +271,7 @@ def _both(base: ExperimentArm, better: ExperimentArm, plan: BootstrapPlan) -> tu
     gains, n = _gains(base, better, plan)
     shared = on_same_answers([base.scores, better.scores], "raw") if n else [base.scores[:0]] * 2
     agreed = [agreement(frame, "target", "raw", base.scale, plan) for frame in shared]
-    row = list[Cell]()
+    row = []
     for key in ("mae", "qwk"):
         row += [number(found[key].value) for found in agreed]
         row.append(number(gains[key][0], ends="interval"))

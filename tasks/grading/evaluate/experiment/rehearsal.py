@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from rubricflow.tasks.core.display.table import Cells, Table, count, number
+from rubricflow.tasks.core.display.table import Table, count, number
 from rubricflow.tasks.core.llm.prices import money
 from rubricflow.tasks.core.stats.agreement import to_levels
 from rubricflow.tasks.core.stats.verdict import Estimate
@@ -52,7 +52,7 @@ def rehearsal(arms: Sequence[RehearsedArm], plan: BootstrapPlan) -> tuple[str, T
     """(which way to take, in a sentence; the table). arms: the plain score first; frames as of `on_shares`."""
     shared = on_same_answers([arm.scores for arm in arms], "raw")
     kappas = [agreement(frame, "target", "raw", _SHARES, plan)[KAPPA] for frame in shared]
-    rows = list[Cells]()
+    rows = []
     for arm, frame, kappa in zip(arms, shared, kappas, strict=True):
         quotes = number(arm.standing / arm.quotes) if arm.quotes else "none asked for"
         tokens = "not known" if arm.tokens is None else count(arm.tokens)

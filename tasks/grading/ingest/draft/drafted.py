@@ -301,7 +301,7 @@ def _response_id(
 def _points_in_names(roles: Roles, wide: Mapping[str, Pattern], file: str, header: Sequence[str]) -> dict[str, float]:
     """Question's number (or "" for all) → the most points, where a column's name has them: "1.0" right of a Canvas
     question, "Frage 1 (4 P.)", or "Punkte / 10" of a file with one column of marks."""
-    points: dict[str, float] = {}
+    points = {}
     for question in questions_of(header, wide, file) if wide else ():
         columns = (question.columns[name] for name in reversed(list(wide)) if name in question.columns)
         said = (number(_TRAILING.sub("", name)) or points_in(name) for name in columns)
@@ -378,7 +378,7 @@ def _remarks(
         yield f"the questions' points add up to {most:g}, and '{roles.total}' says {total:g}"
     if roles.total is not None and len(scores) == 1 and roles.total in rows.columns:
         marks: dict[int, list[float]] = {}
-        totals: dict[int, float] = {}
+        totals = {}
         for row, mark, whole in zip(rows.index.tolist(), rows[scores[0]], rows[roles.total], strict=True):
             marks.setdefault(row + 1, []).append(number(str(mark)) or 0.0)
             if (value := number(str(whole))) is not None:

@@ -99,7 +99,7 @@ def identified(roles: Roles, columns: Sequence[Column]) -> Roles:
         for row, cell in enumerate(column.rows):
             answered[row] |= bool(cell.strip()) and cell.strip() not in roles.blank
     by_name = {column.name: column.rows for column in columns}
-    known: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    known = {}
     for way in filter(None, (roles.student, *roles.students, roles.names)):
         rows = zip(answered, *(by_name[name] for name in way), strict=True)
         known[way] = [tuple(map(str.strip, cells)) for has_answer, *cells in rows if has_answer]
@@ -257,8 +257,8 @@ def _is_wording(column: Column) -> bool:
 def _wide_answers(numbered: Mapping[str, list[Column]]) -> str | None:
     """The pattern of the columns of answers; None where there are none. 'Question 1' holds answers where they differ
     from row to row and no column is called answer."""
-    plain: list[str] = []
-    questions: list[str] = []
+    plain = []
+    questions = []
     for template, group in numbered.items():
         name = group[0].name
         if any(column.numeric for column in group) or is_named(name, "reference"):

@@ -65,9 +65,9 @@ def paperbench(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     All nodes of a paper are in one chunk. Nodes that differ only in their place among the siblings are one.
     """
     cells = [name for name in frame.columns if name != "sibling_index"]
-    papers: dict[str, dict[str, Any]] = {}
+    papers = {}
     for name, nodes in frame.loc[~frame[cells].duplicated()].groupby("paper", sort=False, dropna=False):
-        below: defaultdict[str | None, list[Node]] = defaultdict(list)
+        below = defaultdict(list)
         for node in nodes.to_dict("records"):
             below[node["parent_id"]].append(node)
         parents = Counter(nodes["node_id"])
@@ -108,7 +108,7 @@ def plawbench(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     """PLawBench: the criteria become lists, with sub-points where a criterion's text marks points, as in '（+5分）'."""
     lists = []
     for cell in frame["rubric_json"]:
-        criteria: list[dict[str, Any]] = []
+        criteria = []
         for number, criterion in enumerate(json.loads(cell), 1):
             name, points = f"C{number}", float(criterion["points"])
             criteria.append({"id": name, "text": criterion["criterion"], "weight": points})
@@ -131,7 +131,7 @@ def sub_points(text: str, points: float) -> list[tuple[str, float]]:
     every = [match for match in every if match["sign"] or float(match["points"]) != points]
     if _total(marks) != points and _total(every) == points:
         marks = every
-    begins = list[int]()
+    begins = []
     for position, mark in enumerate(marks):
         line = text.rfind("\n", 0, mark.start()) + 1
         begins.append(line if position == 0 or marks[position - 1].end() <= line else mark.start())

@@ -40,7 +40,7 @@ def asap_aes(file: str, frame: pd.DataFrame) -> pd.DataFrame:
         kinds = ["source_dependent" if text else "persuasive_or_narrative" for text in frame["source_text"]]
         guides = frame["rubric_text"] if "rubric_text" in frame else [None] * len(frame)
         return with_columns(frame, {"kind": kinds, "rubric_text": guides})
-    columns: dict[str, pd.Series] = {}
+    columns = {}
     summed = frame["essay_set"].isin(SUMMED)
     for rater in (1, 2):
         single = frame[f"rater{rater}_domain1"].astype(float)

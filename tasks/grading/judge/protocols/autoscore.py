@@ -69,7 +69,7 @@ def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
     """An opinion as components, the first quote of each criterion that it finds; or as one score."""
     if question.part == SCORE.name:
         return dhs.artifact(question, opinion)
-    components: dict[str, str | None] = {}
+    components = {}
     for criterion in _criteria(question):
         quotes = opinion.evidence.get(criterion.id, ()) if opinion.levels[criterion.id] else ()
         components[criterion.id] = quotes[0]["quote"] if quotes else None
@@ -89,7 +89,7 @@ def _judge(entries: Any, criteria: tuple[Criterion, ...], question: Question) ->
     """A component is a text or null; texts are cut as the contract bounds them."""
     if not isinstance(entries, dict):
         return Checked({}, ("malformed_component:*",))
-    components: dict[str, str | None] = {}
+    components = {}
     violations = []
     for criterion in criteria:
         text = entries.get(criterion.id)

@@ -48,7 +48,7 @@ def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | Non
 def read_lines(text: str) -> dict[str, Any] | None:
     """The decisions in the published line format, `concept=<id>; label=<level>; evidence=<words>`; other lines are
     passed over. None where no line has it, or a concept has two."""
-    decisions: dict[str, Any] = {}
+    decisions = {}
     for line in text.splitlines():
         pairs = [part.partition("=") for part in line.strip(" \t-*").split(";", 2)]
         if [name.strip().casefold() for name, _, _ in pairs] != _LINE:

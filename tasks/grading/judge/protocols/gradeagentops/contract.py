@@ -245,8 +245,8 @@ def _by_number(
     entries = artifact["points"]
     if not isinstance(entries, dict):
         return {}, {}, "malformed"
-    claims: dict[int, tuple[str, ...] | None] = {}
-    problems: dict[int, str] = {}
+    claims = {}
+    problems = {}
     for name, entry in entries.items():
         number = number_of(name)
         if number is None or number not in points or number in claims:
@@ -295,8 +295,8 @@ def _subscores(
     stated = entries if isinstance(entries, dict) else {}
     is_malformed = entries is not None and stated is not entries
     notes["unknown_field"] += len(stated.keys() - {trait.id for trait in judged})
-    usable: dict[str, float] = {}
-    problems: dict[str, str] = {}
+    usable = {}
+    problems = {}
     for trait in demanded:
         value, problem = _number(stated.get(trait.id), trait, notes)
         if value is None:
@@ -334,7 +334,7 @@ def _numbers(entries: Any, points: Mapping[int, Criterion], notes: Counter[str])
     """The points that a list names, or none and what is wrong with it."""
     if not isinstance(entries, list):
         return frozenset(), None if entries is None else "malformed"
-    numbers: set[int] = set()
+    numbers = set()
     for entry in entries:
         number = _index(entry, notes)
         if number is None or number not in points:

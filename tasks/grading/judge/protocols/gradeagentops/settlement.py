@@ -293,7 +293,7 @@ def restated(artifact: dict[str, Any], reply: Reply, bundle: Bundle) -> dict[str
     if protocol.level == "stated" or not probabilities:
         return artifact
     points, subscores = artifact.get("points"), artifact.get("subscores")
-    changed: dict[str, Any] = {}
+    changed = {}
     if isinstance(points, dict):
         changed["points"] = {n: _claim(entry, _of_status(probabilities.get(n)), bundle) for n, entry in points.items()}
     if isinstance(subscores, dict):
