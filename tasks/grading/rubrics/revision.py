@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Literal, NamedTuple
 
 import yaml
@@ -187,8 +188,8 @@ def _what(new: Criterion, sources: Sequence[Criterion], uses: Sequence[str]) -> 
 
 
 def in_words(change: RubricChange) -> str:
-    """A change on one line: `P3 → P3a: split (judge): why`."""
-    before, after = ", ".join(change.before), ", ".join(change.after)
+    """A change on one line: `P3 → P3a: split (judge): why`; of a note the first words."""
+    before, after = (shorten(", ".join(names), 80, placeholder=" …") for names in (change.before, change.after))
     names = before if change.before == change.after else f"{before or 'nothing'} → {after or 'nothing'}"
     line = f"{names}: {CHANGES[change.what]} ({change.by})" + (f": {change.why}" if change.why else "")
     return " ".join(line.split())
