@@ -261,6 +261,15 @@ def grounded(
     return tuple(rows), bool(holding)
 
 
+def why_unsupported(rows: Iterable[Mapping[str, object]]) -> str:
+    """The violation of a decision that needs support and has none: what is the matter with the quote that came closest,
+    `no_diagnostic` where one holds all the same, `evidence_failed` where none was given or stands anywhere."""
+    found = {row["status"] for row in rows}
+    if found & HOLDS:
+        return "no_diagnostic"
+    return next((status for status in ("echo", "misattributed", "too_short") if status in found), "evidence_failed")
+
+
 def ground(quote: str, unit_id: str | None, criterion: Criterion, subject: Subject) -> Ground:
     """What is found of a quote that cites a unit; never a duplicate."""
     return _ground(quote, folded(quote), unit_id, criterion, subject)

@@ -29,7 +29,18 @@ NOT_READ = frozenset({"unreadable", *_WHOSE})
 Kind = Literal["contract", "semantic"]
 Role = Literal["contract_repair", "semantic_repair"]
 
-SEMANTIC = frozenset({"evidence_failed", "shared_quote", "irrelevant", "contradicted_score"})
+SEMANTIC = frozenset(
+    {
+        "evidence_failed",
+        "echo",
+        "misattributed",
+        "too_short",
+        "no_diagnostic",
+        "shared_quote",
+        "irrelevant",
+        "contradicted_score",
+    }
+)
 """Kinds of violation that leave the artifact well-formed; all others break the contract."""
 MAX_PREVIOUS = 4_000
 """Characters of the reply that a repair shows."""
@@ -45,6 +56,13 @@ _WORDS = (
     ("missing", "{what} is missing"),
     ("malformed", "{what} does not have the form that the contract names"),
     ("evidence_failed", "no quote given for {what} holds: it must be copied from the response, word for word"),
+    (
+        "echo",
+        "the words quoted for {what} repeat the question, its text or the rubric: quote what the response says itself",
+    ),
+    ("misattributed", "the words quoted for {what} stand elsewhere in the response: cite the unit that holds them"),
+    ("too_short", "the words quoted for {what} are too few to show anything: quote more of what the response says"),
+    ("no_diagnostic", "{what} has no diagnostic: say in a sentence what the quoted words show"),
     ("shared_quote", "the words quoted for {what} are quoted for too many others: each needs words of its own"),
     ("contradicted_score", "{what} is more than one step from what the points credited add up to"),
     ("irrelevant", "the words quoted for {what} say nothing of it"),

@@ -27,7 +27,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.text.quotes import unquoted
 from rubricflow.tasks.core.text.tokens import number_of
 from rubricflow.tasks.grading.judge.doubted_quotes import NOTHING, settled
-from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, grounded, row_words
+from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, grounded, row_words, why_unsupported
 from rubricflow.tasks.grading.judge.rows import FAILED, Decision
 from rubricflow.tasks.grading.judge.schema import PLAIN, UnitNames, fields
 
@@ -69,8 +69,8 @@ def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Crite
     """The verdict on an artifact that was asked for these criteria of the bundle. Raises nothing, whatever is in it.
 
     Violations are `kind:criterion`: `missing_decision`, `unknown_criterion`, `malformed_decision`, `level_off_scale`,
-    `evidence_failed`, `shared_quote`, `irrelevant` (see `tasks.grading.judge.doubted_quotes`). A decision that is
-    missing or has no usable level is None with its reason, never 0.
+    what `why_unsupported` says, `shared_quote`, `irrelevant` (see `tasks.grading.judge.doubted_quotes`). A decision
+    that is missing or has no usable level is None with its reason, never 0.
     Signals count `quotes` by what was found (see `Evidence.status`), `invalid_evidence`, `malformed_evidence` (entries
     without a quote), quotes that hold though they are written otherwise (`quote_case`, `quote_marks`, `quote_spacing`),
     `canonicalised` values, and what became of unsupported levels: `weak`, or `unsupported` and the
@@ -143,7 +143,7 @@ def _decide(
         verified=verified,
         action=action,
     )
-    return decision, None if action == "none" else "evidence_failed"
+    return decision, None if action == "none" else why_unsupported(evidence)
 
 
 def _level(value: Any, signals: list[str]) -> int | None:

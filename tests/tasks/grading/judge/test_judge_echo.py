@@ -166,3 +166,10 @@ def test_verifying_the_canonical_artifact_finds_no_echo_and_changes_nothing(text
     assert again.artifact(of.criteria) == canonical
     assert [d.level for d in again.decisions] == [d.level for d in first.decisions]
     assert again.signals["echo"] == 0
+
+
+def test_a_repair_is_told_that_the_quote_was_an_echo():
+    of, response = bundle_of(), f"{POINT} It wilts."
+    question = Question(of, of.criteria, response, tuple(units(response)), "i", QUESTION, CONTEXT)
+    decision = {"level": 2, "evidence": [{"unit": "s1", "quote": POINT}]}
+    assert verify({"decisions": {"P1": decision}}, of, of.criteria, subject_of(question)).violations == ("echo:P1",)

@@ -120,14 +120,28 @@ def test_the_span_counts_characters_of_the_stored_text(quote, cut):
 @pytest.mark.parametrize(
     ("on_failure", "level", "action"), [("demote", 0, "demoted"), ("drop", 0, "dropped"), ("count", 2, "counted")]
 )
-@pytest.mark.parametrize("quotes", [[], ["drink the sea"], ["He"]])
-def test_a_failed_quote_does_what_the_protocol_says(evidence, on_failure, level, action, quotes):
+@pytest.mark.parametrize(
+    ("quotes", "violation"),
+    [
+        ([], "evidence_failed"),
+        (["drink the sea"], "evidence_failed"),
+        (["He"], "too_short"),
+        (["sells très"], "misattributed"),
+        (["drink the sea", "He", "sells très"], "misattributed"),
+    ],
+)
+def test_a_failed_quote_does_what_the_protocol_says(evidence, on_failure, level, action, quotes, violation):
     given = {"evidence": [{"unit": "s1", "quote": quote} for quote in quotes], "diagnostic": "d", "level": 2}
     verdict = judged(given, bundle_of(evidence, on_failure))
     decision = verdict.decisions[0]
     assert (decision.level, decision.stated, decision.action, decision.verified) == (level, 2, action, False)
-    assert verdict.violations == ("evidence_failed:C1",)
+    assert verdict.violations == (f"{violation}:C1",)
     assert (verdict.signals["unsupported"], verdict.signals[action]) == (1, 1)
+
+
+def test_a_quote_that_holds_without_its_diagnostic_is_not_called_a_failed_quote():
+    entry = {"evidence": [{"unit": "s1", "quote": "need light"}], "level": 2, "diagnostic": " "}
+    assert judged(entry, bundle_of("global_diagnostic")).violations == ("no_diagnostic:C1",)
 
 
 @pytest.mark.parametrize("on_failure", ["demote", "drop", "count"])

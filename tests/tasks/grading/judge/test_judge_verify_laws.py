@@ -129,7 +129,11 @@ def test_verifying_the_canonical_artifact_changes_and_finds_nothing(case):
     assert again.artifact(bundle.criteria) == canonical
     kept = {"counted", "unsupported"} if bundle.protocol.failed_quote == "count" else set()
     assert not [name for name in CORRECTIONS if again.signals[name] and name not in kept]
-    counted = {f"evidence_failed:{d.criterion_id}" for d in first.decisions if d.action == "counted"}
+    counted = {
+        f"{'no_diagnostic' if {row['status'] for row in d.evidence} & HOLDS else 'evidence_failed'}:{d.criterion_id}"
+        for d in first.decisions
+        if d.action == "counted"
+    }
     undecided = {f"missing_decision:{d.criterion_id}" for d in first.decisions if d.level is None}
     assert set(again.violations) == counted | undecided
 

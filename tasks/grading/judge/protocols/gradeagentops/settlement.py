@@ -17,7 +17,7 @@ from rubricflow.tasks.core.text.quotes import unquoted
 from rubricflow.tasks.grading.judge import itemised
 from rubricflow.tasks.grading.judge.doubted_quotes import NOTHING, most_shared
 from rubricflow.tasks.grading.judge.doubted_quotes import settled as without_doubted
-from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, ground, grounded, row_words
+from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, ground, grounded, row_words, why_unsupported
 from rubricflow.tasks.grading.judge.memory import Numbered, numbered
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import STATUSES, Claims, Demand, everything, plain
 from rubricflow.tasks.grading.judge.rows import Decision
@@ -80,7 +80,7 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
     missed, a misconception is dropped (under `failed_quote: count` both are kept and counted). Violations are
     `kind:field` for what breaks the contract, in the order of the names, for a point `kind_point:criterion` (missing:
     neither covered nor missed; contradictory: both; malformed; unknown: a number that names none), and
-    `evidence_failed:criterion`.
+    for a claim without a quote that holds `kind:criterion`, see `why_unsupported`.
     """
     rubric, signals = numbered(bundle), Counter(claims.notes)
     _prepare(claims, rubric, subject)
@@ -94,7 +94,7 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
         else:
             signals["banned_evidence_invalid_dropped"] += decision.action == "dropped"
         by_quotes[criterion.id] = decision
-    failed = [f"evidence_failed:{name}" for name, d in by_quotes.items() if d.action != "none"]
+    failed = [f"{why_unsupported(d.evidence)}:{name}" for name, d in by_quotes.items() if d.action != "none"]
     decisions = [by_quotes[criterion.id] for criterion in bundle.criteria]
     irrelevant = subject.relevance.irrelevant(decisions, subject.text) if subject.relevance else NOTHING
     doubted = without_doubted(decisions, bundle.protocol, bundle.criteria, irrelevant, lambda c: actions[c.id])
