@@ -16,6 +16,17 @@ def ratio(top: Floats, bottom: Floats) -> Floats:
         return np.where(bottom > 0, top / bottom, np.nan)
 
 
+FLAT = 1e-12
+"""Of a second moment: rounding leaves about 1e-14 of it where all scores of a sample are one."""
+
+
+def about_mean(n: Floats, x: Floats, xx: Floats) -> Floats:
+    """Sums of squares about the mean of n scores, from their sums and sums of squares; exact zeros where all are one.
+    n is at least 1."""
+    squares = xx - x * x / n
+    return np.where(squares <= FLAT * xx, 0.0, squares)
+
+
 # The table of ratings: a row per response, a column per rater, NaN where a rater gave none.
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy.stats import norm, t
 
 from rubricflow.tasks.core.stats.agreement import Stat, checked_pair, level_count, to_levels
-from rubricflow.tasks.core.stats.arrays import Floats, Ints, ratio
+from rubricflow.tasks.core.stats.arrays import Floats, Ints, about_mean, ratio
 
 CHUNK_BYTES = 4 * 2**20
 # Picks, their flat addresses, integer counts and float counts: four eight-byte numbers a cell.
@@ -306,8 +306,6 @@ Scale = tuple[float, float, float]
 TERMS: Final = ("n", "h", "m", "hh", "mm", "hm", "d", "dd", "abs_d", "i", "j", "ii", "jj", "ij", "exact", "w1", "w2")
 # On longer scales most levels are rare, and a draw's macro-F1 tells which levels it happened to hit.
 MACRO_F1_LEVELS = 15
-# Relative to the second moment; rounding leaves about 1e-14 where all scores of a sample are one.
-FLAT = 1e-12
 
 
 def pair_terms(human: npt.ArrayLike, machine: npt.ArrayLike, scale: Scale) -> Floats:
@@ -365,10 +363,8 @@ def statistics_of_totals(totals: Floats) -> dict[str, Floats]:
 def _spread(n: Floats, x: Floats, y: Floats, xx: Floats, yy: Floats, xy: Floats) -> tuple[Floats, Floats, Floats]:
     """Sums of squares of x and y and of products about the means; exact zeros where a column is constant."""
     size = np.maximum(n, 1)
-    ss_x, ss_y = xx - x * x / size, yy - y * y / size
-    flat_x, flat_y = ss_x <= FLAT * xx, ss_y <= FLAT * yy
-    products = np.where(flat_x | flat_y, 0.0, xy - x * y / size)
-    return np.where(flat_x, 0.0, ss_x), np.where(flat_y, 0.0, ss_y), products
+    ss_x, ss_y = about_mean(size, x, xx), about_mean(size, y, yy)
+    return ss_x, ss_y, np.where((ss_x == 0) | (ss_y == 0), 0.0, xy - x * y / size)
 
 
 def _freedom(n: Floats) -> Floats:

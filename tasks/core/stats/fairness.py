@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rubricflow.tasks.core.stats.agreement import Stat, checked_pair, without_variance
-from rubricflow.tasks.core.stats.arrays import Floats, Ints, ratio
-from rubricflow.tasks.core.stats.bootstrap import FLAT, Interval, cluster_codes, draw_totals, interval, sums_by_code
+from rubricflow.tasks.core.stats.arrays import FLAT, Floats, Ints, about_mean, ratio
+from rubricflow.tasks.core.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
 
 RANK = 1e-9
 
@@ -153,6 +153,5 @@ def _dsm_of_totals(totals: Floats) -> Floats:
 def _z(n: Floats, x: Floats, xx: Floats, rows: Floats, of_x: Floats) -> Floats:
     """Mean z of each group, (samples, groups), from sums over all rows, (samples, 1), and over the groups'."""
     size = np.maximum(n, 1)
-    squares = xx - x * x / size
-    spread = np.where((n > 1) & (squares > FLAT * xx), np.sqrt(np.maximum(squares, 0) / np.maximum(n - 1, 1)), 0.0)
+    spread = np.where(n > 1, np.sqrt(about_mean(size, x, xx) / np.maximum(n - 1, 1)), 0.0)
     return ratio(ratio(of_x, rows) - x / size, spread)

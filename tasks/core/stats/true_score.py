@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rubricflow.tasks.core.stats.agreement import SLACK, Stat
-from rubricflow.tasks.core.stats.arrays import Bools, Floats, checked_ratings, ratio
-from rubricflow.tasks.core.stats.bootstrap import FLAT, Interval, cluster_codes, draw_totals, interval, sums_by_code
+from rubricflow.tasks.core.stats.arrays import FLAT, Bools, Floats, about_mean, checked_ratings, ratio
+from rubricflow.tasks.core.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
 
 # n rows; c ratings of a row, h their mean, m the machine score; within: squared deviations from h; doubled letters are
 # products.
@@ -158,8 +158,7 @@ def _of_totals(totals: Floats) -> dict[str, Floats]:
     error = ratio(t["within"], t["c"] - n)
     spread = size - t["cc"] / size
     ss_h, noise = t["chh"] - t["ch"] ** 2 / size, (n - 1) * error
-    ss_m = t["cmm"] - t["cm"] ** 2 / size
-    ss_m = np.where(ss_m <= FLAT * t["cmm"], 0.0, ss_m)
+    ss_m = about_mean(size, t["cm"], t["cmm"])
     divisor = np.where(n > 1, spread, 0.0)
     true = ratio(ss_h - noise, divisor)
     machine = ratio(ss_m, divisor)
