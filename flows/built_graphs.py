@@ -54,7 +54,7 @@ def built_graphs(study: Study, path: Path, warehouse: Warehouse) -> StudyGraphs:
         run = warehouse.run(run_id)
         if run.done("graph", "all"):
             code = {CODE: str(read_manifest(run)["identity"].get("code"))}
-            rows = run.read(run.ref(RubricGraphs, "graph")).to_pylist(maps_as_pydicts="strict")
+            rows = run.table(RubricGraphs, "graph").to_pylist(maps_as_pydicts="strict")
             stored += [StoredGraph(run_id, row, row["made_from"] | code) for row in rows]
     if not stored:
         raise StoreError(f"no run in {warehouse.place} has a graph; {hint}")

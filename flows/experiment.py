@@ -127,24 +127,24 @@ def read_arm(name: str, run: Run, sizes: Iterable[int] = ()) -> ExperimentArm:
     if len(set(scales.values())) > 1:
         raise UserError(f"arm '{name}': its items have different scales; take those of one scale with 'where'")
     scores = score_frame(parts, study.evaluation.target, ("train", "calibration", "test")).frame
-    gradings = run.read(run.ref(Gradings, "judge"), ["response_id", "rater_kind", "status", "signals"]).to_pandas()
+    gradings = run.table(Gradings, "judge", ["response_id", "rater_kind", "status", "signals"]).to_pandas()
     return ExperimentArm(
         name=name,
         scores=scores,
         gradings=gradings.assign(signals=list(map(dict, gradings["signals"]))),
-        attempts=run.read(run.ref(Attempts, "judge"), CALLS).to_pandas(),
+        attempts=run.table(Attempts, "judge", CALLS).to_pandas(),
         scale=next(iter(scales.values())),
         simulated=bool((gradings["rater_kind"] == "simulated").any()),
         resized={size: resized(run, study, scores, size) for size in sizes},
-        metrics=run.read(run.ref(Metrics, "evaluate"), where=pc.field("slice") == "all").to_pandas(),
+        metrics=run.table(Metrics, "evaluate", where=pc.field("slice") == "all").to_pandas(),
     )
 
 
 def resized(run: Run, study: Study, scores: pd.DataFrame, size: int) -> pd.DataFrame | None:
     """The score frame with phase III fitted to the first `size` labelled responses of the calibration split, by the
     SHA-256 of seed and id; None where it has fewer. Sizes are nested, and what is held out stays the same."""
-    responses = run.read(run.ref(Responses, "ingest"), ["response_id", "split", "author_id"])
-    people = run.read(run.ref(Gradings, "ingest"), ["response_id", "rater_id", "rater_kind", "score"])
+    responses = run.table(Responses, "ingest", ["response_id", "split", "author_id"])
+    people = run.table(Gradings, "ingest", ["response_id", "rater_id", "rater_kind", "score"])
     target, seed = study.evaluation.target, study.split.seed
     labelled = target_scores(people, target)["response_id"].combine_chunks()
     calibrates = pc.equal(responses["split"], "calibration")

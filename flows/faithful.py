@@ -94,7 +94,7 @@ def faithful(
         tables = stages(job)
     data_docs(job.run)
     record(job, tables)
-    rows = job.run.read(job.run.ref(RuleFaithfulness, STAGE)).to_pylist()
+    rows = job.run.table(RuleFaithfulness, STAGE).to_pylist()
     print_rows(SHOWN, ([row[name] for name in SHOWN] for row in rows))
     return job.run.run_id
 
@@ -140,8 +140,7 @@ def stages(job: Plan) -> list[TableRef]:
 def prepare(run: Run, study: Study, data: Ingested, bundles: TableRef) -> list[JudgingBatch]:
     """What the judge is asked: each family's test responses that have the human score, under the schemes as they are
     and after every edit."""
-    gold, edited_run, batches = _gold(run, study, data), _edited_run(run), list[JudgingBatch]()
-    schemes = _schemes(run, data, bundles, gold)
+    (gold, schemes), edited_run, batches = _tested(run, study, data, bundles), _edited_run(run), list[JudgingBatch]()
     for kind in EDITS:
         mine = {item: scheme for item, scheme in schemes.items() if family(scheme.bundle) == kind}
         if not mine:
@@ -167,8 +166,7 @@ def compare(
 ) -> tuple[TableRef, TableRef]:
     """Write every response's marks under both schemes, and how far the judge follows each edit. judged: what was asked,
     and its gradings."""
-    gold, edited_run = _gold(run, study, data), _edited_run(run)
-    schemes = _schemes(run, data, bundles, gold)
+    (gold, schemes), edited_run = _tested(run, study, data, bundles), _edited_run(run)
     marks = {(batch.family, batch.version): _marks(edited_run, gradings) for batch, gradings in judged}
     tests = []
     for (kind, version), after in marks.items():
@@ -188,8 +186,9 @@ def _edited_run(run: Run) -> Run:
     return run.warehouse.run(f"{run.run_id}-rules")
 
 
-def _gold(run: Run, study: Study, data: Ingested) -> dict[str, int]:
-    """Test response → its human score, to the nearest mark, halves up. InputError where there is none."""
+def _tested(run: Run, study: Study, data: Ingested, bundles: TableRef) -> tuple[dict[str, int], dict[str, Scheme]]:
+    """Test response → its human score, to the nearest mark, halves up; and item → its scheme, for the items of these
+    responses. InputError where there is no such score, and names a rubric that cannot be edited."""
     columns = ["response_id", "rater_id", "rater_kind", "score"]
     targets = target_scores(run.read(data.gradings, columns), study.evaluation.target)
     tested = run.read(data.responses, ["response_id"], ds.field("split") == "test")["response_id"]
@@ -197,11 +196,7 @@ def _gold(run: Run, study: Study, data: Ingested) -> dict[str, int]:
     if not targets.num_rows:
         rule = f"no test response has a score of '{study.evaluation.target}', which an edit could change"
         raise InputError(rule, field="evaluation.target")
-    return {row["response_id"]: math.floor(row["score"] + 0.5) for row in targets.to_pylist()}
-
-
-def _schemes(run: Run, data: Ingested, bundles: TableRef, gold: dict[str, int]) -> dict[str, Scheme]:
-    """Item → its scheme, for the items of these responses. InputError names a rubric that cannot be edited."""
+    gold = {row["response_id"]: math.floor(row["score"] + 0.5) for row in targets.to_pylist()}
     answered = run.read(data.responses, ["item_id"], ds.field("response_id").isin(list(gold)))["item_id"]
     items = run.read(data.items, ["item_id", "rubric_id"], ds.field("item_id").isin(answered.unique().to_pylist()))
     locked, schemes = unlocked(run.read(bundles).to_pylist()), dict[str, Scheme]()
@@ -211,7 +206,7 @@ def _schemes(run: Run, data: Ingested, bundles: TableRef, gold: dict[str, int]) 
         except InputError as error:
             rule = f"rubric '{name}' cannot be edited: {error.rule}"
             raise InputError(rule, field=error.field, hint=error.hint) from error
-    return {row["item_id"]: schemes[row["rubric_id"]] for row in items.to_pylist()}
+    return gold, {row["item_id"]: schemes[row["rubric_id"]] for row in items.to_pylist()}
 
 
 def _marks(run: Run, gradings: TableRef) -> dict[tuple[str, str, str], float | None]:

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse, pairs
 
 
 def find_run(folder: str, run_id: str | None) -> Run:
@@ -86,6 +86,6 @@ def read_finished(run: Run) -> FinishedRun:
 
 def item_bundles(run: Run) -> dict[str, Bundle]:
     """Item → its locked rubric."""
-    locked = unlocked(run.read(run.ref(Bundles, "lock")).to_pylist())
-    items = run.read(run.ref(Items, "ingest"), ["item_id", "rubric_id"])
-    return {row["item_id"]: locked[row["rubric_id"]] for row in items.to_pylist()}
+    locked = unlocked(run.table(Bundles, "lock").to_pylist())
+    rubric_of = pairs(run.table(Items, "ingest", ["item_id", "rubric_id"]))
+    return {item: locked[rubric] for item, rubric in rubric_of}

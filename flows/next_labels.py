@@ -98,8 +98,8 @@ def write_sheet(run: Run, rows: list[dict[str, Any]], to: Path) -> None:
     which a study can name as it is: `scored: response_id`, `split: split` and a rater's `score`. It says nothing of
     what the machine gave; no cell of it runs as a formula."""
     wanted = pa.array((row["response_id"] for row in rows), pa.string())
-    answers = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], ds.field("response_id").isin(wanted))
-    items = run.read(run.ref(Items, "ingest"), ["item_id", "question"])
+    answers = run.table(Responses, "ingest", ["response_id", "text"], ds.field("response_id").isin(wanted))
+    items = run.table(Items, "ingest", ["item_id", "question"])
     texts = dict(zip(answers["response_id"].to_pylist(), answers["text"].to_pylist(), strict=True))
     questions = dict(zip(items["item_id"].to_pylist(), items["question"].to_pylist(), strict=True))
     text = io.StringIO(newline="")

@@ -217,7 +217,7 @@ def _providers(run: Run) -> dict[str, str]:
     """Model → who answered for it, where its replies came in files that say so."""
     found: dict[str, str] = {}
     for stage in run.stages(Attempts):
-        answered = run.read(run.ref(Attempts, stage), ["model", "provider"]).group_by(["model", "provider"])
+        answered = run.table(Attempts, stage, ["model", "provider"]).group_by(["model", "provider"])
         rows = answered.aggregate([]).to_pylist()
         found |= {row["model"]: row["provider"] for row in rows if row["provider"] not in (None, "plain")}
     return found

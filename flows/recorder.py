@@ -9,7 +9,6 @@ what items are rewarded by and evaluations of the policy, which a server that st
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import shutil
 import time
@@ -25,7 +24,7 @@ from rubricflow.tasks.core.contracts.schema import Row, conform
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.reward import HeldOutQuality, Rewards, TrainedCriteria
-from rubricflow.tasks.core.store.files import cannot_write
+from rubricflow.tasks.core.store.files import cannot_write, locked
 from rubricflow.tasks.core.store.part import reading
 from rubricflow.tasks.core.store.warehouse import Rows, Run
 from rubricflow.tasks.rewards.serve.answered import CreditSum, Qualities, TrainingRecord
@@ -93,15 +92,8 @@ def gather(run: Run) -> None:
 @contextlib.contextmanager
 def _alone(run: Run) -> Iterator[Path]:
     """The folder of what is put aside, as long as nobody else changes it."""
-    folder = run.folder / RECENT
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield folder
+    with locked(run.folder / RECENT):
+        yield run.folder / RECENT
 
 
 def _put_aside(folder: Path, batch: str, tables: StageTables) -> None:
@@ -178,7 +170,7 @@ def read_record(run: Run | None) -> TrainingRecord:
         return TrainingRecord({}, {})
     gather(run)
     quality: defaultdict[int, dict[str, float]] = defaultdict(dict)
-    for row in run.read(run.ref(HeldOutQuality, HELD_OUT)).to_pylist() if run.shards(HELD_OUT) else ():
+    for row in run.table(HeldOutQuality, HELD_OUT).to_pylist() if run.shards(HELD_OUT) else ():
         quality[row["step"]][row["item_id"]] = row["quality"]
     return TrainingRecord(_credits(run) if run.shards(CURVES) else {}, dict(quality))
 
@@ -186,10 +178,10 @@ def read_record(run: Run | None) -> TrainingRecord:
 def _credits(run: Run) -> dict[int, CreditSum]:
     """Step → flat minus GEAR of its rollouts."""
     paid: defaultdict[str, dict[str, float | None]] = defaultdict(dict)
-    for row in run.read(run.ref(Rewards, CURVES), ["response_id", "aggregation", "reward"]).to_pylist():
+    for row in run.table(Rewards, CURVES, ["response_id", "aggregation", "reward"]).to_pylist():
         paid[row["response_id"]][row["aggregation"]] = row["reward"]
     credits: dict[int, CreditSum] = {}
-    for row in run.read(run.ref(Responses, TRAINER), ["response_id", "groups"]).to_pylist(maps_as_pydicts="strict"):
+    for row in run.table(Responses, TRAINER, ["response_id", "groups"]).to_pylist(maps_as_pydicts="strict"):
         step, rewards = row["groups"].get("step"), paid[row["response_id"]]
         flat, gear = rewards.get("flat"), rewards.get("gear")
         if step is not None and flat is not None and gear is not None:

@@ -100,9 +100,9 @@ def _speaker(role: str, choice: Judge | Graphs, base: Path, name: str | None, di
 def _asked(run: Run) -> Iterator[dict[str, Any]]:
     """Every request of a run, as `attempts` has it; of those about rubrics and graphs only the digest is known."""
     for stage in run.stages(Attempts):
-        rows = run.read(run.ref(Attempts, stage), _ASKED).to_pylist()
+        rows = run.table(Attempts, stage, _ASKED).to_pylist()
         yield from (row for row in rows if row["prompt"] is not None)
     for table in (Rubrics, RubricGraphs):
         for stage in run.stages(table):
-            for calls in run.read(run.ref(table, stage), ["calls"])["calls"].to_pylist():
+            for calls in run.table(table, stage, ["calls"])["calls"].to_pylist():
                 yield from (dict.fromkeys(_ASKED) | {"request_digest": call["request_digest"]} for call in calls)

@@ -128,7 +128,7 @@ class Following:
             moved = [regraded(bundle, grading, samples[grading["sample"]], levels) for grading in gradings]
             rows = one_per_response(conform(Gradings, moved))
             # A marked answer of a crossed set has the score of the fit that has not seen its author.
-            known = self._run.read(self._run.ref(Responses, "ingest"), ["split", "author_id"], of_response)
+            known = self._run.table(Responses, "ingest", ["split", "author_id"], of_response)
             for name in ("split", "author_id"):
                 rows = rows.append_column(name, known[name])
             mapping, item = read_calibration(content), Item(gradings[0]["item_id"], bundle, rows)
@@ -138,9 +138,7 @@ class Following:
         return FollowingScore(predicted_score(predictions.to_pylist()[0], bundle.scale), None)
 
     def _rows(self, row: type[Row], stage: str, where: ds.Expression | None = None) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self._run.read(self._run.ref(row, stage), where=where).to_pylist(
-            maps_as_pydicts="strict"
-        )
+        rows: list[dict[str, Any]] = self._run.table(row, stage, where=where).to_pylist(maps_as_pydicts="strict")
         return rows
 
     def _calibration(self, item_id: str, of_response: ds.Expression) -> str | None:

@@ -299,9 +299,9 @@ def _for_training(path: Path) -> Study:
 
 def _of_run(run: Run) -> StudyGraphs:
     """Items, bundles and graphs of a run."""
-    items = run.read(run.ref(Items, "ingest")).to_pylist()
-    bundles = unlocked(run.read(run.ref(Bundles, "lock")).to_pylist())
-    rows = run.read(run.ref(RubricGraphs, "graph"), ["rubric_id", "content"]).to_pylist()
+    items = run.table(Items, "ingest").to_pylist()
+    bundles = unlocked(run.table(Bundles, "lock").to_pylist())
+    rows = run.table(RubricGraphs, "graph", ["rubric_id", "content"]).to_pylist()
     graphs = {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in rows}
     return StudyGraphs(items, bundles, graphs)
 

@@ -255,7 +255,7 @@ def _read_study(
     if by_model:
         study = study.model_copy(update={"judge": study.judge.model_copy(update={"backend": "embedded"})})
         own = plan(study_file, warehouse.root, limit).run if warehouse else None
-        before = own.read(own.ref(Bundles, "lock")).to_pylist() if own and own.done("lock", "all") else []
+        before = own.table(Bundles, "lock").to_pylist() if own and own.done("lock", "all") else []
     with TemporaryDirectory() as folder:
         run = Warehouse.open(Path(folder) / "validation").run("validation")
         data = ingest.fn(run, study, base, limit)

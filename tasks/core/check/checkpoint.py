@@ -153,5 +153,5 @@ def tally(run: Run, stage: str) -> Tally:
     if not run.shards(checkpoint):
         return Tally(0, 0)
     quarantined = sum(part.rows for part in run.parts(Quarantine, checkpoint).values())
-    checks = run.read(run.ref(Checks, checkpoint), ["severity", "outcome"]).to_pylist()
+    checks = run.table(Checks, checkpoint, ["severity", "outcome"]).to_pylist()
     return Tally(quarantined, sum(row["severity"] == "warning" and row["outcome"] != "passed" for row in checks))

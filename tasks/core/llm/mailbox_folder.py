@@ -7,7 +7,6 @@ still under way; of one of which some came, what is missing is asked again in th
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rubricflow.tasks.core.contracts.errors import InputError, UserError
+from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm import plain
 from rubricflow.tasks.core.llm.brought import PLAIN, Brought, is_passing, is_same_model, read_brought
@@ -26,7 +25,7 @@ from rubricflow.tasks.core.llm.prices import Rates, TokenCounts, cost_of, price_
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.llm.schema import compact
-from rubricflow.tasks.core.store.files import cannot_write, digest_of, write_atomically
+from rubricflow.tasks.core.store.files import digest_of, locked, write_atomically
 
 INDEX, ANSWERS = "mailbox.json", "answers"
 CHARACTERS_PER_TOKEN = 4
@@ -102,14 +101,10 @@ class Mailbox:
     def take(self, noted: Mapping[str, NotedRequest], replies: Replies) -> int:
         """Puts the answers to what is asked into the reply store; how many there were."""
         self._asked |= {key[: plain.ID]: key for key in noted}
-        by_key: dict[str, list[int]] = {}
-        for number, brought in enumerate(self._brought):
-            key = self._resolved(brought.id)
-            if key is not None and key in noted:
-                by_key.setdefault(key, []).append(number)
+        asked = {key: numbers for key, numbers in self._by_key().items() if key in noted}
         new: list[tuple[str, str, Reply]] = []
         before = len(self.errors)
-        for key, numbers in by_key.items():
+        for key, numbers in asked.items():
             reply = self._chosen(key, noted[key], numbers)
             if reply is not None and reply.error is None:
                 new.append((key, noted[key].model, reply))
@@ -200,17 +195,21 @@ class Mailbox:
         asked = [(key, last[key]) for key in noted if key in last and key not in there]
         return dict(Counter(file.name for key, file in asked if came[key] <= file.before.get(key, 0)))
 
-    def _came(self) -> Counter[str | None]:
+    def _by_key(self) -> dict[str, list[int]]:
+        """Digest → the numbers of all answers to it."""
+        found: dict[str, list[int]] = {}
+        for number, brought in enumerate(self._brought):
+            if (key := self._resolved(brought.id)) is not None:
+                found.setdefault(key, []).append(number)
+        return found
+
+    def _came(self) -> Counter[str]:
         """How many answers there are to each request."""
-        return Counter(self._resolved(brought.id) for brought in self._brought)
+        return Counter({key: len(numbers) for key, numbers in self._by_key().items()})
 
     def answers(self) -> dict[str, list[Brought]]:
         """Digest → all answers to it."""
-        found: dict[str, list[Brought]] = {}
-        for brought in self._brought:
-            if (key := self._resolved(brought.id)) is not None:
-                found.setdefault(key, []).append(brought)
-        return found
+        return {key: [self._brought[number] for number in numbers] for key, numbers in self._by_key().items()}
 
     def to_ask(self, noted: Mapping[str, NotedRequest]) -> dict[str, NotedRequest]:
         """What is open and not under way."""
@@ -252,16 +251,7 @@ class Mailbox:
 @contextmanager
 def opened(folder: Path) -> Iterator[Mailbox]:
     """The mailbox, for one process at a time; InputError for a folder with a broken index."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(f"{folder}: another process works on this mailbox; wait for it, or stop it") from error
+    with locked(folder, f"{folder}: another process works on this mailbox; wait for it, or stop it"):
         yield Mailbox(folder)
 
 

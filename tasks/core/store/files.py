@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rubricflow.tasks.core.contracts.errors import InputError, StoreError
+from rubricflow.tasks.core.contracts.errors import InputError, StoreError, UserError
 
 Content = bytes | memoryview
 SEAL = "seal"
@@ -141,6 +141,24 @@ def unsealed(content: bytes) -> tuple[dict[str, Any], bool]:
     if seal is not None and seal != digest_of(record):
         raise ValueError("it was changed since it was written")
     return record, seal is not None
+
+
+@contextlib.contextmanager
+def locked(folder: Path, busy: str = "") -> Iterator[None]:
+    """While no other process has the lock of this folder, which is made where there is none; that of a killed process
+    is free again. busy: what a UserError says where another process has it, which else is waited for. StoreError where
+    nothing can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+        except BlockingIOError as error:
+            raise UserError(busy) from error
+        yield
 
 
 @contextlib.contextmanager

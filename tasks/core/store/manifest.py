@@ -140,7 +140,7 @@ def write_manifest(
         refuse_other(run, ref)
     changed: set[str | None] = set()
     for stage in run.stages(Attempts):
-        changed |= set(pc.unique(run.read(run.ref(Attempts, stage), ["changed"])["changed"]).to_pylist())
+        changed |= set(pc.unique(run.table(Attempts, stage, ["changed"])["changed"]).to_pylist())
     folder, mirrored = base.resolve(), run.warehouse.mirrored
     content = {
         "run_id": run.run_id,

@@ -7,17 +7,16 @@ files of its own, and the first of several writers sets the mark.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +25,7 @@ import pyarrow.dataset as ds
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, conform, schema
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
-from rubricflow.tasks.core.store.files import cannot_write
+from rubricflow.tasks.core.store.files import locked
 from rubricflow.tasks.core.store.marks import DONE, Marks, listed_once
 from rubricflow.tasks.core.store.objects import Home
 from rubricflow.tasks.core.store.part import FORMAT as PARQUET
@@ -192,17 +191,9 @@ class Run(Marks):
         there = mark.tables
         return there.keys() == marked.keys() and all(of.same_rows(there[table]) for table, of in marked.items())
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> AbstractContextManager[None]:
         """While no other process writes to this run: the lock of a killed process is free again."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / ".lock").open("w")
-        except OSError as error:
-            raise cannot_write(self.folder, error) from error
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        return locked(self.folder)
 
     def shards(self, stage: str) -> dict[str, dict[str, MarkedTable]]:
         """The finished shards of a stage by name, each with its entry for each table.
@@ -268,6 +259,12 @@ class Run(Marks):
         """The rows behind a reference, shards in name order; StoreError if they are not all there."""
         with reading(ref.path, self.mend()):
             return self._dataset(ref).to_table(columns=columns, filter=where)
+
+    def table(
+        self, row: type[Row], stage: str, columns: list[str] | None = None, where: ds.Expression | None = None
+    ) -> pa.Table:
+        """The rows that a stage wrote of a table, as `read`."""
+        return self.read(self.ref(row, stage), columns, where)
 
     def shard(self, row: type[Row], stage: str, name: str) -> pa.Table:
         """The rows of a table that one finished shard holds, whatever other shards of the stage finish meanwhile;
@@ -338,6 +335,11 @@ def _sweep(folder: Path) -> None:
     """Remove what a killed writer left half-written in a folder of a run that no other process writes to."""
     for left in folder.glob(".*.tmp"):
         left.unlink(missing_ok=True)
+
+
+def pairs(table: pa.Table) -> list[tuple[Any, Any]]:
+    """The rows of a table of two columns."""
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 def counted(run: Run, ref: TableRef, column: str) -> dict[str, int]:

@@ -18,7 +18,7 @@ from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.files import named
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Run, pairs
 from rubricflow.tasks.people.annotate.agreement import MISSING, agreements, levels_of
 from rubricflow.tasks.people.annotate.inventory import constructions
 
@@ -103,10 +103,9 @@ def _sheet(run: Run, study: Study, items: TableRef, responses: TableRef, people:
     """The sheet of a run. people: gradings of the data."""
     by_id = {row["rubric_id"]: Rubric.model_validate_json(row["content"]) for row in run.read(rubrics).to_pylist()}
     criteria = chain.from_iterable(rubric.criteria for rubric in by_id.values())
-    rubric_of = {row["item_id"]: row["rubric_id"] for row in run.read(items, ["item_id", "rubric_id"]).to_pylist()}
+    rubric_of = dict(pairs(run.read(items, ["item_id", "rubric_id"])))
     rows = run.read(responses, ["response_id", "item_id"]).sort_by("response_id").to_pylist()
-    target = target_scores(run.read(people), study.evaluation.target)
-    score = dict(zip(*(target[name].to_pylist() for name in ("response_id", "score")), strict=True))
+    score = dict(pairs(target_scores(run.read(people), study.evaluation.target)))
     grades = [score.get(row["response_id"]) for row in rows]
     return _Sheet(
         row_of={row["response_id"]: place for place, row in enumerate(rows)},

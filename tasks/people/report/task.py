@@ -45,11 +45,11 @@ def _annotation(run: Run) -> AnnotationView:
 
     def rows_of(row: type[Row], *stages: str) -> pa.Table:
         done = [stage for stage in stages if run.done(stage, "all")]
-        return pa.concat_tables([schema(row).empty_table(), *(run.read(run.ref(row, stage)) for stage in done)])
+        return pa.concat_tables([schema(row).empty_table(), *(run.table(row, stage) for stage in done)])
 
     settled = "compare-settled" if run.done("compare-settled", "all") else "compare"
     names: dict[str, str] = {}
-    for bundle in unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()).values():
+    for bundle in unlocked(run.table(Bundles, "lock").to_pylist()).values():
         names |= bundle.names
     return AnnotationView(
         study=study.name,

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, unlocked
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Run, pairs
 
 NO_LEVEL = -1
 
@@ -72,13 +72,9 @@ def rubrics(
     run: Run, items: TableRef, responses: TableRef, bundles: TableRef
 ) -> tuple[dict[str, Bundle], dict[str, str]]:
     """Rubric → bundle, and response → rubric."""
-    rubric = dict(_pairs(run.read(items, ["item_id", "rubric_id"])))
-    item = _pairs(run.read(responses, ["response_id", "item_id"]))
+    rubric = dict(pairs(run.read(items, ["item_id", "rubric_id"])))
+    item = pairs(run.read(responses, ["response_id", "item_id"]))
     return unlocked(run.read(bundles).to_pylist()), {response: rubric[name] for response, name in item}
-
-
-def _pairs(table: pa.Table) -> Sequence[tuple[str, str]]:
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 def cells_of(rubric_of: Mapping[str, str], criteria: Mapping[str, Sequence[Criterion]]) -> Cells:

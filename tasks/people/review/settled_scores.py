@@ -28,7 +28,7 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display.table import Record, Row
 from rubricflow.tasks.core.stats.scores import FAIR, OF_SEVERAL, target_scores
 from rubricflow.tasks.core.store.objects import mirrored_by
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Run, pairs
 from rubricflow.tasks.people.review.board import digests_of, score_text, score_texts
 from rubricflow.tasks.people.review.cells import rubrics
 from rubricflow.tasks.people.review.ledger import LEDGER, Act, Ledger, Stored, acts_of
@@ -98,7 +98,7 @@ def keep_settled_scores(run: Run, study: str, target: str | None = None, keep: b
     columns = ["response_id", "rater_id", "score", "route_reason"]
     decided = ds.field("response_id").isin(_ids({*in_data, *notes, *of_score}))
     rows = []
-    for machine in run.read(run.ref(Predictions, "calibrate"), columns, decided).to_pylist():
+    for machine in run.table(Predictions, "calibrate", columns, decided).to_pylist():
         name = machine["response_id"]
         data, note = in_data.get(name, ScoreInData()), notes.get(name)
         row = settled_score(machine, data, of_score[name], results.get((name, None)), note)
@@ -107,7 +107,7 @@ def keep_settled_scores(run: Run, study: str, target: str | None = None, keep: b
     if rows or is_there:
         table = conform(SettledScores, rows)
         # An equal table is not written again: a run that cannot be written to can then still be read.
-        if not (is_there and run.read(run.ref(SettledScores, STAGE)).equals(table)):
+        if not (is_there and run.table(SettledScores, STAGE).equals(table)):
             run.commit(STAGE, "all", {SettledScores: table})
     return len(valid.stale)
 
@@ -148,7 +148,7 @@ def settled_score(
 def people_of(run: Run) -> pa.Table:
     """Columns response_id, rater_id, rater_kind and score of what people gave in the data; the fair score among it."""
     columns = ["response_id", "rater_id", "rater_kind", "score"]
-    people = run.read(run.ref(Gradings, "ingest"), columns)
+    people = run.table(Gradings, "ingest", columns)
     is_human = pc.is_in(people["rater_kind"], value_set=pa.array(["human", "adjudication"]))
     scored = people.filter(pc.and_(is_human, pc.is_valid(people["score"])))
     return scored.sort_by([("response_id", "ascending"), ("rater_id", "ascending")])
@@ -158,7 +158,7 @@ def _notes_of(run: Run) -> dict[_Given, str]:
     """What raters write to students in the data, in the order of the ids."""
     if "ingest" not in run.stages(Notes):
         return {}
-    rows = run.read(run.ref(Notes, "ingest")).sort_by([("response_id", "ascending"), ("rater_id", "ascending")])
+    rows = run.table(Notes, "ingest").sort_by([("response_id", "ascending"), ("rater_id", "ascending")])
     # No file can hold half a surrogate pair.
     return {
         (row["response_id"], row["rater_id"]): row["note"].encode(errors="replace").decode() for row in rows.to_pylist()
@@ -173,7 +173,7 @@ def keep_marks(run: Run, study: str, people: pa.Table, notes: Mapping[_Given, st
     if mirrored_by(root) or not (given or notes or (root / LEDGER).exists()):
         return
     now = {key: (_text(given.get(key)), notes.get(key)) for key in {**given, **notes}}
-    responses = set(run.read(run.ref(Responses, "ingest"), ["response_id"])["response_id"].to_pylist())
+    responses = set(run.table(Responses, "ingest", ["response_id"])["response_id"].to_pylist())
     with Ledger(root / LEDGER) as ledger:
         last = {(act.response_id, act.rater_id): act for act in ledger.marks(study)}
         now |= {key: (None, None) for key in last if key not in now and key[0] in responses}
@@ -218,7 +218,7 @@ def scores_in_data(
     if target is None:
         given = {key: score for key, score in given.items() if key in settled}
     else:
-        of_target = dict(zip(*(column.to_pylist() for column in target_scores(people, target).columns), strict=True))
+        of_target = dict(pairs(target_scores(people, target)))
         for act in read:
             record[act.response_id, act.rater_id].append(act)
     found, resolved = defaultdict[str, ScoreInData](ScoreInData), defaultdict[str, dict[str, float]](dict)

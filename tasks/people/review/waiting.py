@@ -44,15 +44,15 @@ _OF_ANSWERS = [name for name in _WANTED if name in schema(Responses).names]
 
 def waiting_labels(run: Run) -> list[Record]:
     """The queue of an annotated run, first asked first."""
-    return sorted(run.read(run.ref(Queue, "queue")).to_pylist(), key=lambda row: row["rank"])
+    return list(run.table(Queue, "queue").sort_by("rank").to_pylist())
 
 
 def waiting_scores(run: Run, scored: Collection[str] = ()) -> list[Record]:
     """The scores of a graded run that people are asked for: those that `next` proposed, then those that were not
     released, riskiest first; of the responses in `scored`, those that the run still grades; last, what people marked in
     the data, of which nobody is asked but where their marks decide nothing."""
-    predictions = run.read(run.ref(Predictions, "calibrate"))
-    rules = by_scope(run.read(run.ref(ReleaseRules, "calibrate")).to_pylist())
+    predictions = run.table(Predictions, "calibrate")
+    rules = by_scope(run.table(ReleaseRules, "calibrate").to_pylist())
     on_score = {"criteria": [], "subject_kind": "score"}
     marked = [{**row, **on_score} for row in marked_scores(run)]
     decided = [row for row in marked if row["marked"]]
@@ -96,7 +96,7 @@ def marked_scores(run: Run) -> list[Record]:
     in words), marked (whether somebody need not be asked), marked_at and history as `QueuedCase` has them."""
     if not run.done("settle", "all"):
         return []
-    settled = run.read(run.ref(SettledScores, "settle"), where=ds.field("marks").is_valid())
+    settled = run.table(SettledScores, "settle", where=ds.field("marks").is_valid())
     if not len(settled):
         return []
     marks = acts_of(run.warehouse.root, run.run_id.rpartition("-")[0], marks=True)
@@ -117,7 +117,7 @@ def proposed(run: Run) -> list[Record]:
     """Rows of `next_labels` of a run, first asked first; none where `next` was not asked."""
     if not run.done("next", "all"):
         return []
-    return sorted(run.read(run.ref(NextLabels, "next")).to_pylist(), key=lambda row: row["rank"])
+    return list(run.table(NextLabels, "next").sort_by("rank").to_pylist())
 
 
 def open_board(
@@ -140,7 +140,7 @@ def open_board(
     scales = {name: bundle.scale for name, bundle in locked.items()}
     predictions = {}
     if not study.annotation:
-        for row in run.read(run.ref(Predictions, "calibrate"), where=mine).to_pylist():
+        for row in run.table(Predictions, "calibrate", where=mine).to_pylist():
             predictions[row["response_id"]] = predicted_score(row, scales[rubric_of[row["response_id"]]])
     cases = []
     for row in waiting:
@@ -199,10 +199,10 @@ def _machine_label(rater: str, row: Row) -> MachineLabel:
 
 def _grader(taught: Run, mine: ds.Expression) -> tuple[GraderHead | None, dict[str, dict[str, float]]]:
     """The head of the exported grader, and the share of each concept before correction."""
-    heads = [row["head"] for row in taught.read(taught.ref(Models, "bottleneck"), ["head"]).to_pylist() if row["head"]]
+    heads = [row["head"] for row in taught.table(Models, "bottleneck", ["head"]).to_pylist() if row["head"]]
     columns = ["response_id", "criterion_id", "level_probabilities"]
     estimates: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in taught.read(taught.ref(Judgments, "bottleneck"), columns, mine).to_pylist():
+    for row in taught.table(Judgments, "bottleneck", columns, mine).to_pylist():
         likely = row["level_probabilities"]
         share = sum(level * chance for level, chance in enumerate(likely)) / (len(likely) - 1)
         estimates[row["response_id"]][row["criterion_id"]] = share
