@@ -4,5 +4,5 @@
 them), `settings/` (what a study or an experiment file may say; `written` reads YAML and locates what is wrong),
 `bundle` (a locked rubric with its protocol), `protocols`, `composite` (criteria made of sub-points, and such as cannot
 hold together), `graph` (which criterion licenses which), `backends` (who can answer, what each needs, optional extras,
-trained graders), `errors` (what a user can mend).
+trained graders), `errors` (what a user can mend), `scoped` (a value that holds within a block).
 """

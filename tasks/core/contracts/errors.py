@@ -64,6 +64,11 @@ class InputErrors(InputError):
         return InputErrors, (self.errors, self.count)
 
 
+def first_line(error: Exception) -> str:
+    """The message of an error of a library, such as DuckDB or Arrow, without its advice and places in their code."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def refuse(error: InputError) -> None:
     """What becomes of an error where nobody gathers them: it is raised."""
     raise error

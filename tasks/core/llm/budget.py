@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, UserError
+from rubricflow.tasks.core.contracts.scoped import scoped
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backend import Backend, BackendWrapper
 from rubricflow.tasks.core.llm.forms import room
@@ -110,14 +111,9 @@ def budget_of(tokens: int | None = None, usd: float | None = None) -> Budget:
     return {unit: Cap(limit) for unit, limit in limits.items() if limit is not None}
 
 
-@contextmanager
-def spending(budget: Budget) -> Iterator[None]:
+def spending(budget: Budget) -> AbstractContextManager[None]:
     """Backends that are opened within the block spend no more than the budget."""
-    token = _budget.set(budget)
-    try:
-        yield
-    finally:
-        _budget.reset(token)
+    return scoped(_budget, budget)
 
 
 def present_budget() -> Budget:
@@ -167,7 +163,9 @@ class Budgeted(BackendWrapper):
         self._meters: dict[Unit, _Meter] = {}
         if "tokens" in budget:
             self._meters["tokens"] = _Meter(
-                budget["tokens"], lambda request: longest(request, engine), lambda request, reply: _tokens(reply)
+                budget["tokens"],
+                lambda request: longest(request, engine),
+                lambda request, reply: (reply.prompt_tokens or 0) + (reply.completion_tokens or 0),
             )
         if "usd" in budget and price is not None:
             self._meters["usd"] = _Meter(
@@ -292,10 +290,6 @@ def dearest(counts: TokenCounts, price: Price) -> int:
 def in_billionths(usd: float) -> int:
     """Billionths of a US dollar, rounded up."""
     return math.ceil(usd * _BILLION)
-
-
-def _tokens(reply: Reply) -> int:
-    return (reply.prompt_tokens or 0) + (reply.completion_tokens or 0)
 
 
 def _cost(request: Request, reply: Reply, price: Price, engine: Engine | None) -> int:

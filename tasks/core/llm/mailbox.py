@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import UserError
+from rubricflow.tasks.core.contracts.scoped import scoped
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
 
@@ -48,14 +49,9 @@ class Outbox:
 _outbox: ContextVar[Outbox | None] = ContextVar("outbox", default=None)
 
 
-@contextmanager
-def collecting(outbox: Outbox) -> Iterator[None]:
+def collecting(outbox: Outbox) -> AbstractContextManager[None]:
     """Language models that are opened within the block note what they are asked."""
-    token = _outbox.set(outbox)
-    try:
-        yield
-    finally:
-        _outbox.reset(token)
+    return scoped(_outbox, outbox)
 
 
 def open_outbox() -> Outbox | None:

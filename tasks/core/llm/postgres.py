@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.errors import StoreError, first_line
 from rubricflow.tasks.core.llm.reply_store import Asker, Line, Replies, host, shown_place
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class PostgresReplies(Replies):
         try:
             yield
         except (psycopg.Error, OSError, ValueError, TypeError) as error:
-            raise StoreError(f"{self._shown}: the replies cannot be used: {_first_line(error)}") from error
+            raise StoreError(f"{self._shown}: the replies cannot be used: {first_line(error)}") from error
 
     def _do(self, act: Callable[[psycopg.Connection], T]) -> T:
         """The act in a transaction, done again where the database went away meanwhile; StoreError where it stays away
@@ -124,9 +124,7 @@ class PostgresReplies(Replies):
                 except Exception as error:
                     if not self._may_return(error) or time.monotonic() > give_up:
                         raise
-                    self._say(
-                        f"{self._shown} is away ({_first_line(error)}): waiting for it, up to {_PATIENCE_S:.0f} s"
-                    )
+                    self._say(f"{self._shown} is away ({first_line(error)}): waiting for it, up to {_PATIENCE_S:.0f} s")
                 time.sleep(pause)
                 pause = min(2 * pause, _PAUSE_S[1])
 
@@ -182,7 +180,3 @@ def _released(connection: psycopg.Connection, askers: Sequence[str]) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [_TURN])
         connection.execute("DELETE FROM claims WHERE asker = ANY(%s)", [list(askers)])
         connection.execute("DELETE FROM askers WHERE asker = ANY(%s)", [list(askers)])
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -107,7 +107,8 @@ def price_of(engine: Engine | None, provider: str | None = None) -> Price | None
         cache_write = own.input if own.cache_write is None else own.cache_write
         rates = Rates(own.input * usd, cached * usd, cache_write * usd, own.output * usd)
         source = "the study" if own.currency == "USD" else f"the study, 1 {own.currency} for ${own.usd:g}"
-        return Price((rates,), (_scaled(rates, own.batch),), source, own.as_of)
+        in_batch = Rates._make([*(rate * own.batch for rate in rates[:4]), rates.above])
+        return Price((rates,), (in_batch,), source, own.as_of)
     who = provider or engine.provider
     found = {_listed(engine.model, None if who == "compatible" else who, url) for url in engine.urls}
     return found.pop() if len(found) == 1 else None
@@ -134,10 +135,6 @@ def money(usd: float, currency: str = "USD", rate: float = 1.0) -> str:
 def table_in_words() -> str:
     """The table's name, version and date, for the record."""
     return f"{_TABLE} {importlib.metadata.version(_TABLE)} of {_table_date()}"
-
-
-def _scaled(rates: Rates, factor: float) -> Rates:
-    return Rates._make([*(rate * factor for rate in rates[:4]), rates.above])
 
 
 # The table of genai-prices.

@@ -13,7 +13,6 @@ import os
 import re
 import secrets
 import socket
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,6 +25,7 @@ from urllib.parse import urlsplit
 
 from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.llm.calls import looking
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.sqlite_file import Format, SqliteFile
 
@@ -168,20 +168,15 @@ class Replies(ABC):
         if not mine:
             yield []
             return
-        over = threading.Event()
 
-        def keep_beating() -> None:
-            while not over.wait(BEAT_S):
-                with suppress(StoreError):  # where the disk is full, the run itself says so
-                    self._beat(asker)
+        def beat() -> None:
+            with suppress(StoreError):  # where the disk is full, the run itself says so
+                self._beat(asker)
 
-        beating = threading.Thread(target=keep_beating, name="claims", daemon=True)
-        beating.start()
         try:
-            yield mine
+            with looking(beat, BEAT_S):
+                yield mine
         finally:
-            over.set()
-            beating.join()
             self._release(asker)
 
     def awaited(self, digests: Iterable[str], until: float = math.inf) -> dict[str, Reply]:

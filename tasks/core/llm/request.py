@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, wraps
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar
@@ -146,16 +146,12 @@ class Reply:
         if not isinstance(record, dict):
             raise ValueError("a stored reply is no JSON object")
         if (rows := record.get("token_logprobs")) is not None:
-            record["token_logprobs"] = [Token(text, logprob, tuple(map(_pair, top))) for text, logprob, top in rows]
+            record["token_logprobs"] = [
+                Token(text, logprob, tuple((other, likely) for other, likely in top)) for text, logprob, top in rows
+            ]
         if (source := record.get("source")) is not None:
             record["source"] = ReplySource(**source)
         return cls(**record)
-
-
-def _pair(row: Sequence[Any]) -> tuple[str, float]:
-    """An alternative and its log-probability."""
-    text, logprob = row
-    return text, logprob
 
 
 def overdue(trouble: str = "") -> Reply:

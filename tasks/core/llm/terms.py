@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.backends import Choice, is_generative
+from rubricflow.tasks.core.contracts.scoped import scoped
 from rubricflow.tasks.core.llm.budget import SharedCap, Unit, budget_of, present_budget, spending
 from rubricflow.tasks.core.llm.ledger import CallLedger
 from rubricflow.tasks.core.llm.reply_store import is_database
@@ -37,14 +38,9 @@ _ALONE = Sharing()
 _sharing: ContextVar[Sharing] = ContextVar("sharing", default=_ALONE)
 
 
-@contextmanager
-def shared(sharing: Sharing) -> Iterator[None]:
+def shared(sharing: Sharing) -> AbstractContextManager[None]:
     """Clients that are opened within the block share so."""
-    token = _sharing.set(sharing)
-    try:
-        yield
-    finally:
-        _sharing.reset(token)
+    return scoped(_sharing, sharing)
 
 
 def sharing() -> Sharing:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -21,6 +21,7 @@ from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed
 
 from rubricflow.tasks.core.contracts.errors import BackendError, StoppedError
+from rubricflow.tasks.core.contracts.scoped import scoped
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -110,14 +111,9 @@ def completed(run_id: str, message: str) -> str:
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
-@contextmanager
-def quiet(when: bool) -> Iterator[None]:
+def quiet(when: bool) -> AbstractContextManager[None]:
     """Within the block, where `when` holds, only errors are logged."""
-    token = _quiet.set(when or _quiet.get())
-    try:
-        yield
-    finally:
-        _quiet.reset(token)
+    return scoped(_quiet, when or _quiet.get())
 
 
 def log(line: str, level: int = logging.INFO) -> None:

@@ -14,13 +14,13 @@ from tempfile import TemporaryDirectory
 import duckdb
 import pyarrow as pa
 
-from rubricflow.tasks.core.contracts.errors import StoreError, UserError
+from rubricflow.tasks.core.contracts.errors import StoreError, UserError, first_line
 from rubricflow.tasks.core.contracts.schema import schema
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME, TABLES
 from rubricflow.tasks.core.store.files import aside, write_atomically
 from rubricflow.tasks.core.store.marks import listed_once
-from rubricflow.tasks.core.store.part import first_line, forget
+from rubricflow.tasks.core.store.part import forget
 from rubricflow.tasks.core.store.recorded import MANIFEST, read_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
@@ -136,7 +136,7 @@ def raters(run: Run) -> list[str]:
     """Whose scores a run's predictions are; nobody's where it has none."""
     if not run.stages(Predictions):
         return []
-    return sorted(run.read(run.ref(Predictions, "calibrate"), ["rater_id"])["rater_id"].unique().to_pylist())
+    return sorted(run.table(Predictions, "calibrate", ["rater_id"])["rater_id"].unique().to_pylist())
 
 
 def shown(query: str) -> str:

@@ -9,14 +9,15 @@ have ended (`look_again`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
 from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.scoped import scoped
 from rubricflow.tasks.core.store.objects import Home, version_of
 from rubricflow.tasks.core.store.part import LAST, DoneMark, mark_bytes, mark_in, read_mark
 
@@ -34,21 +35,13 @@ _listings: ContextVar[dict[Path, dict[Path, DoneMark]] | None] = ContextVar("lis
 """Run's folder → its marks; None where every look at them is a listing."""
 
 
-@contextmanager
-def listed_once() -> Iterator[None]:
+def listed_once() -> AbstractContextManager[None]:
     """Within this the marks of every run in a bucket are listed once, and those noted that this process writes.
 
     What other processes finish meanwhile may be missing from a listing until `look_again`; a single shard that is not
     in it is asked for. In a folder nothing changes.
     """
-    if _listings.get() is not None:
-        yield
-        return
-    token = _listings.set({})
-    try:
-        yield
-    finally:
-        _listings.reset(token)
+    return scoped(_listings, {}) if _listings.get() is None else nullcontext()
 
 
 def look_again(run_folder: Path) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from rubricflow.tasks.core.contracts.backends import install
-from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.errors import StoreError, first_line
 from rubricflow.tasks.core.store.files import Content, clear, write_atomically, write_new
 
 if TYPE_CHECKING:
@@ -454,7 +454,7 @@ def _reason(error: Exception) -> str:
         return "these credentials may not do that"
     if isinstance(error, UnauthenticatedError):
         return "the store does not know these credentials"
-    text = (str(error).splitlines() or [type(error).__name__])[0]
+    text = first_line(error)
     status = _STATUS.search(text)
     if isinstance(error, FileNotFoundError) or (status and status[1].startswith("404")):
         return _NOTHING

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.errors import StoreError, first_line
 from rubricflow.tasks.core.contracts.schema import TableRef, schema
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
@@ -21,7 +21,7 @@ from rubricflow.tasks.core.stats.arrays import Ints
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
 from rubricflow.tasks.core.stats.scores import PROBABILITIES, ScoreTables, narrow, target_scores
 from rubricflow.tasks.core.store.files import aside
-from rubricflow.tasks.core.store.part import first_line, open_parquet, reading
+from rubricflow.tasks.core.store.part import open_parquet, reading
 from rubricflow.tasks.core.store.warehouse import Run, counted, give_back
 
 PILE = 32 << 20

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.errors import StoreError, first_line
 from rubricflow.tasks.core.contracts.schema import Frozen, Row, schema, volatile
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.store.files import file_digest, sealed, unsealed
@@ -81,11 +81,6 @@ def reading(what: object, mend: str) -> Iterator[None]:
         lost = isinstance(error, FileNotFoundError)
         rule = "is lost, and its shard is marked as done" if lost else f"cannot be read: {first_line(error)}"
         raise StoreError(f"{what} {rule}; {mend}") from error
-
-
-def first_line(error: Exception) -> str:
-    """The message of an error of DuckDB or Arrow, without its advice and places in their code."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def hold(path: Path, row: type[Row], made: MarkedTable, mend: str) -> None:

@@ -127,8 +127,7 @@ def open_sheet(path: Path, encoding: str | None = None, sheet: str | None = None
     """
     ending = path.suffix.lower()
     if ending in OLD:
-        hint = "open it in Excel or LibreOffice and save it as .xlsx"
-        raise InputError(f"'{ending}' files are not read", file=path, hint=hint)
+        raise InputError(f"'{ending}' files are not read", file=path, hint=_SAVE_ANEW)
     if ending not in ENDINGS:
         raise InputError(f"'{path.suffix}' is not a known ending; use one of {', '.join(ENDINGS)}", file=path)
     if not path.is_file():
@@ -285,9 +284,7 @@ def _with_zeros(value: int, number_format: str) -> str:
 def _workbook(path: Path, formulas: bool = False) -> Iterator[Any]:
     with _readable(path):
         _refuse_other_files(path)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            book = load_workbook(path, read_only=True, data_only=not formulas, keep_links=False)
+        book = load_workbook(path, read_only=True, data_only=not formulas, keep_links=False)
     try:
         yield book
     finally:

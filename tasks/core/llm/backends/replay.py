@@ -19,14 +19,14 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from rubricflow.tasks.core.contracts.backends import Choice
-from rubricflow.tasks.core.contracts.errors import InputError, StoreError
+from rubricflow.tasks.core.contracts.errors import InputError, StoreError, first_line
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
 from rubricflow.tasks.core.store.files import digest_of, sealed, unsealed, write_atomically
-from rubricflow.tasks.core.store.part import as_parquet, first_line, open_parquet
+from rubricflow.tasks.core.store.part import as_parquet, open_parquet
 
 FORMAT = 1
 _HEADER = b"rubricflow.recording"
