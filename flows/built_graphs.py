@@ -49,7 +49,7 @@ def built_graphs(study: Study, path: Path, warehouse: Warehouse) -> StudyGraphs:
     StoreError where a graph is not there: it names what differs from those that are, and the command that builds it.
     """
     hint = f"build it: rubricflow graph {path} --warehouse {warehouse.place}"
-    stored: list[StoredGraph] = []
+    stored = []
     for run_id in reversed(warehouse.runs()):
         run = warehouse.run(run_id)
         if run.done("graph", "all"):

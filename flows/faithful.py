@@ -140,7 +140,7 @@ def stages(job: Plan) -> list[TableRef]:
 def prepare(run: Run, study: Study, data: Ingested, bundles: TableRef) -> list[JudgingBatch]:
     """What the judge is asked: each family's test responses that have the human score, under the schemes as they are
     and after every edit."""
-    (gold, schemes), edited_run, batches = _tested(run, study, data, bundles), _edited_run(run), list[JudgingBatch]()
+    (gold, schemes), edited_run, batches = _tested(run, study, data, bundles), _edited_run(run), []
     for kind in EDITS:
         mine = {item: scheme for item, scheme in schemes.items() if family(scheme.bundle) == kind}
         if not mine:
@@ -199,7 +199,7 @@ def _tested(run: Run, study: Study, data: Ingested, bundles: TableRef) -> tuple[
     gold = {row["response_id"]: math.floor(row["score"] + 0.5) for row in targets.to_pylist()}
     answered = run.read(data.responses, ["item_id"], ds.field("response_id").isin(list(gold)))["item_id"]
     items = run.read(data.items, ["item_id", "rubric_id"], ds.field("item_id").isin(answered.unique().to_pylist()))
-    locked, schemes = unlocked(run.read(bundles).to_pylist()), dict[str, Scheme]()
+    locked, schemes = unlocked(run.read(bundles).to_pylist()), {}
     for name in items["rubric_id"].unique().to_pylist():
         try:
             schemes[name] = Scheme(name, locked[name], {edited.edit: edited for edited in edits(locked[name])})

@@ -24,7 +24,7 @@ def find_run(folder: str, run_id: str | None) -> Run:
     from rubricflow.tasks.core.store.catalogue import follow_move
 
     warehouse = Warehouse.open(folder) if Path(folder).is_dir() else None
-    finished: list[str] = []
+    finished = []
     if warehouse:
         follow_move(warehouse)
         finished = warehouse.runs()

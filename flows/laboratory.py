@@ -47,7 +47,7 @@ def laboratory(folder: str | Path, seed: int = 0, steps: int | None = None) -> P
     home.mkdir(parents=True, exist_ok=True)
     rng = Random(seed)
     seen, unseen = _questions(rng, "seen", SEEN), _questions(rng, "unseen", UNSEEN)
-    rows = list[dict[str, object]]()
+    rows = []
     for asked in seen:
         rows += _answers(rng, asked, "train", TRAIN) + _answers(rng, asked, "test", TEST)
     for asked in unseen:

@@ -130,7 +130,7 @@ def drawn_by_chance(warehouse: Path, study: str) -> set[str]:
 
 def asked_of(board: Board) -> list[ReviewQuestion]:
     """What the page asks, for people who answer elsewhere."""
-    questions = list[ReviewQuestion]()
+    questions = []
     for rank, case in enumerate(board.cases, 1):
         for ballot in board.ballots(case):
             if ballot.is_needed:

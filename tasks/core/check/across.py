@@ -36,7 +36,7 @@ def check_across(row: type[Row], files: Sequence[Footer], parts: Parts, digest: 
 
     warehouse: its folder, where DuckDB puts aside what MEMORY does not hold; StoreError where nothing can be put there.
     """
-    findings, rows = list[Finding](), sum(file.rows for file in files)
+    findings, rows = [], sum(file.rows for file in files)
     with aside(warehouse, "check") as spill:
 
         def ask(query: str, named: Mapping[str, Files]) -> list[tuple[Any, ...]]:
@@ -141,7 +141,7 @@ class Footer(NamedTuple):
 
 def footers(files: Sequence[Path]) -> list[Footer]:
     """The columns and the number of rows of each file."""
-    read, start = list[Footer](), 0
+    read, start = [], 0
     for path in files:
         with open_parquet(path) as file:
             columns, rows = file.schema_arrow, file.metadata.num_rows
@@ -162,7 +162,7 @@ def batches(files: Sequence[Footer], columns: list[str]) -> Iterator[pa.RecordBa
 
 def check_types(row: type[Row], files: Sequence[Footer]) -> list[Finding]:
     """Every column's type in every file."""
-    rows, findings = sum(file.rows for file in files), list[Finding]()
+    rows, findings = sum(file.rows for file in files), []
     for rule in expectations(row):
         if rule.rule != "type":
             continue
@@ -171,7 +171,7 @@ def check_types(row: type[Row], files: Sequence[Footer]) -> list[Finding]:
         if not wrong:
             findings.append(Finding(row, rule, rows))
             continue
-        first, keys = wrong[0], list[dict[str, Any]]()
+        first, keys = wrong[0], []
         if first.types.keys() >= set(row.key):
             with open_parquet(first.path) as parquet:
                 for batch in islice(parquet.iter_batches(KEYS, columns=list(row.key)), 1):

@@ -40,7 +40,7 @@ def stored_findings(run: Run, ref: TableRef) -> list[Finding]:
 
 def check(run: Run, ref: TableRef) -> tuple[list[Finding], list[Footer]]:
     """Every rule of one table, and its files; types first, for with a wrong one the other rules cannot be read."""
-    row, files = BY_NAME[ref.table], list[Footer]()
+    row, files = BY_NAME[ref.table], []
     # The finished shards' files, as the store reads them: that is what places are counted over.
     paths = run.files(ref.table, ref.stage) or sorted((run.warehouse.root / ref.path).glob("*.parquet"))
     try:

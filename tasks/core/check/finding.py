@@ -155,7 +155,7 @@ def warnings(findings: Iterable[Finding], stage: str) -> list[str]:
 def stop(findings: Iterable[Finding], stage: str, more: Sequence[str] = ()) -> UserError:
     """What ends the run: a ContractError that names every rule that failed; where none did, a CheckError that names
     those that could not run. `more`: lines that tell where to look."""
-    failed, errors = list[str](), list[str]()
+    failed, errors = [], []
     for finding in broken(findings):
         columns = ", ".join(finding.expectation.columns)
         place = f"table '{finding.row.table}', column '{columns}', rule '{finding.expectation.rule}'"

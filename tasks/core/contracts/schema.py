@@ -181,7 +181,7 @@ def volatile(row: type[Row]) -> list[str]:
 def expectations(row: type[Row]) -> list[Expectation]:
     """Every rule the model states, in column order, the key's uniqueness last; TypeError for a bound that no rule can
     express."""
-    rules: list[Expectation] = []
+    rules = []
     for name, field in row.model_fields.items():
         kind, nullable = _plain(field.annotation)
         rules.append(Expectation("type", (name,), str(arrow_type(field.annotation))))

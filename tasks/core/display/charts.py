@@ -135,7 +135,7 @@ def line_chart(
         on = Axis(min(ticks) - 0.3, max(ticks) + 0.3, tuple(ticks), LEFT, RIGHT)
     plot = Plot(on, axis([*ends, *within], most=5))
     marks = plot.frame(f"{across}; upwards: {up}", tick_words)
-    labels, occupied, sentences = list[draw.Label](), list[tuple[float, float]](), list[str]()
+    labels, occupied, sentences = [], [], []
     # A label stands at its line's end where it can, else along it from the right.
     offsets = ((0, -9), (0, 18), (-1.5, -22), (-1.5, 31))
     for index, line in enumerate(series):

@@ -40,7 +40,7 @@ def marked(
 ) -> Markup:
     """A highlighted text as HTML, escaped, what is highlighted in a <mark>: nothing of it is lost or changed but what
     cannot be seen. kind: its CSS classes; end_label: what stands where a highlight ends."""
-    shown = list[Markup]()
+    shown = []
     for piece in pieces:
         text = Markup("{}").format(say.visible(piece.text))
         if piece.hidden:

@@ -204,7 +204,7 @@ def _answers(batch: Sequence[tuple[str, Request]], backend: Backend, replies: Re
     """One reply per request of a batch, each kept before the backend is waited for again."""
     if not batch:
         return
-    open_, strays, arrived = set(range(len(batch))), 0, list[tuple[str, Reply]]()
+    open_, strays, arrived = set(range(len(batch))), 0, []
     answers = backend.answer([request for _, request in batch])
     try:
         for index, reply in answers:

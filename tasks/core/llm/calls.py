@@ -214,7 +214,7 @@ class InFlight:
 
     def begun(self, keys: Sequence[str], requests: Sequence[Request]) -> tuple[list[Future[Reply]], list[int]]:
         """The replies to come, and which of the calls are not under way yet: they are the caller's to make."""
-        new: list[int] = []
+        new = []
         with self._lock:
             if len(self._calls) > _MANY:
                 present = time.monotonic()
@@ -285,7 +285,7 @@ def _carry(
     backend: Backend, calls: Sequence[tuple[int, Request, Future[Reply]]], out: queue.SimpleQueue[list[int]]
 ) -> None:
     """Brings each call its reply, or what ended the backend, and reports them to their batch, several together."""
-    open_, together = {place: (index, reply) for place, (index, _, reply) in enumerate(calls)}, list[int]()
+    open_, together = {place: (index, reply) for place, (index, _, reply) in enumerate(calls)}, []
     error: BaseException | None = None
     try:
         answers = backend.answer([request for _, request, _ in calls])

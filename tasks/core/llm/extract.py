@@ -170,8 +170,8 @@ def _search(text: str, serves: Serves, itemised: frozenset[str], serving: Servin
     if isinstance(value, dict) and serves(value):
         return _only([Found(node, None) for node in serving(value)], [])
     reader, closings = ObjectReader(text, serves, itemised), dict[int, int]()
-    whole: list[Found] = []
-    remains: list[Found] = []
+    whole = []
+    remains = []
     reason, position = "no_object", 0
     while match := OPENING.search(text, position):
         start = match.start()
@@ -338,8 +338,8 @@ def _serving(serves: Serves, own: frozenset[str], value: object) -> list[dict[st
     own: keys under which an object that serves has its items. They are part of it and no other verdict, even where an
     item's id is the name of such a key.
     """
-    level, found = [value], list[dict[str, Any]]()
-    parts = set[int]()
+    level, found = [value], []
+    parts = set()
     while level:
         serving = [node for node in level if isinstance(node, dict) and id(node) not in parts and serves(node)]
         parts |= {id(node[key]) for node in serving for key in own & node.keys()}
@@ -350,7 +350,7 @@ def _serving(serves: Serves, own: frozenset[str], value: object) -> list[dict[st
 
 def _closings(text: str) -> dict[int, int]:
     """Opening brace → one past its closing one, by counting braces alone; an unclosed one is absent."""
-    opened: list[int] = []
+    opened = []
     closed: dict[int, int] = {}
     for match in _BRACE.finditer(text):
         if match[0] == "{":

@@ -73,7 +73,7 @@ class Collector:
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields the errors that are known to stay; WaitingForReplies where there are other requests."""
-        waiting = set[str]()
+        waiting = set()
         for index, request in enumerate(requests):
             key = digest(request, self.model)
             if key in self._outbox.errors:
@@ -92,7 +92,7 @@ Piece = Callable[[], AbstractContextManager[None]]
 def asking_together() -> Iterator[Piece]:
     """Within the block every `with piece():` asks what it can; the first WaitingForReplies among them is raised at the
     end. So one wave holds what all pieces ask."""
-    waiting = list[WaitingForReplies]()
+    waiting = []
 
     @contextmanager
     def piece() -> Iterator[None]:

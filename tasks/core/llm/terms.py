@@ -79,7 +79,7 @@ def terms_of(choice: Choice, run: Run, workers: int) -> Terms:
     none where nobody is asked."""
     if run.warehouse.mirrored and not is_generative(choice):
         return Terms(workers, ledger=None, caps={}, code=code_digest())
-    place, caps = ledger_of(run.warehouse), dict[Unit, tuple[str, int]]()
+    place, caps = ledger_of(run.warehouse), {}
     with closing(CallLedger(place)) as made:
         made.make()
     for unit, cap in present_budget().items():

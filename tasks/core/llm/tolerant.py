@@ -100,7 +100,7 @@ class ObjectReader:
         return members, position + 1
 
     def _array(self, start: int, depth: int) -> tuple[list[Any], int]:
-        items: list[Any] = []
+        items = []
         position = self._skip(start + 1)
         try:
             while self._char(position) != "]":

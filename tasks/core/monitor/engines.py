@@ -49,7 +49,7 @@ def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -
     workers on other machines without a server of Prefect's that they could report to.
     """
     require_cluster(placement)
-    begun: list[bool] = []
+    begun = []
 
     def shared_out() -> Result:
         begun.append(True)
@@ -257,7 +257,7 @@ class Crew:
         others; a piece that ends its workers, when all the others are done: PoisonError names it. BackendError where
         the engine is gone, or had no workers for minutes.
         """
-        gate, stop, poisoned = threading.Lock(), threading.Event(), dict[str, BaseException]()
+        gate, stop, poisoned = threading.Lock(), threading.Event(), {}
 
         def work(name: str) -> None:
             if stop.is_set():

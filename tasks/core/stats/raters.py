@@ -254,7 +254,7 @@ def halo(tables: Mapping[str, Floats], clusters: npt.NDArray[np.int64], draws: i
     """
     halos = {}
     for rater, marks in tables.items():
-        blocks, sizes, shared = list[Floats](), list[int](), np.zeros(len(clusters), dtype=np.bool_)
+        blocks, sizes, shared = [], [], np.zeros(len(clusters), dtype=np.bool_)
         for other, table in tables.items():
             # Both persons marked just these traits, two or more; of each such set of traits 20 rows.
             trait_sets, set_of = np.unique(~np.isnan(marks) & ~np.isnan(table), axis=0, return_inverse=True)

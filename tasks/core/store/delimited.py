@@ -117,7 +117,7 @@ def _first_undecodable(path: Path, codec: str) -> int | None:
 def _guess(path: Path, broken: int) -> tuple[str, str]:
     """The likeliest encoding of a file that is no UTF-8 in a line; InputError where a part of it is, or none is
     likely."""
-    lines, size = list[bytes](), 0
+    lines, size = [], 0
     with path.open("rb") as file:
         for line in file:
             if not line.isascii():

@@ -80,7 +80,7 @@ def _read(files: Sequence[Path], mend: str, columns: Iterable[str]) -> Generator
 
 def _dealt(batches: Iterator[pa.RecordBatch], by: Sequence[str], pile: int) -> tuple[Ints, Ints]:
     """For every row its place in the order, and the number of its pile; a row's bytes are known roughly."""
-    keys, lengths = list[pa.RecordBatch](), [np.zeros(0, np.int64)]
+    keys, lengths = [], [np.zeros(0, np.int64)]
     for batch in batches:
         keys.append(batch.select(list(by)))
         bytes_of = np.full(batch.num_rows, 8, np.int64)

@@ -88,7 +88,7 @@ def pdf_text(content: bytes) -> str:
     (a scan), text in a form or in notes, or letters that stand for no character or do not stand upright.
     """
     lines: list[PdfLine] = []
-    pictures: list[int] = []
+    pictures = []
     pages = columns = 0
     try:
         for pages, sheet in enumerate(_pages(content), 1):
@@ -176,7 +176,7 @@ def _columns(letters: Sequence[LTChar]) -> Iterator[list[LTChar]]:
     if gutter is None:
         yield list(letters)
         return
-    across: list[LTChar] = []
+    across = []
     sides: tuple[list[LTChar], list[LTChar]] = ([], [])
     for row, runs in rows:
         if any(low < gutter < high for low, high in runs):
@@ -298,7 +298,7 @@ def _notes_last(lines: Sequence[PdfLine]) -> list[PdfLine]:
     for line in lines:
         letters[round(line.size, 1)] += len(line.text)
     largest = 0.92 * max(letters, key=lambda size: letters[size], default=0.0)
-    notes: list[PdfLine] = []
+    notes = []
     for on_page in _grouped(lines, "page").values():
         at_end = list(takewhile(lambda line: line.size <= largest, reversed(on_page)))[::-1]
         if at_end and re.match(r"[\d*†]", at_end[0].text):

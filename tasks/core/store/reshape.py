@@ -205,7 +205,7 @@ def _matches(header: Sequence[str], pattern: str | tuple[str, ...], file: str) -
 
 def matching(pattern: str) -> re.Pattern[str]:
     """The columns' names that keep a pattern: blanks around do not count, and a question's number has none in it."""
-    expression, end, names = "", 0, set[str]()
+    expression, end, names = "", 0, set()
     for placeholder in PLACEHOLDER.finditer(pattern):
         name = placeholder[1]
         words = r"\S+?" if name == QUESTION else r".*?"

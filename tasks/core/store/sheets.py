@@ -199,7 +199,7 @@ def told_apart(header: Sequence[str]) -> list[str]:
 
     An empty name stays empty.
     """
-    names: list[str] = []
+    names = []
     for place, name in enumerate(header, 1):
         names.append(f"{name} (column {place})" if name and name in names else name)
     return names

@@ -67,7 +67,7 @@ def chunks(
         repeated = sorted(name for name, count in Counter(header).items() if count > 1)
         if repeated:
             raise InputError(f"the header repeats {repeated}", file=path)
-        numbers, rows, length, frame_count = list[int](), list[Sequence[Any]](), 0, 0
+        numbers, rows, length, frame_count = [], [], 0, 0
         for number, characters, cells in records:
             numbers.append(number)
             rows.append(cells)

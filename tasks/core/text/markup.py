@@ -119,7 +119,7 @@ def _write_in_a_line(formula: etree._Element) -> None:
 
 def _with_stray_signs_escaped(text: str) -> str:
     """HTML in which every < that begins no tag is written &lt;: a parser would pass over what follows it."""
-    pieces, end = list[str](), 0
+    pieces, end = [], 0
     bare = _without_comments(text)
     for tag in _tags(bare):
         pieces += [bare[end : tag.start()].replace("<", "&lt;"), tag[0]]
@@ -129,7 +129,7 @@ def _with_stray_signs_escaped(text: str) -> str:
 
 def _without_comments(text: str) -> str:
     """HTML without what stands between <!-- and the next -->; one that is never closed is none."""
-    pieces, end = list[str](), 0
+    pieces, end = [], 0
     while (start := text.find("<!--", end)) >= 0 and (stop := text.find("-->", start)) >= 0:
         pieces.append(text[end:start])
         end = stop + len("-->")

@@ -147,7 +147,7 @@ def _cuts_nothing(region: Folded, low: int, high: int) -> bool:
 
 
 def _match(places: Iterable[_Place], region: Folded, offset: int) -> Match:
-    spans: list[Span] = []
+    spans = []
     spelling: Spelling = "exact"
     for place in places:
         start, end = region.span(place.low, place.high)

@@ -59,7 +59,7 @@ def constructions(rubric: Rubric, labels: Ints | None = None, grades: Floats | N
         "non_redundancy": _redundancy(concepts, labels),
         "ordinal_anchors": _anchors(concepts, labels, grades),
     }
-    rows: list[Record] = []
+    rows = []
     for rule, of_rule in findings.items():
         rows += [{"rubric_id": rubric.rubric_id, "rule": rule, **finding._asdict()} for finding in of_rule]
     return rows

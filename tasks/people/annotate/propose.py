@@ -172,7 +172,7 @@ def check(request: Request, reply: Reply) -> Checked[Rubric]:
 
 def _rubric(brief: Brief, groups: list[Record]) -> Rubric:
     low, high, step = brief.scale.bounds
-    traits, concepts = list[Trait](), list[Criterion]()
+    traits, concepts = [], []
     for number, group in enumerate(groups, 1):
         traits.append(Trait(id=f"G{number}", name=_words(group["name"]), min=low, max=high, step=step))
         concepts += [_concept(f"G{number}", entry) for entry in group["concepts"]]

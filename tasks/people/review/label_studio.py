@@ -86,7 +86,7 @@ def read_export(path: Path, study: str, questions: Iterable[ReviewQuestion]) -> 
     a task with levels for some of its concepts only.
     """
     cases = {tuple(case): of_case for case, of_case in cases_of(questions).items()}
-    acts: list[Act] = []
+    acts = []
     try:
         tasks = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:

@@ -73,7 +73,7 @@ def valid_acts(
     outdated: dict[tuple[str, Subject], Stored] = {}
     adjudications: list[Stored] = []
     stale: list[Stored] = []
-    overtaken: list[Stored] = []
+    overtaken = []
     for act in live:
         if act.kind not in ("vote", "adjudicate"):
             continue
@@ -97,7 +97,7 @@ def live_acts(acts: Sequence[Stored]) -> tuple[list[Stored], dict[_RatedCase, in
     the last act to the first, so that an undone undo undoes nothing."""
     by_id = {act.act_id: act for act in acts}
     gone: set[str] = set()
-    live: list[Stored] = []
+    live = []
     withdrawn: dict[_RatedCase, int] = {}
     for act in reversed(acts):
         if act.act_id in gone:

@@ -220,7 +220,7 @@ def read_sheet(path: Path, study: str, questions: Iterable[ReviewQuestion], rate
         if missing:
             row = first_rows[rater, next(iter(answers))]
             raise InputError(f"the response has levels, but none for {missing}", file=path, row=row, field="level")
-    acts: list[Act] = []
+    acts = []
     for (rater, _), answers in filled.items():
         acts += acts_of_answers(study, rater, answers, blind=True)
     return acts

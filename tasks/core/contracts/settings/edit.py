@@ -127,7 +127,7 @@ class Edit(Frozen):
 
     def arms_in_order(self) -> tuple[Arm, ...]:
         """The arms with what they are initialised from, each after its own start."""
-        ordered: list[Arm] = []
+        ordered = []
         for arm in self.arms:
             start = STARTS.get(arm)
             ordered += [name for name in (start, arm) if name is not None and name not in ordered]
