@@ -6,7 +6,6 @@ once.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import os
@@ -28,6 +27,7 @@ from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.llm.calls import looking
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.sqlite_file import Format, SqliteFile
+from rubricflow.tasks.core.text.digest import text_digest
 
 CHUNK = 500
 """Replies that are read together."""
@@ -268,7 +268,7 @@ class Replies(ABC):
 
 def seal(digest: str, model: str, line: str) -> str:
     """A digest of the whole row: a database itself would not notice that a text was changed."""
-    return hashlib.sha256(f"{digest}\0{model}\0{line}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return text_digest(f"{digest}\0{model}\0{line}")[:32]
 
 
 def read(digest: str, model: str, line: str, sealed: str | None) -> Reply:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -12,6 +11,7 @@ from functools import lru_cache, wraps
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
+from rubricflow.tasks.core.text.digest import text_digest
 
 _FORM = 1
 """Counts changes of what the digest covers; a new number makes every stored reply a stranger."""
@@ -175,13 +175,11 @@ def digest(request: Request, model: str, by_subject: bool = False) -> str:
         request.want_logprobs,
         *([request.subject] if by_subject else []),
     ]
-    return hashlib.sha256(_COMPACT.encode(parts).encode()).hexdigest()
+    return text_digest(_COMPACT.encode(parts))
 
 
-@lru_cache(maxsize=1024)
-def _text_digest(text: str) -> str:
-    """Thousands of requests share one system message; it is hashed once."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+_text_digest = lru_cache(maxsize=1024)(text_digest)
+"""Thousands of requests share one system message; it is hashed once."""
 
 
 class IdentityKey(Generic[T]):

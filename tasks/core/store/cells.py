@@ -3,7 +3,6 @@ files."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError, refuse
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.core.text.tokens import number_of
 
 _NO_TEXT: dict[type, str] = {list: "a list", dict: "an object", bytes: "bytes"}
@@ -199,6 +199,5 @@ def id_of(parts: Iterable[str]) -> str:
     shortened = []
     for part in map(str.strip, parts):
         is_short = len(part) <= _LONGEST_PART and part.isprintable() and ":" not in part and not part.startswith("#")
-        digest = hashlib.sha256(part.encode("utf-8", "surrogatepass")).hexdigest()
-        shortened.append(part if is_short else f"#{digest[:_DIGITS]}")
+        shortened.append(part if is_short else f"#{text_digest(part)[:_DIGITS]}")
     return ":".join(shortened)

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
-from hashlib import md5, sha256
+from hashlib import md5
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import StoreError, first_line
 from rubricflow.tasks.core.store.files import Content, clear, write_atomically, write_new
+from rubricflow.tasks.core.text.digest import text_digest
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
@@ -264,7 +265,7 @@ def mirrored_in(url: str) -> Path:
     """
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", url.removeprefix("s3://"))[:60]
-    folder = caches / "rubricflow" / f"{name}-{sha256(f'{_endpoint()} {url}'.encode()).hexdigest()[:12]}"
+    folder = caches / "rubricflow" / f"{name}-{text_digest(f'{_endpoint()} {url}')[:12]}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

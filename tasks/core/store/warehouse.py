@@ -39,6 +39,7 @@ from rubricflow.tasks.core.store.part import (
     mark_bytes,
     reading,
 )
+from rubricflow.tasks.core.text.digest import text_digest
 
 Rows: TypeAlias = pa.Table | Iterable[Mapping[str, object]]
 EXPERIMENTS, ARMS = "experiments", "arms.json"
@@ -217,7 +218,7 @@ class Run(Marks):
         rows = sum(made.rows for made in parts)
         high, low = (sum(made.content[half] for made in parts) % 2**64 for half in (0, 1))
         text = f"{row.table}:{schema(row).to_string(show_field_metadata=False)}:{rows}:{high}:{low}"
-        digest = hashlib.sha256(text.encode()).hexdigest()
+        digest = text_digest(text)
         path = f"{self.run_id}/{row.table}/{stage}"
         return TableRef(table=row.table, stage=stage, path=path, digest=digest, rows=rows)
 

@@ -6,7 +6,6 @@ things are code's, and so is the contract: as many levels as asked for, ids that
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
 from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.core.text.fold import folded
 from rubricflow.tasks.core.text.templates import Templates
 
@@ -118,7 +118,7 @@ def request(brief: Brief, sampling: Sampling, structured: bool) -> Request:
         "title": brief.title or brief.rubric_id,
         "scale": f"{low:g} to {high:g} in steps of {step:g}",
         "rubric": rubric,
-        "nonce": hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16],
+        "nonce": text_digest(shown)[:16],
         "questions": shown,
         "count": str(brief.concepts),
         "levels": str(brief.levels),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import uuid
@@ -16,6 +15,7 @@ from rubricflow.tasks.core.contracts.errors import ContractError, StoreError
 from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.objects import mirrored_by
 from rubricflow.tasks.core.store.sqlite_file import Format, SqliteFile
+from rubricflow.tasks.core.text.digest import text_digest
 
 LEDGER = "votes.sqlite"
 CANNOT_BE_JUDGED = "x"
@@ -92,7 +92,7 @@ def digest(response_text: str, criterion_text: str, levels: Sequence[str]) -> st
     """SHA-256 of what is voted on, 64 hex digits. For a score the criterion's text is '' and the levels are the scale's
     scores as text."""
     content = json.dumps([response_text, criterion_text, list(levels)], ensure_ascii=True)
-    return hashlib.sha256(content.encode()).hexdigest()
+    return text_digest(content)
 
 
 class ActSnapshot(NamedTuple):
@@ -273,7 +273,7 @@ def _cells(act: Act) -> tuple[Any, ...]:
 def _seal(row: tuple[Any, ...]) -> str:
     """A digest of a whole row: SQLite itself would not notice that a value was changed."""
     cells = [int(cell) if isinstance(cell, bool) else cell for cell in row]  # SQLite has no truth values
-    return hashlib.sha256(json.dumps(cells).encode()).hexdigest()[:32]
+    return text_digest(json.dumps(cells))[:32]
 
 
 def _stored(row: tuple[Any, ...], sealed: bool = False) -> Stored:

@@ -42,6 +42,7 @@ from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, digest, overdue
 from rubricflow.tasks.core.llm.terms import sharing
+from rubricflow.tasks.core.text.digest import text_digest
 
 _ASIDE_S = 10.0
 """Seconds for which a replica that failed is not asked, as long as there is another one."""
@@ -393,4 +394,4 @@ def identity(engine: Engine) -> str:
     name = engine.model.rstrip("/").rpartition("/")[2] if engine.model.startswith(("/", ".")) else engine.model
     more = [engine.options, engine.logprobs, engine.model if name != engine.model else ""]
     more += [engine.effort] if engine.effort else []
-    return f"{name}@{hashlib.sha256(json.dumps(more, sort_keys=True).encode()).hexdigest()[:12]}" if any(more) else name
+    return f"{name}@{text_digest(json.dumps(more, sort_keys=True))[:12]}" if any(more) else name

@@ -6,7 +6,6 @@ per request; its metadata hold the sealed header, which covers the digest of eve
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter, defaultdict
@@ -27,6 +26,7 @@ from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
 from rubricflow.tasks.core.store.files import digest_of, sealed, unsealed, write_atomically
 from rubricflow.tasks.core.store.part import as_parquet, open_parquet
+from rubricflow.tasks.core.text.digest import text_digest
 
 FORMAT = 1
 _HEADER = b"rubricflow.recording"
@@ -282,7 +282,7 @@ class Recording:
 
 def fingerprint(text: str | None) -> str | None:
     """Enough of a digest to tell two texts apart; the same for a text and for what a table can hold of it."""
-    return None if text is None else hashlib.sha256(_LONE_SURROGATE.sub("\ufffd", text).encode()).hexdigest()[:16]
+    return None if text is None else text_digest(_LONE_SURROGATE.sub("\ufffd", text))[:16]
 
 
 def write_recording(path: Path, header: Header, lines: Iterable[RecordedCall]) -> Header:

@@ -9,7 +9,6 @@ weights in a folder, HF_HUB_OFFLINE=1.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import os
@@ -30,6 +29,7 @@ from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, Token, overdue
 from rubricflow.tasks.core.llm.schema import BLANKS
 from rubricflow.tasks.core.store.files import file_digest
+from rubricflow.tasks.core.text.digest import text_digest
 
 _HINT = f"backend 'vllm' needs vLLM: {install('vllm')}"
 _AHEAD = 256
@@ -249,7 +249,7 @@ def identity(engine: Engine, folder: Path | None) -> str:
     options = {name: value for name, value in engine.options.items() if name not in _RESOURCES}
     content = json.dumps([files, options, engine.logprobs, _STRUCTURED, BLANKS], sort_keys=True)
     name = engine.model if folder is None else folder.name
-    return f"{name}@{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    return f"{name}@{text_digest(content)[:12]}"
 
 
 def weights(folder: Path) -> dict[str, str]:

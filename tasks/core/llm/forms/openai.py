@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -25,6 +24,7 @@ from rubricflow.tasks.core.llm.forms.form import (
 )
 from rubricflow.tasks.core.llm.request import Reply, Request, Token, cached_by_identity
 from rubricflow.tasks.core.llm.schema import plain
+from rubricflow.tasks.core.text.digest import text_digest
 
 _SILENT = re.compile(r"gpt-(?:3|4)|chatgpt-4|gpt-5-chat")
 """Models that do not think: they take no effort."""
@@ -73,8 +73,7 @@ def body(request: Request, engine: Engine) -> dict[str, Any]:
     if request.schema is not None:
         made["response_format"] = contract(request.schema, True)
     if engine.caching:  # prompts with the same beginning go where it was read before
-        beginning = request.messages[0].content.encode("utf-8", "surrogatepass")
-        made["prompt_cache_key"] = hashlib.sha256(beginning).hexdigest()[:32]
+        made["prompt_cache_key"] = text_digest(request.messages[0].content)[:32]
     return with_options(made, engine.options)
 
 
