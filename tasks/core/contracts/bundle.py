@@ -24,7 +24,7 @@ from rubricflow.tasks.core.contracts.protocols import (
     RubricMemory,
     Signal,
 )
-from rubricflow.tasks.core.contracts.schema import Frozen, Natural, Positive
+from rubricflow.tasks.core.contracts.schema import Frozen, Natural, Positive, left_out
 
 EvidenceType = Literal["local_quote", "span_level", "global_diagnostic", "weakly_groundable", "none"]
 CriterionKind = Literal["gold_point", "misconception", "checklist", "concept", "criterion"]
@@ -120,7 +120,7 @@ class Criterion(Frozen):
     """Signed: negative for what costs marks."""
     parent: str | None = None
     """The criterion that this one is a sub-point of: that one is not decided then, but made of its sub-points."""
-    count: Count | None = Field(default=None, exclude_if=lambda count: count is None)
+    count: Count | None = left_out(None)
     """Where it has sub-points, how many of them earn what; null where each earns for itself. Left out of the content
     where there is none: bundles from before it was keep their ids."""
     excludes: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ class Protocol(Frozen):
     """A response with fewer alphanumeric tokens is settled without a model call."""
     criteria_per_call: Positive = 1
     """Criteria in one call, where a call is for a few of them, see `part_size`."""
-    in_parts: bool = Field(default=False, exclude_if=lambda parted: not parted)
+    in_parts: bool = left_out(False)
     """Whether a protocol that asks for the whole checklist in one call asks for it in parts. Left out of the content
     where it does not: bundles from before it was keep their ids."""
     repair: Repair | None = None
@@ -175,15 +175,15 @@ class Protocol(Frozen):
     evidence_match: Literal["lexical", "semantic"] = "lexical"
     """lexical: a quote must stand in the response; semantic: failing that, an encoder may find the span that says the
     same, recorded apart."""
-    shared_quotes: int | None = Field(default=None, ge=1, exclude_if=lambda most: most is None)
+    shared_quotes: int | None = left_out(None, ge=1)
     """How many criteria may stand on the same words: where more do, the words prove none of them. Null for any number,
     and then left out of the content: bundles from before it was keep their ids."""
-    relevance: RelevanceRule | None = Field(default=None, exclude_if=lambda rule: rule is None)
+    relevance: RelevanceRule | None = left_out(None)
     """What becomes of quotes that say nothing of their criterion. Null for no check, and then left out as above."""
     echo: Literal["refused", "allowed"] = "refused"
     """Whether a quote that repeats a criterion's wording is evidence: not where only the rubric's author knows it, but
     where criteria are the sentences of a model answer. A repetition of the question never is."""
-    level: Level = Field(default="stated", exclude_if=lambda level: level == "stated")
+    level: Level = left_out("stated")
     """Where the model's probabilities are known: the level or score that the reply states; the likeliest; or of scores
     the expected one, and of criteria the likeliest. Left out of the content where it is the first, as `count` is."""
 

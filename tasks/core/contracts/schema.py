@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 import annotated_types
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from rubricflow.tasks.core.contracts.errors import ContractError
@@ -25,6 +25,11 @@ class Frozen(BaseModel):
     """A value object: immutable, and an unknown field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def left_out(default: Any, **rules: Any) -> Any:
+    """A field that the content leaves out where it has its default: what was made before it was keeps its digest."""
+    return Field(default=default, exclude_if=lambda value: value == default, **rules)
 
 
 class Row(Frozen):

@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, FiniteFloat, NonNegativeInt, model_validator
+from pydantic import AfterValidator, FiniteFloat, NonNegativeInt, model_validator
 
-from rubricflow.tasks.core.contracts.schema import Frozen, Natural, Share
+from rubricflow.tasks.core.contracts.schema import Frozen, Natural, Share, left_out
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 """A part of a column's name that differs from question to question."""
@@ -36,16 +36,16 @@ class Reshaping(Frozen):
     """Ids that the file lacks: new column → the columns that it is made of, joined by colons; what is long or holds a
     colon is represented by its digest. "{row}" is the row's number, for a file without any id. A row that lacks a part
     of its id and has no answer (a line of averages, say) is no submission and is left out."""
-    numbered: dict[str, tuple[str, ...]] = Field(default={}, exclude_if=lambda made: not made)
+    numbered: dict[str, tuple[str, ...]] = left_out({})
     """Questions that have no id: new column → the columns that say which question it is; none where there is only one.
     They become Q1, Q2 and so on in the order of the columns of `wide` or else of the rows, so that rows added below
     rename none. What is a number already keeps it: 7 is Q7. Sources of a study share the numbers of a column."""
-    repeats: dict[str, tuple[str, ...]] = Field(default={}, exclude_if=lambda made: not made)
+    repeats: dict[str, tuple[str, ...]] = left_out({})
     """What tells namesakes and second attempts apart: new column → columns. It is empty in the first row of the file
     with their words, 2 in the second row, and so on."""
     names: dict[str, tuple[str, ...]] = {}
     """New column → the columns whose words it joins by a blank, such as first and last name."""
-    labels: dict[str, tuple[str, ...]] = Field(default={}, exclude_if=lambda made: not made)
+    labels: dict[str, tuple[str, ...]] = left_out({})
     """As `ids`, for people to read: joined by hyphens, every part as it stands, the row's number with three digits at
     least. An empty part that `repeats` made is left out."""
     html: bool = False

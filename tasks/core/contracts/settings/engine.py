@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, Natural, NonNegative, Positive
+from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, Natural, NonNegative, Positive, left_out
 
 # A low-rank adapter (LoRA) on a language model.
 
@@ -89,11 +89,11 @@ class Engine(Frozen):
 
     model: str
     """The name or folder of the weights (vllm), or the name under which a server serves them (openai)."""
-    provider: Provider = Field(default="compatible", exclude_if=lambda provider: provider == "compatible")
+    provider: Provider = left_out("compatible")
     """Whose interface it is reached by: any OpenAI-compatible server (openai), or a provider's own (hosted)."""
-    effort: Effort | None = Field(default=None, exclude_if=lambda effort: effort is None)
+    effort: Effort | None = left_out(None)
     """How much the model thinks before it replies; null for its own measure. A reply gets room for it."""
-    caching: bool = Field(default=True, exclude_if=lambda caching: caching)
+    caching: bool = left_out(True)
     """hosted: whether what prompts begin with alike is marked for the provider's prompt cache."""
     urls: tuple[str, ...] = ("http://127.0.0.1:8000/v1",)
     """openai: base URLs of one or more replicas of the same model."""
