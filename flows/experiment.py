@@ -29,7 +29,7 @@ from rubricflow.tasks.core.display.printed import markdown, show, show_ending
 from rubricflow.tasks.core.display.table import records
 from rubricflow.tasks.core.monitor.artifacts import leave_text
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log, task
-from rubricflow.tasks.core.stats.scores import score_frame, target_scores
+from rubricflow.tasks.core.stats.scores import GIVEN, score_frame, target_scores
 from rubricflow.tasks.core.store.part import as_parquet
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse, counted
@@ -144,7 +144,7 @@ def resized(run: Run, study: Study, scores: pd.DataFrame, size: int) -> pd.DataF
     """The score frame with phase III fitted to the first `size` labelled responses of the calibration split, by the
     SHA-256 of seed and id; None where it has fewer. Sizes are nested, and what is held out stays the same."""
     responses = run.table(Responses, "ingest", ["response_id", "split", "author_id"])
-    people = run.table(Gradings, "ingest", ["response_id", "rater_id", "rater_kind", "score"])
+    people = run.table(Gradings, "ingest", GIVEN)
     target, seed = study.evaluation.target, study.split.seed
     labelled = target_scores(people, target)["response_id"].combine_chunks()
     calibrates = pc.equal(responses["split"], "calibration")

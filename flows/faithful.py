@@ -33,7 +33,7 @@ from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.artifacts import leave_table
 from rubricflow.tasks.core.monitor.runs import flow, introduce, task
-from rubricflow.tasks.core.stats.scores import target_scores
+from rubricflow.tasks.core.stats.scores import GIVEN, target_scores
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.ingest.task import Ingested
 from rubricflow.tasks.grading.judge.task import judge
@@ -189,8 +189,7 @@ def _edited_run(run: Run) -> Run:
 def _tested(run: Run, study: Study, data: Ingested, bundles: TableRef) -> tuple[dict[str, int], dict[str, Scheme]]:
     """Test response → its human score, to the nearest mark, halves up; and item → its scheme, for the items of these
     responses. InputError where there is no such score, and names a rubric that cannot be edited."""
-    columns = ["response_id", "rater_id", "rater_kind", "score"]
-    targets = target_scores(run.read(data.gradings, columns), study.evaluation.target)
+    targets = target_scores(run.read(data.gradings, GIVEN), study.evaluation.target)
     tested = run.read(data.responses, ["response_id"], ds.field("split") == "test")["response_id"]
     targets = targets.filter(pc.is_in(targets["response_id"], value_set=tested.combine_chunks()))
     if not targets.num_rows:

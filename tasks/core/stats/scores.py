@@ -16,6 +16,8 @@ from rubricflow.tasks.core.stats.bootstrap import cluster_codes
 MEAN = "mean"
 FAIR = "fair"
 """The rater id under which ingest writes fair scores."""
+GIVEN = ["response_id", "rater_id", "rater_kind", "score"]
+"""The columns of `gradings` that `target_scores` takes."""
 OF_SEVERAL = (MEAN, FAIR)
 """Targets that are made of the scores of all persons."""
 
@@ -160,7 +162,7 @@ def level_probabilities(likely: pa.ChunkedArray, rows: pd.Series) -> np.ndarray:
 def target_scores(people: pa.Table, target: str) -> pa.Table:
     """Columns `response_id` and `score`: a rater's score or, for target 'mean', the mean of the persons who gave one.
 
-    people: `response_id`, `rater_id`, `rater_kind`, `score`. An adjudicated or resolved score is made from those of
+    people: the columns `GIVEN`. An adjudicated or resolved score is made from those of
     persons and so has no part in their mean; it can be the target by its name, and so can the fair score, which
     ingest writes where a study asks for it.
     """

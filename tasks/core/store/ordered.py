@@ -19,7 +19,7 @@ from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.stats.arrays import Ints
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
-from rubricflow.tasks.core.stats.scores import PROBABILITIES, ScoreTables, narrow, target_scores
+from rubricflow.tasks.core.stats.scores import GIVEN, PROBABILITIES, ScoreTables, narrow, target_scores
 from rubricflow.tasks.core.store.files import aside
 from rubricflow.tasks.core.store.part import open_parquet, reading
 from rubricflow.tasks.core.store.warehouse import Run, counted, give_back
@@ -159,7 +159,7 @@ def read_scores(
         yield ScoreTables(
             kinds,
             run.read(responses, ["response_id", "item_id", "author_id", "split", "groups"], some),
-            run.read(people, ["response_id", "rater_id", "rater_kind", "score"], some),
+            run.read(people, GIVEN, some),
             narrow(run.batches(gradings, columns, where=some)),
             run.read(predictions, ["response_id", "score", *predicted], some),
         )
@@ -183,7 +183,7 @@ def _together(run: Run, responses: TableRef) -> Iterator[pc.Expression]:
 
 def read_marked(run: Run, responses: TableRef, people: TableRef, target: str) -> list[MarkedAnswers]:
     """How many answers every item has, marked ones, and marked ones that a promise may rest on, by the ids of items."""
-    given = target_scores(run.read(people, ["response_id", "rater_id", "rater_kind", "score"]), target)["response_id"]
+    given = target_scores(run.read(people, GIVEN), target)["response_id"]
     parts = [pa.table({"item_id": pa.array([], pa.string())} | dict.fromkeys(_COUNTED, pa.array([], pa.int64())))]
     for batch in run.batches(responses, ["response_id", "item_id", "split", "text"]):
         marked = pc.is_in(batch["response_id"], value_set=given)

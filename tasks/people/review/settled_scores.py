@@ -26,7 +26,7 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.people import Notes, ScoreSettled, SettledScores
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display.table import Record, Row
-from rubricflow.tasks.core.stats.scores import FAIR, OF_SEVERAL, target_scores
+from rubricflow.tasks.core.stats.scores import FAIR, GIVEN, OF_SEVERAL, target_scores
 from rubricflow.tasks.core.store.objects import mirrored_by
 from rubricflow.tasks.core.store.warehouse import Run, pairs
 from rubricflow.tasks.people.review.board import digests_of, score_text, score_texts
@@ -147,8 +147,7 @@ def settled_score(
 
 def people_of(run: Run) -> pa.Table:
     """Columns response_id, rater_id, rater_kind and score of what people gave in the data; the fair score among it."""
-    columns = ["response_id", "rater_id", "rater_kind", "score"]
-    people = run.table(Gradings, "ingest", columns)
+    people = run.table(Gradings, "ingest", GIVEN)
     is_human = pc.is_in(people["rater_kind"], value_set=pa.array(["human", "adjudication"]))
     scored = people.filter(pc.and_(is_human, pc.is_valid(people["score"])))
     return scored.sort_by([("response_id", "ascending"), ("rater_id", "ascending")])
