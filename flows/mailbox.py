@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -38,27 +38,12 @@ Provider = Literal["openai", "anthropic", "gemini"]
 FormName = Literal["plain", "openai", "anthropic", "gemini"]
 
 
-class _Entry(NamedTuple):
-    """A kind of work."""
-
-    function: str
-    """`file:function` in flows."""
-    has_engine: bool = False
-    """Whether its function takes who waits for models."""
-
-
-_WORKS: dict[str, _Entry] = {
-    "grade": _Entry("grade:grade", True),
-    "annotate": _Entry("annotate:annotate", True),
-    "graph": _Entry("graph:graph", True),
-    "reward": _Entry("reward:reward", True),
-    "faithful": _Entry("faithful:faithful"),
-    "train": _Entry("bottleneck:bottleneck"),
-    "propose": _Entry("propose:propose"),
-    "check": _Entry("rubric:check"),
-    "revise": _Entry("rubric:revise"),
-    "rehearse": _Entry("rehearse:rehearse"),
-}
+_FILES = {"train": "bottleneck", "check": "rubric", "revise": "rubric"}
+"""A kind of work → its file in flows, where that is not called as the work is."""
+_FUNCTIONS = {"train": "bottleneck"}
+"""The same of its function."""
+_WITH_ENGINE = ("grade", "annotate", "graph", "reward")
+"""Whose functions take who waits for models."""
 
 
 def batch(
@@ -160,8 +145,6 @@ def _run_of(
     work: Work, study: str, folder: Path, warehouse: str, limit: int | None, model: str | None
 ) -> Callable[[], Any]:
     """The command's function with what it takes. InputError for what it does not take."""
-    entry = _WORKS[work]
-    file, _, function = entry.function.partition(":")
     given: dict[str, Any] = {"warehouse": warehouse}
     if work in ("propose", "revise"):
         given["to"] = folder / "proposed.yaml"
@@ -169,7 +152,7 @@ def _run_of(
         given["ask"] = True
     if work != "propose":
         given["limit"] = limit
-    if entry.has_engine:
+    if work in _WITH_ENGINE:
         given["engine"] = "local"
     elif load_study(Path(study)).run.engine != "local":
         raise InputError("a mailbox is filled by one process; take engine: local", file=study, field="run.engine")
@@ -177,4 +160,5 @@ def _run_of(
         if work != "grade":
             raise InputError(f"--work {work} asks whom the study names", field="--model")
         given |= {"model": model, "url": Engine(model=model).urls[0]}
-    return partial(getattr(import_module(f"rubricflow.flows.{file}"), function), study, **given)
+    file = import_module(f"rubricflow.flows.{_FILES.get(work, work)}")
+    return partial(getattr(file, _FUNCTIONS.get(work, work)), study, **given)

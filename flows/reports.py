@@ -15,7 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, RunId, WarehouseFolder
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Port, RunId, WarehouseFolder
 from rubricflow.flows.finished_runs import find_run, settle_scores
 from rubricflow.flows.recorder import CURVES, gather
 from rubricflow.tasks.core.contracts.errors import StoreError
@@ -53,7 +53,7 @@ def report(
     host: Annotated[str, typer.Option(help="Address to serve on; any but this machine's own asks for a token.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port.")] = 8766,
+    port: Port = 8766,
     browser: Annotated[bool, typer.Option(help="Open the report in this machine's browser.")] = True,
 ) -> None:
     """Writes the reports and prints their paths; serves them until it is stopped, where that is wanted."""

@@ -12,7 +12,15 @@ from typing import Annotated, Any
 import pyarrow.dataset as ds
 import typer
 
-from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder, arguments
+from rubricflow.flows.command_line import (
+    DEFAULT_WAREHOUSE,
+    Browser,
+    Limit,
+    Port,
+    StudyFile,
+    WarehouseFolder,
+    arguments,
+)
 from rubricflow.flows.finished_runs import item_bundles, settle_scores
 from rubricflow.flows.plan import annotating, plan
 from rubricflow.tasks.core.contracts.bundle import Bundle
@@ -46,11 +54,11 @@ def review(
     host: Annotated[str, typer.Option(help="Address to serve on; any but this machine's own needs --reviewer.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port.")] = 8765,
+    port: Port = 8765,
     reviewer: Annotated[
         list[str] | None, typer.Option("--reviewer", help="Who may review; each gets a link of their own.")
     ] = None,
-    browser: Annotated[bool, typer.Option(help="Open the page in this machine's browser.")] = True,
+    browser: Browser = True,
 ) -> None:
     """Serves the page until it is stopped; InputError where nothing is queued, or the address needs reviewers."""
     access = Access(host, port, tuple(reviewer or ()))

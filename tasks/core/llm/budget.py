@@ -255,18 +255,14 @@ def amount_in_words(unit: Unit, amount: int) -> str:
 
 def longest(request: Request, engine: Engine | None = None) -> int:
     """Tokens that a request may take: its prompt, roughly, and the longest reply."""
-    return request.prompt_length // _CHARACTERS_PER_TOKEN + _room(request, engine)
-
-
-def _room(request: Request, engine: Engine | None) -> int:
-    return request.sampling.longest if engine is None else room(request, engine)
+    return request.prompt_length // _CHARACTERS_PER_TOKEN + room(request, engine)
 
 
 def most_tokens(request: Request, engine: Engine | None = None) -> TokenCounts:
     """What a call takes at most: no tokenizer makes more tokens of a text than it has bytes."""
     size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in request.messages)
     size += 0 if request.schema is None else _contract_size(request.schema)
-    return TokenCounts(size + _OWN_TOKENS, _room(request, engine))
+    return TokenCounts(size + _OWN_TOKENS, room(request, engine))
 
 
 @cached_by_identity

@@ -25,8 +25,10 @@ def form_of(engine: Engine) -> Form:
     return FORMS[{"compatible": "openai", "bedrock": "anthropic"}.get(engine.provider, engine.provider)]
 
 
-def room(request: Request, engine: Engine) -> int:
-    """Tokens that a reply may take at most, with what its model thinks before it."""
+def room(request: Request, engine: Engine | None) -> int:
+    """Tokens that a reply may take at most, with what its model thinks before it; None for one that does not."""
+    if engine is None:
+        return request.sampling.longest
     if engine.provider == "compatible":
         return request.sampling.longest + (0 if engine.effort is None else THINKING[engine.effort])
     return form_of(engine).room(request, engine)
