@@ -265,13 +265,13 @@ def _megabyte(kind, size):
 
 
 def _calls(kind, size):
-    """How many functions are called to verify 100 quotes, good and bad, against a response of so many characters."""
+    """How many functions are called to verify 20 quotes, good and bad, against a response of so many characters."""
     text, rng = _megabyte(kind, size), random.Random(0)
     bundle = bundle_of(["span_level", "local_quote"], "demote", [1.0, 1.0], "weighted_points")
     found = units(text)
     entries = [
         {"unit": rng.choice(found).unit_id, "quote": quote}
-        for i in range(20)
+        for i in range(4)
         for quote in (f"never said {i}", "no", f"{i}", "cd … ab cd", text[i * 7 : i * 7 + 40])
     ]
     given_decision = {"evidence": entries[::2], "level": 1}, {"evidence": entries[1::2], "level": 1}
@@ -290,8 +290,8 @@ def _calls(kind, size):
 
 @pytest.mark.parametrize(
     ("kind", "size"),
-    [("one word", 1_000_000), ("short", 1_000_000), ("accents", 1_000_000), ("lines", 300_000), ("dots", 300_000)],
+    [("one word", 200_000), ("short", 200_000), ("accents", 200_000), ("lines", 60_000), ("dots", 60_000)],
 )
-def test_a_hundred_quotes_from_a_long_response_take_linearly_many_steps(kind, size):
+def test_quotes_from_a_long_response_take_linearly_many_steps(kind, size):
     fold.cache_clear()
     assert _calls(kind, size) < 30 * _calls(kind, size // 10) + 10_000
