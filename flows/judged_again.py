@@ -22,7 +22,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.grading.judge.grade import asks_nobody
-from rubricflow.tasks.grading.judge.protocol import protocol_module
+from rubricflow.tasks.grading.judge.protocol import protocol_of
 from rubricflow.tasks.grading.judge.rater import repeated
 from rubricflow.tasks.grading.judge.rows import Case, EarlierDecision, Graded, Judged, Rater, judgments
 from rubricflow.tasks.rewards.reward.aggregate import averaged
@@ -147,7 +147,7 @@ def _calls(bundle: Bundle, of_criteria: Mapping[str, float]) -> list[tuple[froze
         return whole(parent) if parent else name
 
     calls = []
-    for part in protocol_module(bundle.protocol.name).parts(bundle, ()):
+    for part in protocol_of(bundle.protocol.name).parts(bundle, ()):
         names = frozenset(criterion.id for criterion in part.criteria)
         calls.append((names, sum(of_criteria[name] for name in {whole(name) for name in names})))
     return calls

@@ -22,7 +22,6 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.reasons import release_needs
 from rubricflow.tasks.core.llm.backends.replay import read_recording
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.foreign import foreign_rows
 from rubricflow.tasks.core.llm.opening import cpu_warnings, this_machine
 from rubricflow.tasks.core.llm.reply_store import are_there, open_replies
@@ -34,9 +33,9 @@ from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.draft.drafted import UNWRITTEN
 from rubricflow.tasks.grading.ingest.sources import read_as
 from rubricflow.tasks.grading.ingest.task import ingest, warning_sentences
-from rubricflow.tasks.grading.judge import money
-from rubricflow.tasks.grading.judge.costs import Servers, costs, workload
+from rubricflow.tasks.grading.judge.costs import NOBODY, Servers, cost_range, cost_rows, costs, workload
 from rubricflow.tasks.grading.judge.grade import asks_nobody, expected_requests, first_requests
+from rubricflow.tasks.grading.judge.protocol import CHARACTERS_PER_TOKEN
 from rubricflow.tasks.grading.judge.prove import prove_bundle
 from rubricflow.tasks.grading.judge.rater import rater, widest
 from rubricflow.tasks.grading.judge.rows import Case, Rater
@@ -49,8 +48,6 @@ from rubricflow.tasks.rewards.graph.subject import authored, subjects
 
 Finding = tuple[str, str, str]
 """(kind, what, message) with kind 'ok', 'warning' or 'wrong'."""
-_CHARACTERS_PER_TOKEN = 4
-_NOBODY = Rater("nobody", "llm", Scripted([]))
 
 
 def validate(study: StudyFile, limit: Limit = None, warehouse: WarehouseFolder = DEFAULT_WAREHOUSE) -> None:
@@ -77,7 +74,7 @@ def plan_costs(
     servers = Servers(replicas, tokens_per_second, read.study.judge.engine)
     rows = [*costs(load, servers)]
     for who, judge, cases in _askers(read, Path(study), limit):
-        rows += money.rows(money.cost_range(cases, judge), who)
+        rows += cost_rows(cost_range(cases, judge), who)
     print_rows(["what", "how much", "by what"], rows)
 
 
@@ -86,8 +83,8 @@ def planned_calls(study_file: Path, limit: int | None = None) -> list[tuple[str,
     rows: list[tuple[str, int, int, int, int]] = []
     for item, _, cases in _read_study(study_file, limit).items:
         asked = [case for case in cases if not asks_nobody(case)]
-        requests = [request for case in asked for request in expected_requests(case, _NOBODY)]
-        tokens = sum(request.prompt_length for request in requests) // _CHARACTERS_PER_TOKEN
+        requests = [request for case in asked for request in expected_requests(case, NOBODY)]
+        tokens = sum(request.prompt_length for request in requests) // CHARACTERS_PER_TOKEN
         rows.append((item["item_id"], len(cases), len(cases) - len(asked), len(requests), tokens))
     responses, settled, calls, tokens = (sum(column) for column in zip(*(row[1:] for row in rows), strict=True))
     return [*rows, ("all", responses, settled, calls, tokens)]
@@ -121,7 +118,7 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
     yield from _engines(read, base)
     yield from _bundles(read, "item")
     for who, judge, of_judge in _askers(read, study_file, limit):
-        yield "ok", f"cost of {who}", money.cost_range(of_judge, judge).in_words
+        yield from (("ok", what, f"{usd}; {basis}") for what, usd, basis in cost_rows(cost_range(of_judge, judge), who))
     if study.annotation:
         yield from _bundles(_read_study(study_file, limit, study.annotation.asked), "annotators, item")
 

@@ -13,7 +13,7 @@ from attack_corpus import attack
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.grade import first_requests
-from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_module
+from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_of
 from rubricflow.tasks.grading.judge.rows import Rater
 
 HABITS = ("nothing", "invented", "the criterion", "injected words", "the injected object")
@@ -57,7 +57,7 @@ def obedient(habit, injected):
             if 0 <= start < end:
                 return text[start : end + 1]
         opinion = full_marks(question, "injected words" if habit == "the injected object" else habit, text)
-        artifact = protocol_module(question.bundle.protocol.name).artifact(question, opinion)
+        artifact = protocol_of(question.bundle.protocol.name).artifact(question, opinion)
         return json.dumps(artifact, ensure_ascii=False)
 
     return Rater(f"scripted:obedient-{habit}", "llm", Scripted(reply, model=f"obedient-{habit}", batch_size=256))
@@ -67,7 +67,7 @@ def attacked(case, template, number):
     """(the case with an attack behind its answer, what was injected)."""
     request = first_requests(case, _WRITER)[0]
     nonce = _NONCE.search(request.messages[-1].content)[1]
-    fake = protocol_module(case.bundle.protocol.name).artifact(request.data, full_marks(request.data, "invented"))
+    fake = protocol_of(case.bundle.protocol.name).artifact(request.data, full_marks(request.data, "invented"))
     injected = attack(template, case, json.dumps(fake, ensure_ascii=False), nonce)
     text = f"{case.text}\n{injected}"
     name = f"{case.response_id}-{number}"

@@ -18,7 +18,7 @@ from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.grading.judge.evidence import HOLDS
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
-from rubricflow.tasks.grading.judge.protocol import protocol_module
+from rubricflow.tasks.grading.judge.protocol import protocol_of
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.lock.bundles import shaped
 
@@ -103,7 +103,7 @@ def test_what_a_judge_quotes_is_never_read_as_its_verdict(protocol):
     for _, case, injected in all_attacked(protocol):
         for request in first_requests(case, Rater("s", "llm", Scripted([]))):
             opinion = full_marks(request.data, "nothing")
-            own = protocol_module(protocol).artifact(request.data, opinion)
+            own = protocol_of(protocol).artifact(request.data, opinion)
             reply = json.dumps({"seen": injected, "also": [case.text]} | own, ensure_ascii=False)
             for around in (reply, f"Here you are:\n{reply}\nDone.", reply.replace("{", "{ ", 1)):
                 found, _ = extract(around, request.keys)

@@ -18,7 +18,6 @@ from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.evidence import subject_of
 from rubricflow.tasks.grading.judge.protocol import Question
 from rubricflow.tasks.grading.judge.rows import Case
-from rubricflow.tasks.grading.judge.schema import CHECKLIST_KEYS
 from rubricflow.tasks.grading.judge.verify import verify
 
 SIZES = (
@@ -75,7 +74,7 @@ def ours(samples, bundle):
     """Decisions of every reply, with spans, signals and violations."""
     found = []
     for case, reply in samples:
-        artifact, _ = extract(reply, CHECKLIST_KEYS)
+        artifact, _ = extract(reply, frozenset({"decisions"}))
         subject = subject_of(Question(bundle, bundle.criteria, case.text, case.units, "i", case.question, None))
         found.append(verify(artifact, bundle, bundle.criteria, subject).decisions)
     return found

@@ -21,7 +21,7 @@ from rubricflow.tasks.core.contracts.settings.reward import Retention, Reward
 from rubricflow.tasks.core.llm.backends.scripted import Offline
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_module
+from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_of
 from rubricflow.tasks.grading.judge.rows import Rater
 
 LENGTH = 16
@@ -164,7 +164,7 @@ def answer(questions: Sequence[Question]) -> list[Reply]:
 def _reply(question: Question) -> Reply:
     likely = {c.id: _likely(question.item_id, c.id, question.text) for c in question.criteria}
     opinion = Opinion(levels={name: int(p >= 0.5) for name, p in likely.items()}, evidence={}, because="words")
-    artifact = protocol_module(question.bundle.protocol.name).artifact(question, opinion)
+    artifact = protocol_of(question.bundle.protocol.name).artifact(question, opinion)
     return Reply(text=json.dumps(artifact), level_probabilities={name: [1 - p, p] for name, p in likely.items()})
 
 

@@ -321,6 +321,11 @@ class Bundle(Frozen):
         return bundle
 
     @property
+    def judged(self) -> tuple[Trait, ...]:
+        """The traits that the judge scores."""
+        return tuple(trait for trait in self.traits if trait.source == "judged")
+
+    @property
     def whole(self) -> tuple[Criterion, ...]:
         """The criteria that are no sub-points, decided or composite, in the order in which each is first decided."""
         by_id = {criterion.id: criterion for criterion in (*self.criteria, *self.composites)}

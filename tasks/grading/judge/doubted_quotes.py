@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
+
+import numpy as np
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol
 from rubricflow.tasks.core.llm.request import cached_by_identity
@@ -36,8 +38,6 @@ class Wording:
     """The question's words between spaces."""
     runs: frozenset[tuple[str, ...]]
     """Every run of `RUN` consecutive words of a source."""
-    pairs: frozenset[tuple[str, str]]
-    """Every two consecutive words of a source."""
 
     def is_in(self, needle: str, text: str = "", span: tuple[int, int] | None = None) -> bool:
         """Whether a quote, unquoted and folded, repeats.
@@ -45,13 +45,6 @@ class Wording:
         text, span: the response and where the quote stands in it, where it does.
         """
         quote = words(needle)
-        if len(quote) > 2 and self.pairs.isdisjoint(pairwise(quote)) and not fragments(needle):
-            return False  # no run takes in more than its first and its last word
-        # Most quotes end here: where few words are not copied, and the others stand in long runs, few pairs are new.
-        # Two may be new for each word that is its author's, and one where two copied runs meet.
-        most_new = 2 * int((1 - SHARE) * len(quote) + 1e-9) + -(-len(quote) // RUN)
-        if len(set(pairwise(quote)) - self.pairs) > most_new:
-            return False
         pieces = [words(fragment) for fragment in fragments(needle)] or [quote]
         if len(quote) >= INSIDE and all(f" {' '.join(piece)} " in self.question for piece in pieces):
             return True
@@ -69,8 +62,6 @@ class Wording:
 
 Place = tuple[int, int]
 """Index of a decision and of a row of its evidence."""
-Range = tuple[int, int]
-"""First character and the one after the last."""
 NOTHING: Mapping[Place, str] = MappingProxyType({})
 SUPPORTING = frozenset({"verified", "context", "semantic", "shared"})
 """Statuses of quotes that stand in the response, whether or not they count."""
@@ -87,19 +78,24 @@ class Doubted(NamedTuple):
 
 def sharers(decisions: Sequence[Decision]) -> dict[Place, int]:
     """Quote that holds → how many credited criteria share it, at least 1."""
-    spans = []
-    unplaced = []
+    spans, unplaced = dict[Place, tuple[int, int]](), dict[Place, str]()
     for i, decision in enumerate(decisions):
         for j, row in enumerate(decision.evidence):
             # Those too that count for none because too many share them.
             if row["status"] == "shared" or (decision.level and row["status"] in SUPPORTING):
                 if row["start"] is None:
-                    unplaced.append(((i, j), folded(row["quote"])))
+                    unplaced[i, j] = folded(row["quote"])
                 else:
-                    spans.append(((i, j), (row["start"], row["end"])))
-    words_by_decision = {(decision_index, words) for (decision_index, _), words in unplaced}
-    criteria_quoting = Counter(words for _, words in words_by_decision)
-    return _over_spans(spans) | {place: criteria_quoting[words] for place, words in unplaced}
+                    spans[i, j] = (row["start"], row["end"])
+    # (criteria, characters) whether a criterion quotes a character.
+    quoted = np.zeros((len(decisions), max((end for _, end in spans.values()), default=0)), dtype=bool)
+    for (i, _), (start, end) in spans.items():
+        quoted[i, start:end] = True
+    quoting, of_words = quoted.sum(axis=0), Counter(words for _, words in {(i, w) for (i, _), w in unplaced.items()})
+    shared = {place: of_words[words] for place, words in unplaced.items()}
+    for place, (start, end) in spans.items():  # the most that more than half of the characters reach
+        shared[place] = int(np.sort(quoting[start:end])[::-1][(end - start) // 2])
+    return shared
 
 
 def most_shared(decisions: Sequence[Decision]) -> dict[str, int]:
@@ -123,81 +119,38 @@ def settled(
     irrelevant: Mapping[Place, str] = NOTHING,
     action_of: Callable[[Criterion], str] | None = None,
 ) -> Doubted:
-    """The decisions by what the protocol says of shared and of irrelevant quotes; settling what is settled changes
-    nothing.
+    """The decisions by what the protocol says of shared and of irrelevant quotes, which lose what they proved; settling
+    what is settled changes nothing. A criterion that is only weakly groundable keeps its level.
 
     criteria: of the decisions, in their order; irrelevant: the quotes that are, each with its status; action_of: what
     becomes of a level that no quote supports, where that is not for the protocol alone to say.
     """
-    counted = Counter[str]()
+    signals, violations, kept = Counter[str](), [], list(decisions)
     if protocol.relevance and protocol.relevance.failed == "count":
-        counted, irrelevant = Counter(irrelevant.values()), NOTHING
-    doubted = beyond(decisions, protocol.shared_quotes) | dict(irrelevant)
-    if not doubted:
-        return Doubted(tuple(decisions), counted, ())
-    failed = FAILED[protocol.failed_quote]
-    settled_decisions = without(decisions, criteria, doubted, action_of or (lambda _: failed))
-    settled_decisions.signals.update(counted)
-    return settled_decisions
-
-
-def without(
-    decisions: Sequence[Decision],
-    criteria: Sequence[Criterion],
-    doubted: Mapping[Place, str],
-    action_of: Callable[[Criterion], str],
-) -> Doubted:
-    """The decisions after doubted quotes lost what they proved.
-
-    criteria: of the decisions, in their order; doubted: quote → its status; action_of: what becomes of a level that no
-    quote supports. A criterion that is only weakly groundable keeps its level.
-    """
-    signals, violations, settled = Counter[str](), [], list(decisions)
-    by_decision: dict[int, dict[int, str]] = {}
-    for (i, j), status in doubted.items():
-        by_decision.setdefault(i, {})[j] = status
-    for i, statuses in by_decision.items():
+        signals.update(irrelevant.values())
+        irrelevant = NOTHING
+    doubted: dict[int, dict[int, str]] = {}
+    for (i, j), status in {**beyond(decisions, protocol.shared_quotes), **irrelevant}.items():
+        doubted.setdefault(i, {})[j] = status
+    for i, statuses in doubted.items():
         decision, criterion = decisions[i], criteria[i]
         for j, status in statuses.items():
             signals.update({decision.evidence[j]["status"]: -1, status: 1, "invalid_evidence": 1})
-        rows = tuple(
-            {**row, "status": statuses[j]} if j in statuses else row for j, row in enumerate(decision.evidence)
-        )
+        rows = tuple({**row, "status": statuses.get(j, row["status"])} for j, row in enumerate(decision.evidence))
+        kept[i] = decision._replace(evidence=rows)
         holds = any(row["status"] in SUPPORTING - {"shared"} for row in rows)
-        settled[i] = decision._replace(evidence=rows)
         if holds or not decision.level or decision.verified is not True:
             continue
         if criterion.evidence == "weakly_groundable":
-            settled[i] = settled[i]._replace(verified=False)
+            kept[i] = kept[i]._replace(verified=False)
             signals["weak"] += 1
             continue
-        action = action_of(criterion)
+        action = action_of(criterion) if action_of else FAILED[protocol.failed_quote]
         level = decision.level if action == "counted" else 0
-        settled[i] = settled[i]._replace(level=level, verified=False, action=action)
+        kept[i] = kept[i]._replace(level=level, verified=False, action=action)
         signals.update(("unsupported", action))
         violations.append(f"{_VIOLATION[max(statuses.values())]}:{criterion.id}")
-    return Doubted(tuple(settled), signals, tuple(violations))
-
-
-def _over_spans(spans: Sequence[tuple[Place, Range]]) -> dict[Place, int]:
-    ordered = sorted(span for _, span in spans)
-    if all(first[1] <= second[0] for first, second in pairwise(ordered)):
-        return {place: 1 for place, _ in spans}
-    edges = sorted(set(chain.from_iterable(ordered)))
-    stretches = []
-    for low, high in pairwise(edges):
-        quoting = {i for (i, _), (start, end) in spans if start <= low and high <= end}
-        stretches.append((low, high, len(quoting)))
-    sharing = {}
-    for place, (start, end) in spans:
-        counts = [(count, high - low) for low, high, count in stretches if start <= low < end]
-        reached, sharing[place] = 0, 1
-        for k, width in sorted(counts, reverse=True):  # the largest k that more than half of the characters reach
-            reached += width
-            if 2 * reached > end - start:
-                sharing[place] = k
-                break
-    return sharing
+    return Doubted(tuple(kept), signals, tuple(violations))
 
 
 # What a response repeats of what its author was given, or of what only the rubric's author knows.
@@ -218,7 +171,6 @@ def wording(bundle: Bundle, question: str, context: str | None) -> Wording:
     return Wording(
         question=f" {' '.join(sources[0])} ",
         runs=frozenset(chain.from_iterable(map(_runs, sources))),
-        pairs=frozenset(chain.from_iterable(map(pairwise, sources))),
     )
 
 

@@ -25,7 +25,7 @@ from rubricflow.tasks.core.llm.encoder import NAME, TokenEncoder, Tokens
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.text.quotes import shortened
 from rubricflow.tasks.core.text.units import Unit
-from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_module
+from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_of
 from rubricflow.tasks.grading.judge.schema import MAX_QUOTE
 from rubricflow.tasks.grading.judge.score import (
     Shares,
@@ -188,7 +188,7 @@ def _reply(
         score=_reached(bundle.scale, adding, reached),
         because=f"similarity {cosines.max():.2f}",
     )
-    artifact = protocol_module(bundle.protocol.name).artifact(question, opinion)
+    artifact = protocol_of(bundle.protocol.name).artifact(question, opinion)
     likely = {name: p.tolist() for name, p in probabilities.items()} if question.criteria else None
     return Reply(text=json.dumps(artifact, ensure_ascii=False), level_probabilities=likely)
 

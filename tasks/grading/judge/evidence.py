@@ -2,8 +2,8 @@
 
 A quote that cites no unit is looked for in the whole response, one that cites an unknown unit is misattributed at best.
 Where a criterion lets evidence come from the context too, a quote found there holds, whatever unit it cites. A quote
-that repeats the question or the rubric (`tasks.grading.judge.doubted_quotes`) is an echo and does not hold, wherever
-it stands.
+that repeats the question or the rubric (`tasks.grading.judge.doubted_quotes`) is an echo and does not hold, wherever it
+stands.
 Where the protocol lets meaning count, a quote whose words stand nowhere may hold by the span, in the unit that it
 cites, that an encoder finds; that one must not be an echo either.
 """
@@ -11,10 +11,9 @@ cites, that an encoder finds; that one must not be an echo either.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ import numpy as np
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.encoder import Encoder, minilm, require_encoder
 from rubricflow.tasks.core.llm.request import cached_by_identity
-from rubricflow.tasks.core.text.fold import Folded, fold, folded
+from rubricflow.tasks.core.text.fold import fold, folded
 from rubricflow.tasks.core.text.languages import is_negated
 from rubricflow.tasks.core.text.quotes import (
     Match,
@@ -41,28 +40,8 @@ from rubricflow.tasks.core.text.tokens import counts, has_two_words, is_single_w
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge.doubted_quotes import SUPPORTING, Place, Wording, wording
 from rubricflow.tasks.grading.judge.protocol import Question
-from rubricflow.tasks.grading.judge.rows import Decision
+from rubricflow.tasks.grading.judge.rows import Case, Decision
 from rubricflow.tasks.grading.judge.schema import MAX_QUOTE, PLAIN, UnitNames, names_of
-
-_MOST_KEPT = 4_096
-
-
-class _Vectors:
-    """Texts as vectors, each encoded once."""
-
-    def __init__(self, encode: Encoder) -> None:
-        self._encode = encode
-        self._known: dict[str, np.ndarray] = {}
-
-    def of(self, texts: Iterable[str]) -> dict[str, np.ndarray]:
-        """The vectors of these texts and of those before; what is not known is encoded at once."""
-        distinct = dict.fromkeys(texts)
-        if len(self._known) > _MOST_KEPT:
-            self._known.clear()
-        missing = [text for text in distinct if text not in self._known]
-        if missing:
-            self._known |= zip(missing, self._encode(missing), strict=True)
-        return self._known
 
 
 class Relevance:
@@ -71,21 +50,19 @@ class Relevance:
 
     def __init__(self, criteria: Sequence[Criterion], least: float, encode: Encoder) -> None:
         """least: the relevance below which a quote is irrelevant."""
-        self._least, self._vectors = least, _Vectors(encode)
+        self._least, self._encode = least, encode
         self._rows = {criterion.id: row for row, criterion in enumerate(criteria)}
         self._criteria = encode([looked_for(criterion) for criterion in criteria])
 
     def relevances(self, quotes: Sequence[tuple[str, str]]) -> list[float]:
         """The relevance of each (criterion, words); infinite where there is nothing to compare with."""
-        vectors = self._vectors.of(words for _, words in quotes)
+        if not quotes:
+            return []
         found = []
-        for name, words in quotes:
-            row = self._rows.get(name)
-            if row is None or len(self._criteria) < 2:
-                found.append(float("inf"))
-                continue
-            cosine = self._criteria @ vectors[words]
-            found.append(float(cosine[row] - np.delete(cosine, row).max()))
+        for (name, _), vector in zip(quotes, self._encode([words for _, words in quotes]), strict=True):
+            row, cosine = self._rows.get(name), self._criteria @ vector
+            others = None if row is None else np.delete(cosine, row)
+            found.append(float("inf") if others is None or not len(others) else float(cosine[row] - others.max()))
         return found
 
     def irrelevant(self, decisions: Sequence[Decision], text: str) -> dict[Place, str]:
@@ -118,24 +95,26 @@ class Matcher:
 
     def __init__(self, text: str, units: Sequence[Unit], encode: Encoder, threshold: float = THRESHOLD) -> None:
         self.threshold = threshold
-        self._text, self._vectors = text, _Vectors(encode)
+        self._text, self._encode = text, encode
         sentences = [unit for unit in units if unit.kind == "sentence"]
         self.spans = list(chain.from_iterable(_windows(text, sentence) for sentence in sentences))
 
-    def prepare(self, quotes: Iterable[str]) -> dict[str, np.ndarray]:
-        """Encode what will be asked for at once."""
-        return self._vectors.of([*quotes, *(self._text[span.start : span.end] for span in self.spans)])
+    @cached_property
+    def _vectors(self) -> np.ndarray:
+        """(spans, n)."""
+        return self._encode([self._text[span.start : span.end] for span in self.spans])
 
     def find(self, quote: str, low: int, high: int) -> Span | None:
         """The closest span within the characters [low, high) of the response, or None."""
-        spans = [span for span in self.spans if low <= span.start and span.end <= high]
-        spans = [span for span in spans if _agree(quote, self._text[span.start : span.end])]
-        if not spans:
+        places = []
+        for place, span in enumerate(self.spans):
+            if low <= span.start and span.end <= high and _agree(quote, self._text[span.start : span.end]):
+                places.append(place)
+        if not places:
             return None
-        vectors = self.prepare([quote])
-        cosine = np.stack([vectors[self._text[span.start : span.end]] for span in spans]) @ vectors[quote]
+        cosine = self._vectors[places] @ self._encode([quote])[0]
         best = int(cosine.argmax())
-        return spans[best] if cosine[best] >= self.threshold else None
+        return self.spans[places[best]] if cosine[best] >= self.threshold else None
 
 
 INVALID = frozenset({"fabricated", "misattributed", "too_short", "echo", "shared", "irrelevant"})
@@ -149,7 +128,7 @@ class Subject:
     """What is judged: the response's text with its units, and the item's context where evidence may come from it."""
 
     text: str
-    units: Mapping[str, Unit]
+    units: Sequence[Unit]
     context: str | None = None
     wording: Wording | None = None
     """What is no evidence when it is repeated; None where nothing is known of it."""
@@ -161,12 +140,11 @@ class Subject:
     """Who tells quotes that say nothing of their criterion; None where that is not asked."""
     names: UnitNames = PLAIN
     """What the units are called where they are cited."""
-    _regions: dict[tuple[int, int], Folded] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @classmethod
-    def of(cls, text: str, units: Sequence[Unit], context: str | None = None) -> Subject:
-        """The subject with its units by id."""
-        return cls(text, {unit.unit_id: unit for unit in units}, context)
+    @cached_property
+    def by_id(self) -> dict[str, Unit]:
+        """The units by id."""
+        return {unit.unit_id: unit for unit in self.units}
 
     def is_rare(self, word: str) -> bool:
         """Whether a word, with what hangs on it (doesn't), stands in the response once, or once in `RARE` words."""
@@ -177,41 +155,31 @@ class Subject:
     def _words(self) -> Counter[str]:
         return Counter(tokens(folded(self.text)))
 
-    def region(self, start: int, end: int) -> Folded:
-        """The text from `start` to `end`, folded once however many quotes are looked for in it."""
-        folded_text = self._regions.get((start, end))
-        if folded_text is None:
-            folded_text = self._regions[start, end] = Folded(self.text[start:end])
-        return folded_text
+    def irrelevant(self, decisions: Sequence[Decision]) -> dict[Place, str]:
+        """See `Relevance.irrelevant`; none where that is not asked."""
+        return self.relevance.irrelevant(decisions, self.text) if self.relevance else {}
 
     def paragraph(self, unit: Unit) -> Unit:
         """The paragraph that holds a unit; the unit itself where there is none."""
-        begun = bisect_right(self._paragraphs, unit.start, key=lambda paragraph: paragraph.start)
-        paragraph = self._paragraphs[begun - 1] if begun else None
-        return paragraph if paragraph is not None and unit.start < paragraph.end else unit
-
-    @cached_property
-    def _paragraphs(self) -> list[Unit]:
-        return sorted((u for u in self.units.values() if u.kind == "paragraph"), key=lambda u: u.start)
+        paragraphs = (other for other in self.units if other.kind == "paragraph")
+        return next((other for other in paragraphs if other.start <= unit.start < other.end), unit)
 
 
-def subject_of(question: Question) -> Subject:
-    """What a question asks about, with all that the bundle's protocol lets count as evidence.
+def subject_of(question: Question | Case) -> Subject:
+    """What is asked about, with all that the bundle's protocol lets count as evidence.
 
     BackendError where that takes the sentence encoder and it is not installed.
     """
-    bundle, text, units = question.bundle, question.text, {unit.unit_id: unit for unit in question.units}
+    bundle = question.bundle
     apart = wording(bundle, question.question, None)
-    with_context = wording(bundle, question.question, question.context) if question.context else apart
-    semantic = question.bundle.protocol.evidence_match == "semantic"
-    match = Matcher(text, question.units, minilm()) if semantic else None
+    semantic = bundle.protocol.evidence_match == "semantic"
     return Subject(
-        text=text,
-        units=units,
+        text=question.text,
+        units=question.units,
         context=question.context,
-        wording=with_context,
+        wording=wording(bundle, question.question, question.context) if question.context else apart,
         apart=apart,
-        match=match,
+        match=Matcher(question.text, question.units, minilm()) if semantic else None,
         relevance=relevance_of(bundle),
         names=names_of(bundle),
     )
@@ -243,7 +211,7 @@ def grounded(
         words = folded(quote)
         # A quote that failed where it was first cited may still hold where it is cited next.
         repeated = words in holding or (unit_id, words) in failed
-        status, span, spelling = DUPLICATE if repeated else _ground(quote, words, unit_id, criterion, subject)
+        status, span, spelling = DUPLICATE if repeated else ground(quote, unit_id, criterion, subject)
         meant = folded(subject.text[span.start : span.end]) if status == "semantic" and span else words
         if status in HOLDS and (span in holding or meant in holding):
             status, span, spelling = DUPLICATE
@@ -272,20 +240,15 @@ def why_unsupported(rows: Iterable[Mapping[str, object]]) -> str:
 
 def ground(quote: str, unit_id: str | None, criterion: Criterion, subject: Subject) -> Ground:
     """What is found of a quote that cites a unit; never a duplicate."""
-    return _ground(quote, folded(quote), unit_id, criterion, subject)
-
-
-def _ground(quote: str, words: str, unit_id: str | None, criterion: Criterion, subject: Subject) -> Ground:
-    """`ground` of a quote that is folded in `words`."""
     # The contract allows no longer quote: a model that was stopped there was stopped inside a word.
     unmarked = unquoted(quote if len(quote) < MAX_QUOTE else shortened(quote, MAX_QUOTE - 1))
-    needle = words if unmarked == quote else folded(unmarked)
+    needle = folded(unmarked)
     if not proves(needle, subject):
         return Ground("too_short")
     takes_context = criterion.evidence_from == "response_and_context"
     wording = subject.apart if takes_context else subject.wording
     low, high = _region(unit_id, criterion, subject)
-    if match := find_folded(needle, subject.region(low, high), low):
+    if match := find_folded(needle, fold(subject.text[low:high]), low):
         span, stored = match.span, needle
         if match.spelling != "exact":
             stored = _as_stored(match, subject.text)
@@ -302,7 +265,7 @@ def _ground(quote: str, words: str, unit_id: str | None, criterion: Criterion, s
         stored = folded(subject.text[meant.start : meant.end]) if meant else ""
         if meant and proves(stored, subject) and not (wording and wording.is_in(stored, subject.text, meant)):
             return Ground("semantic", meant)
-    if unit_id is not None and (match := find_folded(needle, subject.region(0, len(subject.text)))):
+    if unit_id is not None and (match := find_folded(needle, fold(subject.text))):
         return Ground("misattributed", match.span)
     return Ground("fabricated")
 
@@ -327,7 +290,7 @@ def _region(unit_id: str | None, criterion: Criterion, subject: Subject) -> tupl
     """Where a quote must be: its unit; for a span-level criterion the whole paragraph; nowhere for an unknown unit."""
     if unit_id is None:
         return 0, len(subject.text)
-    unit = subject.units.get(unit_id)
+    unit = subject.by_id.get(unit_id)
     if unit is None:
         return 0, 0
     if criterion.evidence == "span_level":
@@ -376,9 +339,3 @@ def relevance_of(bundle: Bundle) -> Relevance | None:
 def _words(row: Mapping[str, object], text: str) -> str:
     start, end = row["start"], row["end"]
     return text[start:end] if isinstance(start, int) and isinstance(end, int) else str(row["quote"])
-
-
-def row_words(row: Mapping[str, Any], text: str) -> str:
-    """The words that prove a claim: those of the response where a quote holds by what it means."""
-    quote: str = text[row["start"] : row["end"]] if row["status"] == "semantic" else row["quote"]
-    return quote

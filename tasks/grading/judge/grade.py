@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -24,17 +24,14 @@ from rubricflow.tasks.grading.judge.memory import FORGOTTEN, Memory, Store, fitt
 from rubricflow.tasks.grading.judge.protocol import (
     NOTHING,
     Answer,
+    JudgingProtocol,
     Outcome,
     Part,
-    ProtocolModule,
     Shown,
-    protocol_module,
+    protocol_of,
 )
 from rubricflow.tasks.grading.judge.rows import Called, Case, Decision, Graded, Grading, Judged, Rater
 from rubricflow.tasks.grading.judge.score import Scored
-
-AskAll = Callable[[Sequence[Request]], list[RequestOutcome[Any]]]
-"""Puts requests to the rater, all at once."""
 
 
 def grade_batch(
@@ -49,18 +46,33 @@ def grade_batch(
 
     on_open, on_wave: are told of the beginning and the end of each wave of calls.
     """
-    graded = Graded(rater)
-    unasked = [asks_nobody(case) for case in cases]
-    asking = [case for case, settled in zip(cases, unasked, strict=True) if not settled]
 
     def ask_all(requests: Sequence[Request]) -> list[RequestOutcome[Any]]:
         backend, mender = rater.backend, rater.mender
         return ask(requests, backend, replies, check, repair, on_wave=on_wave, mender=mender, on_open=on_open)
 
-    judged = iter(_judged(asking, rater, ask_all))
-    for case, settled in zip(cases, unasked, strict=True):
-        answers, outcome = ([], _unasked(case)) if settled else next(judged)
-        graded.called += [Called(case, part.name, call) for part, call in answers]
+    outcomes = {place: _unasked(case) for place, case in enumerate(cases) if asks_nobody(case)}
+    answers: list[list[Answer]] = [[] for _ in cases]
+    stores: defaultdict[str, Store] = defaultdict(tuple)
+    open_ = [place for place in range(len(cases)) if place not in outcomes]
+    for chosen in rounds([cases[place] for place in open_]):
+        places = [open_[number] for number in chosen]
+        recalled = {place: recall(cases[place], stores[cases[place].item_id]) for place in places}
+        # All that can be asked at once is one batch.
+        while asked := [(place, part) for place in places for part in _open_parts(cases[place], answers[place])]:
+            requests = [
+                _request(cases[place], part, tuple(answers[place]), rater, recalled[place]) for place, part in asked
+            ]
+            for (place, part), call in zip(asked, ask_all(requests), strict=True):
+                answers[place].append(Answer(part, call))
+        for place in places:
+            case = cases[place]
+            outcomes[place] = _protocol(case.bundle).outcome(case, answers[place])
+            stores[case.item_id] = learn(stores[case.item_id], case, outcomes[place])
+    graded = Graded(rater)
+    for place, (case, of_case) in enumerate(zip(cases, answers, strict=True)):
+        outcome = outcomes[place]
+        graded.called += [Called(case, part.name, call) for part, call in of_case]
         graded.judged.append(outcome.judged)
         graded.gradings.append(outcome.grading)
     return graded
@@ -81,8 +93,7 @@ def expected_requests(case: Case, rater: Rater) -> list[Request]:
     nothing."""
     before: list[Answer] = []
     while parts := _protocol(case.bundle).parts(case.bundle, before):
-        requests = [_request(case, part, tuple(before), rater) for part in parts]
-        before += [Answer(part, RequestOutcome(request)) for part, request in zip(parts, requests, strict=True)]
+        before += [Answer(part, RequestOutcome(_request(case, part, tuple(before), rater))) for part in parts]
     return [call.request for _, call in before]
 
 
@@ -103,6 +114,14 @@ def rounds(cases: Sequence[Case]) -> list[list[int]]:
     An item's cases come in the order of their ids, or of a hash of seed and ids where the protocol names a seed, so
     that a case's place does not depend on how the batch is ordered. The k-th round holds the k-th of every item.
     """
+
+    def place(index: int) -> str:
+        case, limits = cases[index], cases[index].bundle.protocol.consistency_memory
+        if limits is None or limits.order_seed is None:
+            return case.response_id
+        words = f"{limits.order_seed}:{case.item_id}:{case.response_id}"
+        return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
+
     of_item = defaultdict(list)
     for i, case in enumerate(cases):
         of_item[case.item_id].append(i)
@@ -110,51 +129,14 @@ def rounds(cases: Sequence[Case]) -> list[list[int]]:
     for indices in of_item.values():
         limits, size = cases[indices[0]].bundle.protocol.consistency_memory, len(indices)
         if limits:
-            size, seed = limits.round_size, limits.order_seed
-            indices = sorted(indices, key=lambda i: _place(cases[i], seed))
+            size, indices = limits.round_size, sorted(indices, key=place)
         pieces.append([indices[first : first + size] for first in range(0, len(indices), size)])
     return [list(chain.from_iterable(of_round)) for of_round in zip_longest(*pieces, fillvalue=())]
 
 
-def _place(case: Case, seed: int | None) -> str:
-    if seed is None:
-        return case.response_id
-    return hashlib.sha256(f"{seed}:{case.item_id}:{case.response_id}".encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _judged(cases: Sequence[Case], rater: Rater, ask_all: AskAll) -> list[tuple[list[Answer], Outcome]]:
-    """Answers and outcome of each case, in the order of the cases."""
-    stores: defaultdict[str, Store] = defaultdict(tuple)
-    judged: dict[int, tuple[list[Answer], Outcome]] = {}
-    for indices in rounds(cases):
-        mine = [cases[i] for i in indices]
-        recalled = [recall(case, stores[case.item_id]) for case in mine]
-        of_round = _judged_round(mine, recalled, rater, ask_all)
-        judged |= zip(indices, of_round, strict=True)
-        for case, (_, outcome) in zip(mine, of_round, strict=True):
-            stores[case.item_id] = learn(stores[case.item_id], case, outcome)
-    return [judged[i] for i in range(len(cases))]
-
-
-def _judged_round(
-    cases: Sequence[Case], recalled: Sequence[Memory], rater: Rater, ask_all: AskAll
-) -> list[tuple[list[Answer], Outcome]]:
-    """Answers and outcome of each case: all that can be asked at once is one batch."""
-    answers: list[list[Answer]] = [[] for _ in cases]
-    while open_ := list(_open_parts(cases, answers)):
-        requests = [_request(cases[i], part, tuple(answers[i]), rater, recalled[i]) for i, part in open_]
-        for (i, part), call in zip(open_, ask_all(requests), strict=True):
-            answers[i].append(Answer(part, call))
-    outcomes = [_protocol(case.bundle).outcome(case, of_case) for case, of_case in zip(cases, answers, strict=True)]
-    return list(zip(answers, outcomes, strict=True))
-
-
-def _open_parts(cases: Sequence[Case], answers: Sequence[list[Answer]]) -> Iterator[tuple[int, Part]]:
-    """(index of the case, part) of all that can be asked next."""
-    for i, case in enumerate(cases):
-        parts = _protocol(case.bundle).parts(case.bundle, answers[i])
-        for part in open_parts(parts, case.earlier):
-            yield i, part
+def _open_parts(case: Case, answers: Sequence[Answer]) -> list[Part]:
+    """What can be asked next about a case."""
+    return open_parts(_protocol(case.bundle).parts(case.bundle, answers), case.earlier)
 
 
 def _request(case: Case, part: Part, before: tuple[Answer, ...], rater: Rater, recalled: Memory = FORGOTTEN) -> Request:
@@ -166,12 +148,12 @@ def _request(case: Case, part: Part, before: tuple[Answer, ...], rater: Rater, r
 
     shown = teaching.fitting(case, part, showing(NOTHING)) if case.examples else NOTHING
     if recalled != FORGOTTEN:
-        shown = shown.then(fitting(recalled, case.bundle, showing(shown)))
+        shown = shown.then(fitting(recalled, showing(shown)))
     return showing(shown)
 
 
-def _protocol(bundle: Bundle) -> ProtocolModule:
-    return protocol_module(bundle.protocol.name)
+def _protocol(bundle: Bundle) -> JudgingProtocol:
+    return protocol_of(bundle.protocol.name)
 
 
 def _unasked(case: Case) -> Outcome:
@@ -182,5 +164,5 @@ def _unasked(case: Case) -> Outcome:
         judged = Judged(case, [Decision(c.id, None, reason=case.unread) for c in decided], {})
         return Outcome(judged, Grading(case, Scored(None), {}, reason=case.unread))
     judged = Judged(case, [Decision(c.id, 0) for c in decided], {})
-    lowest = {trait.id: trait.min for trait in bundle.traits if trait.source == "judged"}
+    lowest = {trait.id: trait.min for trait in bundle.judged}
     return Outcome(judged, Grading(case, Scored(bundle.scale.min, lowest), {"precheck": 1.0, "short_answer_gate": 1.0}))

@@ -6,8 +6,9 @@ over by code, so that no later reply can change it.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,8 +17,8 @@ from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
 from rubricflow.tasks.core.llm.extract import said
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
 from rubricflow.tasks.grading.judge import mend
-from rubricflow.tasks.grading.judge.mend import NOT_READ, SEMANTIC, incomplete, kind_of, next_role, unread, verdict_in
-from rubricflow.tasks.grading.judge.protocol import Answer, Question
+from rubricflow.tasks.grading.judge.mend import NOT_READ, incomplete, kind_of, mendable, next_role, unread, verdict_in
+from rubricflow.tasks.grading.judge.protocol import Answer, JudgingProtocol, Part, Question
 from rubricflow.tasks.grading.judge.schema import citing, names_of
 from rubricflow.tasks.grading.judge.score import round_half_up
 
@@ -33,24 +34,30 @@ class Settled(NamedTuple):
     """Item → its entry under the contract's key."""
 
 
-@dataclass(frozen=True)
-class Contract:
-    """A contract whose artifact is `{key: {item: ...}}`."""
+class ItemisedProtocol(JudgingProtocol):
+    """A protocol whose artifact is `{key: {item: ...}}`."""
 
     key: str
     """The key of the object that holds the items."""
-    judge: Callable[[Any, tuple[Criterion, ...], Question], Checked[Any]]
-    """What the object under the key is worth as the answer on these items; violations are `kind:item`."""
-    schema: Callable[[Question], dict[str, Any]]
-    """The contract of what a question asks for, as JSON Schema."""
-    restated: Callable[[Any, Criterion, Choose], Any] = lambda entry, item, choose: entry
-    """The entry of an item with the level chosen in place of the stated one; as it is where there is none."""
-    asked: Callable[[Question], tuple[Any, ...]] = lambda question: question.criteria
-    """The criteria, or traits, that a question asks for."""
-    field: str = "criteria"
-    """The question's field that holds them."""
-    items: Callable[[Question], tuple[Criterion, ...]] = lambda question: question.criteria
-    """They as criteria."""
+    field = "criteria"
+    """The question's field that holds what is asked for."""
+
+    @abstractmethod
+    def judge(self, entries: Any, items: tuple[Criterion, ...], question: Question) -> Checked[Any]:
+        """What the object under the key is worth as the answer on these items; violations are `kind:item`."""
+
+    def items(self, question: Question) -> tuple[Criterion, ...]:
+        """What a question asks for, as criteria."""
+        return question.criteria
+
+    def restated(self, entry: Any, item: Criterion, choose: Choose) -> Any:
+        """The entry of an item with the level chosen in place of the stated one; as it is where there is none."""
+        return entry
+
+    @property
+    def keys(self) -> frozenset[str]:  # type: ignore[override]
+        """The key alone."""
+        return frozenset({self.key})
 
     def check(self, request: Request, reply: Reply) -> Checked[Any]:
         """What a reply is worth: that of a repair together with what was settled before.
@@ -76,11 +83,10 @@ class Contract:
         budgets are spent, or nothing failed that a repair may mend."""
         question: Question = request.data
         last = history[-1]
-        violations = mendable(last.checked.violations, question.bundle)
-        checked = Checked(last.checked.value, violations)
-        role = next_role([*history[:-1], replace(last, checked=checked)], question.bundle.protocol.repair)
+        role = next_role(history, question.bundle.protocol)
         if role is None:
             return None
+        violations = mendable(last.checked.violations, question.bundle.protocol)
         mine = tuple(v for v in violations if role.startswith(kind_of((v,))))
         failed = {violation.partition(":")[2] for violation in mine}
         items = self.items(question)
@@ -88,14 +94,15 @@ class Contract:
         artifact, _ = self._read(last.request, last.reply)
         entries = self._merged(last.request.data, artifact or {})
         settled = Settled(items, entries) if entries else None
-        asked: dict[str, Any] = {self.field: tuple(one for one in self.asked(question) if one.id in names)}
-        narrowed = replace(question, role=role, settled=settled, **asked)
-        text = mend.task(role, names, mine, said(last.reply.text))
-        return follow_up(request, narrowed, self.schema(narrowed), names, text)
+        asked = getattr(question, self.field) or items
+        narrowed = replace(question, role=role, settled=settled)
+        narrowed = replace(narrowed, **{self.field: tuple(one for one in asked if one.id in names)})  # type: ignore[arg-type]
+        schema = self.schema(question.bundle, Part(question.part, narrowed.criteria, narrowed.traits))
+        return follow_up(request, narrowed, schema, names, mend.task(role, names, mine, said(last.reply.text)))
 
     def _read(self, request: Request, reply: Reply) -> tuple[dict[str, Any] | None, str | None]:
         """The artifact, with the levels that count in place of the stated ones, and how it was found."""
-        artifact, note, _ = verdict_in(request, reply, frozenset({self.key}))
+        artifact, note, _ = verdict_in(request, reply, self.keys)
         protocol, probabilities = request.data.bundle.protocol, reply.level_probabilities
         if artifact is None or not probabilities or protocol.level == "stated":
             return artifact, note
@@ -145,16 +152,6 @@ def follow_up(
     )
 
 
-def mendable(violations: Sequence[str], bundle: Bundle) -> tuple[str, ...]:
-    """The violations that a repair may mend: an answer that nobody asked for is passed over, and where the bundle only
-    counts failed quotes, or has irrelevant ones demoted without a word, they stand."""
-    passed = {"unknown_criterion"} | (SEMANTIC if bundle.protocol.failed_quote == "count" else set())
-    rule = bundle.protocol.relevance
-    if rule is None or rule.failed != "repair":
-        passed.add("irrelevant")
-    return tuple(violation for violation in violations if violation.partition(":")[0] not in passed)
-
-
 def signals(bundle: Bundle, answers: Sequence[Answer]) -> dict[str, float]:
     """`contract_fail` where an answer still breaks its contract when the budgets are spent, and
     `semantic_exhausted_but_accepted` where it is accepted though its evidence could not be mended; nothing where the
@@ -168,7 +165,7 @@ def signals(bundle: Bundle, answers: Sequence[Answer]) -> dict[str, float]:
         usable = [attempt for attempt in call.attempts if attempt.checked.value is not None]
         last = usable[-1] if usable else call.attempts[-1]
         passed = {"no_reply"} | (NOT_READ if usable else frozenset())
-        open_violations = mendable(last.checked.violations, bundle)
+        open_violations = mendable(last.checked.violations, bundle.protocol)
         kinds = {kind_of((v,)) for v in open_violations if v.partition(":")[0] not in passed}
         if "contract" in kinds:
             failures["contract_fail"] = 1.0
@@ -223,7 +220,7 @@ def check_score(request: Request, reply: Reply, scale: Scale, on_step: bool = Fa
 def repair_score(request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
     """The same again with what failed; None where the bundle's budget is spent."""
     question: Question = request.data
-    role = next_role(history, question.bundle.protocol.repair)
+    role = next_role(history, question.bundle.protocol)
     if role is None:
         return None
     last = history[-1]

@@ -23,7 +23,7 @@ from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.evidence import HOLDS, INVALID, ground, looked_for, subject_of
-from rubricflow.tasks.grading.judge.protocol import ALL, Part, question_about
+from rubricflow.tasks.grading.judge.protocol import Part
 from rubricflow.tasks.grading.judge.rows import Case, Decision, EarlierDecision
 from rubricflow.tasks.grading.judge.stored_cases import sheets_of
 
@@ -113,7 +113,7 @@ def kept_decisions(
     a quote is not what it was: new words of the rubric may have made it an echo.
     """
     by_id = {criterion.id: criterion for criterion in case.bundle.criteria if criterion.id in criteria}
-    subject = subject_of(question_about(case, Part(ALL, case.bundle.criteria)))
+    subject = subject_of(case)
     decisions = {}
     for row in rows:
         criterion = by_id.get(row["criterion_id"])

@@ -25,16 +25,14 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Trait
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.protocols import ConsistencyMemory, RubricMemory
 from rubricflow.tasks.core.llm.request import Request, cached_by_identity
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge import prompt
-from rubricflow.tasks.grading.judge.protocol import Outcome, Shown
+from rubricflow.tasks.grading.judge.protocol import Outcome, Shown, spare_characters
 from rubricflow.tasks.grading.judge.rows import Case
-
-CHARACTERS_PER_TOKEN = 4
-"""By which a prompt's tokens are estimated before it is sent."""
+from rubricflow.tasks.grading.judge.schema import numbered, numbered_names
 
 Words = frozenset[str]
 
@@ -139,30 +137,21 @@ def learn(store: Store, case: Case, outcome: Outcome) -> Store:
     return (*store, exemplar)[-limits.capacity :]
 
 
-def fitting(memory: Memory, bundle: Bundle, bare: Request) -> Shown:
+def fitting(memory: Memory, bare: Request) -> Shown:
     """As much of what memory has to show as the context holds next to a request without it and its longest reply.
 
-    Characters over CHARACTERS_PER_TOKEN stand for tokens. Exemplars go first, the least similar of them before the
+    Exemplars go first, the least similar of them before the
     others, then cards; the request itself is never cut.
     """
-    shown, most = show(memory, bundle), spare_characters(bundle, bare)
-    while len(shown.text) > most and shown.text:
+    bundle, spare = bare.data.bundle, spare_characters(bare)
+    shown = show(memory, bundle)
+    while len(shown.text) >= spare and shown.text:  # a line break comes after it
         if memory.exemplars:
             memory = memory._replace(exemplars=memory.exemplars[:-1])
         else:
             memory = memory._replace(cards=memory.cards[:-1])
         shown = show(memory, bundle)
     return shown
-
-
-def spare_characters(bundle: Bundle, bare: Request) -> float:
-    """Characters of a text that the context holds with a request and its longest reply, the line break after the text
-    counted; infinite where the bundle names no bound."""
-    context = bundle.protocol.context_tokens
-    if context is None:
-        return math.inf
-    prompt_characters = (context - bare.sampling.longest) * CHARACTERS_PER_TOKEN
-    return float(prompt_characters - sum(len(message.content) for message in bare.messages) - 1)
 
 
 def show(memory: Memory, bundle: Bundle) -> Shown:
@@ -192,30 +181,3 @@ def show(memory: Memory, bundle: Bundle) -> Shown:
 def _cards(bundle: Bundle) -> tuple[dict[str, Words], dict[str, float]]:
     words = {criterion.id: frozenset(tokens(criterion.text)) for criterion in bundle.criteria}
     return words, weights(list(words.values()))
-
-
-# Points and misconceptions by number, as memory and GradeAgentOps' contract name them.
-
-
-class Numbered(NamedTuple):
-    """A bundle as the contract sees it: gold points and misconceptions by number, and the judged traits."""
-
-    points: Mapping[int, Criterion]
-    misconceptions: Mapping[int, Criterion]
-    traits: tuple[Trait, ...]
-
-
-@cached_by_identity
-def numbered(bundle: Bundle) -> Numbered:
-    """The numbered points and misconceptions of a bundle."""
-    points = [c for c in bundle.criteria if c.kind != "misconception"]
-    banned = [c for c in bundle.criteria if c.kind == "misconception"]
-    traits = tuple(trait for trait in bundle.traits if trait.source == "judged")
-    return Numbered(dict(enumerate(points, 1)), dict(enumerate(banned, 1)), traits)
-
-
-def numbered_names(bundle: Bundle) -> dict[str, str]:
-    """Criterion → what the contract calls it: `point 1`, `misconception 2`."""
-    points, misconceptions, _ = numbered(bundle)
-    names = {criterion.id: f"point {number}" for number, criterion in points.items()}
-    return names | {criterion.id: f"misconception {number}" for number, criterion in misconceptions.items()}

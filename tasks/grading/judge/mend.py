@@ -7,12 +7,11 @@ reply could not be read (`NOT_READ` next to the rest) is judged by the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Literal
 
-from rubricflow.tasks.core.contracts.protocols import Repair
+from rubricflow.tasks.core.contracts.bundle import Protocol
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
 from rubricflow.tasks.core.llm.extract import Found, Serves, find
 from rubricflow.tasks.core.llm.request import Reply, Request
@@ -30,21 +29,12 @@ Kind = Literal["contract", "semantic"]
 Role = Literal["contract_repair", "semantic_repair"]
 
 SEMANTIC = frozenset(
-    {
-        "evidence_failed",
-        "echo",
-        "misattributed",
-        "too_short",
-        "no_diagnostic",
-        "shared_quote",
-        "irrelevant",
-        "contradicted_score",
-    }
+    {"evidence_failed", "echo", "misattributed", "too_short", "no_diagnostic", "shared_quote", "irrelevant"}
+    | {"contradicted_score"}
 )
 """Kinds of violation that leave the artifact well-formed; all others break the contract."""
 MAX_PREVIOUS = 4_000
 """Characters of the reply that a repair shows."""
-_ROLES: Mapping[Kind, Role] = MappingProxyType({"contract": "contract_repair", "semantic": "semantic_repair"})
 _WORDS = (
     ("unreadable:repeats_example", "it repeats the example or the form, and not the response"),
     ("unreadable", "no JSON object with the required fields could be read ({what})"),
@@ -86,20 +76,27 @@ def kind_of(violations: Sequence[str]) -> Kind:
     return "semantic" if kinds & SEMANTIC and kinds <= SEMANTIC | NOT_READ else "contract"
 
 
-def next_role(history: Sequence[Attempt[Any]], budgets: Repair | None) -> Role | None:
+def mendable(violations: Sequence[str], protocol: Protocol) -> tuple[str, ...]:
+    """The violations that a repair may mend: an answer that nobody asked for is passed over, and where the bundle only
+    counts failed quotes, or has irrelevant ones demoted without a word, they stand."""
+    passed = {"unknown_criterion"} | (SEMANTIC if protocol.failed_quote == "count" else set())
+    if protocol.relevance is None or protocol.relevance.failed != "repair":
+        passed.add("irrelevant")
+    return tuple(violation for violation in violations if violation.partition(":")[0] not in passed)
+
+
+def next_role(history: Sequence[Attempt[Any]], protocol: Protocol) -> Role | None:
     """What the next call may mend; None where the budget of that kind is spent, or nothing is to be mended.
 
     What breaks the contract comes first: evidence is mended in a well-formed artifact only. The budgets are counted
     apart, by role. What the backend could not answer is not mended: a rerun asks it again.
     """
-    violations = history[-1].checked.violations
+    violations, budgets = mendable(history[-1].checked.violations, protocol), protocol.repair
     if budgets is None or not violations or "no_reply" in violations:
         return None
-    kind = kind_of(violations)
-    role = _ROLES[kind]
-    budget = budgets.contract if kind == "contract" else budgets.semantic
-    spent = sum(attempt.request.role == role for attempt in history[1:])
-    return role if spent < budget else None
+    role: Role = "semantic_repair" if kind_of(violations) == "semantic" else "contract_repair"
+    budget = budgets.semantic if role == "semantic_repair" else budgets.contract
+    return role if sum(attempt.request.role == role for attempt in history[1:]) < budget else None
 
 
 def task(role: Role, mends: Sequence[str], violations: Sequence[str], previous: str) -> str:

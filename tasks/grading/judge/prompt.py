@@ -13,7 +13,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait, names_scores
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
-from rubricflow.tasks.core.llm.request import Message, cached_by_identity
+from rubricflow.tasks.core.llm.request import cached_by_identity
 from rubricflow.tasks.core.text.templates import Templates
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge import schema as contract
@@ -103,21 +103,6 @@ def under(heading: str, text: str | None) -> str:
 def speaking(values: Mapping[str, str]) -> frozenset[str]:
     """The values that say something: a template's section of such a name stands only then, so that none is empty."""
     return frozenset(name for name, value in values.items() if value.strip())
-
-
-@cached_by_identity
-def opening(
-    bundle: Bundle,
-    criteria: tuple[Criterion, ...],
-    question: str,
-    context: str | None,
-    schema: Mapping[str, Any],
-    reference: str | None = None,
-    name: str = "",
-) -> Message:
-    """`system` as the message that opens every request about an item."""
-    text = system(bundle, criteria, question, context, name=name, schema=schema, reference=reference)
-    return Message("system", text.rstrip("\n"))
 
 
 @partial(cached_by_identity, most=64)  # the calls about one response come one after the other

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Trait
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, ProtocolName
@@ -58,13 +60,11 @@ class Question:
         return content.hexdigest()
 
 
-_CHARACTERS = 4
-"""Of a text in English; a text as long as the contract admits then has room in most others."""
+ALL = "all"
+CHARACTERS_PER_TOKEN = 4
+"""By which tokens are estimated before anything is asked: of a text in English, which leaves room in most others."""
 _NAME, _PLAIN = 8, 4
 """Tokens of a member's name with its marks, and of a number, a choice or a bracket."""
-
-
-ALL = "all"
 
 
 class Part(NamedTuple):
@@ -120,41 +120,88 @@ class Opinion:
     """A sentence, where the contract asks for one."""
 
 
-class ProtocolModule(Protocol):
-    """The functions that a module of tasks/grading/judge/protocols has. All are pure."""
+class JudgingProtocol(ABC):
+    """How one protocol asks, reads, mends and adds up. Its methods are pure."""
 
+    keys: frozenset[str]
+    """What a verdict has at its top."""
+
+    @abstractmethod
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
         """What is asked next, given what was answered so far; empty when nothing is left to ask."""
 
-    def request(self, case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
-        """The first request for a part."""
-
-    def check(self, request: Request, reply: Reply) -> Checked[Any]:
-        """What a reply with a text is worth; a repair's value holds what was valid before, too."""
-
-    def repair(self, request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
-        """The next request that mends what failed, within the bundle's budgets; None when there is none."""
-
-    def outcome(self, case: Case, answers: Sequence[Answer]) -> Outcome:
-        """Decisions and scores from all answers."""
-
-    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
-        """An opinion in the words of the contract."""
-
+    @abstractmethod
     def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
         """The contract of a part as JSON Schema."""
 
+    def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
+        """What all responses of an item share: the protocol's prompt on the part's criteria, or all of the bundle's.
+
+        reference: the model answer.
+        """
+        criteria, shape = part.criteria or bundle.criteria, self.schema(bundle, part)
+        return prompt.system(bundle, criteria, question, context, schema=shape, reference=reference).rstrip("\n")
+
+    def request(self, case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
+        """The first request for a part, given what was answered before."""
+        return build(self, case, part, rater, shown)
+
+    @abstractmethod
+    def check(self, request: Request, reply: Reply) -> Checked[Any]:
+        """What a reply with a text is worth; a repair's value holds what was valid before, too."""
+
+    def repair(self, request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
+        """The next request that mends what failed, within the bundle's budgets; None when there is none."""
+        return None
+
+    @abstractmethod
+    def outcome(self, case: Case, answers: Sequence[Answer]) -> Outcome:
+        """Decisions and scores from all answers."""
+
+    @abstractmethod
+    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+        """An opinion in the words of the contract."""
+
 
 @cache
-def protocol_module(name: ProtocolName) -> ProtocolModule:
-    """The functions of a registered protocol."""
-    return cast(ProtocolModule, import_module(f"rubricflow.tasks.grading.judge.protocols.{name}"))
+def protocol_of(name: ProtocolName) -> JudgingProtocol:
+    """A registered protocol."""
+    return cast(JudgingProtocol, import_module(f"rubricflow.tasks.grading.judge.protocols.{name}").PROTOCOL)
 
 
-def question_about(case: Case, part: Part, role: str = "grade", shown: Shown = NOTHING) -> Question:
-    """What a part asks about a case, as plain data."""
-    return Question(
-        bundle=case.bundle,
+@cached_by_identity
+def _opening(
+    protocol: JudgingProtocol,
+    bundle: Bundle,
+    name: str,
+    criteria: tuple[Criterion, ...],
+    traits: tuple[Trait, ...],
+    question: str,
+    context: str | None,
+    reference: str | None,
+) -> tuple[Message, dict[str, Any]]:
+    """The message that opens every request about a part of an item, and its contract."""
+    part = Part(name, criteria, traits)
+    system = Message("system", protocol.system(bundle, part, question, context, reference))
+    return system, protocol.schema(bundle, part)
+
+
+def build(
+    protocol: JudgingProtocol,
+    case: Case,
+    part: Part,
+    rater: Rater,
+    shown: Shown = NOTHING,
+    *,
+    role: str = "grade",
+    task: str = "",
+) -> Request:
+    """A request about a case: the system message, which all responses of an item share; then what is shown with it,
+    the fenced response, and `task`, what is to be done beyond the system message."""
+    bundle, names = case.bundle, names_of(case.bundle)
+    system, schema = _opening(protocol, bundle, *part, case.question, case.context, case.reference_answer)
+    question = Question(
+        bundle=bundle,
         criteria=part.criteria,
         text=case.text,
         units=case.units,
@@ -167,66 +214,32 @@ def question_about(case: Case, part: Part, role: str = "grade", shown: Shown = N
         shown=shown.sources,
         reference_answer=case.reference_answer,
     )
-
-
-def ask(
-    case: Case,
-    part: Part,
-    rater: Rater,
-    schema: Mapping[str, Any],
-    keys: frozenset[str],
-    *,
-    shown: Shown = NOTHING,
-    role: str = "grade",
-    task: str = "",
-    template: str = "",
-) -> Request:
-    """`build` with the protocol's prompt on the part's criteria, or all of the bundle's, as the system message.
-
-    template: of the prompt, the protocol's own where not given.
-    """
-    criteria = part.criteria or case.bundle.criteria
-    opening = prompt.opening(
-        case.bundle, criteria, case.question, case.context, schema, case.reference_answer, template
-    )
-    return build(case, part, rater, opening, schema, keys, shown=shown, role=role, task=task)
-
-
-def build(
-    case: Case,
-    part: Part,
-    rater: Rater,
-    system: Message,
-    schema: Mapping[str, Any],
-    keys: frozenset[str],
-    *,
-    shown: Shown = NOTHING,
-    role: str = "grade",
-    task: str = "",
-) -> Request:
-    """A request about a case: the system message, which all responses of an item share; then what is shown with it,
-    the fenced response, and `task`, what is to be done beyond the system message."""
-    question = question_about(case, part, role, shown)
-    names = names_of(case.bundle)
     fenced = prompt.response(case.text, case.units, names)
-    content = "\n".join(text for text in (shown.text, fenced, task) if text)
     sizes = {"bundle": len(system.content), "memory": len(shown.text), "response": len(fenced), "repair": len(task)}
-    cited = citing(schema, case.units, names) if rater.structured else None
-    sampling = sampling_for(rater.sampling, schema, case.bundle.protocol.context_tokens)
     return Request(
-        messages=(system, Message("user", content)),
-        schema=cited,
-        sampling=sampling,
+        messages=(system, Message("user", "\n".join(text for text in (shown.text, fenced, task) if text))),
+        schema=citing(schema, case.units, names) if rater.structured else None,
+        sampling=sampling_for(rater.sampling, schema, bundle.protocol.context_tokens),
         want_logprobs=rater.want_logprobs,
         until=rater.until,
         role=role,
-        keys=keys,
+        keys=protocol.keys,
         subject=case.response_id,
         data=question,
         data_digest=question.digest,
         memory=shown.sources,
         characters={name: size for name, size in sizes.items() if size},
     )
+
+
+def spare_characters(bare: Request) -> float:
+    """Characters that the context holds besides a request and its longest reply; below 0 where it does not hold these,
+    infinite where the bundle names no bound."""
+    context = bare.data.bundle.protocol.context_tokens
+    if context is None:
+        return math.inf
+    prompt_characters = (context - bare.sampling.longest) * CHARACTERS_PER_TOKEN
+    return float(prompt_characters - sum(len(message.content) for message in bare.messages))
 
 
 # How long a reply may be, from what it is asked for.
@@ -236,13 +249,10 @@ def build(
 def sampling_for(sampling: Sampling, schema: Mapping[str, Any], context: int | None) -> Sampling:
     """The sampling with room for what a contract asks for, where the study names none: `ROOM` at least, so that small
     requests stay what they were, and no more than half of the context where that is known."""
-    how = sampling
-    if how.max_tokens is not None:
-        return how
-    room = needed(schema)
-    if context is not None:
-        room = min(room, context // 2)
-    return how.model_copy(update={"max_tokens": max(ROOM, room)})
+    if sampling.max_tokens is not None:
+        return sampling
+    room = needed(schema) if context is None else min(needed(schema), context // 2)
+    return sampling.model_copy(update={"max_tokens": max(ROOM, room)})
 
 
 def needed(schema: Mapping[str, Any]) -> int:
@@ -254,7 +264,7 @@ def needed(schema: Mapping[str, Any]) -> int:
         return _PLAIN + sum(_NAME + needed(member) for member in schema["properties"].values())
     if "items" in schema:
         return _PLAIN + needed(schema["items"])
-    return _PLAIN + (0 if "enum" in schema else schema.get("maxLength", 0) // _CHARACTERS)
+    return _PLAIN + (0 if "enum" in schema else schema.get("maxLength", 0) // CHARACTERS_PER_TOKEN)
 
 
 @cached_by_identity

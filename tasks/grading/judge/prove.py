@@ -17,8 +17,8 @@ from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.text.quotes import shortened
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.evidence import HOLDS, ground, subject_of
-from rubricflow.tasks.grading.judge.grade import asks_nobody, first_requests, grade_batch
-from rubricflow.tasks.grading.judge.protocol import Opinion, Outcome, protocol_module
+from rubricflow.tasks.grading.judge.grade import asks_nobody, grade_batch
+from rubricflow.tasks.grading.judge.protocol import Opinion, Outcome, protocol_of
 from rubricflow.tasks.grading.judge.rows import Case, Rater
 from rubricflow.tasks.grading.judge.schema import MAX_QUOTE
 
@@ -39,7 +39,7 @@ class Opinionated:
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields in order."""
         for index, request in enumerate(requests):
-            artifact = protocol_module(request.data.bundle.protocol.name).artifact(request.data, self._opinion)
+            artifact = protocol_of(request.data.bundle.protocol.name).artifact(request.data, self._opinion)
             try:
                 jsonschema.validate(artifact, request.schema or {})
             except jsonschema.ValidationError as error:
@@ -53,9 +53,6 @@ class Proof(NamedTuple):
     outcome: Outcome
     refused: list[str]
     violations: list[str]
-
-
-_NOBODY = Rater("nobody", "simulated", Opinionated(Opinion({}, {})))
 
 
 def prove_bundle(bundle: Bundle, question: str, context: str | None, reference: str | None) -> list[str]:
@@ -138,7 +135,7 @@ def _opinion(
 def _quoting(case: Case) -> Callable[[Criterion], dict[str, str]]:
     """Criterion → a quote of the response that holds: its longest sentence that does, since a reference answer may
     repeat the question or the rubric."""
-    subject = subject_of(first_requests(case, _NOBODY)[0].data)
+    subject = subject_of(case)
     sentences = [unit for unit in case.units if unit.kind == "sentence"]
     longest = sorted(sentences, key=lambda unit: unit.start - unit.end)
     quotes = [(unit.unit_id, shortened(case.text[unit.start : unit.end], MAX_QUOTE)) for unit in longest]

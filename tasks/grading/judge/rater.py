@@ -30,7 +30,7 @@ from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
 from rubricflow.tasks.grading.judge import embedded
 from rubricflow.tasks.grading.judge.mend import verdict_in
-from rubricflow.tasks.grading.judge.protocol import Answer, Part, Question, protocol_module
+from rubricflow.tasks.grading.judge.protocol import Answer, Part, Question, protocol_of
 from rubricflow.tasks.grading.judge.rows import Graded, Rater
 from rubricflow.tasks.grading.judge.simulated import HumanMarks, Simulated
 
@@ -235,7 +235,7 @@ def levelled(request: Request, reply: Reply) -> Reply:
 
 def widest(bundle: Bundle) -> int:
     """Most values that one decision under a bundle may have; log-probabilities of fewer alternatives lose some."""
-    protocol, before = protocol_module(bundle.protocol.name), list[Answer]()
+    protocol, before = protocol_of(bundle.protocol.name), list[Answer]()
     while parts := protocol.parts(bundle, before):
         before += [Answer(part, _UNASKED) for part in parts]
     choices = chain.from_iterable(_choices(protocol.schema(bundle, part)).values() for part, _ in before)
@@ -248,7 +248,7 @@ def places(request: Request, text: str) -> dict[str, Place]:
     if schema is None:
         question: Question = request.data
         part = Part(question.part, question.criteria, question.traits)
-        schema = protocol_module(question.bundle.protocol.name).schema(question.bundle, part)
+        schema = protocol_of(question.bundle.protocol.name).schema(question.bundle, part)
     # An object with any of the keys may have a value in such a place: where several differ none is told.
     found = verdict_in(request, Reply(text=text), serves=lambda node: not request.keys.isdisjoint(node))
     starts = {} if found.artifact is None else offsets(text, found.start)

@@ -34,7 +34,6 @@ class Decision(NamedTuple):
     stated: int | None = None
     reason: str | None = None
     evidence: tuple[dict[str, Any], ...] = ()
-    diagnostic: str = ""
     verified: bool | None = None
     action: str = "none"
 
@@ -170,7 +169,7 @@ def judgments(rater: Rater, judged: Sequence[Judged]) -> pa.Table:
         decisions += of_case.decisions
         cases += [of_case.case] * len(of_case.decisions)
         probabilities += [of_case.probabilities.get(decision.criterion_id) for decision in of_case.decisions]
-    criterion_id, decision, stated, reason, evidence, _, verified, action = _unzipped(decisions, len(Decision._fields))
+    criterion_id, decision, stated, reason, evidence, verified, action = _unzipped(decisions, len(Decision._fields))
     columns = {
         "response_id": [case.response_id for case in cases],
         "criterion_id": criterion_id,

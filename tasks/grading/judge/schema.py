@@ -17,7 +17,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, EvidenceType, Scale, Trait
 from rubricflow.tasks.core.llm.request import cached_by_identity
@@ -30,8 +30,6 @@ MAX_QUOTE = 400
 MAX_QUOTES = 4
 MAX_PROSE = 1_200
 """Characters; two long sentences take a third of it, so that only who rambles is cut."""
-CHECKLIST_KEYS = frozenset({"decisions"})
-HOLISTIC_KEYS = frozenset({"score"})
 YES, NO = "yes", "no"
 
 MAX_NAME = 40
@@ -282,3 +280,29 @@ def _unit_id(names: UnitNames, cited: str, bare: str) -> str:
     letters = {**_SHORT, names.sentence: "s", names.paragraph: "p"}
     kind = letters.get(match["word"]) if match["word"] else bare
     return cited if kind is None else f"{kind}{match['number']}"
+
+
+# Points and misconceptions by number, as memory, worked examples and GradeAgentOps' contract name them.
+
+
+class Numbered(NamedTuple):
+    """Gold points and misconceptions by number, and the judged traits."""
+
+    points: dict[int, Criterion]
+    misconceptions: dict[int, Criterion]
+    traits: tuple[Trait, ...]
+
+
+@cached_by_identity
+def numbered(bundle: Bundle) -> Numbered:
+    """The numbered points and misconceptions of a bundle."""
+    points = [c for c in bundle.criteria if c.kind != "misconception"]
+    banned = [c for c in bundle.criteria if c.kind == "misconception"]
+    return Numbered(dict(enumerate(points, 1)), dict(enumerate(banned, 1)), bundle.judged)
+
+
+def numbered_names(bundle: Bundle) -> dict[str, str]:
+    """Criterion → what the contract calls it: `point 1`, `misconception 2`."""
+    points, misconceptions, _ = numbered(bundle)
+    names = {criterion.id: f"point {number}" for number, criterion in points.items()}
+    return names | {criterion.id: f"misconception {number}" for number, criterion in misconceptions.items()}

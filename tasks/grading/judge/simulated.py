@@ -31,7 +31,7 @@ from rubricflow.tasks.core.llm.damage import WAYS, damaged
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
 from rubricflow.tasks.core.text.quotes import shortened
 from rubricflow.tasks.core.text.tokens import counts, tokens
-from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_module
+from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_of
 from rubricflow.tasks.grading.judge.schema import MAX_QUOTE
 from rubricflow.tasks.grading.judge.score import (
     added,
@@ -124,7 +124,7 @@ def answer(request: Request, truth: Truth, marks: Mapping[str, HumanMarks]) -> R
     # Rates of 0 mean a rater that never errs, when it repairs neither.
     broken, invented = broken * (truth.broken > 0), invented * (truth.invented > 0)
     opinion, probabilities = _opinion(request, truth, marks, invented, rng)
-    text = json.dumps(protocol_module(question.bundle.protocol.name).artifact(question, opinion), ensure_ascii=False)
+    text = json.dumps(protocol_of(question.bundle.protocol.name).artifact(question, opinion), ensure_ascii=False)
     if rng.random() < broken:
         text = damaged(text, rng.choice(sorted(WAYS)), rng)
     names = {criterion.id for criterion in question.criteria}

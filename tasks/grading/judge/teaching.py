@@ -25,9 +25,9 @@ from rubricflow.tasks.core.stats.scores import people_marks, target_scores
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge import prompt
-from rubricflow.tasks.grading.judge.memory import numbered_names, spare_characters
-from rubricflow.tasks.grading.judge.protocol import NOTHING, Part, Shown
+from rubricflow.tasks.grading.judge.protocol import NOTHING, Part, Shown, spare_characters
 from rubricflow.tasks.grading.judge.rows import Case, WorkedExample
+from rubricflow.tasks.grading.judge.schema import numbered_names
 from rubricflow.tasks.grading.judge.score import round_half_up
 from rubricflow.tasks.grading.judge.stored_cases import sheets_of
 
@@ -266,10 +266,10 @@ def _means(marks: Iterable[Sequence[Any]]) -> Means:
 
 def fitting(case: Case, part: Part, bare: Request) -> Shown:
     """As many of a case's examples as the context holds next to a request without them; the most wanted stay."""
-    most = spare_characters(case.bundle, bare)
+    spare = spare_characters(bare)
     for count in range(len(case.examples), 0, -1):
         shown = show(case.examples[:count], part, case.bundle)
-        if len(shown.text) <= most:
+        if len(shown.text) < spare:  # a line break comes after it
             return shown
     return NOTHING
 

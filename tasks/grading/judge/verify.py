@@ -9,32 +9,27 @@ Every level above 0 must be supported as the criterion's evidence type demands (
 - `none`: nothing is demanded.
 
 What is found of a quote is for `tasks.grading.judge.evidence` to say; what fails does as the bundle's protocol says.
-The
-verifier is pure and idempotent: verifying its own canonical artifact changes nothing, and finds nothing but undecided
-criteria, quotes that are written otherwise than the response and, under `count`, the ungrounded levels that it was told
-to keep.
+The verifier is pure and idempotent: verifying what it left of an artifact changes nothing, and finds nothing but
+undecided criteria, quotes that are written otherwise than the response and, under `count`, the ungrounded levels that
+it was told to keep.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from dataclasses import dataclass, field
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
-from rubricflow.tasks.core.text.quotes import unquoted
 from rubricflow.tasks.core.text.tokens import number_of
-from rubricflow.tasks.grading.judge.doubted_quotes import NOTHING, settled
-from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, grounded, row_words, why_unsupported
+from rubricflow.tasks.grading.judge.doubted_quotes import settled
+from rubricflow.tasks.grading.judge.evidence import Subject, grounded, why_unsupported
 from rubricflow.tasks.grading.judge.rows import FAILED, Decision
-from rubricflow.tasks.grading.judge.schema import PLAIN, UnitNames, fields
+from rubricflow.tasks.grading.judge.schema import UnitNames
 
-_REMAINS = frozenset({"fabricated", "misattributed"})
-"""Where a quote may still hold by what it means."""
 _LONGEST, _LONGEST_NAME = 2_000, 40
-"""Characters that are kept of a quote or a diagnostic statement, and of a name."""
+"""Characters that are kept of a quote and of a name."""
 
 
 @dataclass(frozen=True)
@@ -44,25 +39,6 @@ class Verdict:
     decisions: tuple[Decision, ...]
     signals: Counter[str] = field(default_factory=Counter)
     violations: tuple[str, ...] = ()
-    text: str = field(default="", repr=False)
-    """The response."""
-    names: UnitNames = PLAIN
-    """What its units are called in an artifact."""
-
-    def artifact(self, criteria: Sequence[Criterion]) -> dict[str, Any]:
-        """The canonical artifact on the criteria asked for: decided levels with the quotes that hold. Where a quote
-        holds by what it means, the words of the response stand in its place."""
-        entries = {}
-        for criterion, decision in zip(criteria, self.decisions, strict=True):
-            if decision.level is not None:
-                rows = [row for row in decision.evidence if row["status"] in HOLDS]
-                quotes = []
-                for row in rows:
-                    unit = row["unit_id"] and self.names.name(row["unit_id"])
-                    quotes.append({"unit": unit, "quote": row_words(row, self.text)})
-                members = {"evidence": quotes, "diagnostic": decision.diagnostic, "level": decision.level}
-                entries[criterion.id] = {name: members[name] for name in fields(criterion)}
-        return {"decisions": entries}
 
 
 def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Criterion], subject: Subject) -> Verdict:
@@ -79,18 +55,7 @@ def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Crite
     entries = artifact.get("decisions")
     if not isinstance(entries, dict):
         undecided = tuple(Decision(c.id, None, reason="invalid_reply") for c in criteria)
-        return Verdict(undecided, Counter(), ("malformed_decision:*",), subject.text, subject.names)
-    if subject.match:
-        by_words = _verdict(entries, bundle, criteria, replace(subject, match=None))
-        rows = chain.from_iterable(decision.evidence for decision in by_words.decisions)
-        unmatched = [row["quote"] for row in rows if row["status"] in _REMAINS]
-        if not unmatched:
-            return by_words
-        subject.match.prepare(map(unquoted, unmatched))
-    return _verdict(entries, bundle, criteria, subject)
-
-
-def _verdict(entries: dict[Any, Any], bundle: Bundle, criteria: Sequence[Criterion], subject: Subject) -> Verdict:
+        return Verdict(undecided, violations=("malformed_decision:*",))
     signals: list[str] = []
     unknown = entries.keys() - {criterion.id for criterion in criteria}
     names = sorted(str(name)[:_LONGEST_NAME] for name in unknown)
@@ -102,14 +67,11 @@ def _verdict(entries: dict[Any, Any], bundle: Bundle, criteria: Sequence[Criteri
         decisions.append(decision)
         if problem:
             violations.append(f"{problem}:{criterion.id}")
-    irrelevant = subject.relevance.irrelevant(decisions, subject.text) if subject.relevance else NOTHING
-    doubted = settled(decisions, bundle.protocol, criteria, irrelevant)
+    doubted = settled(decisions, bundle.protocol, criteria, subject.irrelevant(decisions))
     return Verdict(
         decisions=doubted.decisions,
         signals=Counter(signals) + doubted.signals,
         violations=(*violations, *doubted.violations),
-        text=subject.text,
-        names=subject.names,
     )
 
 
@@ -123,11 +85,11 @@ def _decide(
         problem = "malformed_decision" if stated is None else "level_off_scale"
         return Decision(criterion.id, None, reason="invalid_reply"), problem
     evidence, holds = _evidence(entry.get("evidence"), criterion, subject, signals)
-    prose = entry.get("diagnostic")
-    diagnostic = prose.strip()[:_LONGEST].strip() if isinstance(prose, str) else ""
+    diagnostic = entry.get("diagnostic")
+    is_diagnosed = isinstance(diagnostic, str) and bool(diagnostic.strip())
     verified: bool | None = None  # no support is needed
     if stated and criterion.evidence != "none":
-        verified = holds and (bool(diagnostic) or criterion.evidence != "global_diagnostic")
+        verified = holds and (is_diagnosed or criterion.evidence != "global_diagnostic")
     level, action = stated, "none"
     if verified is False and criterion.evidence == "weakly_groundable":
         signals.append("weak")
@@ -139,7 +101,6 @@ def _decide(
         level=level,
         stated=stated,
         evidence=evidence,
-        diagnostic=diagnostic,
         verified=verified,
         action=action,
     )

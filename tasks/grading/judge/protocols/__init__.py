@@ -1,1 +1,1 @@
-"""One module per protocol, named as the bundle names it; see `tasks.grading.judge.protocol.How`."""
+"""One module per protocol, named as the bundle names it; see `tasks.grading.judge.protocol.JudgingProtocol`."""

@@ -8,19 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
-from rubricflow.tasks.core.llm.ask import Attempt, Checked
-from rubricflow.tasks.core.llm.request import Message, Reply, Request, cached_by_identity
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.llm.ask import Checked
+from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.llm.schema import record
 from rubricflow.tasks.grading.judge.itemised import check_score, mean_probability, probabilities
 from rubricflow.tasks.grading.judge.mend import reason_of, verdict_in
-from rubricflow.tasks.grading.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Question, Shown, build
-from rubricflow.tasks.grading.judge.rows import Case, Decision, Grading, Judged, Rater
+from rubricflow.tasks.grading.judge.protocol import ALL, Answer, JudgingProtocol, Opinion, Outcome, Part, Question
+from rubricflow.tasks.grading.judge.rows import Case, Decision, Grading, Judged
 from rubricflow.tasks.grading.judge.score import Scored, conflicts, level_signals, round_half_up
-
-KEYS = frozenset({"levels", "score", "probability"})
-_NOTHING = Message("system", "")
-"""A trained grader reads the question's plain data, not prose."""
 
 
 class GraderEstimate(NamedTuple):
@@ -34,85 +30,77 @@ class GraderEstimate(NamedTuple):
     """Of this score, as the grader sees it."""
 
 
-def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-    """Everything, once."""
-    return [] if before else [Part(ALL, bundle.criteria)]
+class Bottleneck(JudgingProtocol):
+    """What a trained grader is asked; it is never asked again."""
+
+    keys = frozenset({"levels", "score", "probability"})
+
+    def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
+        """Everything, once."""
+        return [] if before else [Part(ALL, bundle.criteria)]
+
+    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+        """The contract of levels and score, which may lie between two steps, see `GraderEstimate.score`."""
+        score = {"type": "number", "minimum": bundle.scale.min, "maximum": bundle.scale.max}
+        levels = {c.id: {"type": "integer", "minimum": 0, "maximum": c.top} for c in part.criteria}
+        share = {"type": "number", "minimum": 0, "maximum": 1}
+        return record({"levels": record(levels), "score": score, "probability": share})
+
+    def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
+        """Nothing: a trained grader reads the question's plain data, not prose."""
+        return ""
+
+    def check(self, request: Request, reply: Reply) -> Checked[Any]:
+        """What the reply says, as `GraderEstimate`; None where anything of it is missing or off its scale.
+
+        Violations: those of the stated score (`check_score`); `missing_decision:`,
+        `malformed_decision:` and `level_off_scale:` with the criterion; `malformed_probability`.
+        """
+        question: Question = request.data
+        score = check_score(request, reply, question.bundle.scale)
+        artifact = verdict_in(request, reply).artifact
+        if score.value is None or artifact is None:
+            return score
+        levels = artifact["levels"] if isinstance(artifact["levels"], dict) else {}
+        violations = []
+        for criterion in question.criteria:
+            level = levels.get(criterion.id)
+            if criterion.id not in levels:
+                violations.append(f"missing_decision:{criterion.id}")
+            elif type(level) is not int:
+                violations.append(f"malformed_decision:{criterion.id}")
+            elif not 0 <= level <= criterion.top:
+                violations.append(f"level_off_scale:{criterion.id}")
+        if not isinstance(artifact["probability"], float | int):
+            violations.append("malformed_probability")
+        if violations:
+            return Checked(None, tuple(violations))
+        decided = {criterion.id: levels[criterion.id] for criterion in question.criteria}
+        return Checked(GraderEstimate(decided, score.value, artifact["probability"]), ())
+
+    def outcome(self, case: Case, answers: Sequence[Answer]) -> Outcome:
+        """The levels as decisions, without evidence; the stated score; and as signals the expected share of each
+        criterion's levels, the traits' means of these, and the probability of the score."""
+        ((part, call),) = answers
+        estimate: GraderEstimate | None = call.value
+        if estimate is None:
+            reason = reason_of(call)
+            decisions = [Decision(c.id, None, reason=reason) for c in part.criteria]
+            return Outcome(Judged(case, decisions, {}), Grading(case, Scored(None), {}, reason=reason))
+        levels, likely = estimate.levels, probabilities(call, part.criteria)
+        signals = level_signals(case.bundle, levels, likely)
+        signals |= conflicts(case.bundle, levels)
+        signals["grade_probability"] = float(estimate.probability)
+        if abs(round_half_up(estimate.score, case.bundle.scale) - estimate.score) > 1e-9:
+            signals["off_step"] = 1.0
+        confidence = mean_probability(likely, levels)
+        decisions = [Decision(c.id, levels[c.id], levels[c.id]) for c in part.criteria]
+        return Outcome(Judged(case, decisions, likely), Grading(case, Scored(estimate.score), signals, confidence))
+
+    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+        """An opinion as levels and a score, of which it is sure."""
+        score = round_half_up(opinion.score, question.bundle.scale)
+        return {"levels": {c.id: opinion.levels[c.id] for c in question.criteria}, "score": score, "probability": 1.0}
 
 
-def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
-    """The request for all levels and the score."""
-    return build(case, part, rater, _NOTHING, schema(case.bundle, part), KEYS, shown=shown)
-
-
-def check(request: Request, reply: Reply) -> Checked[Any]:
-    """What the reply says, as `GraderEstimate`; None where anything of it is missing or off its scale.
-
-    Violations: those of the stated score (`check_score`); `missing_decision:`,
-    `malformed_decision:` and `level_off_scale:` with the criterion; `malformed_probability`.
-    """
-    question: Question = request.data
-    score = check_score(request, reply, question.bundle.scale)
-    artifact = verdict_in(request, reply).artifact
-    if score.value is None or artifact is None:
-        return score
-    levels = artifact["levels"] if isinstance(artifact["levels"], dict) else {}
-    violations = []
-    for criterion in question.criteria:
-        level = levels.get(criterion.id)
-        if criterion.id not in levels:
-            violations.append(f"missing_decision:{criterion.id}")
-        elif isinstance(level, bool) or not isinstance(level, int):
-            violations.append(f"malformed_decision:{criterion.id}")
-        elif not 0 <= level <= criterion.top:
-            violations.append(f"level_off_scale:{criterion.id}")
-    if not isinstance(artifact["probability"], float | int):
-        violations.append("malformed_probability")
-    if violations:
-        return Checked(None, tuple(violations))
-    decided = {criterion.id: levels[criterion.id] for criterion in question.criteria}
-    return Checked(GraderEstimate(decided, score.value, artifact["probability"]), ())
-
-
-def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
-    """Nothing: a trained grader says the same again."""
-    return None
-
-
-def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
-    """The levels as decisions, without evidence; the stated score; and as signals the expected share of each
-    criterion's levels, the traits' means of these, and the probability of the score."""
-    ((part, call),) = answers
-    estimate: GraderEstimate | None = call.value
-    if estimate is None:
-        reason = reason_of(call)
-        decisions = [Decision(c.id, None, reason=reason) for c in part.criteria]
-        return Outcome(Judged(case, decisions, {}), Grading(case, Scored(None), {}, reason=reason))
-    levels, likely = estimate.levels, probabilities(call, part.criteria)
-    signals = level_signals(case.bundle, levels, likely)
-    signals |= conflicts(case.bundle, levels)
-    signals["grade_probability"] = float(estimate.probability)
-    if abs(round_half_up(estimate.score, case.bundle.scale) - estimate.score) > 1e-9:
-        signals["off_step"] = 1.0
-    confidence = mean_probability(likely, levels)
-    decisions = [Decision(c.id, levels[c.id], levels[c.id]) for c in part.criteria]
-    return Outcome(Judged(case, decisions, likely), Grading(case, Scored(estimate.score), signals, confidence))
-
-
-def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
-    """An opinion as levels and a score, of which it is sure."""
-    score = round_half_up(opinion.score, question.bundle.scale)
-    return {"levels": {c.id: opinion.levels[c.id] for c in question.criteria}, "score": score, "probability": 1.0}
-
-
-def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
-    """The contract of levels and score."""
-    return _schema(bundle, part.criteria)
-
-
-@cached_by_identity
-def _schema(bundle: Bundle, criteria: tuple[Criterion, ...]) -> dict[str, Any]:
-    # The score may lie between two steps, see `GraderEstimate.score`.
-    score = {"type": "number", "minimum": bundle.scale.min, "maximum": bundle.scale.max}
-    levels = {c.id: {"type": "integer", "minimum": 0, "maximum": c.top} for c in criteria}
-    share = {"type": "number", "minimum": 0, "maximum": 1}
-    return record({"levels": record(levels), "score": score, "probability": share})
+PROTOCOL = Bottleneck()

@@ -12,13 +12,13 @@ left of the others' decisions, and is asked when each of them brought some.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Trait
 from rubricflow.tasks.core.llm.ask import Checked
-from rubricflow.tasks.core.llm.request import Message, Request, cached_by_identity
+from rubricflow.tasks.core.llm.request import Request, cached_by_identity
 from rubricflow.tasks.core.llm.schema import SHOWN, record
 from rubricflow.tasks.core.llm.schema import text as text_of
 from rubricflow.tasks.grading.judge import itemised, prompt
@@ -26,8 +26,8 @@ from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.evidence import HOLDS, subject_of
 from rubricflow.tasks.grading.judge.mend import reason_of
 from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Outcome, Part, Question, Shown, build
-from rubricflow.tasks.grading.judge.protocols import rulers, unlocked
-from rubricflow.tasks.grading.judge.protocols.unlocked import step_score, with_level
+from rubricflow.tasks.grading.judge.protocols.rulers import Gathered, Rulers, gathered, graded, in_parts
+from rubricflow.tasks.grading.judge.protocols.unlocked import as_criterion, score_restated, step_score, with_level
 from rubricflow.tasks.grading.judge.rows import Case, Decision, Rater
 from rubricflow.tasks.grading.judge.score import counted, onto, round_half_up, trait_means
 from rubricflow.tasks.grading.judge.verify import verify
@@ -36,59 +36,115 @@ _REASON = 200
 """Characters of a boundary's reason: about thirty words."""
 
 
-def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-    """The checklist with the scores, once; of several parts all but the last at once, then the last with the scores."""
-    *first, last = _parts(bundle)
-    if not before:
-        return first or [last]
-    failed = any(call.attempts and call.value is None for _, call in before)
-    return [last] if len(before) == len(first) and not failed else []
+class CheckedScore(Rulers):
+    """The checklist, and then the scores of the traits as further items of it, see `score_items`."""
+
+    def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
+        """The checklist with the scores, once; of several parts all but the last at once, then the last with the
+        scores."""
+        *first, last = _parts(bundle)
+        if not before:
+            return first or [last]
+        failed = any(call.attempts and call.value is None for _, call in before)
+        return [last] if len(before) == len(first) and not failed else []
+
+    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+        """The contract of a part's decisions and scores."""
+        criteria, traits = _divided(bundle, part.criteria)
+        whole = contract.checklist(criteria)
+        decisions = whole["properties"]["decisions"]["properties"]
+        scores = {}
+        for name, trait in traits.items():
+            members = {
+                "not_lower": text_of(_REASON, "why not one step lower, in at most 20 words"),
+                "not_higher": text_of(_REASON, "why not one step higher, in at most 20 words"),
+                "score": {"type": "number", "enum": contract.steps(trait)},
+            }
+            scores[name] = record(members)
+        return {**whole, **record({"decisions": record({**decisions, **scores})})}
+
+    def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
+        """The prompt on the criteria and, in the last part, on all traits."""
+        criteria, _ = _divided(bundle, part.criteria)
+        stated = part.criteria[len(criteria) :]
+        shown = (*criteria[: max(1, SHOWN - len(stated))], *stated)  # else the form of a long checklist ends before
+        shape, judged = self.schema(bundle, Part(part.name, shown)), bundle.judged if stated else ()
+        text = prompt.system(bundle, criteria, question, context, judged, schema=shape, reference=reference)
+        return text.rstrip("\n")
+
+    def request(self, case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
+        """The request for decisions, and in the last part for scores in view of those before."""
+        if not before:
+            return build(self, case, part, rater, shown)
+        decided = {one.criterion_id: one for _, call in before if call.value for one in call.value.decisions}
+        said = {}
+        for criterion in (criterion for earlier, _ in before for criterion in earlier.criteria):
+            found, decision = [criterion.text, "[not decided]"], decided.get(criterion.id)
+            if decision is not None and decision.level is not None:
+                quotes = [prompt.quoted(row["quote"]) for row in decision.evidence if row["status"] in HOLDS]
+                level = f"[level {decision.level} = {criterion.levels[decision.level]}]"
+                found = [criterion.text, level, *quotes[:1]]
+            said[criterion.id] = " ".join(found)
+        asked = build(self, case, part, rater, shown, task=prompt.components(said, "decided"))
+        return replace(asked, data=replace(asked.data, found={name: one.level for name, one in decided.items()}))
+
+    def judge(self, entries: Any, items: tuple[Criterion, ...], question: Question) -> Checked[Any]:
+        """The `Verdict` on criteria and scores; a first reply's contradictions are violations, which a repair may
+        mend."""
+        bundle = question.bundle
+        _, traits = _divided(bundle, score_items(bundle))
+        if isinstance(entries, dict):
+            entries = {name: with_level(traits.get(name), entry) for name, entry in entries.items()}
+        verdict = verify({"decisions": entries}, bundle, items, subject_of(question))
+        violations = verdict.violations
+        if question.role == "grade":
+            levels = {decision.criterion_id: decision.level for decision in verdict.decisions}
+            levels |= question.found or {}
+            stated = {t.id: step_score(t, at) for name, t in traits.items() if (at := levels.get(name)) is not None}
+            against = contradicted(bundle, levels, stated)
+            names = [name for name, trait in traits.items() if trait.id in against]
+            violations = (*violations, *(f"contradicted_score:{name}" for name in names))
+        return Checked(replace(verdict, violations=violations), violations)
+
+    def restated(self, entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
+        """The entry of a criterion or of a trait with what is chosen."""
+        of_score = isinstance(entry, dict) and "score" in entry
+        return score_restated(entry, item, choose) if of_score else super().restated(entry, item, choose)
+
+    def outcome(self, case: Case, answers: Sequence[Answer]) -> Outcome:
+        """The decisions, and the stated scores with what they make."""
+        bundle, found = case.bundle, gathered(answers)
+        for part in _parts(bundle)[len(answers) :]:  # not asked for, since a call before it brought nothing
+            reason = next(reason_of(call) for _, call in answers if call.value is None)
+            found.decisions.extend(Decision(item.id, None, reason=reason) for item in part.criteria)
+        _, traits = _divided(bundle, score_items(bundle))
+        stated: dict[str, float] = {}
+        for decision in found.decisions:
+            if decision.level is not None and (trait := traits.get(decision.criterion_id)):
+                likely = found.probabilities.get(decision.criterion_id)
+                stated[trait.id] = itemised.value(bundle.protocol, likely, step_score(trait, decision.level), trait)
+        of_criteria = Gathered(
+            [decision for decision in found.decisions if decision.criterion_id not in traits],
+            found.counts,
+            {name: likely for name, likely in found.probabilities.items() if name not in traits},
+        )
+        judged, grading = graded(case, answers, of_criteria, stated)
+        levels = {decision.criterion_id: decision.level for decision in judged.decisions}
+        against = contradicted(bundle, levels, grading.scored.traits)
+        return Outcome(judged, replace(grading, signals={**grading.signals, "contradicted": float(len(against))}))
+
+    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+        """An opinion as decisions and scores, as far as they are asked for."""
+        criteria, traits = _divided(question.bundle, question.criteria)
+        decisions = super().artifact(replace(question, criteria=criteria), opinion)["decisions"]
+        because = opinion.because or "stated"
+        for name, trait in traits.items():
+            score = round_half_up(opinion.traits[trait.id], trait)
+            decisions[name] = {"not_lower": because, "not_higher": because, "score": score}
+        return {"decisions": decisions}
 
 
-def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
-    """The request for decisions, and in the last part for scores in view of those before."""
-    system = _system(case.bundle, part.criteria, case.question, case.context, case.reference_answer)
-    shape, keys = schema(case.bundle, part), contract.CHECKLIST_KEYS
-    if not before:
-        return build(case, part, rater, system, shape, keys, shown=shown)
-    decided = {decision.criterion_id: decision for _, call in before if call.value for decision in call.value.decisions}
-    task = prompt.components(dict(_said(before, decided)), "decided")
-    asked = build(case, part, rater, system, shape, keys, shown=shown, task=task)
-    return replace(asked, data=replace(asked.data, found={name: one.level for name, one in decided.items()}))
-
-
-def _said(before: Sequence[Answer], decided: Mapping[str, Decision]) -> Iterator[tuple[str, str]]:
-    """(criterion, its text with the level that was found, and the first quote that holds)."""
-    for criterion in (criterion for part, _ in before for criterion in part.criteria):
-        found, quotes = "not decided", list[str]()
-        decision = decided.get(criterion.id)
-        if decision is not None and decision.level is not None:
-            found = f"level {decision.level} = {criterion.levels[decision.level]}"
-            quotes = [prompt.quoted(quote["quote"]) for quote in decision.evidence if quote["status"] in HOLDS]
-        yield criterion.id, " ".join([criterion.text, f"[{found}]", *quotes[:1]])
-
-
-def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
-    """The decisions, and the stated scores with what they make."""
-    bundle, found = case.bundle, rulers.gathered(answers)
-    for part in _parts(bundle)[len(answers) :]:  # not asked for, since a call before it brought nothing
-        reason = next(reason_of(call) for _, call in answers if call.value is None)
-        found.decisions.extend(Decision(item.id, None, reason=reason) for item in part.criteria)
-    traits = {item.id: trait for item, trait in zip(scores(bundle), _judged(bundle), strict=True)}
-    stated: dict[str, float] = {}
-    for decision in found.decisions:
-        if decision.level is not None and (trait := traits.get(decision.criterion_id)):
-            likely = found.probabilities.get(decision.criterion_id)
-            stated[trait.id] = itemised.value(bundle.protocol, likely, step_score(trait, decision.level), trait)
-    of_criteria = rulers.Gathered(
-        [decision for decision in found.decisions if decision.criterion_id not in traits],
-        found.counts,
-        {name: likely for name, likely in found.probabilities.items() if name not in traits},
-    )
-    judged, grading = rulers.graded(case, answers, of_criteria, stated)
-    levels = {decision.criterion_id: decision.level for decision in judged.decisions}
-    against = contradicted(bundle, levels, grading.scored.traits)
-    return Outcome(judged, replace(grading, signals={**grading.signals, "contradicted": float(len(against))}))
+PROTOCOL = CheckedScore()
 
 
 def contradicted(bundle: Bundle, levels: Mapping[str, int | None], stated: Mapping[str, float]) -> list[str]:
@@ -97,126 +153,39 @@ def contradicted(bundle: Bundle, levels: Mapping[str, int | None], stated: Mappi
     worth = counted(bundle)
     decided = {c: level for c in bundle.criteria if (level := levels.get(c.id)) is not None}
     means = trait_means(bundle, {c.id: worth[c.id][level] / c.top for c, level in decided.items()})
-    return [
-        trait.id
-        for trait in _judged(bundle)
-        if trait.id in means
-        and trait.id in stated
-        and abs(round_half_up(onto(means[trait.id], trait), trait) - stated[trait.id]) > 1.001 * trait.step
-    ]
-
-
-def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
-    """An opinion as decisions and scores, as far as they are asked for."""
-    traits = _traits_of(question.bundle)
-    criteria = tuple(item for item in question.criteria if item.id not in traits)
-    decisions = rulers.artifact(replace(question, criteria=criteria), opinion)["decisions"]
-    because = opinion.because or "stated"
-    for item in question.criteria:
-        if trait := traits.get(item.id):
-            score = round_half_up(opinion.traits[trait.id], trait)
-            decisions[item.id] = {"not_lower": because, "not_higher": because, "score": score}
-    return {"decisions": decisions}
-
-
-def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
-    """The contract of a part's decisions and scores."""
-    return _schema(bundle, part.criteria)
+    against = []
+    for trait in bundle.judged:
+        if trait.id in means and trait.id in stated:
+            reached = round_half_up(onto(means[trait.id], trait), trait)
+            if abs(reached - stated[trait.id]) > 1.001 * trait.step:
+                against.append(trait.id)
+    return against
 
 
 @cached_by_identity
 def _parts(bundle: Bundle) -> list[Part]:
-    *first, last = rulers.in_parts(bundle)
-    return [*first, last._replace(criteria=(*last.criteria, *scores(bundle)))]
+    *first, last = in_parts(bundle)
+    return [*first, last._replace(criteria=(*last.criteria, *score_items(bundle)))]
 
 
 @cached_by_identity
-def scores(bundle: Bundle) -> tuple[Criterion, ...]:
+def score_items(bundle: Bundle) -> tuple[Criterion, ...]:
     """Each judged trait as a criterion that is decided after all others, with a level for every step of its range and
     without evidence of its own."""
     ids = {criterion.id for criterion in (*bundle.criteria, *bundle.composites)}
     items = []
-    for trait in _judged(bundle):
+    for trait in bundle.judged:
         name = f"score_{trait.id}"
         while name in ids:
             name = f"_{name}"
-        levels = tuple(f"{step_score(trait, level):g}" for level in range(trait.levels))
-        text = trait.name or trait.id
-        items.append(Criterion(id=name, trait=trait.id, text=text, levels=levels, kind="criterion", evidence="none"))
+        items.append(as_criterion(trait, name, "none"))
     return tuple(items)
 
 
 @cached_by_identity
-def _judged(bundle: Bundle) -> tuple[Trait, ...]:
-    return tuple(trait for trait in bundle.traits if trait.source == "judged")
-
-
-@cached_by_identity
-def _traits_of(bundle: Bundle) -> Mapping[str, Trait]:
-    """Item of `scores` → its trait."""
-    return {item.id: trait for item, trait in zip(scores(bundle), _judged(bundle), strict=True)}
-
-
-@cached_by_identity
-def _schema(bundle: Bundle, items: tuple[Criterion, ...]) -> dict[str, Any]:
-    traits = _traits_of(bundle)
-    whole = contract.checklist([item for item in items if item.id not in traits])
-    decisions = whole["properties"]["decisions"]["properties"]
-    of_scores = {}
-    for item in items:
-        if trait := traits.get(item.id):
-            members = {
-                "not_lower": text_of(_REASON, "why not one step lower, in at most 20 words"),
-                "not_higher": text_of(_REASON, "why not one step higher, in at most 20 words"),
-                "score": {"type": "number", "enum": contract.steps(trait)},
-            }
-            of_scores[item.id] = record(members)
-    return {**whole, **record({"decisions": record({**decisions, **of_scores})})}
-
-
-@cached_by_identity
-def _system(
-    bundle: Bundle, items: tuple[Criterion, ...], question: str, context: str | None, reference: str | None
-) -> Message:
-    traits = _traits_of(bundle)
-    criteria = tuple(item for item in items if item.id not in traits)
-    stated = items[len(criteria) :]
-    shown = (*criteria[: max(1, SHOWN - len(stated))], *stated)  # else the form of a long checklist ends before
-    text = prompt.system(
-        bundle,
-        criteria,
-        question,
-        context,
-        _judged(bundle) if stated else (),
-        schema=_schema(bundle, shown),
-        reference=reference,
-    )
-    return Message("system", text.rstrip("\n"))
-
-
-def _judge(entries: Any, items: tuple[Criterion, ...], question: Question) -> Checked[Any]:
-    """The `Verdict` on criteria and scores; a first reply's contradictions are violations, which a repair may mend."""
-    bundle = question.bundle
-    traits = _traits_of(bundle)
-    if isinstance(entries, dict):
-        entries = {name: with_level(traits.get(name), entry) for name, entry in entries.items()}
-    verdict = verify({"decisions": entries}, bundle, items, subject_of(question))
-    violations = verdict.violations
-    if question.role == "grade":
-        levels = {decision.criterion_id: decision.level for decision in verdict.decisions} | dict(question.found or {})
-        stated = {t.id: step_score(t, level) for name, t in traits.items() if (level := levels.get(name)) is not None}
-        names = {trait.id: name for name, trait in traits.items()}
-        against = contradicted(bundle, levels, stated)
-        violations = (*violations, *(f"contradicted_score:{names[trait]}" for trait in against))
-    return Checked(replace(verdict, violations=violations), violations)
-
-
-def _restated(entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
-    of_score = isinstance(entry, dict) and "score" in entry
-    return unlocked.restated(entry, item, choose) if of_score else rulers.restated(entry, item, choose)
-
-
-_CONTRACT = itemised.Contract(
-    "decisions", _judge, lambda question: _schema(question.bundle, question.criteria), _restated
-)
-check, repair = _CONTRACT.check, _CONTRACT.repair
+def _divided(bundle: Bundle, items: tuple[Criterion, ...]) -> tuple[tuple[Criterion, ...], dict[str, Trait]]:
+    """The criteria among items, and item → trait of those that are scores."""
+    names = [item.id for item in items]
+    scores = zip(score_items(bundle), bundle.judged, strict=True)
+    traits = {item.id: trait for item, trait in scores if item.id in names}
+    return tuple(item for item in items if item.id not in traits), traits

@@ -7,42 +7,65 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
+from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
 from rubricflow.tasks.core.llm.extract import said, stands_in
-from rubricflow.tasks.core.llm.request import Message, Reply, Request, cached_by_identity
+from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.llm.schema import compact
 from rubricflow.tasks.core.text.quotes import find
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.mend import verdict_in
-from rubricflow.tasks.grading.judge.protocol import Answer, Part, Shown, build
-from rubricflow.tasks.grading.judge.protocols import rulers
-from rubricflow.tasks.grading.judge.protocols.rulers import artifact, outcome, parts, schema
-from rubricflow.tasks.grading.judge.rows import Case, Rater
-from rubricflow.tasks.grading.judge.schema import names_of
-
-__all__ = ["artifact", "check", "outcome", "parts", "repair", "request", "schema"]
+from rubricflow.tasks.grading.judge.protocol import Part
+from rubricflow.tasks.grading.judge.protocols.rulers import Rulers
 
 _LINE = ["concept", "label", "evidence"]
 
 
-def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
-    """The request for the labels of a part's concepts."""
-    system = _opening(case.bundle, part.criteria, case.question, case.context, case.reference_answer)
-    return build(case, part, rater, system, schema(case.bundle, part), contract.CHECKLIST_KEYS, shown=shown)
+class Concepts(Rulers):
+    """Rulers with the bundle's examples in the prompt, and replies in lines read too."""
+
+    def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
+        """What all responses of an item share: the rubric, and each example as its annotator would have seen it, with
+        the answer in the contract's words."""
+        shown, names = "", contract.names_of(bundle)
+        for number, example in enumerate(bundle.examples, 1):
+            found, decisions = units(example.response), {}
+            for criterion in part.criteria:
+                if criterion.id not in example.labels:
+                    continue
+                label = example.labels[criterion.id]
+                span = find(label.evidence, example.response)
+                sentences = [unit for unit in found if unit.kind == "sentence"]
+                quoted = (unit.unit_id for unit in sentences if span and unit.start <= span.start < unit.end)
+                evidence = [{"unit": names.name(next(quoted, "s1")), "quote": label.evidence}] if label.evidence else []
+                members = {"evidence": evidence, "diagnostic": criterion.levels[label.level], "level": label.level}
+                decisions[criterion.id] = {name: members[name] for name in contract.fields(criterion)}
+            values = {
+                "number": str(number),
+                "question": example.question,
+                "reference": f"\nReference answer:\n{example.reference}\n" if example.reference else "",
+                "response": prompt.response(example.response, found, names),
+                "answer": compact({"decisions": decisions}),
+            }
+            shown += prompt.fill("example", values)
+        shape = self.schema(bundle, part)
+        text = prompt.system(
+            bundle, part.criteria, question, context, schema=shape, reference=reference, examples=shown
+        )
+        return text.rstrip("\n")
+
+    def check(self, request: Request, reply: Reply) -> Checked[Any]:
+        """The `Verdict` on a reply and on what was settled before it."""
+        return super().check(request, _as_json(request, reply))
+
+    def repair(self, request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
+        """The concepts that failed, once more."""
+        return super().repair(request, [replace(one, reply=_as_json(one.request, one.reply)) for one in history])
 
 
-def check(request: Request, reply: Reply) -> Checked[Any]:
-    """The `Verdict` on a reply and on what was settled before it."""
-    return rulers.check(request, _as_json(request, reply))
-
-
-def repair(request: Request, history: tuple[Attempt[Any], ...]) -> Request | None:
-    """The concepts that failed, once more."""
-    read = tuple(replace(attempt, reply=_as_json(attempt.request, attempt.reply)) for attempt in history)
-    return rulers.repair(request, read)
+PROTOCOL = Concepts()
 
 
 def read_lines(text: str) -> dict[str, Any] | None:
@@ -72,35 +95,3 @@ def _as_json(request: Request, reply: Reply) -> Reply:
         if stands_in(line, request.data.text):
             return reply
     return replace(reply, text=compact({"decisions": decisions}))
-
-
-@cached_by_identity
-def _opening(
-    bundle: Bundle, criteria: tuple[Criterion, ...], question: str, context: str | None, reference: str | None
-) -> Message:
-    """What all responses of an item share: the rubric, and each example as its annotator would have seen it, with the
-    answer in the contract's words."""
-    shown, names = "", names_of(bundle)
-    for number, example in enumerate(bundle.examples, 1):
-        found, decisions = units(example.response), {}
-        for criterion in criteria:
-            if criterion.id not in example.labels:
-                continue
-            label = example.labels[criterion.id]
-            span = find(label.evidence, example.response)
-            sentences = [unit for unit in found if unit.kind == "sentence"]
-            quoted = (unit.unit_id for unit in sentences if span and unit.start <= span.start < unit.end)
-            evidence = [{"unit": names.name(next(quoted, "s1")), "quote": label.evidence}] if label.evidence else []
-            members = {"evidence": evidence, "diagnostic": criterion.levels[label.level], "level": label.level}
-            decisions[criterion.id] = {name: members[name] for name in contract.fields(criterion)}
-        values = {
-            "number": str(number),
-            "question": example.question,
-            "reference": f"\nReference answer:\n{example.reference}\n" if example.reference else "",
-            "response": prompt.response(example.response, found, names),
-            "answer": compact({"decisions": decisions}),
-        }
-        shown += prompt.fill("example", values)
-    schema = contract.checklist(criteria)
-    text = prompt.system(bundle, criteria, question, context, schema=schema, reference=reference, examples=shown)
-    return Message("system", text.rstrip("\n"))

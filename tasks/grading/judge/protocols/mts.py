@@ -6,64 +6,60 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Trait
+from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.llm.ask import Checked
-from rubricflow.tasks.core.llm.request import Message, Reply, Request, cached_by_identity
+from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
 from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
-from rubricflow.tasks.grading.judge.itemised import repair_score as repair
 from rubricflow.tasks.grading.judge.mend import reason_of
-from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Outcome, Part, Question, Shown, build
-from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged, Rater
+from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Outcome, Part, Question
+from rubricflow.tasks.grading.judge.protocols.dhs import Holistic
+from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged
 from rubricflow.tasks.grading.judge.score import round_half_up, score
-
-__all__ = ["artifact", "check", "outcome", "parts", "repair", "request", "schema"]
-_schema = cached_by_identity(contract.stated)
-
-
-def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-    """Each judged trait, all at once."""
-    return [] if before else [Part(trait.id, traits=(trait,)) for trait in bundle.traits if trait.source == "judged"]
-
-
-def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
-    """The request for the score of a trait."""
-    (trait,) = part.traits
-    system = _system(case.bundle, trait, case.question, case.context, case.reference_answer)
-    return build(case, part, rater, system, schema(case.bundle, part), contract.HOLISTIC_KEYS, shown=shown)
-
-
-def check(request: Request, reply: Reply) -> Checked[Any]:
-    """The number that the reply states, on a step of the trait's range."""
-    return itemised.check_score(request, reply, request.data.traits[0], on_step=True)
-
-
-def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
-    """The traits' scores, and the score that they make; no criterion is decided."""
-    traits = {part.traits[0].id: answer.value for part, answer in answers if answer.value is not None}
-    scored = score(case.bundle, {}, traits)
-    reason = scored.reason if scored.score is None else None
-    reasons = {reason_of(answer) for _, answer in answers if answer.value is None}
-    if reason and not traits and len(reasons) == 1:
-        (reason,) = reasons
-    signals = {"tie": float(scored.tie), **itemised.signals(case.bundle, answers)}
-    confidence = itemised.score_confidence([(answer, part.traits[0]) for part, answer in answers])
-    return Outcome(Judged(case, (), {}), Grading(case, scored, signals, confidence, reason))
-
-
-def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
-    """An opinion as the score of the trait asked for."""
-    (trait,) = question.traits
-    return {"rationale": opinion.because, "score": round_half_up(opinion.traits[trait.id], trait)}
-
-
-def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
-    """The contract of one trait's score."""
-    return _schema(part.traits[0])
 
 
 @cached_by_identity
-def _system(bundle: Bundle, trait: Trait, question: str, context: str | None, reference: str | None) -> Message:
-    criteria = tuple(bundle.of_trait(trait.id))
-    text = prompt.system(bundle, criteria, question, context, (trait,), schema=_schema(trait), reference=reference)
-    return Message("system", text)
+def _traits(bundle: Bundle) -> list[Part]:
+    return [Part(trait.id, traits=(trait,)) for trait in bundle.judged]
+
+
+class TraitByTrait(Holistic):
+    """A holistic score of each trait."""
+
+    def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
+        """Each judged trait, all at once."""
+        return [] if before else _traits(bundle)
+
+    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+        """The contract of one trait's score."""
+        return contract.stated(part.traits[0])
+
+    def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
+        """The prompt on one trait, with the criteria that count for it."""
+        (trait,), shape = part.traits, self.schema(bundle, part)
+        criteria = tuple(bundle.of_trait(trait.id))
+        return prompt.system(bundle, criteria, question, context, part.traits, schema=shape, reference=reference)
+
+    def check(self, request: Request, reply: Reply) -> Checked[Any]:
+        """The number that the reply states, on a step of the trait's range."""
+        return itemised.check_score(request, reply, request.data.traits[0], on_step=True)
+
+    def outcome(self, case: Case, answers: Sequence[Answer]) -> Outcome:
+        """The traits' scores, and the score that they make; no criterion is decided."""
+        traits = {part.traits[0].id: answer.value for part, answer in answers if answer.value is not None}
+        scored = score(case.bundle, {}, traits)
+        reason = scored.reason if scored.score is None else None
+        reasons = {reason_of(answer) for _, answer in answers if answer.value is None}
+        if reason and not traits and len(reasons) == 1:
+            (reason,) = reasons
+        signals = {"tie": float(scored.tie), **itemised.signals(case.bundle, answers)}
+        confidence = itemised.score_confidence([(answer, part.traits[0]) for part, answer in answers])
+        return Outcome(Judged(case, (), {}), Grading(case, scored, signals, confidence, reason))
+
+    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+        """An opinion as the score of the trait asked for."""
+        (trait,) = question.traits
+        return {"rationale": opinion.because, "score": round_half_up(opinion.traits[trait.id], trait)}
+
+
+PROTOCOL = TraitByTrait()

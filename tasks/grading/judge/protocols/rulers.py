@@ -9,24 +9,16 @@ from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.ask import Checked
-from rubricflow.tasks.core.llm.request import Request, cached_by_identity
+from rubricflow.tasks.core.llm.request import cached_by_identity
 from rubricflow.tasks.grading.judge import itemised, keep
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.doubted_quotes import most_shared, settled
 from rubricflow.tasks.grading.judge.evidence import subject_of
 from rubricflow.tasks.grading.judge.mend import reason_of
-from rubricflow.tasks.grading.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Question, Shown, ask
-from rubricflow.tasks.grading.judge.rows import Case, Decision, Grading, Judged, Rater
-from rubricflow.tasks.grading.judge.schema import cited_by_name, names_of
+from rubricflow.tasks.grading.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Question
+from rubricflow.tasks.grading.judge.rows import Case, Decision, Grading, Judged
 from rubricflow.tasks.grading.judge.score import conflicts, level_signals, score
 from rubricflow.tasks.grading.judge.verify import Verdict, verify
-
-_schema = cached_by_identity(contract.checklist)
-
-
-def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-    """The whole checklist, once, or all its parts at once."""
-    return [] if before else in_parts(bundle)
 
 
 @cached_by_identity
@@ -40,14 +32,45 @@ def in_parts(bundle: Bundle) -> list[Part]:
     return [Part("..".join(dict.fromkeys((call[0].id, call[-1].id))), call) for call in calls]
 
 
-def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
-    """The request for the criteria of a part."""
-    return ask(case, part, rater, schema(case.bundle, part), contract.CHECKLIST_KEYS, shown=shown)
+class Rulers(itemised.ItemisedProtocol):
+    """The checklist, once or in parts."""
+
+    key = "decisions"
+
+    def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
+        """The whole checklist, once, or all its parts at once."""
+        return [] if before else in_parts(bundle)
+
+    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+        """The contract of the part's criteria."""
+        return contract.checklist(part.criteria)
+
+    def judge(self, entries: Any, items: tuple[Criterion, ...], question: Question) -> Checked[Any]:
+        """The `Verdict`."""
+        verdict = verify({"decisions": entries}, question.bundle, items, subject_of(question))
+        return Checked(verdict, verdict.violations)
+
+    def restated(self, entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
+        """The entry with the chosen level."""
+        stated = entry.get("level") if isinstance(entry, dict) else None
+        return {**entry, "level": choose(stated)} if type(stated) is int and 0 <= stated <= item.top else entry
+
+    def outcome(self, case: Case, answers: Sequence[Answer]) -> Outcome:
+        """Decisions, and the scores that the bundle's formula makes of them."""
+        return graded(case, answers, gathered(answers))
+
+    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+        """An opinion as decisions on the criteria asked for."""
+        decisions, names = {}, contract.names_of(question.bundle)
+        for criterion in question.criteria:
+            level = opinion.levels[criterion.id]
+            evidence = contract.cited_by_name(opinion.evidence.get(criterion.id, ()), names) if level else []
+            members = {"evidence": evidence, "diagnostic": opinion.because, "level": level}
+            decisions[criterion.id] = {name: members[name] for name in contract.fields(criterion)}
+        return {"decisions": decisions}
 
 
-def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
-    """Decisions, and the scores that the bundle's formula makes of them."""
-    return graded(case, answers, gathered(answers))
+PROTOCOL = Rulers()
 
 
 class Gathered(NamedTuple):
@@ -103,34 +126,3 @@ def graded(
         (reason,) = reasons  # one call that failed as a whole
     confidence = itemised.mean_probability(probabilities, stated)
     return Outcome(Judged(case, decisions, probabilities), Grading(case, scored, signals, confidence, reason))
-
-
-def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
-    """An opinion as decisions on the criteria asked for."""
-    decisions, names = {}, names_of(question.bundle)
-    for criterion in question.criteria:
-        level = opinion.levels[criterion.id]
-        evidence = cited_by_name(opinion.evidence.get(criterion.id, ()), names) if level else []
-        members = {"evidence": evidence, "diagnostic": opinion.because, "level": level}
-        decisions[criterion.id] = {name: members[name] for name in contract.fields(criterion)}
-    return {"decisions": decisions}
-
-
-def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
-    """The contract of the part's criteria."""
-    return _schema(part.criteria)
-
-
-def _judge(entries: Any, criteria: tuple[Criterion, ...], question: Question) -> Checked[Any]:
-    verdict = verify({"decisions": entries}, question.bundle, criteria, subject_of(question))
-    return Checked(verdict, verdict.violations)
-
-
-def restated(entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
-    """See `itemised.Contract.restated`."""
-    stated = entry.get("level") if isinstance(entry, dict) else None
-    return {**entry, "level": choose(stated)} if type(stated) is int and 0 <= stated <= item.top else entry
-
-
-_CONTRACT = itemised.Contract("decisions", _judge, lambda question: contract.checklist(question.criteria), restated)
-check, repair = _CONTRACT.check, _CONTRACT.repair

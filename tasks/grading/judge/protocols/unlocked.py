@@ -8,112 +8,114 @@ and are counted in the signals.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Trait
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, EvidenceType, Trait
 from rubricflow.tasks.core.llm.ask import Checked
-from rubricflow.tasks.core.llm.request import Message, Request, cached_by_identity
+from rubricflow.tasks.core.llm.request import cached_by_identity
 from rubricflow.tasks.core.text.tokens import number_of
 from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.evidence import subject_of
 from rubricflow.tasks.grading.judge.mend import reason_of
-from rubricflow.tasks.grading.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Question, Shown, build
-from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged, Rater
-from rubricflow.tasks.grading.judge.schema import cited_by_name, names_of
+from rubricflow.tasks.grading.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Question
+from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged
 from rubricflow.tasks.grading.judge.score import round_half_up, score
 from rubricflow.tasks.grading.judge.verify import verify
 
-KEYS = frozenset({"traits"})
-_schema = cached_by_identity(contract.traits)
+
+@cached_by_identity
+def _all_traits(bundle: Bundle) -> Part:
+    return Part(ALL, traits=bundle.judged)
 
 
-def parts(bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-    """All judged traits, once."""
-    return [] if before else [Part(ALL, traits=_judged(bundle))]
+class Unlocked(itemised.ItemisedProtocol):
+    """A score with quotes for each trait."""
+
+    key = field = "traits"
+
+    def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
+        """All judged traits, once."""
+        return [] if before else [_all_traits(bundle)]
+
+    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+        """The contract of the part's traits."""
+        return contract.traits(part.traits)
+
+    def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
+        """The prompt on the traits, without criteria."""
+        shape = self.schema(bundle, part)
+        return prompt.system(bundle, (), question, context, part.traits, schema=shape, reference=reference)
+
+    def items(self, question: Question) -> tuple[Criterion, ...]:
+        """The traits asked for, each as a criterion."""
+        return as_criteria(question.traits)
+
+    def judge(self, entries: Any, items: tuple[Criterion, ...], question: Question) -> Checked[Any]:
+        """The `Verdict`, in which a trait is a criterion whose levels are the steps of its range."""
+        traits = {trait.id: trait for trait in question.bundle.traits}
+        if isinstance(entries, dict):
+            entries = {name: with_level(traits.get(name), entry) for name, entry in entries.items()}
+        verdict = verify({"decisions": entries}, question.bundle, items, subject_of(question))
+        return Checked(verdict, verdict.violations)
+
+    def restated(self, entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
+        """The entry with the chosen score."""
+        return score_restated(entry, item, choose)
+
+    def outcome(self, case: Case, answers: Sequence[Answer]) -> Outcome:
+        """The traits' scores after verification, and the score that they make."""
+        ((part, answer),) = answers
+        judged, verdict = Judged(case, (), {}), answer.value
+        failed = itemised.signals(case.bundle, answers)
+        if verdict is None:
+            scored = score(case.bundle, {}, {})
+            return Outcome(judged, Grading(case, scored, failed, reason=reason_of(answer)))
+        traits = {trait.id: trait for trait in part.traits}
+        likely = itemised.probabilities(answer, as_criteria(part.traits))
+        scores = {}
+        for decision in verdict.decisions:
+            if decision.level is not None:
+                trait = traits[decision.criterion_id]
+                chances = likely.get(trait.id) if decision.level == decision.stated else None
+                stated = step_score(trait, decision.level)
+                scores[trait.id] = itemised.value(case.bundle.protocol, chances, stated, trait)
+        scored = score(case.bundle, {}, scores)
+        signals = {**verdict.signals, "tie": float(scored.tie), **failed}
+        levels = {d.criterion_id: d.stated for d in verdict.decisions if d.stated is not None}
+        confidence = itemised.mean_probability(likely, levels)
+        return Outcome(judged, Grading(case, scored, signals, confidence, scored.reason))
+
+    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+        """An opinion as scores of the traits, each with the quotes for its criteria or, without any, with all."""
+        entries, names = {}, contract.names_of(question.bundle)
+        for trait in question.traits:
+            stated = round_half_up(opinion.traits[trait.id], trait)
+            criteria = question.bundle.of_trait(trait.id)
+            of_trait = list(chain.from_iterable(opinion.evidence.get(criterion.id, ()) for criterion in criteria))
+            quotes = of_trait or list(chain.from_iterable(opinion.evidence.values()))
+            distinct = [quote for place, quote in enumerate(quotes) if quote not in quotes[:place]]
+            shown = distinct[: contract.MAX_QUOTES] if stated > trait.min else []
+            entries[trait.id] = {"evidence": contract.cited_by_name(shown, names), "score": stated}
+        return {"traits": entries}
 
 
-def request(case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
-    """The request for the scores of the traits."""
-    system = _system(case.bundle, case.question, case.context, case.reference_answer)
-    return build(case, part, rater, system, schema(case.bundle, part), KEYS, shown=shown)
-
-
-def outcome(case: Case, answers: Sequence[Answer]) -> Outcome:
-    """The traits' scores after verification, and the score that they make."""
-    ((part, answer),) = answers
-    judged, verdict = Judged(case, (), {}), answer.value
-    failed = itemised.signals(case.bundle, answers)
-    if verdict is None:
-        scored = score(case.bundle, {}, {})
-        return Outcome(judged, Grading(case, scored, failed, reason=reason_of(answer)))
-    traits = {trait.id: trait for trait in part.traits}
-    likely = itemised.probabilities(answer, as_criteria(part.traits))
-    scores = {}
-    for decision in verdict.decisions:
-        if decision.level is not None:
-            trait = traits[decision.criterion_id]
-            chances = likely.get(trait.id) if decision.level == decision.stated else None
-            scores[trait.id] = itemised.value(case.bundle.protocol, chances, step_score(trait, decision.level), trait)
-    scored = score(case.bundle, {}, scores)
-    signals = {**Counter[str](verdict.signals), "tie": float(scored.tie), **failed}
-    stated = {d.criterion_id: d.stated for d in verdict.decisions if d.stated is not None}
-    confidence = itemised.mean_probability(likely, stated)
-    return Outcome(judged, Grading(case, scored, signals, confidence, scored.reason))
-
-
-def artifact(question: Question, opinion: Opinion) -> dict[str, Any]:
-    """An opinion as scores of the traits, each with the quotes for its criteria or, without any, with all quotes."""
-    entries, names = {}, names_of(question.bundle)
-    for trait in question.traits:
-        stated = round_half_up(opinion.traits[trait.id], trait)
-        criteria = question.bundle.of_trait(trait.id)
-        of_trait = list(chain.from_iterable(opinion.evidence.get(criterion.id, ()) for criterion in criteria))
-        quotes = of_trait or list(chain.from_iterable(opinion.evidence.values()))
-        distinct = [quote for place, quote in enumerate(quotes) if quote not in quotes[:place]]
-        evidence = cited_by_name(distinct[: contract.MAX_QUOTES], names) if stated > trait.min else []
-        entries[trait.id] = {"evidence": evidence, "score": stated}
-    return {"traits": entries}
-
-
-def schema(bundle: Bundle, part: Part) -> dict[str, Any]:
-    """The contract of the part's traits."""
-    return _schema(part.traits)
+PROTOCOL = Unlocked()
 
 
 @cached_by_identity
 def as_criteria(traits: tuple[Trait, ...]) -> tuple[Criterion, ...]:
     """Each trait as a criterion with a level for every step of its range, of which all but the lowest need a quote."""
-    criteria = []
-    for trait in traits:
-        levels = tuple(f"{step_score(trait, level):g}" for level in range(trait.levels))
-        text = trait.name or trait.id
-        criteria.append(Criterion(id=trait.id, trait=trait.id, text=text, kind="criterion", levels=levels))
-    return tuple(criteria)
+    return tuple(as_criterion(trait, trait.id, "local_quote") for trait in traits)
 
 
-@cached_by_identity
-def _judged(bundle: Bundle) -> tuple[Trait, ...]:
-    return tuple(trait for trait in bundle.traits if trait.source == "judged")
-
-
-@cached_by_identity
-def _system(bundle: Bundle, question: str, context: str | None, reference: str | None) -> Message:
-    traits = _judged(bundle)
-    text = prompt.system(bundle, (), question, context, traits, schema=_schema(traits), reference=reference)
-    return Message("system", text)
-
-
-def _judge(entries: Any, criteria: tuple[Criterion, ...], question: Question) -> Checked[Any]:
-    """The `Verdict`, in which a trait is a criterion whose levels are the steps of its range."""
-    traits = {trait.id: trait for trait in question.bundle.traits}
-    if isinstance(entries, dict):
-        entries = {name: with_level(traits.get(name), entry) for name, entry in entries.items()}
-    verdict = verify({"decisions": entries}, question.bundle, criteria, subject_of(question))
-    return Checked(verdict, verdict.violations)
+def as_criterion(trait: Trait, name: str, evidence: EvidenceType) -> Criterion:
+    """A trait as a criterion of this id with a level for every step of its range."""
+    levels = tuple(f"{step_score(trait, level):g}" for level in range(trait.levels))
+    text = trait.name or trait.id
+    return Criterion(id=name, trait=trait.id, text=text, levels=levels, kind="criterion", evidence=evidence)
 
 
 def with_level(trait: Trait | None, entry: Any) -> Any:
@@ -129,8 +131,8 @@ def with_level(trait: Trait | None, entry: Any) -> Any:
     return {"evidence": entry.get("evidence"), "level": int(level) if level.is_integer() else level}
 
 
-def restated(entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
-    """See `itemised.Contract.restated`."""
+def score_restated(entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
+    """The entry of a trait with the chosen score in place of the stated one."""
     stated = entry.get("score") if isinstance(entry, dict) else None
     if type(stated) not in (int, float) or f"{stated:g}" not in item.levels:
         return entry
@@ -140,15 +142,3 @@ def restated(entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
 def step_score(trait: Trait, level: int) -> float:
     """The score of a step of a trait's range, the lowest being 0."""
     return round(trait.min + trait.step * level, 12)
-
-
-_CONTRACT = itemised.Contract(
-    "traits",
-    _judge,
-    lambda question: contract.traits(question.traits),
-    restated,
-    asked=lambda question: question.traits,
-    field="traits",
-    items=lambda question: as_criteria(question.traits),
-)
-check, repair = _CONTRACT.check, _CONTRACT.repair

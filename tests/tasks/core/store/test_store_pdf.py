@@ -30,7 +30,7 @@ SENTENCES = [PLAIN[unit.start : unit.end] for unit in units(PLAIN) if unit.kind 
 
 def verified(quote: str, text: str) -> bool:
     """Whether a judge's quote of a whole sentence stands in one sentence of the text."""
-    subject = Subject.of(text, units(text))
+    subject = Subject(text, units(text))
     cited = [unit.unit_id for unit in units(text) if unit.kind == "sentence"]
     return any(ground(quote, unit_id, CRITERION, subject).status == "verified" for unit_id in cited)
 

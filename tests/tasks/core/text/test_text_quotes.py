@@ -100,7 +100,7 @@ def test_every_kind_of_quote_gets_its_verdict(name: str) -> None:
 
 
 def stands(quote: str, text: str) -> bool:
-    return ground(quote, None, CRITERION, Subject.of(text, units(text))).status == "verified"
+    return ground(quote, None, CRITERION, Subject(text, units(text))).status == "verified"
 
 
 @settings(max_examples=150)

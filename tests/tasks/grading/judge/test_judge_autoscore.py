@@ -9,7 +9,7 @@ from rubricflow.tasks.core.contracts.bundle import Repair
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.grade import first_requests
-from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_module
+from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_of
 from rubricflow.tasks.grading.judge.rows import Rater
 
 
@@ -99,5 +99,5 @@ def test_an_opinion_gives_its_first_quote_of_what_it_finds(case_of):
     (request,) = first_requests(case_of(bundle_of()), Rater("r", "llm", Scripted([])))
     quote = {"unit": "s1", "quote": "need light"}
     opinion = Opinion({"A": 1, "B": 0}, {"A": [quote], "B": [quote]})
-    artifact = protocol_module("autoscore").artifact(request.data, opinion)
+    artifact = protocol_of("autoscore").artifact(request.data, opinion)
     assert artifact == {"components": {"A": "need light", "B": None}}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.bundle import Repair
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.grading.judge.grade import first_requests
-from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_module
+from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_of
 from rubricflow.tasks.grading.judge.protocols.checked_score import contradicted
 from rubricflow.tasks.grading.judge.prove import best, prove_bundle, worst
 from rubricflow.tasks.grading.judge.rows import Rater
@@ -110,7 +110,7 @@ def test_the_demos_rubrics_are_proved_and_take_little_more_than_rulers(rubric, c
         request = first_requests(case_of(locked), Rater("r", "llm", None))[0]
         levels, highest = {c.id: 0 for c in locked.criteria}, {t.id: t.max for t in locked.traits}
         opinion = Opinion(levels, {}, highest, because="w " * 20)
-        artifact = protocol_module(name).artifact(request.data, opinion)
+        artifact = protocol_of(name).artifact(request.data, opinion)
         jsonschema.validate(artifact, request.schema)
         sizes[name] = request.prompt_length + len(json.dumps(artifact))
     assert sizes["checked_score"] <= 1.15 * sizes["rulers"]
@@ -140,7 +140,7 @@ def test_one_call_takes_at_most_a_seventh_more_than_rulers(case_of, guide, count
         made = tuple(trait(f"t{at}", 0, 3, source=source) for at in range(traits))
         case = case_of(bundle(*points, ends=(0, 3), traits=made, text=guide, name=name))
         (request,) = first_requests(case, Rater("r", "llm", None))
-        artifact = protocol_module(name).artifact(request.data, replace(opinion_of(case), because=BECAUSE))
+        artifact = protocol_of(name).artifact(request.data, replace(opinion_of(case), because=BECAUSE))
         jsonschema.validate(artifact, request.schema)
         sizes[name] = request.prompt_length + len(json.dumps(artifact))
     assert sizes["checked_score"] <= 1.15 * sizes["rulers"]

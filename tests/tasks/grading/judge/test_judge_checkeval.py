@@ -11,7 +11,7 @@ from rubricflow.tasks.core.contracts.bundle import Repair
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.grade import first_requests
-from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_module
+from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_of
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.score import score
 
@@ -103,6 +103,6 @@ def test_a_repair_asks_for_the_missing_answers_only_and_changes_no_other(case_of
 def test_an_opinion_says_yes_to_what_it_finds_at_all(case_of):
     (request,) = first_requests(case_of(bundle_of()), Rater("r", "llm", Scripted([])))
     opinion = Opinion({"A": 1, "B": 0, "C": 1, "M": 0}, {})
-    assert protocol_module("checkeval").artifact(request.data, opinion) == {
+    assert protocol_of("checkeval").artifact(request.data, opinion) == {
         "answers": {"A": "yes", "B": "no", "C": "yes", "M": "no"}
     }

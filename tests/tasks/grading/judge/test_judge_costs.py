@@ -17,9 +17,17 @@ from rubricflow.tasks.core.llm.budget import most_tokens
 from rubricflow.tasks.core.llm.prices import TokenCounts, cost_of, money, price_of
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.grading.judge.costs import Servers, Workload, costs, hours_of, size, workload
+from rubricflow.tasks.grading.judge.costs import (
+    Servers,
+    Workload,
+    cost_range,
+    cost_rows,
+    costs,
+    hours_of,
+    size,
+    workload,
+)
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
-from rubricflow.tasks.grading.judge.money import cost_range, rows
 from rubricflow.tasks.grading.judge.rater import repeated
 from rubricflow.tasks.grading.judge.rows import Rater
 
@@ -31,7 +39,7 @@ NOBODY = Rater("nobody", "llm", Scripted([]))
 def test_the_example_of_the_cost_model() -> None:
     """Ten million responses of 300 tokens that no cache holds, on 8 replicas of 2,000 tokens a second: 52 hours."""
     load = Workload(calls=10_000_000, read_tokens=3_000_000_000, decisions=10_000_000 * 20)
-    hours = dict(hours_of(load, Servers(8, 2000)))
+    hours = hours_of(load, Servers(8, 2000))
     assert hours["the model"] == pytest.approx(52.08, abs=0.01)
     assert hours["this program"] == pytest.approx(10_000_000 / 250 / 3600)
 
@@ -74,7 +82,7 @@ def test_so_many_replicas_make_this_program_the_slowest() -> None:
 @given(st.integers(1, 50), st.integers(1, 50))
 def test_twice_the_replicas_never_take_longer(replicas: int, speed: int) -> None:
     load = Workload(read_tokens=10_000, reply_tokens=1_000)
-    once, twice = (dict(hours_of(load, Servers(n, speed)))["the model"] for n in (replicas, 2 * replicas))
+    once, twice = (hours_of(load, Servers(n, speed))["the model"] for n in (replicas, 2 * replicas))
     assert twice == pytest.approx(once / 2)
 
 
@@ -155,8 +163,7 @@ def test_the_likely_cost_counts_samples_thinking_cached_beginnings_and_batches()
 def test_a_cost_that_nobody_knows_is_said_and_is_not_nothing() -> None:
     unknown = cost_range(CASES, Judge(engine=Engine(model="m")))
     assert (unknown.likely, unknown.most) == (None, None)
-    assert "not known" in unknown.in_words
-    assert [row[:2] for row in rows(unknown, "judging")] == [("cost of judging", "not known")]
+    assert [row[:2] for row in cost_rows(unknown, "judging")] == [("cost of judging", "not known")]
     mended = Judge(engine=PRICED, repair_engine=Engine(model="unknown"))
     assert cost_range(CASES, mended).most is None
     assert [money(amount) for amount in (0, 0.00123, 0.5, 12.345, 1_200)] == [

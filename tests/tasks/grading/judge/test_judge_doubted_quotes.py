@@ -4,6 +4,7 @@ import json
 
 import pytest
 from builders.bundles import bundle, criterion, trait
+from builders.canonical import canonical
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ from rubricflow.tasks.grading.judge.verify import verify
 TEXT = "Plants need light to grow. Water helps them drink. The café sells good bread."
 FIRST, SECOND, THIRD = "Plants need light to grow", "Water helps them drink", "The café sells good bread"
 NAMES = ("A", "B", "C", "D")
-SUBJECT = Subject.of(TEXT, units(TEXT))
+SUBJECT = Subject(TEXT, units(TEXT))
 SPANS = st.tuples(st.integers(0, 30), st.integers(1, 12)).map(lambda at: (at[0], at[0] + at[1]))
 
 
@@ -117,8 +118,8 @@ def test_the_order_of_the_criteria_decides_nothing_and_the_result_is_settled(sai
     assert verdict.signals == again.signals
     assert all(k <= most for k in sharers([d._replace(evidence=held(d)) for d in verdict.decisions]).values())
     of = bundle_of(most)
-    artifact = verdict.artifact(of.criteria)
-    assert verify(artifact, of, of.criteria, SUBJECT).artifact(of.criteria) == artifact
+    artifact = canonical(verdict, of.criteria, TEXT)
+    assert canonical(verify(artifact, of, of.criteria, SUBJECT), of.criteria, TEXT) == artifact
 
 
 def held(decision):

@@ -4,6 +4,7 @@ from itertools import chain
 
 import pytest
 from builders.bundles import bundle, criterion, trait
+from builders.canonical import canonical
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -161,9 +162,9 @@ def test_verifying_the_canonical_artifact_finds_no_echo_and_changes_nothing(text
     subject = subject_of(Question(of, of.criteria, text, tuple(units(text)), "i", QUESTION, CONTEXT))
     entries = [{"unit": unit, "quote": quote} for unit, quote in quotes]
     first = verify({"decisions": {"P1": {"evidence": entries, "level": 2}}}, of, of.criteria, subject)
-    canonical = first.artifact(of.criteria)
-    again = verify(canonical, of, of.criteria, subject)
-    assert again.artifact(of.criteria) == canonical
+    left = canonical(first, of.criteria, text)
+    again = verify(left, of, of.criteria, subject)
+    assert canonical(again, of.criteria, text) == left
     assert [d.level for d in again.decisions] == [d.level for d in first.decisions]
     assert again.signals["echo"] == 0
 

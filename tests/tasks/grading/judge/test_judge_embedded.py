@@ -128,7 +128,7 @@ def test_a_holistic_reply_keeps_the_contract(text):
 @given(with_words)
 def test_quotes_that_count_verify(text):
     assume(max(map(len, text.split()), default=0) <= MAX_QUOTE)
-    subject = Subject.of(text, units(text))
+    subject = Subject(text, units(text))
     verdict = verify(artifact(text), BUNDLE, CRITERIA, subject)
     quotes = [row for d in verdict.decisions for row in d.evidence]
     for row in quotes:

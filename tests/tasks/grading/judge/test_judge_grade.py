@@ -15,7 +15,7 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
-from rubricflow.tasks.grading.judge.protocol import protocol_module
+from rubricflow.tasks.grading.judge.protocol import protocol_of
 from rubricflow.tasks.grading.judge.rows import Rater
 
 QUOTES = {"P1": ("s1", "need light"), "P2": ("s2", "Water helps"), "M": ("s1", "Plants need")}
@@ -314,7 +314,7 @@ def test_an_error_reply_is_asked_again_and_an_answer_is_not():
 
 def test_parts_of_a_protocol():
     def asked(name):
-        return [(part.name, len(part.criteria)) for part in protocol_module(name).parts(bundle_of(name), ())]
+        return [(part.name, len(part.criteria)) for part in protocol_of(name).parts(bundle_of(name), ())]
 
     assert asked("pointwise") == [("P1", 1), ("P2", 1), ("M", 1)]
     assert asked("rulers") == [("all", 3)]

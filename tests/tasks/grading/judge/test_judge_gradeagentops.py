@@ -30,8 +30,7 @@ from rubricflow.tasks.core.store.catalogue import ask as question_of
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.judge import task as door
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
-from rubricflow.tasks.grading.judge.memory import CHARACTERS_PER_TOKEN
-from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_module
+from rubricflow.tasks.grading.judge.protocol import CHARACTERS_PER_TOKEN, Opinion, protocol_of
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.score import round_half_up
 from rubricflow.tasks.grading.judge.task import judge
@@ -432,7 +431,7 @@ def answering(quote):
     asked = []
 
     def answer(questions):
-        protocol = protocol_module("gradeagentops")
+        protocol = protocol_of("gradeagentops")
         made = [protocol.artifact(q, opinion_of(q, lambda name, q=q: quote(name, q))) for q in questions]
         asked.extend(zip(questions, made, strict=True))
         return [Reply(text=json.dumps(one)) for one in made]

@@ -9,26 +9,25 @@ from dataclasses import replace
 import jsonschema
 import pytest
 from builders.bundles import bundle, criterion, trait
+from builders.canonical import canonical_claims
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.text.quotes import Span
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.evidence import Subject
-from rubricflow.tasks.grading.judge.memory import numbered
 from rubricflow.tasks.grading.judge.protocols.gradeagentops import contract
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import Claims, everything, merge, read
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.settlement import (
-    SIGNALS,
     broken,
-    canonical,
     mean_of,
     settle,
     ungrounded,
 )
+from rubricflow.tasks.grading.judge.schema import numbered
 
 TEXT = "Plants need light to grow. Water helps them drink. Soil is never needed at all."
-SUBJECT = Subject.of(TEXT, units(TEXT))
+SUBJECT = Subject(TEXT, units(TEXT))
 QUOTES = {1: "need light to grow", 2: "Water helps them drink", 3: "never needed at all"}
 KEPT = {"quotes", "verified", "contract_fail", "top_marks_without_points"} | {
     "quote_case",
@@ -91,7 +90,7 @@ def test_a_sound_artifact_passes_unchanged():
     verdict = verdict_of(artifact_of())
     assert (levels(verdict), verdict.violations) == ([1, 1, 0, 0], ())
     assert verdict.signals == Counter(quotes=2, verified=2)
-    assert canonical(verdict, BUNDLE) == artifact_of()
+    assert canonical_claims(verdict, BUNDLE, TEXT) == artifact_of()
     CONTRACT.validate(by_number(artifact_of()))
     assert verdict_of(by_number(artifact_of())) == verdict
 
@@ -113,7 +112,7 @@ def test_a_missing_field_breaks_the_contract(name):
 def test_what_follows_from_other_fields_is_computed():
     verdict = verdict_of(without(artifact_of(), "final_score"))
     assert (verdict.violations, verdict.signals["final_overwritten"]) == ((), 1)
-    assert canonical(verdict, BUNDLE) == artifact_of()
+    assert canonical_claims(verdict, BUNDLE, TEXT) == artifact_of()
 
 
 def test_without_a_covered_point_there_is_nothing_to_quote():
@@ -227,14 +226,14 @@ def test_a_number_in_other_clothes_is_canonicalised(written):
     artifact = artifact_of() | {"covered": [1, "2", 1.0]}
     artifact["subscores"]["clarity"] = written
     verdict = verdict_of(artifact)
-    assert canonical(verdict, BUNDLE) == artifact_of()
+    assert canonical_claims(verdict, BUNDLE, TEXT) == artifact_of()
     assert (verdict.signals["canonicalised"], verdict.signals["duplicate_index"]) == (3, 1)
 
 
 def test_a_wrong_final_score_is_overwritten():
     verdict = verdict_of(artifact_of(subscores=(7, 8, 7, 8), final=3))
     assert verdict.signals["final_overwritten"] == 1
-    assert canonical(verdict, BUNDLE)["final_score"] == 8  # 7.5 goes up
+    assert canonical_claims(verdict, BUNDLE, TEXT)["final_score"] == 8  # 7.5 goes up
 
 
 def test_unknown_fields_are_dropped_and_counted():
@@ -242,7 +241,7 @@ def test_unknown_fields_are_dropped_and_counted():
     artifact["subscores"]["style"] = 9
     verdict = verdict_of(artifact)
     assert (verdict.violations, verdict.signals["unknown_field"]) == ((), 2)
-    assert canonical(verdict, BUNDLE) == artifact_of()
+    assert canonical_claims(verdict, BUNDLE, TEXT) == artifact_of()
 
 
 @pytest.mark.parametrize(
@@ -261,7 +260,7 @@ def test_a_covered_point_without_a_quote_that_holds_is_missed(evidence, status):
     assert (second.level, second.stated, second.verified, second.action) == (0, 1, False, "demoted")
     assert [row["status"] for row in second.evidence] == status
     assert (verdict.violations, verdict.signals["covered_gold_evidence_invalid"]) == (("evidence_failed:P2",), 1)
-    assert canonical(verdict, BUNDLE)["missed"] == [2, 3]
+    assert canonical_claims(verdict, BUNDLE, TEXT)["missed"] == [2, 3]
 
 
 @pytest.mark.parametrize("entry", ["Water helps them drink", {"quote": "Water helps them drink"}, {"point": "two"}])
@@ -348,11 +347,6 @@ def test_a_bundle_without_points_asks_for_none():
 class Meaning:
     """Finds the first sentence for a quote that says so in other words."""
 
-    prepared: tuple[str, ...] = ()
-
-    def prepare(self, quotes):
-        self.prepared = (*self.prepared, *quotes)
-
     def find(self, quote, low, high):
         return Span(0, 26) if quote.startswith("sunshine") else None
 
@@ -363,11 +357,10 @@ def test_a_quote_that_holds_by_its_meaning_is_replaced_by_the_words_of_the_respo
     subject = replace(SUBJECT, match=Meaning())
     claims = read(artifact_of(evidence=evidence), everything(BUNDLE), BUNDLE)
     verdict = settle(claims, BUNDLE, subject)
-    assert sorted(subject.match.prepared) == sorted(quotes)
     assert [row["status"] for row in verdict.decisions[0].evidence] == ["fabricated", "semantic", "duplicate"]
-    made = canonical(verdict, BUNDLE)
+    made = canonical_claims(verdict, BUNDLE, TEXT)
     assert made["evidence"][0] == {"point": 1, "quote": "Plants need light to grow."}
-    assert canonical(verdict_of(made), BUNDLE) == made
+    assert canonical_claims(verdict_of(made), BUNDLE, TEXT) == made
     assert settle(claims, BUNDLE, SUBJECT).violations == ("evidence_failed:P1",)
 
 
@@ -561,9 +554,9 @@ def test_every_point_is_decided_or_named(artifact):
 @settings(max_examples=100)
 @given(artifacts() | numbered_artifacts())
 def test_settling_the_canonical_artifact_changes_nothing(artifact):
-    once = canonical(verdict_of(artifact), BUNDLE)
+    once = canonical_claims(verdict_of(artifact), BUNDLE, TEXT)
     again = verdict_of(once)
-    assert canonical(again, BUNDLE) == once
+    assert canonical_claims(again, BUNDLE, TEXT) == once
     assert {v for v in again.violations if not v.startswith(("missing:", "missing_point:"))} == set()
     assert not {name for name in again.signals if name not in KEPT}
 
@@ -582,7 +575,7 @@ def test_the_order_of_lists_and_keys_does_not_matter(artifact, chance):
         other.traits,
         other.violations,
     ) or any(v.startswith(("malformed", "unknown")) for v in first.violations)
-    assert canonical(first, BUNDLE) == canonical(other, BUNDLE)
+    assert canonical_claims(first, BUNDLE, TEXT) == canonical_claims(other, BUNDLE, TEXT)
 
 
 @settings(max_examples=100)
@@ -607,7 +600,7 @@ def test_nothing_is_credited_without_words_of_the_response(artifact):
 @settings(max_examples=100)
 @given(artifacts())
 def test_the_partition_is_whole_and_sorted(artifact):
-    made = canonical(verdict_of(artifact), BUNDLE)
+    made = canonical_claims(verdict_of(artifact), BUNDLE, TEXT)
     if "covered" in made:
         assert sorted(made["covered"] + made["missed"]) == [1, 2, 3]
         assert (made["covered"], made["missed"]) == (sorted(made["covered"]), sorted(made["missed"]))
@@ -617,18 +610,11 @@ def test_the_partition_is_whole_and_sorted(artifact):
 @settings(max_examples=100)
 @given(artifacts(sound=True))
 def test_a_canonical_artifact_of_sound_fields_keeps_the_contract(artifact):
-    made = canonical(verdict_of(artifact), BUNDLE)
+    made = canonical_claims(verdict_of(artifact), BUNDLE, TEXT)
     # Two quotes for one point may both hold; the contract asks for one.
     made["evidence"] = list({entry["point"]: entry for entry in made["evidence"]}.values())
     made["misconceptions"] = made["misconceptions"][:1]
     CONTRACT.validate(json.loads(json.dumps(by_number(made))))
-
-
-@settings(max_examples=100)
-@given(artifacts())
-def test_every_signal_is_documented(artifact):
-    statuses = {"verified", "fabricated", "duplicate", "too_short", "echo", "misattributed", "context", "semantic"}
-    assert verdict_of(artifact).signals.keys() <= SIGNALS.keys() | statuses
 
 
 def test_points_and_misconceptions_are_numbered_apart_in_the_bundles_order():

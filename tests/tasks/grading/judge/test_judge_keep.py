@@ -160,8 +160,8 @@ def test_counts_of_what_stands_are_read_from_its_rows(case_of):
     row = [{"status": "fabricated"}, {"status": "verified"}]
     kinds = bundle_of(criterion("A"), criterion("B", evidence="weakly_groundable"), criterion("C"))
     case = case_of(kinds, earlier={
-        "A": EarlierDecision(Decision("A", 0, 2, None, tuple(row), "", False, "demoted"), None),
-        "B": EarlierDecision(Decision("B", 1, 1, None, (), "", False), None),
+        "A": EarlierDecision(Decision("A", 0, 2, None, tuple(row), False, "demoted"), None),
+        "B": EarlierDecision(Decision("B", 1, 1, None, (), False), None),
         "C": EarlierDecision(Decision("C", 0, 0), None),
     })  # fmt: skip
     assert signals(case) == {

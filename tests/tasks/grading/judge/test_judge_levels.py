@@ -12,7 +12,7 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Token
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
-from rubricflow.tasks.grading.judge.protocol import protocol_module
+from rubricflow.tasks.grading.judge.protocol import protocol_of
 from rubricflow.tasks.grading.judge.rater import Levelled, levelled, rater
 from rubricflow.tasks.grading.judge.rows import Rater
 
@@ -82,7 +82,7 @@ def test_every_protocol_s_contract_has_decisions_with_values(protocol):
     """The keys are criteria, traits or 'score', whatever the contract looks like."""
     case = case_of(protocol)
     for request in first_requests(case, Rater("r", "llm", Scripted([]))):
-        whole = protocol_module(protocol).schema(case.bundle, protocol_module(protocol).parts(case.bundle, ())[0])
+        whole = protocol_of(protocol).schema(case.bundle, protocol_of(protocol).parts(case.bundle, ())[0])
         assert "properties" in whole
         text = json.dumps(_lowest(request.schema))
         made = levelled(request, Reply(text=text, token_logprobs=[Token(c, 0.0, ((c, 0.0),)) for c in text]))

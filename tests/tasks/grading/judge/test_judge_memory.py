@@ -30,7 +30,7 @@ from rubricflow.tasks.grading.judge.memory import (
     show,
     weights,
 )
-from rubricflow.tasks.grading.judge.protocol import NOTHING, Answer, protocol_module
+from rubricflow.tasks.grading.judge.protocol import NOTHING, Answer, protocol_of
 from rubricflow.tasks.grading.judge.rows import Rater
 
 POINTS = ("plants need sunlight", "water reaches the roots", "roots hold the soil", "leaves make sugar from light")
@@ -131,12 +131,12 @@ def graded_case(text=LONG, response_id="r1", reply=None, **memory):
     """A case and its outcome under a consistency memory."""
     case = case_of(bundle_of(consistency_memory=ConsistencyMemory(**memory)), response_id, text)
     request = first_requests(case, RATER)[0]
-    (part,) = protocol_module("gradeagentops").parts(case.bundle, ())
+    (part,) = protocol_of("gradeagentops").parts(case.bundle, ())
     given = reply if reply is not None else reply_of(text)
     backend = Scripted([given])
     with ReplyStore(":memory:") as store:
-        (asked,) = ask([request], backend, store, protocol_module("gradeagentops").check)
-    return case, protocol_module("gradeagentops").outcome(case, [Answer(part, asked)])
+        (asked,) = ask([request], backend, store, protocol_of("gradeagentops").check)
+    return case, protocol_of("gradeagentops").outcome(case, [Answer(part, asked)])
 
 
 def reply_of(text, score=6, covered=(1,)):
@@ -239,21 +239,21 @@ def test_a_full_context_loses_exemplars_and_then_cards_and_never_the_rest():
     seen = []
     for tokens_ in range(fixed, fixed + 400):
         bundle = bundle_of(context_tokens=tokens_)
-        shown = fitting(memory, bundle, bare)
+        shown = fitting(memory, replace(bare, data=replace(bare.data, bundle=bundle)))
         assert sum(len(m.content) for m in bare.messages) + len(shown.text) <= 4 * (
             tokens_ - bare.sampling.max_tokens
         ) or (shown == NOTHING)
         seen += [shown.sources] if not seen or seen[-1] != shown.sources else []
     every = ("card:P1", "card:P2", "exemplar:r0", "exemplar:r1", "exemplar:r2")
     assert seen == [every[:n] for n in range(6)]
-    assert fitting(memory, plain, bare).sources == every
+    assert fitting(memory, bare).sources == every
 
 
 def test_the_request_itself_is_never_cut():
     bundle = bundle_of(context_tokens=256, rubric_memory=RubricMemory())
     case = case_of(bundle)
     (bare,) = first_requests(case, RATER)
-    assert fitting(recall(case, ()), bundle, bare) == NOTHING
+    assert fitting(recall(case, ()), bare) == NOTHING
 
 
 # Rounds.
@@ -287,10 +287,10 @@ def sequential(cases):
         store = stores.get(graded.item_id, ())
         with ReplyStore(":memory:") as replies:
             shown = show(recall(graded, store), graded.bundle)
-            (part,) = protocol_module("gradeagentops").parts(graded.bundle, ())
-            request = protocol_module("gradeagentops").request(graded, part, (), shown, RATER)
-            (asked,) = ask([request], Scripted(answering), replies, protocol_module("gradeagentops").check)
-        outcome = protocol_module("gradeagentops").outcome(graded, [Answer(part, asked)])
+            (part,) = protocol_of("gradeagentops").parts(graded.bundle, ())
+            request = protocol_of("gradeagentops").request(graded, part, (), shown, RATER)
+            (asked,) = ask([request], Scripted(answering), replies, protocol_of("gradeagentops").check)
+        outcome = protocol_of("gradeagentops").outcome(graded, [Answer(part, asked)])
         stores[graded.item_id] = learn(store, graded, outcome)
         found[graded.response_id] = (outcome.grading.scored.score, shown.sources)
     return found

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts.bundle import Repair
+from rubricflow.tasks.core.contracts.bundle import Protocol, Repair
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
 from rubricflow.tasks.grading.judge.mend import MAX_PREVIOUS, kind_of, next_role, task
@@ -44,6 +44,10 @@ def test_kind_of_failure(violations, kind):
     assert kind_of(violations) == kind
 
 
+def under(budgets):
+    return Protocol(name="rulers", final_score="trait_mean", signals=(), repair=budgets)
+
+
 @pytest.mark.parametrize(
     ("history", "role"),
     [
@@ -63,20 +67,20 @@ def test_kind_of_failure(violations, kind):
     ],
 )  # fmt: skip
 def test_the_budgets_are_counted_apart_and_the_contract_comes_first(history, role):
-    assert next_role(history, BUDGETS) == role
+    assert next_role(history, under(BUDGETS)) == role
 
 
 @pytest.mark.parametrize("budgets", [None, Repair(contract=0, semantic=0)])
 @pytest.mark.parametrize("violation", ["unreadable:x", "evidence_failed:P1"])
 def test_without_a_budget_nothing_is_mended(budgets, violation):
-    assert next_role([attempt("grade", violation)], budgets) is None
+    assert next_role([attempt("grade", violation)], under(budgets)) is None
 
 
 @given(contract=st.integers(0, 4), semantic=st.integers(0, 4), kinds=st.lists(st.booleans(), min_size=12, max_size=12))
 def test_no_history_holds_more_repairs_than_the_budgets(contract, semantic, kinds):
     budgets, history = Repair(contract=contract, semantic=semantic), [attempt("grade", "missing:a")]
     for is_semantic in kinds:
-        role = next_role(history, budgets)
+        role = next_role(history, under(budgets))
         if role is None:
             break
         history.append(attempt(role, "evidence_failed:a" if is_semantic else "missing:a"))

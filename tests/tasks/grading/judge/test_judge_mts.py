@@ -10,7 +10,7 @@ from rubricflow.tasks.core.contracts.bundle import Anchor, Repair
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.grade import first_requests
-from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_module
+from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_of
 from rubricflow.tasks.grading.judge.rows import Rater
 
 
@@ -124,6 +124,6 @@ def test_confidence_is_the_mean_probability_of_the_scores_given(case_of, grade_a
 
 def test_an_opinion_is_put_on_the_trait_s_steps(case_of):
     _, request = first_requests(case_of(bundle_of()), Rater("r", "llm", Scripted([])))
-    made = protocol_module("mts").artifact(request.data, Opinion({}, {}, {"a": 5, "b": 1.5}))
+    made = protocol_of("mts").artifact(request.data, Opinion({}, {}, {"a": 5, "b": 1.5}))
     assert made["score"] == 2
     jsonschema.validate(made, request.schema)

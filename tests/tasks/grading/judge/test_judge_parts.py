@@ -12,11 +12,10 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.budget import most_tokens
 from rubricflow.tasks.core.llm.prices import TokenCounts, cost_of, price_of
-from rubricflow.tasks.grading.judge.costs import workload
+from rubricflow.tasks.grading.judge.costs import cost_range, workload
 from rubricflow.tasks.grading.judge.grade import expected_requests, first_requests
 from rubricflow.tasks.grading.judge.keep import Earlier, unchanged
-from rubricflow.tasks.grading.judge.money import cost_range
-from rubricflow.tasks.grading.judge.protocol import protocol_module
+from rubricflow.tasks.grading.judge.protocol import protocol_of
 from rubricflow.tasks.grading.judge.prove import prove_bundle
 from rubricflow.tasks.grading.judge.rater import widest
 from rubricflow.tasks.grading.judge.rows import Rater
@@ -138,7 +137,7 @@ def test_what_is_expected_is_what_is_asked(name, size, case_of, grade_all):
 
 def test_the_widest_decision_may_be_a_score_that_comes_last():
     assert widest(bundle_of(size=1)) == 13
-    assert [part.name for part in protocol_module("checked_score").parts(bundle_of(size=1), ())] == ["A", "B"]
+    assert [part.name for part in protocol_of("checked_score").parts(bundle_of(size=1), ())] == ["A", "B"]
 
 
 def test_words_quoted_for_criteria_of_several_parts_are_counted_together(case_of, grade_all):

@@ -10,7 +10,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Rubric, Sc
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, RegisteredProtocol
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.grading.judge import prompt, protocols
-from rubricflow.tasks.grading.judge.protocol import ProtocolModule, protocol_module
+from rubricflow.tasks.grading.judge.protocol import JudgingProtocol, protocol_of
 from rubricflow.tasks.grading.judge.prove import prove_bundle
 from rubricflow.tasks.grading.lock.bundles import lock
 
@@ -31,7 +31,7 @@ def lights(monkeypatch, tmp_path):
     shutil.copy(LIGHTS / "lights.txt", prompts)
     monkeypatch.setattr(prompt.fill.__self__, "_folder", prompts)
     yield
-    protocol_module.cache_clear()
+    protocol_of.cache_clear()
 
 
 def test_a_protocol_from_outside_is_locked_proved_and_graded(lights, case_of, grade_all):
@@ -50,6 +50,5 @@ def test_what_is_not_registered_is_no_protocol():
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_every_registered_protocol_has_its_functions(name):
-    functions = [function for function in vars(ProtocolModule) if not function.startswith("_")]
-    assert all(callable(getattr(protocol_module(name), function)) for function in functions)
+def test_every_registered_protocol_has_its_module(name):
+    assert isinstance(protocol_of(name), JudgingProtocol)

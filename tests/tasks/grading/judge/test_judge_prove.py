@@ -9,7 +9,7 @@ from builders.bundles import bundle, criterion, trait
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.text.quotes import Match, Span
-from rubricflow.tasks.grading.judge.protocol import protocol_module
+from rubricflow.tasks.grading.judge.protocol import protocol_of
 from rubricflow.tasks.grading.judge.prove import prove_bundle
 from rubricflow.tasks.grading.lock.bundles import lock
 from rubricflow.tasks.grading.lock.rubric import authored
@@ -91,7 +91,7 @@ def test_a_verifier_that_accepts_nothing_is_named(monkeypatch):
 @pytest.mark.parametrize("name", ["rulers", "dhs"])
 def test_a_contract_that_refuses_the_sound_is_named(monkeypatch, name):
     refusing = {"required": ["verdict"]} if name == "rulers" else {"properties": {"score": {"maximum": 3}}}
-    monkeypatch.setattr(protocol_module(name), "schema", lambda bundle, part: refusing)
+    monkeypatch.setattr(protocol_of(name), "schema", lambda bundle, part: refusing)
     problems = prove_bundle(bundle_of("judged" if name == "dhs" else "weighted_points", name=name), "Why?", None, None)
     assert len(problems) == 1
     assert problems[0].startswith("the contract refuses a sound artifact: ")

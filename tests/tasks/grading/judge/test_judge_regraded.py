@@ -32,7 +32,9 @@ def rows(of: Bundle, levels: Levels, chances: Mapping[str, list[float]]) -> tupl
     reply = Reply(text="{}", level_probabilities=dict(chances))
     verdict = Verdict(decisions)
     attempt = Attempt(REQUEST, "m", "d", reply, Checked(verdict, ()), False)
-    outcome = rulers.outcome(case(of), [Answer(Part("all", of.criteria), RequestOutcome(REQUEST, (attempt,), verdict))])
+    outcome = rulers.PROTOCOL.outcome(
+        case(of), [Answer(Part("all", of.criteria), RequestOutcome(REQUEST, (attempt,), verdict))]
+    )
     rater = Rater("m", "llm", cast(Any, None))
     (grading,) = gradings(rater, [outcome.grading]).to_pylist(maps_as_pydicts="strict")
     return grading, judgments(rater, [outcome.judged]).to_pylist()

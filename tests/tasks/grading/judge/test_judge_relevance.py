@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from builders.bundles import bundle, criterion, trait
+from builders.canonical import canonical
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,7 +41,7 @@ def bundle_of(failed, **changes):
 
 
 def subject_of(of):
-    return Subject(TEXT, {u.unit_id: u for u in units(TEXT)}, relevance=Relevance(of.criteria, -0.5, encode))
+    return Subject(TEXT, units(TEXT), relevance=Relevance(of.criteria, -0.5, encode))
 
 
 def judged(of, **said):
@@ -91,15 +92,15 @@ def test_relevance_never_gives_credit_and_what_stands_is_settled(said, failed):
     verdict, without = judged(of, **said), verify_free(free, said)
     for ours, theirs in zip(verdict.decisions, without.decisions, strict=True):
         assert (ours.level or 0) <= (theirs.level or 0)
-    artifact = verdict.artifact(of.criteria)
-    assert verify(artifact, of, of.criteria, subject_of(of)).artifact(of.criteria) == artifact
+    artifact = canonical(verdict, of.criteria, TEXT)
+    assert canonical(verify(artifact, of, of.criteria, subject_of(of)), of.criteria, TEXT) == artifact
 
 
 def verify_free(of, said):
     decisions = {
         name: {"evidence": [{"quote": quote} for quote in quotes], "level": 1} for name, quotes in said.items()
     }
-    return verify({"decisions": decisions}, of, of.criteria, Subject.of(TEXT, units(TEXT)))
+    return verify({"decisions": decisions}, of, of.criteria, Subject(TEXT, units(TEXT)))
 
 
 @pytest.mark.parametrize(("failed", "calls"), [("count", 1), ("demote", 1), ("repair", 2)])

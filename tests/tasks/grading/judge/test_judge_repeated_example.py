@@ -18,7 +18,7 @@ from rubricflow.tasks.core.llm.ask import Attempt
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.grading.judge.grade import check, first_requests
-from rubricflow.tasks.grading.judge.protocol import protocol_module
+from rubricflow.tasks.grading.judge.protocol import protocol_of
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.schema import EXAMPLE, WORDS, example_prefix
 from rubricflow.tasks.grading.lock.bundles import shaped
@@ -80,7 +80,7 @@ def test_who_quotes_one_sentence_of_the_response_and_one_of_the_example_is_asked
     assert value_of(request, json.dumps(decisions)) is not None
     decisions["decisions"]["B"]["evidence"][0]["quote"] = EXAMPLE[0]
     attempt = Attempt(request, "m", "d", reply := Reply(text=json.dumps(decisions)), check(request, reply), False)
-    again = protocol_module(protocol).repair(request, (attempt,))
+    again = protocol_of(protocol).repair(request, (attempt,))
     assert again is not None
     assert set(again.mends) == {"A", "B"}
     assert "repeats the example" in again.messages[-1].content

@@ -10,7 +10,7 @@ from rubricflow.tasks.core.contracts.settings.engine import ROOM, Sampling
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.request import digest
 from rubricflow.tasks.grading.judge.grade import first_requests
-from rubricflow.tasks.grading.judge.protocol import Opinion, needed, protocol_module
+from rubricflow.tasks.grading.judge.protocol import Opinion, needed, protocol_of
 from rubricflow.tasks.grading.judge.rows import Rater
 
 WORDS = "plants take in carbon dioxide through small openings in their leaves and give off oxygen by day "
@@ -40,7 +40,7 @@ def test_a_full_reply_of_any_protocol_has_room(protocol, criteria):
             traits={t.id: 10 for t in question.bundle.traits},
             because=(WORDS * 9)[:600],
         )
-        reply = json.dumps(protocol_module(protocol).artifact(question, opinion))
+        reply = json.dumps(protocol_of(protocol).artifact(question, opinion))
         assert len(reply) / 3 <= request.sampling.max_tokens
 
 

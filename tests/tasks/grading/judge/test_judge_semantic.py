@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from builders.bundles import bundle, criterion
+from builders.canonical import canonical
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +45,7 @@ def bundle_of(evidence="local_quote", source="response", on_failure="demote"):
 def subject(text=TEXT, encode=None, bundle=None, threshold=0.7):
     found, rule = units(text), wording(bundle or bundle_of(), "Why?", None)
     match = Matcher(text, found, encode or Words(), threshold)
-    return Subject(text, {u.unit_id: u for u in found}, None, rule, rule, match)
+    return Subject(text, found, None, rule, rule, match)
 
 
 def decided(entries, of=None, bundle=None):
@@ -85,7 +86,8 @@ def test_it_is_counted_apart_and_supports_the_level():
 
 def test_the_canonical_artifact_holds_the_words_of_the_response():
     bundle = bundle_of()
-    artifact = decided([{"unit": "s1", "quote": "the cell give away their moisture"}]).artifact(bundle.criteria)
+    verdict = decided([{"unit": "s1", "quote": "the cell give away their moisture"}])
+    artifact = canonical(verdict, bundle.criteria, TEXT)
     assert artifact["decisions"]["C1"]["evidence"] == [{"unit": "sentence 1", "quote": "The cells lose their water."}]
 
 
@@ -112,13 +114,14 @@ def test_two_quotes_of_one_span_are_one():
     assert [row["status"] for row in rows] == ["semantic", "duplicate", "duplicate"]
 
 
-def test_a_reply_is_encoded_at_once_and_only_what_its_words_left_open():
+def test_only_what_its_words_left_open_is_encoded_and_the_response_once():
     encode = Words()
     of = subject(encode=encode)
     decided([{"unit": "s1", "quote": "The cells lose their water"}], of)
     assert not encode.calls
-    decided([{"unit": "s1", "quote": q} for q in ("the cell give away their moisture", "no such words here")], of)
-    assert len(encode.calls) == 1
+    quotes = ("the cell give away their moisture", "no such words here")
+    decided([{"unit": "s1", "quote": q} for q in quotes], of)
+    assert encode.calls[1:] == [[quote] for quote in quotes]
 
 
 def test_a_long_sentence_is_read_in_windows():
@@ -167,10 +170,10 @@ def test_verifying_the_canonical_artifact_changes_nothing(sentences, quotes, evi
     bundle = bundle_of(evidence, on_failure=on_failure)
     of = subject(text, bundle=bundle, threshold=0.3)
     first = decided([{"unit": unit, "quote": quote} for unit, quote in quotes], of, bundle)
-    canonical = first.artifact(bundle.criteria)
-    again = verify(canonical, bundle, bundle.criteria, of)
+    left = canonical(first, bundle.criteria, text)
+    again = verify(left, bundle, bundle.criteria, of)
     assert [d.level for d in again.decisions] == [d.level for d in first.decisions]
-    assert again.artifact(bundle.criteria) == canonical
+    assert canonical(again, bundle.criteria, text) == left
     assert again.signals["semantic"] == again.signals["duplicate"] == again.signals["invalid_evidence"] == 0
 
 

@@ -21,7 +21,7 @@ from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.judge import task as door
 from rubricflow.tasks.grading.judge.grade import grade_batch
-from rubricflow.tasks.grading.judge.protocol import NOTHING, Shown, protocol_module
+from rubricflow.tasks.grading.judge.protocol import NOTHING, Shown, protocol_of
 from rubricflow.tasks.grading.judge.rater import rater
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.simulated import (
@@ -76,7 +76,7 @@ def graded(cases, truth, said, folder):
 
 
 def requests_of(case, shown=NOTHING):
-    protocol = protocol_module(case.bundle.protocol.name)
+    protocol = protocol_of(case.bundle.protocol.name)
     who = Rater("simulated:test", "simulated", Simulated(Truth(rater="key"), {}))
     return [protocol.request(case, part, (), shown, who) for part in protocol.parts(case.bundle, ())]
 

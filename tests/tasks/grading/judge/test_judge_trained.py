@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, J
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
-from rubricflow.tasks.grading.judge.protocol import ALL, Part, protocol_module
+from rubricflow.tasks.grading.judge.protocol import ALL, Part, protocol_of
 from rubricflow.tasks.grading.judge.prove import prove_bundle
 from rubricflow.tasks.grading.judge.rater import fit, rater
 from rubricflow.tasks.grading.judge.rows import Rater
@@ -154,10 +154,10 @@ GOOD = {"levels": {"fact": 1, "flow": 0}, "score": 2, "probability": 0.5}
 )
 def test_a_reply_is_whole_or_none(case_of, said, violations):
     (request,) = first_requests(case_of(BUNDLE), Rater("t", "trained", None))
-    checked = protocol_module("bottleneck").check(request, Reply(text=json.dumps(said)))
+    checked = protocol_of("bottleneck").check(request, Reply(text=json.dumps(said)))
     assert checked.violations == violations
     assert (checked.value is None) == bool(violations)
-    assert protocol_module("bottleneck").repair(request, ()) is None
+    assert protocol_of("bottleneck").repair(request, ()) is None
 
 
 def test_a_call_that_fails_leaves_everything_unscored(grade_all, case_of):
@@ -178,5 +178,5 @@ def test_every_fact_that_a_grader_reads_makes_another_question_only_for_it(case_
         (first,) = first_requests(case_of(bundle), Rater("t", "trained", None))
         for change in ({"reference_answer": "R"}, {"context": "C"}):
             assert (replace(first.data, **change).digest != first.data.digest) == differs
-    schema = protocol_module("bottleneck").schema(BUNDLE, Part(ALL, CRITERIA))
+    schema = protocol_of("bottleneck").schema(BUNDLE, Part(ALL, CRITERIA))
     assert schema["properties"]["levels"]["properties"]["fact"] == {"type": "integer", "minimum": 0, "maximum": 2}

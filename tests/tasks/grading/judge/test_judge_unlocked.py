@@ -12,7 +12,7 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.text.quotes import Match, Span
 from rubricflow.tasks.grading.judge.grade import first_requests
-from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_module
+from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_of
 from rubricflow.tasks.grading.judge.prove import prove_bundle
 from rubricflow.tasks.grading.judge.rows import Rater
 
@@ -112,7 +112,7 @@ def test_confidence_is_that_of_the_scores_stated(case_of, grade_all):
 def test_an_opinion_quotes_for_a_trait_what_it_quotes_for_its_criteria(case_of):
     (request,) = first_requests(case_of(bundle_of()), Rater("r", "llm", Scripted([])))
     opinion = Opinion({"P": 1}, {"P": HOLDS}, {"a": 4, "b": 0.4})
-    made = protocol_module("unlocked").artifact(request.data, opinion)
+    made = protocol_of("unlocked").artifact(request.data, opinion)
     assert made == {"traits": {"a": {"evidence": HOLDS, "score": 4}, "b": {"evidence": HOLDS, "score": 0.5}}}
     jsonschema.validate(made, request.schema)
 

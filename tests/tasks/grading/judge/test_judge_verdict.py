@@ -17,7 +17,7 @@ from rubricflow.tasks.core.llm.damage import WAYS, damaged
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
-from rubricflow.tasks.grading.judge.protocol import NOTHING, Answer, Opinion, protocol_module
+from rubricflow.tasks.grading.judge.protocol import NOTHING, Answer, Opinion, protocol_of
 from rubricflow.tasks.grading.judge.protocols import autoscore
 from rubricflow.tasks.grading.judge.rows import Rater
 
@@ -42,7 +42,7 @@ def request_about(kind, text):
     if kind != "autoscore":
         return first
     components = Answer(autoscore.EXTRACT, RequestOutcome(first, (), {"a": None, "b": None}))
-    return autoscore.request(of, autoscore.SCORE, [components], NOTHING, RATER)
+    return autoscore.PROTOCOL.request(of, autoscore.SCORE, [components], NOTHING, RATER)
 
 
 def opinion(full, words):
@@ -53,12 +53,12 @@ def opinion(full, words):
 
 def verdict(kind, full, words=""):
     request = request_about(kind, ANSWER)
-    return protocol_module(kind.partition(" ")[0]).artifact(request.data, opinion(full, words))
+    return protocol_of(kind.partition(" ")[0]).artifact(request.data, opinion(full, words))
 
 
 def checked(kind, response, reply):
     request = request_about(kind, response)
-    return protocol_module(kind.partition(" ")[0]).check(request, Reply(text=reply))
+    return protocol_of(kind.partition(" ")[0]).check(request, Reply(text=reply))
 
 
 def is_credited(value):

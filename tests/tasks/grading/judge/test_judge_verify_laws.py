@@ -8,6 +8,7 @@ from collections import Counter
 import jsonschema
 import pytest
 from builders.bundles import bundle, criterion, trait
+from builders.canonical import canonical
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -110,7 +111,7 @@ def cases(draw, on_failure=("demote", "drop", "count"), junk=True, kinds=TYPES, 
     source = draw(st.sampled_from(["response", "response_and_context"]))
     bundle = bundle_of(evidence, draw(st.sampled_from(on_failure)), signed, formula, source=source)
     text = draw(texts())
-    subject = Subject.of(text, units(text), draw(st.sampled_from([None, "light and water in a passage"])))
+    subject = Subject(text, units(text), draw(st.sampled_from([None, "light and water in a passage"])))
     return bundle, draw(replies(text, len(evidence), junk)), subject
 
 
@@ -123,10 +124,10 @@ def levels_of(verdict):
 def test_verifying_the_canonical_artifact_changes_and_finds_nothing(case):
     bundle, artifact, subject = case
     first = verify(artifact, bundle, bundle.criteria, subject)
-    canonical = first.artifact(bundle.criteria)
-    again = verify(canonical, bundle, bundle.criteria, subject)
+    left = canonical(first, bundle.criteria, subject.text, subject.names)
+    again = verify(left, bundle, bundle.criteria, subject)
     assert levels_of(again) == levels_of(first)
-    assert again.artifact(bundle.criteria) == canonical
+    assert canonical(again, bundle.criteria, subject.text, subject.names) == left
     kept = {"counted", "unsupported"} if bundle.protocol.failed_quote == "count" else set()
     assert not [name for name in CORRECTIONS if again.signals[name] and name not in kept]
     counted = {
@@ -143,22 +144,21 @@ def test_verifying_the_canonical_artifact_changes_and_finds_nothing(case):
 def test_the_canonical_artifact_is_written_in_the_contract(case):
     bundle, artifact, subject = case
     verdict = verify(artifact, bundle, bundle.criteria, subject)
-    schema = citing(checklist(bundle.criteria), list(subject.units.values()), subject.names)
+    schema = citing(checklist(bundle.criteria), subject.units, subject.names)
     may_cite = {"local_quote": sentences(subject)}
     if all(d.level is not None for d in verdict.decisions) and all(
-        row["unit_id"] in may_cite.get(criterion.evidence, subject.units)
+        row["unit_id"] in may_cite.get(criterion.evidence, subject.by_id)
         for criterion, d in zip(bundle.criteria, verdict.decisions, strict=True)
         for row in d.evidence
         if row["status"] in HOLDS
     ):
-        pairs = list(zip(bundle.criteria, verdict.decisions, strict=True))
-        is_stated = all(d.diagnostic or criterion.evidence != "global_diagnostic" for criterion, d in pairs)
-        is_supported = is_stated and all(d.action != "counted" for _, d in pairs)
-        assert jsonschema.Draft202012Validator(schema).is_valid(verdict.artifact(bundle.criteria)) == is_supported
+        left = canonical(verdict, bundle.criteria, subject.text, subject.names)
+        is_supported = all(d.action != "counted" for d in verdict.decisions)
+        assert jsonschema.Draft202012Validator(schema).is_valid(left) == is_supported
 
 
 def sentences(subject):
-    return {unit.unit_id for unit in subject.units.values() if unit.kind == "sentence"}
+    return {unit.unit_id for unit in subject.units if unit.kind == "sentence"}
 
 
 @settings(max_examples=50)
@@ -184,7 +184,7 @@ def is_in(quote, region):
 @given(cases(on_failure=("demote", "drop"), kinds=DEMANDING))
 def test_no_level_above_0_on_an_ungrounded_quote(case):
     bundle, artifact, subject = case
-    places = {unit.unit_id: unit for unit in subject.units.values()}
+    places = subject.by_id
     for asked, decision in zip(
         bundle.criteria, verify(artifact, bundle, bundle.criteria, subject).decisions, strict=True
     ):
@@ -227,7 +227,7 @@ def test_removing_evidence_from_a_positive_criterion_never_raises_the_score(case
 @example("\ufeff\u200b", "\u200b", "p1")
 def test_hostile_characters_never_raise(text, quote, unit):
     bundle = bundle_of(["local_quote"], "demote", [1.0], "weighted_points")
-    subject = Subject.of(text, units(text), text)
+    subject = Subject(text, units(text), text)
     given_quotes = [{"unit": unit, "quote": quote}, {"unit": "s1", "quote": text}, quote]
     verdict = verify(
         {"decisions": {"C0": {"evidence": given_quotes, "level": 1}, quote: {}}}, bundle, bundle.criteria, subject
@@ -239,7 +239,7 @@ def test_hostile_characters_never_raise(text, quote, unit):
 @given(st.text(max_size=80))
 def test_any_reply_text_ends_in_a_verdict_or_in_none(text):
     bundle = bundle_of(["local_quote", "none"], "demote", [1.0, 1.0], "weighted_points")
-    subject = Subject.of("words of a response", units("words of a response"))
+    subject = Subject("words of a response", units("words of a response"))
     for reply in (
         text,
         '{"decisions": ' + text,
@@ -277,7 +277,7 @@ def _calls(kind, size):
     given_decision = {"evidence": entries[::2], "level": 1}, {"evidence": entries[1::2], "level": 1}
     reply, subject, calls = (
         {"decisions": dict(zip(("C0", "C1"), given_decision, strict=True))},
-        Subject.of(text, found),
+        Subject(text, found),
         Counter(),
     )
     sys.setprofile(lambda frame, event, of: calls.update([event]))

@@ -22,13 +22,11 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, Trait
-from rubricflow.tasks.core.llm.request import Message, cached_by_identity
 from rubricflow.tasks.core.llm.schema import form, record, several
 from rubricflow.tasks.core.text.tokens import number_of
 from rubricflow.tasks.core.text.units import whole_sentences
 from rubricflow.tasks.grading.judge import prompt
-from rubricflow.tasks.grading.judge.memory import Numbered, numbered
-from rubricflow.tasks.grading.judge.schema import MAX_PROSE, PROSE, QUOTE
+from rubricflow.tasks.grading.judge.schema import MAX_PROSE, PROSE, QUOTE, Numbered, numbered
 from rubricflow.tasks.grading.judge.score import round_half_up
 
 STATUSES = ("missed", "covered")
@@ -65,8 +63,7 @@ class Demand(NamedTuple):
     misconceptions: tuple[int, ...] = ()
 
 
-@cached_by_identity
-def system(bundle: Bundle, question: str, context: str | None, reference: str | None) -> Message:
+def system(bundle: Bundle, question: str, context: str | None, reference: str | None) -> str:
     """What all responses of an item share: points and misconceptions stand under the numbers of the contract."""
     demand, (gold, banned, _) = everything(bundle), numbered(bundle)
     lines = []
@@ -92,7 +89,7 @@ def system(bundle: Bundle, question: str, context: str | None, reference: str | 
         "scale": prompt.range_of(bundle.scale),
         "form": form(schema(bundle, demand)),
     }
-    return Message("system", prompt.fill("gradeagentops", values, prompt.speaking(values)))
+    return prompt.fill("gradeagentops", values, prompt.speaking(values))
 
 
 def schema(bundle: Bundle, demand: Demand) -> dict[str, Any]:

@@ -1,26 +1,32 @@
 """The verifier of GradeAgentOps' contract (section 2.3, Tables 2 and 8): claims grounded, decided and canonicalised.
 
-Pure; settling the canonical artifact again changes nothing, and the order of lists and keys does not matter.
+Pure; settling what stands after verification again changes nothing, and the order of lists and keys does not matter.
+
+Signals count what happened to a reply; what is 0 is left out. Those of Table 8: contract_fail (the accepted artifact
+still breaks the contract), covered_gold_evidence_invalid (points moved to missed for want of a quote that holds),
+forced_completeness_from_gold, short_answer_gate, banned_evidence_invalid_dropped (misconceptions) and
+semantic_exhausted_but_accepted. Besides: final_overwritten (the stated final score does not follow from the subscores,
+or is missing), top_marks_without_points (subscores at the top of their range though every point is missed), what was
+canonicalised, unknown, named twice, malformed or unused, and the quotes by what was found of them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.ask import RequestOutcome
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.core.text.quotes import unquoted
 from rubricflow.tasks.grading.judge import itemised
-from rubricflow.tasks.grading.judge.doubted_quotes import NOTHING, most_shared
+from rubricflow.tasks.grading.judge.doubted_quotes import most_shared
 from rubricflow.tasks.grading.judge.doubted_quotes import settled as without_doubted
-from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject, ground, grounded, row_words, why_unsupported
-from rubricflow.tasks.grading.judge.memory import Numbered, numbered
-from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import STATUSES, Claims, Demand, everything, plain
+from rubricflow.tasks.grading.judge.evidence import Subject, grounded, why_unsupported
+from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import STATUSES, Claims, Demand, everything
 from rubricflow.tasks.grading.judge.rows import Decision
+from rubricflow.tasks.grading.judge.schema import Numbered, numbered
 from rubricflow.tasks.grading.judge.score import round_half_up, share_of_points
 
 Quoted = tuple[str, ...]
@@ -28,33 +34,6 @@ COMPLETENESS = "completeness"
 """The judged trait that must agree with the covered points."""
 TOLERANCE = 0.2
 """Share of its range by which completeness may differ from the share of the covered points."""
-SIGNALS = {
-    "contract_fail": "the accepted artifact still breaks the contract, or there is none (0 or 1)",
-    "covered_gold_evidence_invalid": "points said to be covered without a quote that holds, moved to missed",
-    "forced_completeness_from_gold": "completeness overwritten by the share of the covered points (0 or 1)",
-    "short_answer_gate": "settled without a call for want of words (0 or 1)",
-    "banned_evidence_invalid_dropped": "misconceptions dropped because no quote for them holds",
-    "semantic_exhausted_but_accepted": "evidence failed to the end of the budget of semantic repairs (0 or 1)",
-    "final_overwritten": "the stated final score does not follow from the stated subscores, or is missing (0 or 1)",
-    "canonicalised": "numbers written as 2.0 or as text",
-    "unknown_field": "fields that the contract does not have",
-    "duplicate_index": "points named twice in one list",
-    "top_marks_without_points": "subscores at the top of their range though every point is missed",
-    "malformed_evidence": "evidence without a point or a text",
-    "unused_evidence": "evidence for a point that is not said to be covered",
-    "quotes": "quotes offered, and apart by what was found, see `Evidence.status`",
-    "invalid_evidence": "quotes that prove nothing",
-    "shared_quotes": "the most criteria that are credited on the same words, where that is more than one",
-    "unsupported": "claims left without a quote, as theirs were shared by too many or irrelevant",
-    "demoted": "of these, points moved to missed",
-    "dropped": "of these, misconceptions dropped",
-    "counted": "of these, those that the bundle keeps",
-    "quote_case": "quotes that hold, written with other capitals than the response has",
-    "quote_marks": "quotes that hold, written with other apostrophes, hyphens or commas",
-    "quote_spacing": "quotes that hold, with words split or joined",
-}
-"""The signals of this protocol in `gradings.signals`, counts where nothing else is said; what is 0 is left out. The
-first six are those of Table 8."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +48,6 @@ class Settlement:
     """Whether every gold point is decided."""
     signals: Counter[str]
     violations: tuple[str, ...]
-    text: str = field(repr=False)
-    """The response."""
 
 
 def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
@@ -83,7 +60,6 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
     for a claim without a quote that holds `kind:criterion`, see `why_unsupported`.
     """
     rubric, signals = numbered(bundle), Counter(claims.notes)
-    _prepare(claims, rubric, subject)
     keeps = bundle.protocol.failed_quote == "count"
     by_quotes, actions = {}, {}
     for criterion, claimed, problem, action in _by_criterion(claims, rubric):
@@ -96,7 +72,7 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
         by_quotes[criterion.id] = decision
     failed = [f"{why_unsupported(d.evidence)}:{name}" for name, d in by_quotes.items() if d.action != "none"]
     decisions = [by_quotes[criterion.id] for criterion in bundle.criteria]
-    irrelevant = subject.relevance.irrelevant(decisions, subject.text) if subject.relevance else NOTHING
+    irrelevant = subject.irrelevant(decisions)
     doubted = without_doubted(decisions, bundle.protocol, bundle.criteria, irrelevant, lambda c: actions[c.id])
     decided = {decision.criterion_id: decision for decision in doubted.decisions}
     signals.update(doubted.signals)
@@ -122,7 +98,6 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
         is_covered=None not in levels.values(),
         signals=+signals,
         violations=violations,
-        text=subject.text,
     )
 
 
@@ -152,39 +127,6 @@ def mean_of(bundle: Bundle, traits: Mapping[str, float]) -> float:
     judged = numbered(bundle).traits
     share = sum((traits[t.id] - t.min) / (t.max - t.min) for t in judged) / len(judged)
     return round_half_up(bundle.scale.min + share * (bundle.scale.max - bundle.scale.min), bundle.scale)
-
-
-def canonical(verdict: Settlement, bundle: Bundle) -> dict[str, Any]:
-    """The artifact that stands after verification: sorted, with the quotes that hold; undecided fields are absent.
-
-    Where a quote holds by what it means, the words of the response stand in its place.
-    """
-    points, banned, traits = numbered(bundle)
-    decisions = {decision.criterion_id: decision for decision in verdict.decisions}
-    subscores = {trait.id: plain(verdict.traits[trait.id]) for trait in traits if trait.id in verdict.traits}
-    artifact: dict[str, Any] = {"subscores": subscores}
-    if len(subscores) == len(traits):
-        artifact["final_score"] = plain(mean_of(bundle, verdict.traits))
-    if points and verdict.is_covered:
-        covered = [number for number, criterion in points.items() if decisions[criterion.id].level]
-        artifact["covered"], artifact["missed"] = covered, [number for number in points if number not in covered]
-        artifact["evidence"] = _credited_quotes("point", points, verdict)
-    if banned and verdict.claims.misconceptions is not None:
-        artifact["misconceptions"] = _credited_quotes("misconception", banned, verdict)
-    if verdict.claims.rationale is not None:
-        artifact["rationale"] = verdict.claims.rationale
-    return artifact
-
-
-def _credited_quotes(name: str, criteria: Mapping[int, Criterion], verdict: Settlement) -> list[dict[str, Any]]:
-    """The quotes that hold for credited criteria as {name: number, "quote": text}."""
-    decisions = {decision.criterion_id: decision for decision in verdict.decisions}
-    quotes = []
-    for number, criterion in criteria.items():
-        decision = decisions[criterion.id]
-        rows = [row for row in decision.evidence if row["status"] in HOLDS] if decision.level else []
-        quotes += [{name: number, "quote": row_words(row, verdict.text)} for row in rows]
-    return quotes
 
 
 def _by_criterion(claims: Claims, rubric: Numbered) -> Iterator[tuple[Criterion, Quoted | None, str | None, str]]:
@@ -236,19 +178,6 @@ def _force_completeness(
     if abs(traits[COMPLETENESS] - reached) > TOLERANCE * span + 1e-9:
         traits[COMPLETENESS] = reached
         signals["forced_completeness_from_gold"] = 1
-
-
-def _prepare(claims: Claims, rubric: Numbered, subject: Subject) -> None:
-    """Has all quotes that stand nowhere encoded at once, where meaning counts too."""
-    if subject.match is None:
-        return
-    by_words = replace(subject, match=None)
-    offered = [(rubric.points[n], quotes) for n, quotes in claims.points.items() if quotes is not None]
-    offered += [(rubric.misconceptions[n], quotes) for n, quotes in (claims.misconceptions or {}).items()]
-    unmatched = []
-    for criterion, quotes in offered:
-        unmatched += [quote for quote in quotes if ground(quote, None, criterion, by_words)[0] == "fabricated"]
-    subject.match.prepare(map(unquoted, unmatched))
 
 
 # How likely what a reply claims was, where the model's log-probabilities are known.
