@@ -185,8 +185,14 @@ def cost_range(cases: Iterable[Case], judge: Judge) -> CostRange:
                 ways = (tokens, tokens._replace(cached=tokens.prompt), tokens._replace(written=tokens.prompt))
                 most += max(cost_of(way, paid) or 0.0 for way in ways for paid in prices)
             calls, most_calls, said = calls + 1, most_calls + len(every), said + every[0].reply
-    known = (likely, in_batch) if price else (None, None)
-    return CostRange(calls * samples, most_calls * samples, price, *known, None if None in prices else samples * most)
+    return CostRange(
+        calls=calls * samples,
+        most_calls=most_calls * samples,
+        price=price,
+        likely=likely if price else None,
+        likely_in_batch=in_batch if price else None,
+        most=None if None in prices else samples * most,
+    )
 
 
 def cost_rows(cost: CostRange, who: str) -> Iterator[Row]:
