@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import length_hint
 from typing import Any, Generic, TypeVar
 
+import jsonschema
+
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.llm.backend import Backend
+from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.mailbox import WaitingForReplies
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, digest, overdue
@@ -266,6 +269,29 @@ def all_again(prompts: Templates) -> Callable[[Request, History[T]], tuple[str, 
         return prompts.fill("amend", {"problems": problems}), first
 
     return demand
+
+
+def artifact_in(reply: Reply, contract: Mapping[str, Any]) -> Checked[dict[str, Any]]:
+    """The artifact in a reply, where it keeps a contract but for texts that are too long and members that it does not
+    name; a blank text is none. Violations: `unreadable:` with why, or at most five of `malformed:` with where."""
+    artifact, note = extract(reply.text, frozenset(contract["required"]))
+    if artifact is None:
+        return Checked(None, (f"unreadable:{note}",))
+    wrong = []
+    for error in _Lenient(contract).iter_errors(artifact):
+        wrong.append(f"malformed: {'.'.join(map(str, error.absolute_path)) or 'all of it'}: {error.message[-200:]}")
+    return Checked(None if wrong else artifact, tuple(wrong[:5]))
+
+
+def _says(validator: object, least: int, text: object, contract: object) -> Iterator[jsonschema.ValidationError]:
+    if isinstance(text, str) and len(text.strip()) < least:
+        yield jsonschema.ValidationError(f"{text!r:.40} is no text")
+
+
+_Lenient = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator,
+    {"minLength": _says} | dict.fromkeys(("maxLength", "additionalProperties"), lambda *_: ()),
+)
 
 
 def usable(call: RequestOutcome[T], name: str, hint: str, field: str | None = None) -> T:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
-from rubricflow.tasks.core.contracts.schema import Row, arrow_type, schema
+from rubricflow.tasks.core.contracts.schema import Row, schema
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.contracts.tables.data import UNREAD
-from rubricflow.tasks.core.contracts.tables.judging import Attempts, Evidence, Gradings, Judgments
-from rubricflow.tasks.core.llm.ask import Attempt, RequestOutcome
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
+from rubricflow.tasks.core.llm.ask import RequestOutcome
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.text.units import Unit, units
 from rubricflow.tasks.grading.judge.score import Scored
@@ -40,8 +38,6 @@ class Decision(NamedTuple):
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 GREEDY = Sampling()
-_FLOAT = pa.float64()
-_EVIDENCE = pa.struct([(name, arrow_type(field.annotation)) for name, field in Evidence.model_fields.items()])
 
 
 class WorkedExample(NamedTuple):
@@ -162,133 +158,81 @@ class Graded:
 
 def judgments(rater: Rater, judged: Sequence[Judged]) -> pa.Table:
     """Decisions as the table `judgments`."""
-    decisions: list[Decision] = []
-    cases = []
-    probabilities = []
-    for of_case in judged:
-        decisions += of_case.decisions
-        cases += [of_case.case] * len(of_case.decisions)
-        probabilities += [of_case.probabilities.get(decision.criterion_id) for decision in of_case.decisions]
-    criterion_id, decision, stated, reason, evidence, verified, action = _unzipped(decisions, len(Decision._fields))
-    columns = {
-        "response_id": [case.response_id for case in cases],
-        "criterion_id": criterion_id,
-        "rater_id": _all(rater.rater_id, cases),
-        "rater_kind": _all(rater.kind, cases),
-        "sample": _all(rater.sample, cases),
-        "bundle_id": [case.bundle_id for case in cases],
-        "decision": decision,
-        "stated": stated,
-        "unscored_reason": reason,
-        "level_probabilities": probabilities,
-        "evidence": _quotes(evidence),
-        "verified": verified,
-        "action": action,
-    }
-    return _table(Judgments, columns)
+    rows = []
+    for case, decisions, probabilities in judged:
+        about = {"response_id": case.response_id, "bundle_id": case.bundle_id, **_of(rater)}
+        for decision in decisions:
+            row = {
+                "criterion_id": decision.criterion_id,
+                "decision": decision.level,
+                "stated": decision.stated,
+                "unscored_reason": decision.reason,
+                "level_probabilities": probabilities.get(decision.criterion_id),
+                "evidence": decision.evidence,
+                "verified": decision.verified,
+                "action": decision.action,
+            }
+            rows.append(about | row)
+    return pa.Table.from_pylist(rows, schema(Judgments))
 
 
 def gradings(rater: Rater, graded: Sequence[Grading]) -> pa.Table:
     """Graded responses as the table `gradings`."""
-    cases = [grading.case for grading in graded]
-    scored = [grading.scored for grading in graded]
-    signals = [dict(sorted(grading.signals.items())) for grading in graded]
-    columns = {
-        "response_id": [case.response_id for case in cases],
-        "item_id": [case.item_id for case in cases],
-        "rater_id": _all(rater.rater_id, cases),
-        "rater_kind": _all(rater.kind, cases),
-        "sample": _all(rater.sample, cases),
-        "bundle_id": [case.bundle_id for case in cases],
-        "score": [scores.score for scores in scored],
-        "low": [scores.low for scores in scored],
-        "high": [scores.high for scores in scored],
-        "trait_scores": _numbers([scores.traits for scores in scored]),
-        "signals": _numbers(signals),
-        "confidence": [grading.confidence for grading in graded],
-        "status": [grading.status for grading in graded],
-        "unscored_reason": [grading.reason for grading in graded],
-    }
-    return _table(Gradings, columns)
+    rows = []
+    for grading in graded:
+        case, scored = grading.case, grading.scored
+        row = {
+            "response_id": case.response_id,
+            "item_id": case.item_id,
+            "bundle_id": case.bundle_id,
+            "score": scored.score,
+            "low": scored.low,
+            "high": scored.high,
+            "trait_scores": scored.traits,
+            "signals": dict(sorted(grading.signals.items())),
+            "confidence": grading.confidence,
+            "status": grading.status,
+            "unscored_reason": grading.reason,
+        }
+        rows.append(row | _of(rater))
+    return pa.Table.from_pylist(rows, schema(Gradings))
 
 
 def attempts(rater: Rater, called: Sequence[Called]) -> pa.Table:
     """Calls as the table `attempts`."""
-    calls = []
-    numbers: list[int] = []
-    tries: list[Attempt[Any]] = []
+    rows, has_prose = [], rater.backend.reads_prose  # else nobody read the messages
     for call in called:
-        count = len(call.answer.attempts)
-        calls += [call] * count
-        numbers += range(count)
-        tries += call.answer.attempts
-    columns: dict[str, Sequence[Any] | pa.Array] = {
-        "response_id": [call.case.response_id for call in calls],
-        "rater_id": _all(rater.rater_id, calls),
-        "sample": _all(rater.sample, calls),
-        "part": [call.part for call in calls],
-        "attempt": numbers,
-        "request_digest": [attempt.digest for attempt in tries],
-        "model": [attempt.model for attempt in tries],
-        "violations": [attempt.checked.violations for attempt in tries],
-        "stored": [attempt.stored for attempt in tries],
-    }
-    requests = [attempt.request for attempt in tries]
-    replies = [attempt.reply for attempt in tries]
-    has_prose = rater.backend.reads_prose  # else nobody read the messages
-    columns |= {
-        "system": [request.content_of("system") if has_prose else None for request in requests],
-        "prompt": [_writable(request.content_of("user")) if has_prose else None for request in requests],
-        "characters": _numbers([request.characters for request in requests], pa.int64()),
-        "seed": [request.sampling.seed for request in requests],
-        "reply": [_writable(reply.text) for reply in replies],
-        "error": [_writable(reply.error) for reply in replies],
-        "provider": [reply.source and reply.source.provider for reply in replies],
-    }
-    for name in ("role", "mends", "memory"):
-        columns[name] = [getattr(request, name) for request in requests]
-    for name in ("changed", "prompt_tokens", "completion_tokens", "cached_tokens", "written_tokens", "latency_s"):
-        columns[name] = [getattr(reply, name) for reply in replies]
-    return _table(Attempts, columns)
+        for number, attempt in enumerate(call.answer.attempts):
+            request, reply = attempt.request, attempt.reply
+            row = {
+                "response_id": call.case.response_id,
+                "rater_id": rater.rater_id,
+                "sample": rater.sample,
+                "part": call.part,
+                "attempt": number,
+                "request_digest": attempt.digest,
+                "model": attempt.model,
+                "violations": attempt.checked.violations,
+                "stored": attempt.stored,
+                "system": request.content_of("system") if has_prose else None,
+                "prompt": _writable(request.content_of("user")) if has_prose else None,
+                "characters": request.characters,
+                "seed": request.sampling.seed,
+                "reply": _writable(reply.text),
+                "error": _writable(reply.error),
+                "provider": reply.source and reply.source.provider,
+            }
+            row |= {name: getattr(request, name) for name in ("role", "mends", "memory")}
+            row |= {name: getattr(reply, name) for name in _OF_REPLY}
+            rows.append(row)
+    return pa.Table.from_pylist(rows, schema(Attempts))
 
 
-def _table(row: type[Row], columns: Mapping[str, Sequence[Any] | pa.Array]) -> pa.Table:
-    """The columns as Arrow arrays, in the contract's order."""
-    arrays = {}
-    for column in schema(row):
-        values = columns[column.name]
-        arrays[column.name] = values if isinstance(values, pa.Array) else pa.array(values, column.type)
-    return pa.table(arrays)
+_OF_REPLY = ("changed", "prompt_tokens", "completion_tokens", "cached_tokens", "written_tokens", "latency_s")
 
 
-def _all(value: str | int, rows: Sequence[Any]) -> pa.Array:
-    """A column that says the same in every row."""
-    return pa.repeat(value, len(rows))
-
-
-def _quotes(evidence: Sequence[Sequence[Mapping[str, Any]]]) -> pa.ListArray:
-    """The column `evidence` of lists of rows."""
-    rows = map(itemgetter(*_EVIDENCE.names), chain.from_iterable(evidence))
-    columns = _unzipped(rows, len(_EVIDENCE.names))
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, _EVIDENCE, strict=True)]
-    return pa.ListArray.from_arrays(_offsets(evidence), pa.StructArray.from_arrays(arrays, fields=list(_EVIDENCE)))
-
-
-def _numbers(maps: Sequence[Mapping[str, float]], kind: pa.DataType = _FLOAT) -> pa.MapArray:
-    """A column of maps from names to numbers."""
-    names = pa.array(chain.from_iterable(maps), pa.string())
-    values = pa.array(chain.from_iterable(by_name.values() for by_name in maps), kind)
-    return pa.MapArray.from_arrays(_offsets(maps), names, values)
-
-
-def _offsets(lists: Sequence[Sequence[Any] | Mapping[str, Any]]) -> pa.Array:
-    """Where each list starts among the values of all, and where the last one ends."""
-    return pa.array(accumulate(map(len, lists), initial=0), pa.int32())
-
-
-def _unzipped(rows: Iterable[Sequence[Any]], width: int) -> list[Sequence[Any]]:
-    """The columns of rows of this width; empty ones where there is no row."""
-    return list(zip(*rows, strict=True)) or [()] * width
+def _of(rater: Rater) -> dict[str, str | int]:
+    return {"rater_id": rater.rater_id, "rater_kind": rater.kind, "sample": rater.sample}
 
 
 def _writable(text: str | None) -> str | None:

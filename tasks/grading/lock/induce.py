@@ -1,7 +1,12 @@
-"""Induction: a language model makes traits, checklist items, anchors and evidence types of a rubric's prose.
+"""Rubrics that a language model makes of others: criteria of a rubric's prose, and the same rubric in other words.
 
-Rulers, phase I (section 3.2, appendices A.8 and B.1). What the model is free in is what needs reading; ids, ranges and
-the order of things are code's. Traits that the author gave stay as they are.
+Induction is Rulers, phase I (section 3.2, appendices A.8 and B.1): traits, checklist items, anchors and evidence types
+of the prose. What the model is free in is what needs reading; ids, ranges and the order of things are code's. Traits
+that the author gave stay as they are.
+
+Other presentations of a rubric are Rulers, section 4.5 and Table 10: ids, weights and numbers of levels stay.
+`criteria_reversed` is code's. `levels_reversed` changes no rubric: it is `Protocol.levels_shown`. `paraphrased` takes a
+model, or the rewording of tasks/grading/lock/offline.py.
 """
 
 from __future__ import annotations
@@ -10,16 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
-
-from pydantic import ValidationError
+from typing import Any, Literal, get_args
 
 from rubricflow.tasks.core.contracts.bundle import Anchor, Criterion, EvidenceType, Rubric, Trait
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.contracts.settings.study import Induce
-from rubricflow.tasks.core.llm.ask import Checked, all_again, as_call, ask_amending, usable
+from rubricflow.tasks.core.llm.ask import Checked, all_again, artifact_in, as_call, ask_amending, usable
 from rubricflow.tasks.core.llm.backend import Backend
-from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
 from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
@@ -48,6 +50,40 @@ class MadeRubric:
     rubric: Rubric
     calls: tuple[dict[str, Any], ...] = ()
 
+
+def make(
+    requests: Sequence[Request],
+    backend: Backend,
+    replies: Replies,
+    check: Callable[[Request, Reply], Checked[Rubric]],
+) -> dict[str, MadeRubric]:
+    """Rubric id → what was made of it. A rubric that the store holds a reply for is not asked for again.
+
+    InputError names a rubric for which there is no usable reply within the budget, and what was wrong with the last.
+    """
+    made = {}
+    for answer in ask_amending(requests, backend, replies, check, all_again(PROMPTS)):
+        rubric = usable(answer, answer.request.role, "write its criteria by hand", field="rubrics")
+        made[answer.request.subject] = MadeRubric(rubric, tuple(map(as_call, answer.attempts)))
+    return made
+
+
+def _request(
+    brief: RubricBrief, values: Mapping[str, str], contract: Mapping[str, Any], how: Sampling, structured: bool
+) -> Request:
+    """The request for one rubric; structured: whether the model is held to the schema."""
+    return Request(
+        messages=(Message("user", PROMPTS.fill(brief.role, values)),),
+        role=brief.role,
+        subject=brief.rubric.rubric_id,
+        keys=frozenset(contract["required"]),
+        schema=contract if structured else None,
+        sampling=how,
+        data=brief,
+    )
+
+
+# Induction.
 
 TYPES = tuple(name for name in get_args(EvidenceType) if name != "none")
 LEVELS = ("absent", "partial", "clear")
@@ -88,111 +124,7 @@ def induction(
         "shape": form(contract),
     }
     brief = RubricBrief("induce", rubric, plan.criteria, plan.seed)
-    return request(brief, PROMPTS.fill("induce", values), contract, drawing, structured)
-
-
-def schema(rubric: Rubric, criteria: int) -> dict[str, Any]:
-    """The contract: every string bounded, every trait with at least one item, every item with three levels.
-
-    `{"traits": {trait id: {"items": [{"text", "evidence", "levels": {"absent", "partial", "clear"}}]}}}` where the
-    author gave traits; otherwise a list of `{"name", "anchors": {"lowest", "middle", "highest"}, "items"}`.
-    """
-    item = record(
-        {
-            "text": text(240, "statement"),
-            "evidence": {"type": "string", "enum": list(TYPES)},
-            "levels": record({name: text(160, "few words") for name in LEVELS}),
-        }
-    )
-    items = several(item, 1, criteria)
-    if rubric.traits:
-        return record({"traits": record({trait.id: record({"items": items}) for trait in rubric.traits})})
-    anchors = record({name: text(240) for name in _anchored(rubric)})
-    trait = record({"name": text(60, "name"), "anchors": anchors, "items": items})
-    return record({"traits": several(trait, 1, MOST_TRAITS)})
-
-
-def check(request: Request, reply: Reply) -> Checked[Rubric]:
-    """The rubric that a reply makes; violations where it breaks the contract or would be an unusable rubric."""
-    brief: RubricBrief = request.data
-    artifact, note = extract(reply.text, request.keys)
-    if artifact is None:
-        return Checked(None, (f"unreadable:{note}",))
-    try:
-        rubric = _rubric(brief.rubric, artifact["traits"])
-    except ValidationError as error:
-        first = error.errors()[0]
-        return Checked(None, (f"malformed: {first['msg']} at {'.'.join(map(str, first['loc']))}",))
-    except (KeyError, TypeError, AttributeError) as error:
-        return Checked(None, (f"malformed: {type(error).__name__} {error}",))
-    if len(rubric.criteria) > 2 * brief.criteria:
-        return Checked(None, (f"{len(rubric.criteria)} items; about {brief.criteria} were asked for",))
-    problem = broken(rubric) or _repeated(rubric)
-    return Checked(None, (f"unusable: {problem}",)) if problem else Checked(rubric, ())
-
-
-def _rubric(source: Rubric, artifact: Any) -> Rubric:
-    """The source with the criteria, and without traits of its own the traits, of an artifact; without its examples,
-    which label the author's criteria."""
-    if source.traits:
-        contents = [(trait, artifact[trait.id]) for trait in source.traits]
-    else:
-        if not isinstance(artifact, list):
-            raise TypeError("'traits' is no list")
-        contents = [(_trait(f"T{number}", source, content), content) for number, content in enumerate(artifact, 1)]
-    # I01, I02, …, but never an id that the author used: people may have marked that criterion.
-    used = {criterion.id for criterion in source.criteria}
-    ids = (name for number in range(1, 1000) if (name := f"I{number:02d}") not in used)
-    criteria = []
-    for trait, content in contents:
-        items = content["items"]
-        if not isinstance(items, list) or not items:
-            raise TypeError("'items' is no list of items")
-        criteria += [_criterion(next(ids), trait.id, item) for item in items]
-    traits = tuple(trait for trait, _ in contents)
-    return source.model_copy(update={"traits": traits, "criteria": tuple(criteria), "examples": ()})
-
-
-def _trait(name: str, source: Rubric, content: Mapping[str, Any]) -> Trait:
-    low, high, step = source.scale.bounds
-    texts = content["anchors"]
-    anchors = tuple(Anchor(score=score, text=texts[place]) for place, score in _anchored(source).items())
-    return Trait(id=name, name=_words(content["name"]), min=low, max=high, step=step, anchors=anchors)
-
-
-def _criterion(name: str, trait: str, item: Mapping[str, Any]) -> Criterion:
-    if item["evidence"] not in TYPES:
-        raise TypeError(f"'{item['evidence']}' is no type of evidence for an item")
-    levels = tuple(_words(item["levels"][level]) for level in LEVELS)
-    kind = cast(EvidenceType, item["evidence"])
-    return Criterion(id=name, trait=trait, text=_words(item["text"]), kind="checklist", levels=levels, evidence=kind)
-
-
-def _words(value: Any) -> str:
-    """A text on one line; TypeError for what is none or blank."""
-    if not isinstance(value, str) or not value.strip():
-        raise TypeError(f"{value!r:.40} is no text")
-    return " ".join(value.split())
-
-
-def _repeated(rubric: Rubric) -> str | None:
-    """Two items, or two traits, that say the same."""
-    items, traits = [criterion.text for criterion in rubric.criteria], [trait.name for trait in rubric.traits]
-    for kind, texts in (("items", items), ("traits", traits)):
-        counts = Counter(text.casefold() for text in texts)
-        repeated = next((text for text in texts if counts[text.casefold()] > 1), None)
-        if repeated:
-            return f"two {kind} read '{repeated[:60]}'"
-    return None
-
-
-def _anchored(rubric: Rubric) -> dict[str, float]:
-    """The scores that a made trait's anchors describe."""
-    scale = rubric.scale
-    middle = scale.min + scale.step * (scale.levels // 2)
-    if scale.levels > 2:
-        return {"lowest": scale.min, "middle": middle, "highest": scale.max}
-    return {"lowest": scale.min, "highest": scale.max}
+    return _request(brief, values, contract, drawing, structured)
 
 
 def _trait_lines(rubric: Rubric, descending: bool) -> Iterator[str]:
@@ -205,45 +137,77 @@ def _trait_lines(rubric: Rubric, descending: bool) -> Iterator[str]:
             yield f"  {anchor.score:g}: {anchor.text}"
 
 
-# Asking a model for a rubric: prompts, bounded schemas, repair of what breaks the contract, and a record of it all.
+def schema(rubric: Rubric, criteria: int) -> dict[str, Any]:
+    """The contract: every string bounded, every trait with at least one item, every item with three levels.
 
-
-def request(
-    brief: RubricBrief, prompt: str, schema: Mapping[str, Any], sampling: Sampling, structured: bool
-) -> Request:
-    """The request for one rubric; structured: whether the model is held to the schema."""
-    return Request(
-        messages=(Message("user", prompt),),
-        role=brief.role,
-        subject=brief.rubric.rubric_id,
-        keys=frozenset(schema["required"]),
-        schema=schema if structured else None,
-        sampling=sampling,
-        data=brief,
-    )
-
-
-def make(
-    requests: Sequence[Request],
-    backend: Backend,
-    replies: Replies,
-    check: Callable[[Request, Reply], Checked[Rubric]],
-) -> dict[str, MadeRubric]:
-    """Rubric id → what was made of it. A rubric that the store holds a reply for is not asked for again.
-
-    InputError names a rubric for which there is no usable reply within the budget, and what was wrong with the last.
+    `{"traits": {trait id: {"items": [{"text", "evidence", "levels": {"absent", "partial", "clear"}}]}}}` where the
+    author gave traits; otherwise a list of `{"name", "anchors": {"lowest", "middle", "highest"}, "items"}`.
     """
-    made = {}
-    for answer in ask_amending(requests, backend, replies, check, all_again(PROMPTS)):
-        rubric = usable(answer, answer.request.role, "write its criteria by hand", field="rubrics")
-        made[answer.request.subject] = MadeRubric(rubric, tuple(map(as_call, answer.attempts)))
-    return made
+    members = {
+        "text": text(240, "statement"),
+        "evidence": {"type": "string", "enum": list(TYPES)},
+        "levels": record({name: text(160, "few words") for name in LEVELS}),
+    }
+    items = several(record(members), 1, criteria)
+    if rubric.traits:
+        return record({"traits": record({trait.id: record({"items": items}) for trait in rubric.traits})})
+    anchors = record({name: text(240) for name in _anchored(rubric)})
+    trait = record({"name": text(60, "name"), "anchors": anchors, "items": items})
+    return record({"traits": several(trait, 1, MOST_TRAITS)})
 
 
-# The same rubric in another presentation (Rulers, section 4.5 and Table 10): ids, weights and numbers of levels stay.
-# `criteria_reversed` is code's. `levels_reversed` changes no rubric: it is `Protocol.levels_shown`. `paraphrased`
-# takes a model, or the rewording of tasks/grading/lock/offline.py.
+def _anchored(rubric: Rubric) -> dict[str, float]:
+    """The scores that a made trait's anchors describe."""
+    scale = rubric.scale
+    middle = {"middle": scale.min + scale.step * (scale.levels // 2)} if scale.levels > 2 else {}
+    return {"lowest": scale.min, **middle, "highest": scale.max}
 
+
+def check(request: Request, reply: Reply) -> Checked[Rubric]:
+    """The rubric that a reply makes; violations where it breaks the contract or would be an unusable rubric."""
+    brief: RubricBrief = request.data
+    found = artifact_in(reply, schema(brief.rubric, 2 * brief.criteria))
+    if found.value is None:
+        return Checked(None, found.violations)
+    rubric = _rubric(brief.rubric, found.value["traits"])
+    if len(rubric.criteria) > 2 * brief.criteria:
+        return Checked(None, (f"{len(rubric.criteria)} items; about {brief.criteria} were asked for",))
+    problem = broken(rubric)
+    for kind, said in (("items", [c.text for c in rubric.criteria]), ("traits", [t.name for t in rubric.traits])):
+        (most, times), *_ = Counter(map(str.casefold, said)).most_common(1)
+        if times > 1 and problem is None:
+            problem = f"two {kind} read '{most[:60]}'"
+    return Checked(None, (f"unusable: {problem}",)) if problem else Checked(rubric, ())
+
+
+def _rubric(source: Rubric, artifact: Any) -> Rubric:
+    """The source with the criteria, and without traits of its own the traits, of an artifact; without its examples,
+    which label the author's criteria."""
+    if source.traits:
+        contents = [(trait, artifact[trait.id]) for trait in source.traits]
+    else:
+        contents = [(_trait(f"T{number}", source, content), content) for number, content in enumerate(artifact, 1)]
+    # I01, I02, …, but never an id that the author used: people may have marked that criterion.
+    used = {criterion.id for criterion in source.criteria}
+    ids = (name for number in range(1, 1000) if (name := f"I{number:02d}") not in used)
+    criteria = []
+    for trait, content in contents:
+        for item in content["items"]:
+            statement, levels = line(item["text"]), tuple(line(item["levels"][level]) for level in LEVELS)
+            made = {"id": next(ids), "trait": trait.id, "text": statement, "levels": levels}
+            criteria.append(Criterion(kind="checklist", evidence=item["evidence"], **made))
+    traits = tuple(trait for trait, _ in contents)
+    return source.model_copy(update={"traits": traits, "criteria": tuple(criteria), "examples": ()})
+
+
+def _trait(name: str, source: Rubric, content: Mapping[str, Any]) -> Trait:
+    low, high, step = source.scale.bounds
+    texts = content["anchors"]
+    anchors = tuple(Anchor(score=score, text=texts[place]) for place, score in _anchored(source).items())
+    return Trait(id=name, name=line(content["name"]), min=low, max=high, step=step, anchors=anchors)
+
+
+# Presentations of the same rubric.
 
 _TOKENS_OF_PARAPHRASE, _CHARACTERS_PER_TOKEN = 256, 2
 """What a paraphrase takes in addition to the rubric's own length."""
@@ -265,9 +229,7 @@ def paraphrase(rubric: Rubric, sampling: Sampling, structured: bool = True) -> R
     longest = max(sampling.longest, _TOKENS_OF_PARAPHRASE + len(wording) // _CHARACTERS_PER_TOKEN)
     brief = RubricBrief("paraphrase", rubric, 0, sampling.seed)
     longer = sampling.model_copy(update={"max_tokens": longest})
-    return request(
-        brief, PROMPTS.fill("paraphrase", {"rubric": wording}), paraphrase_schema(rubric), longer, structured
-    )
+    return _request(brief, {"rubric": wording}, paraphrase_schema(rubric), longer, structured)
 
 
 def words(rubric: Rubric) -> dict[str, Any]:
@@ -284,66 +246,43 @@ def words(rubric: Rubric) -> dict[str, Any]:
 
 def paraphrase_schema(rubric: Rubric) -> dict[str, Any]:
     """The contract: the shape of `words`, with lists of the same lengths; a string may grow by half and 60 more."""
-    return _like(words(rubric))
 
+    def like(old: Any) -> dict[str, Any]:
+        if isinstance(old, dict):
+            return record({name: like(member) for name, member in old.items()})
+        if isinstance(old, list):
+            return several(like(max(old, key=len, default="")), len(old), len(old))
+        return text(60 + len(old) * 3 // 2)
 
-def _like(old: Any) -> dict[str, Any]:
-    if isinstance(old, dict):
-        return record({name: _like(member) for name, member in old.items()})
-    if isinstance(old, list):
-        return several(_like(max(old, key=len, default="")), len(old), len(old))
-    return text(60 + len(old) * 3 // 2)
+    return like(words(rubric))
 
 
 def check_paraphrase(request: Request, reply: Reply) -> Checked[Rubric]:
     """The rubric in the reply's words; violations where something is missing, added, unusable, or as it was."""
     source: Rubric = request.data.rubric
-    artifact, note = extract(reply.text, request.keys)
-    if artifact is None:
-        return Checked(None, (f"unreadable:{note}",))
-    wrong = tuple(_differences(words(source), artifact, ()))
-    if wrong:
-        return Checked(None, wrong[:5])
+    found = artifact_in(reply, paraphrase_schema(source))
+    if found.value is None:
+        return Checked(None, found.violations)
     traits, criteria = [], []
     for trait in source.traits:
-        new = artifact["traits"][trait.id]
+        new = found.value["traits"][trait.id]
         pairs = zip(trait.anchors, new["anchors"], strict=True)
-        anchors = tuple(anchor.model_copy(update={"text": _line(words)}) for anchor, words in pairs)
-        traits.append(trait.model_copy(update={"name": _line(new["name"]), "anchors": anchors}))
+        anchors = tuple(anchor.model_copy(update={"text": line(words)}) for anchor, words in pairs)
+        traits.append(trait.model_copy(update={"name": line(new["name"]), "anchors": anchors}))
     for criterion in source.criteria:
-        new = artifact["criteria"][criterion.id]
-        reworded = {"text": _line(new["text"]), "levels": tuple(map(_line, new["levels"]))}
+        new = found.value["criteria"][criterion.id]
+        reworded = {"text": line(new["text"]), "levels": tuple(map(line, new["levels"]))}
         criteria.append(criterion.model_copy(update=reworded))
-    parts = {"text": artifact.get("text", source.text), "traits": tuple(traits), "criteria": tuple(criteria)}
-    rubric = source.model_copy(update=parts)
+    prose = found.value.get("text", source.text)
+    rubric = source.model_copy(update={"text": prose, "traits": tuple(traits), "criteria": tuple(criteria)})
     problem = broken(rubric) if source.criteria else None
     if problem:
         return Checked(None, (f"unusable: {problem}",))
     texts = [(old.text, new.text) for old, new in zip(source.criteria, rubric.criteria, strict=True)]
     same = [old for old, new in texts or [(source.text, rubric.text)] if old == new]
-    if same:
-        return Checked(None, tuple(f"not in other words: '{old[:60]}'" for old in same[:5]))
-    return Checked(rubric, ())
+    return Checked(None if same else rubric, tuple(f"not in other words: '{old[:60]}'" for old in same[:5]))
 
 
-def _differences(old: Any, new: Any, path: tuple[str, ...]) -> Iterator[str]:
-    """Where two values do not have the same shape, in words."""
-    place = ".".join(path) or "the object"
-    if isinstance(old, dict):
-        if not isinstance(new, dict) or set(old) != set(new):
-            yield f"{place} does not have the keys {', '.join(old)}"
-            return
-        for key in old:
-            yield from _differences(old[key], new[key], (*path, key))
-    elif isinstance(old, list):
-        if not isinstance(new, list) or len(old) != len(new):
-            yield f"{place} is no list of {len(old)}"
-            return
-        for number, item in enumerate(old):
-            yield from _differences(item, new[number], (*path, str(number)))
-    elif not (isinstance(new, str) and new.strip()):
-        yield f"{place} is no text"
-
-
-def _line(text: str) -> str:
+def line(text: str) -> str:
+    """A text on one line."""
     return " ".join(text.split())

@@ -14,11 +14,10 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
-from rubricflow.tasks.core.contracts.bundle import Count, Criterion, EvidenceType, Rubric
+from rubricflow.tasks.core.contracts.bundle import Criterion, EvidenceType, Rubric
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
-from rubricflow.tasks.core.llm.ask import Checked, all_again, ask_amending, usable
+from rubricflow.tasks.core.llm.ask import Checked, all_again, artifact_in, ask_amending, usable
 from rubricflow.tasks.core.llm.backend import Backend
-from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
 from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
@@ -81,13 +80,19 @@ class Reviewer:
 
 def critiques(subjects: Sequence[ReviewedRubric], judge: Reviewer) -> list[RubricFinding]:
     """The judge's remarks on each rubric, as findings. InputError where no reply can be used."""
-    requests = [_critique(subject, judge) for subject in subjects]
-    return [finding for found in _asked(requests, judge, check_critique, "critique") for finding in found]
+    kinds = "\n".join(f"- {name}: {words}" for name, words in KINDS.items())
+    requests = []
+    for subject in subjects:
+        values = {"kinds": kinds, "checklist": compact(checklist(subject.rubric))}
+        requests.append(_request("critique", subject, judge, critique_schema(subject.rubric), values))
+    return list(chain.from_iterable(_asked(requests, judge, check_critique, "critique")))
 
 
 def revisions(subjects: Sequence[ReviewedRubric], judge: Reviewer, problem: Problem) -> list[tuple[Rubric, Reasons]]:
     """A revised rubric for each, which can be locked, and why it is as it is. InputError where no reply can be used."""
-    requests = [_revision(subject, judge) for subject in subjects]
+    requests = [
+        _request("revise", subject, judge, revision_schema(subject.base), _shown(subject)) for subject in subjects
+    ]
     return _asked(requests, judge, lambda request, reply: check_revision(request, reply, problem), "revision")
 
 
@@ -103,17 +108,20 @@ def _request(
 ) -> Request:
     rubric = subject.rubric
     low, high, step = rubric.scale.bounds
-    values |= {
+    filled = {
         "title": rubric.title or rubric.rubric_id,
         "question": f"\nThe question:\n{subject.question}\n" if subject.question else "",
         "guide": rubric.guide.strip() or "(there is none but the checklist)",
         "scale": f"{low:g} to {high:g} in steps of {step:g}",
         "shape": form(contract),
+        "answers": "",
+        "marked": "",
+        **values,
     }
     longest = max(judge.sampling.longest, _TOKENS + _TOKENS_PER_CRITERION * len(rubric.criteria))
-    sections = frozenset(name for name in ("answers", "marked") if values.get(name))
+    sections = frozenset(name for name in ("answers", "marked") if filled[name])
     return Request(
-        messages=(Message("user", PROMPTS.fill(role, {"answers": "", "marked": "", **values}, sections)),),
+        messages=(Message("user", PROMPTS.fill(role, filled, sections)),),
         role=role,
         subject=rubric.rubric_id,
         keys=frozenset(contract["required"]),
@@ -161,44 +169,22 @@ def critique_schema(rubric: Rubric) -> dict[str, Any]:
     return record({"remarks": several(record(remark), 0, MOST_REMARKS)})
 
 
-def _critique(subject: ReviewedRubric, judge: Reviewer) -> Request:
-    kinds = "\n".join(f"- {name}: {words}" for name, words in KINDS.items())
-    values = {"kinds": kinds, "checklist": compact(checklist(subject.rubric))}
-    return _request("critique", subject, judge, critique_schema(subject.rubric), values)
-
-
 def check_critique(request: Request, reply: Reply) -> Checked[list[RubricFinding]]:
-    """The remarks of a reply; violations where one names no kind or criterion that there is, says nothing, or quotes
-    what does not stand in the guide."""
-    subject: ReviewedRubric = request.data
-    artifact, note = extract(reply.text, request.keys)
-    if artifact is None:
-        return Checked(None, (f"unreadable:{note}",))
-    remarks = artifact["remarks"]
-    if not isinstance(remarks, list) or len(remarks) > MOST_REMARKS:
-        return Checked(None, (f"'remarks' is no list of at most {MOST_REMARKS}",))
-    ids = {criterion.id for criterion in subject.rubric.criteria}
+    """The remarks of a reply; violations where it breaks the contract, or one quotes what does not stand in the
+    guide."""
+    rubric: Rubric = request.data.rubric
+    read = artifact_in(reply, critique_schema(rubric))
+    if read.value is None:
+        return Checked(None, read.violations)
     wrong, found = list[str](), list[RubricFinding]()
-    for number, remark in enumerate(remarks, 1):
-        try:
-            names, kind = tuple(remark["criteria"]), remark["kind"]
-            words, quote, wording = (str(remark[key]).strip() for key in ("remark", "quote", "wording"))
-        except (KeyError, TypeError) as error:
-            wrong.append(f"remark {number} lacks a part: {type(error).__name__} {error}")
-            continue
-        if kind not in KINDS:
-            wrong.append(f"remark {number} is of no kind: '{kind}'")
-        elif strangers := [str(name) for name in names if name not in ids]:
-            wrong.append(f"remark {number} names criteria that there are not: {', '.join(strangers)}")
-        elif not words:
-            wrong.append(f"remark {number} says nothing")
-        elif quote and find(quote, subject.rubric.guide) is None:
+    for number, remark in enumerate(read.value["remarks"], 1):
+        kind, words, quote, wording = (remark[key].strip() for key in ("kind", "remark", "quote", "wording"))
+        if quote and find(quote, rubric.guide) is None:
             wrong.append(f"remark {number} quotes what does not stand in the guide: '{quote[:80]}'")
-        else:
-            said = f"{words} (guide: “{quote}”)" if quote else words
-            severity: Severity = "wrong" if kind in _WRONG else "doubtful"
-            found.append(RubricFinding(subject.rubric.rubric_id, names, kind, severity, said, wording))
-    return Checked(None, tuple(wrong[:5])) if wrong else Checked(found, ())
+        said = f"{words} (guide: “{quote}”)" if quote else words
+        severity: Severity = "wrong" if kind in _WRONG else "doubtful"
+        found.append(RubricFinding(rubric.rubric_id, tuple(remark["criteria"]), kind, severity, said, wording))
+    return Checked(None if wrong else found, tuple(wrong[:5]))
 
 
 # The revision.
@@ -232,55 +218,46 @@ def revision_schema(rubric: Rubric) -> dict[str, Any]:
     )
 
 
-def _revision(subject: ReviewedRubric, judge: Reviewer) -> Request:
-    remarks = "\n".join(_remark_lines(subject.findings)) or "- nothing that was found"
-    traits = ", ".join(f"{trait.id} ({trait.name}, {trait.min:g} to {trait.max:g})" for trait in subject.rubric.traits)
-    values = {
-        "traits": f"Traits: {traits}.",
-        "checklist": compact(checklist(subject.base)),
-        "remarks": remarks,
-        "answers": _answer_lines(subject.marks) if subject.marks else "",
-        "marked": "\n".join(compact({"score": _plain(one.score), "answer": one.text}) for one in subject.marked),
-        "top": f"{subject.rubric.scale.max - subject.rubric.scale.min:g}",
-    }
-    return _request("revise", subject, judge, revision_schema(subject.base), values)
-
-
-def _remark_lines(found: Sequence[RubricFinding]) -> Iterator[str]:
-    for finding in found:
+def _shown(subject: ReviewedRubric) -> dict[str, str]:
+    """What a reviser is shown of a rubric besides its guide."""
+    remarks = []
+    for finding in subject.findings:
         about = ", ".join(finding.criteria) or "the checklist"
         proposed = f" Proposed: {finding.wording}" if finding.wording else ""
         if finding.rule != "unnamed":  # what answers say stands among these, as data
-            yield " ".join(f"- {about}: {finding.text}{proposed}".split())
-
-
-def _answer_lines(marks: MarksOfRubric) -> str:
-    apart = [
-        {"answer": one.text[:_LONGEST], "people": one.people, "checklist": round(one.checklist, 2)}
-        for one in marks.apart[:_SHOWN]
-    ]
-    said = [{"sentence": one.representative[:_LONGEST], "answers": len(one.answers)} for one in marks.unnamed[:_SHOWN]]
-    return "\n".join(map(compact, [*apart, *said]))
+            remarks.append(line(f"- {about}: {finding.text}{proposed}"))
+    answers: list[dict[str, Any]] = []
+    for one in subject.marks.apart[:_SHOWN] if subject.marks else ():
+        answers.append({"answer": one.text[:_LONGEST], "people": one.people, "checklist": round(one.checklist, 2)})
+    for group in subject.marks.unnamed[:_SHOWN] if subject.marks else ():
+        answers.append({"sentence": group.representative[:_LONGEST], "answers": len(group.answers)})
+    traits = ", ".join(f"{trait.id} ({trait.name}, {trait.min:g} to {trait.max:g})" for trait in subject.rubric.traits)
+    return {
+        "traits": f"Traits: {traits}.",
+        "checklist": compact(checklist(subject.base)),
+        "remarks": "\n".join(remarks) or "- nothing that was found",
+        "answers": "\n".join(map(compact, answers)),
+        "marked": "\n".join(compact({"score": _plain(one.score), "answer": one.text}) for one in subject.marked),
+        "top": f"{subject.rubric.scale.max - subject.rubric.scale.min:g}",
+    }
 
 
 def check_revision(request: Request, reply: Reply, problem: Problem) -> Checked[tuple[Rubric, Reasons]]:
-    """The rubric of a reply; violations where a criterion of the present one is forgotten, an id is unknown or taken
-    for something else, or the rubric cannot be locked."""
+    """The rubric of a reply; violations where it breaks the contract, a criterion of the present one is forgotten, an
+    id is taken for something else, or the rubric cannot be locked."""
     subject: ReviewedRubric = request.data
-    artifact, note = extract(reply.text, request.keys)
-    if artifact is None:
-        return Checked(None, (f"unreadable:{note}",))
+    read = artifact_in(reply, revision_schema(subject.base))
+    if read.value is None:
+        return Checked(None, read.violations)
     try:
-        rubric, reasons = _rubric(subject.base, artifact)
-        wrong = [*_misused(subject.base, rubric, reasons), *_copied(rubric.notes, subject.marked)]
+        rubric, reasons = _rubric(subject.base, read.value)
     except ValidationError as error:
         first = error.errors()[0]
         return Checked(None, (f"malformed: {first['msg']} at {'.'.join(map(str, first['loc']))}",))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        return Checked(None, (f"malformed: {type(error).__name__} {error}",))
+    wrong = [*_misused(subject.base, rubric, reasons), *_copied(rubric.notes, subject.marked)]
     if not wrong and (broken := problem(rubric)):
         wrong = [f"unusable: {broken}"]
-    return Checked(None, tuple(wrong[:5])) if wrong else Checked((rubric, reasons), ())
+    return Checked(None if wrong else (rubric, reasons), tuple(wrong[:5]))
 
 
 def _rubric(base: Rubric, artifact: Mapping[str, Any]) -> tuple[Rubric, Reasons]:
@@ -288,39 +265,36 @@ def _rubric(base: Rubric, artifact: Mapping[str, Any]) -> tuple[Rubric, Reasons]
     old = {criterion.id: criterion for criterion in base.criteria}
     criteria, sources = [], dict[str, tuple[str, ...]]()
     for group in artifact["groups"]:
-        count = Count(points=tuple(map(float, group["points"])), needs=tuple(group["needs"]))
-        sign = -1.0 if group["id"] in old and old[group["id"]].weight < 0 else 1.0
-        criteria.append(_criterion(group, weight=sign * count.points[-1], count=count))
+        sign = -1 if group["id"] in old and old[group["id"]].weight < 0 else 1
+        count = {"points": group["points"], "needs": group["needs"]}
+        criteria.append(_placed(group) | {"weight": sign * group["points"][-1], "count": count})
     for one in artifact["criteria"]:
-        names = tuple(dict.fromkeys(one["from"]))
-        first = old.get(names[0]) if names else None
-        weight = 1.0 if one["group"] else float(one["points"])
+        sources[one["id"]] = tuple(dict.fromkeys(one["from"]))
+        first = next((old[name] for name in sources[one["id"]]), None)
+        weight = 1 if one["group"] else one["points"]
         kind = first.kind if first else "misconception" if weight < 0 else "gold_point"
-        source = {"evidence_from": first.evidence_from if first else "response"}
-        levels, evidence = tuple(map(str, one["levels"])), one["evidence"]
-        criteria.append(_criterion(one, weight=weight, kind=kind, levels=levels, evidence=evidence, **source))
-        sources[one["id"]] = names
-    whys = {str(one["id"]): _line(one["why"]) for one in artifact["reasons"]}
-    notes = {note: _line(one["why"]) for one in artifact["notes"] if (note := _line(one["note"]))}
-    update = {"criteria": tuple(criteria), "examples": (), "notes": tuple(notes)}
+        own = {"weight": weight, "kind": kind, "levels": one["levels"], "evidence": one["evidence"]}
+        criteria.append(_placed(one) | own | {"evidence_from": first.evidence_from if first else "response"})
+    whys = {one["id"]: line(one["why"]) for one in artifact["reasons"]}
+    notes = {line(one["note"]): line(one["why"]) for one in artifact["notes"]}
+    made = tuple(map(Criterion.model_validate, criteria))
+    update = {"criteria": made, "examples": (), "notes": tuple(notes)}
     return base.model_copy(update=update), Reasons(sources, whys, notes)
 
 
-def _line(words: object) -> str:
-    return " ".join(str(words).split())
+def _placed(one: Mapping[str, Any]) -> dict[str, Any]:
+    return {"id": one["id"], "trait": one["trait"], "parent": one["group"] or None, "text": line(one["text"])}
 
 
-def _criterion(one: Mapping[str, Any], **more: Any) -> Criterion:
-    place = {"id": one["id"], "trait": one["trait"], "parent": one["group"] or None}
-    return Criterion.model_validate(place | {"text": _line(one["text"])} | more)
+def line(text: str) -> str:
+    """A text on one line."""
+    return " ".join(text.split())
 
 
 def _misused(base: Rubric, new: Rubric, reasons: Reasons) -> Iterator[str]:
-    """Criteria that are forgotten; sources that there are not; ids that meant something else; groups of nothing."""
+    """Criteria that are forgotten; ids that meant something else; groups of nothing."""
     old, was_decided = {one.id for one in base.criteria}, {one.id for one in decided(base)}
     used = {name for names in reasons.sources.values() for name in names}
-    if strangers := sorted(used - old):
-        yield f"there was no criterion {', '.join(strangers)}"
     if forgotten := sorted(was_decided - used - reasons.whys.keys()):
         yield f"nothing is said of {', '.join(forgotten)}: name it in a 'from', or under 'reasons' why it is left out"
     for name, names in reasons.sources.items():

@@ -30,16 +30,6 @@ from rubricflow.tasks.grading.rubrics.wording import (
     opposed,
 )
 
-Rule = Literal[
-    "two_facts",
-    "exclusive",
-    "overlap",
-    "middle_level",
-    "points",
-    "guide_count",
-    "catch_all",
-    "comparison",
-]
 RULES: Mapping[str, str] = {
     "two_facts": "two facts in one criterion",
     "exclusive": "alternatives that exclude each other are added",
@@ -76,17 +66,22 @@ class RubricFinding(NamedTuple):
 def findings(rubric: Rubric, missed: Sequence[float] = ()) -> list[RubricFinding]:
     """All that the rules find, in the order of RULES. rubric: with the guide in its text; missed: scores of its scale
     that no answer can get by its counts, lowest first."""
-    found = [
-        *_two_facts(rubric),
-        *_exclusive(rubric),
-        *_overlapping(rubric),
-        *_middle_levels(rubric),
-        *_points(rubric, missed),
-        *_guide_counts(rubric),
-        *_catch_alls(rubric),
-        *_comparisons(rubric),
+    of_missed: Severity = "wrong" if rubric.scale.max in missed else "doubtful"
+    found: list[tuple[str, Severity, Found]] = [
+        ("two_facts", "doubtful", _two_facts(rubric)),
+        ("exclusive", "wrong", _exclusive(rubric)),
+        ("overlap", "doubtful", _overlapping(rubric)),
+        ("middle_level", "doubtful", _middle_levels(rubric)),
+        ("points", of_missed, _missed(rubric, missed)),
+        ("points", "wrong", _points(rubric)),
+        ("guide_count", "wrong", _guide_counts(rubric)),
+        ("catch_all", "wrong", _catch_alls(rubric)),
+        ("comparison", "doubtful", _comparisons(rubric)),
     ]
-    return [finding._replace(rubric_id=rubric.rubric_id) for finding in found]
+    rows = []
+    for rule, severity, of_rule in found:
+        rows += [RubricFinding(rubric.rubric_id, tuple(ids), rule, severity, text) for ids, text in of_rule]
+    return rows
 
 
 def merged(found: Sequence[RubricFinding]) -> list[RubricFinding]:
@@ -104,8 +99,8 @@ def merged(found: Sequence[RubricFinding]) -> list[RubricFinding]:
     return rows
 
 
-def _finding(rule: Rule, severity: Severity, criteria: Sequence[str], text: str) -> RubricFinding:
-    return RubricFinding("", tuple(criteria), rule, severity, text)
+Found = Iterator[tuple[Sequence[str], str]]
+"""What a rule finds: criteria, and what is the matter with them."""
 
 
 def decided(rubric: Rubric) -> list[Criterion]:
@@ -121,17 +116,17 @@ def _counting(rubric: Rubric) -> dict[str, Criterion]:
 # Two facts: one decision cannot say that one of them is there and the other is not.
 
 
-def _two_facts(rubric: Rubric) -> Iterator[RubricFinding]:
+def _two_facts(rubric: Rubric) -> Found:
     for criterion in decided(rubric):
         says_half = len(criterion.levels) > 2 and not undefined_middle(criterion)
         if says_half or criterion.weight < 0 or OR in criterion.text:  # a mistake is often a cause with its effect
             continue
         if AND_OR.search(criterion.text):
             text = "It says 'and/or': whether one of the two is enough is left to each judge. Say which."
-            yield _finding("two_facts", "doubtful", [criterion.id], text)
+            yield [criterion.id], text
         elif second := joins_two(criterion.text):
             text = f"It joins a second statement, '{second}': an answer with one of the two has no right level. "
-            yield _finding("two_facts", "doubtful", [criterion.id], text + "Split it, or say that either is enough.")
+            yield [criterion.id], text + "Split it, or say that either is enough."
 
 
 # Criteria beside each other: alternatives that are added, and the same thing twice.
@@ -150,7 +145,7 @@ def _added(rubric: Rubric) -> Iterator[tuple[Criterion, ...]]:
             yield tuple(group)
 
 
-def _exclusive(rubric: Rubric) -> Iterator[RubricFinding]:
+def _exclusive(rubric: Rubric) -> Found:
     for group in _added(rubric):
         order = {criterion.id: number for number, criterion in enumerate(group)}
         bound: dict[str, set[str]] = {}
@@ -163,13 +158,13 @@ def _exclusive(rubric: Rubric) -> Iterator[RubricFinding]:
             ids = sorted(names, key=order.__getitem__)
             text = "No answer can say more than one of these, and yet each adds its points: the top is out of reach, "
             text += "and a right choice earns a fraction. Count them as one (any of them), or let them exclude."
-            yield _finding("exclusive", "wrong", ids, text)
+            yield ids, text
 
 
 _ALIKE = 0.75
 
 
-def _overlapping(rubric: Rubric) -> Iterator[RubricFinding]:
+def _overlapping(rubric: Rubric) -> Found:
     for group in _added(rubric):
         bags = {criterion.id: grams(criterion.text) for criterion in group}
         for a, b in combinations(group, 2):
@@ -179,7 +174,7 @@ def _overlapping(rubric: Rubric) -> Iterator[RubricFinding]:
                 continue
             if likeness(bags[a.id], bags[b.id]) >= _ALIKE:
                 text = "They say nearly the same and both add points: one sentence of an answer is paid twice."
-                yield _finding("overlap", "doubtful", [a.id, b.id], text)
+                yield [a.id, b.id], text
 
 
 # Levels.
@@ -190,7 +185,7 @@ def undefined_middle(criterion: Criterion) -> list[str]:
     return [level for level in criterion.levels[1:-1] if VAGUE_LEVEL.fullmatch(" ".join(level.lower().split()))]
 
 
-def _middle_levels(rubric: Rubric) -> Iterator[RubricFinding]:
+def _middle_levels(rubric: Rubric) -> Found:
     """One finding for all criteria with the same levels: it is one decision of the author's."""
     counting, by_level = _counting(rubric), defaultdict[tuple[str, bool, bool], list[str]](list)
     for criterion in decided(rubric):
@@ -207,35 +202,34 @@ def _middle_levels(rubric: Rubric) -> Iterator[RubricFinding]:
         else:
             remedy = ", or leave it out: a fact is said or not." if is_fact else "."
             text += f" and gives part of the points by it. Say by an example what it is{remedy}"
-        yield _finding("middle_level", "doubtful", ids, text)
+        yield ids, text
 
 
 # Points against the scale, and against the numbers in the guide.
 
 
-def _points(rubric: Rubric, missed: Sequence[float]) -> Iterator[RubricFinding]:
-    low, high, _ = rubric.scale.bounds
+def _missed(rubric: Rubric, missed: Sequence[float]) -> Found:
+    high = rubric.scale.max
     if high in missed:
-        text = f"No answer can get {high:g}, the top of the scale, by these counts: the best one is marked down."
-        yield _finding("points", "wrong", [], text)
+        yield [], f"No answer can get {high:g}, the top of the scale, by these counts: the best one is marked down."
     elif missed:
-        scores = ", ".join(f"{score:g}" for score in missed)
-        yield _finding("points", "doubtful", [], f"No answer can get {scores} by these counts, which people may give.")
+        yield [], f"No answer can get {', '.join(f'{s:g}' for s in missed)} by these counts, which people may give."
+
+
+def _points(rubric: Rubric) -> Found:
     whole = [criterion for criterion in rubric.criteria if criterion.parent is None and criterion.weight > 0]
-    listed = [criterion.id for criterion in whole]
-    all_facts = all(criterion.kind == "gold_point" for criterion in whole)
-    of_one_trait = len({criterion.trait for criterion in whole}) == 1
-    earned, span = together(whole), high - low
-    is_plain = len(whole) > 2 and all(criterion.weight == 1 for criterion in whole)
-    if not (all_facts and of_one_trait and is_plain and earned > 2 * span):
-        return
-    worth = f"{span / earned:.2g} of a point"
-    text = f"{len(whole)} points share {span:g}, so each is worth {worth} and the top asks for nearly all of them. "
-    text += "Where a guide asks for some of many, give them a parent with a count."
-    yield _finding("points", "wrong", listed, text)
+    is_plain = all(criterion.kind == "gold_point" and criterion.weight == 1 for criterion in whole)
+    one_trait = len({criterion.trait for criterion in whole}) == 1
+    earned, span = together(whole), rubric.scale.max - rubric.scale.min
+    if len(whole) > 2 and is_plain and one_trait and earned > 2 * span:
+        text = (
+            f"{len(whole)} points share {span:g}, so each is worth {span / earned:.2g} of a point and the top asks "
+        )
+        text += "for nearly all of them. Where a guide asks for some of many, give them a parent with a count."
+        yield [criterion.id for criterion in whole], text
 
 
-def _guide_counts(rubric: Rubric) -> Iterator[RubricFinding]:
+def _guide_counts(rubric: Rubric) -> Found:
     asked = guide_counts(rubric.text)
     if len(asked) != 1:
         return  # of several kinds of things nobody but the author knows which criteria are which
@@ -247,13 +241,13 @@ def _guide_counts(rubric: Rubric) -> Iterator[RubricFinding]:
     if not counting:
         if len(whole) > guide.most:
             text = f"{ask}; here {len(whole)} criteria are added and the top needs them all. Count them under a parent."
-            yield _finding("guide_count", "wrong", [criterion.id for criterion in whole], text)
+            yield [criterion.id for criterion in whole], text
         return
     fitting = [one for one in counting if needed[one.id] == guide.most]
     if not fitting:
         widest = max(counting, key=lambda one: needed[one.id])
         text = f"{ask}; '{widest.id}' gives them for {needed[widest.id]}."
-        yield _finding("guide_count", "wrong", [widest.id], text)
+        yield [widest.id], text
         return
     low, high, _ = rubric.scale.bounds
     (one, *others) = fitting
@@ -263,7 +257,7 @@ def _guide_counts(rubric: Rubric) -> Iterator[RubricFinding]:
         given = low + one.count.points[min(number, len(one.count.points) - 1)]
         if given != score and low <= score <= high:
             text = f"For {number} of one kind ({guide.thing}) the guide gives {score:g}, '{one.id}' {given:g}."
-            yield _finding("guide_count", "wrong", [one.id], text)
+            yield [one.id], text
 
 
 # The guide's catch-alls.
@@ -277,12 +271,12 @@ def missing_catch_alls(rubric: Rubric) -> list[CatchAll]:
     return asked if taken < len(asked) else []
 
 
-def _catch_alls(rubric: Rubric) -> Iterator[RubricFinding]:
+def _catch_alls(rubric: Rubric) -> Found:
     missing = missing_catch_alls(rubric)
     if missing:
         said = " and ".join(f"'{catch.words}'" for catch in missing)
         text = f"The guide allows {said}, and no criterion does: a right answer that nobody foresaw earns nothing."
-        yield _finding("catch_all", "wrong", [], text)
+        yield [], text
 
 
 # What a single sentence must prove.
@@ -294,11 +288,9 @@ _COMPARES = re.compile(
 )
 
 
-def _comparisons(rubric: Rubric) -> Iterator[RubricFinding]:
+def _comparisons(rubric: Rubric) -> Found:
     for criterion in decided(rubric):
         if _COMPARES.search(criterion.text) and criterion.evidence == "local_quote":
-            text = (
-                "It sets two things against each other, and its evidence is a quote from one sentence: an answer that "
-            )
-            text += "says each in a sentence of its own cannot prove it. Take evidence: span_level, or split it."
-            yield _finding("comparison", "doubtful", [criterion.id], text)
+            text = "It sets two things against each other, and its evidence is a quote from one sentence: an answer "
+            text += "that says each in a sentence of its own cannot prove it. Take evidence: span_level, or split it."
+            yield [criterion.id], text

@@ -9,13 +9,13 @@ people pay for and no criterion names.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
 from rubricflow.tasks.core.contracts.composite import composed, composition, levels_counted, together
 from rubricflow.tasks.core.llm.encoder import Encoder
 from rubricflow.tasks.core.stats.agreement import pearson
@@ -50,41 +50,25 @@ class MarkedAnswer(NamedTuple):
     score: float
 
 
-@dataclass(frozen=True)
-class ScoredAnswers:
+class ScoredAnswers(NamedTuple):
     """Answers to be scored by one bundle, which people scored too."""
 
     bundle: Bundle
-    ids: tuple[str, ...]
-    """(n,) of the responses."""
-    texts: tuple[str, ...]
-    """(n,)."""
-    clusters: tuple[str, ...]
-    """(n,) author, or the response itself where nobody knows him."""
-    people: Floats
-    """(n,) on the bundle's scale."""
-    levels: dict[str, Floats]
-    """Decided criterion → (n,) its level, NaN where there is none."""
-    credited: tuple[tuple[tuple[int, int], ...], ...]
-    """(n,) of each answer the spans [start, end) of quotes that stand, of decisions above 0."""
+    rows: pd.DataFrame
+    """response_id, text, cluster (the author, or the response itself where nobody knows him), score by people on the
+    bundle's scale, and credited: the spans [start, end) of quotes that stand, of decisions above 0."""
+    levels: pd.DataFrame
+    """Of each of the rows the level of each decided criterion, NaN where there is none."""
+
+    @property
+    def people(self) -> Floats:
+        """(n,)."""
+        return self.rows["score"].to_numpy(float)
 
     @property
     def total(self) -> Floats:
         """(n,) what the checklist comes to, see `checklist_sum`."""
         return checklist_sum(self.bundle, counted_shares(self.bundle, self.levels))
-
-    def of(self, keep: Sequence[int]) -> ScoredAnswers:
-        """Some of the answers, by place."""
-        places = list(keep)
-        return ScoredAnswers(
-            bundle=self.bundle,
-            ids=tuple(self.ids[i] for i in keep),
-            texts=tuple(self.texts[i] for i in keep),
-            clusters=tuple(self.clusters[i] for i in keep),
-            people=self.people[places],
-            levels={name: column[places] for name, column in self.levels.items()},
-            credited=tuple(self.credited[i] for i in keep),
-        )
 
 
 class ItemStatistics(NamedTuple):
@@ -106,7 +90,7 @@ class ItemStatistics(NamedTuple):
     """The same of the squared correlation of the sum, not rounded."""
 
 
-def counted_shares(bundle: Bundle, levels: Mapping[str, Floats]) -> dict[str, Floats]:
+def counted_shares(bundle: Bundle, levels: Mapping[str, Floats] | pd.DataFrame) -> dict[str, Floats]:
     """Decided criterion → (n,) the level that it counts at as a share of its highest, 0 to 1; NaN where it has none.
 
     levels: decided criterion → (n,).
@@ -114,8 +98,8 @@ def counted_shares(bundle: Bundle, levels: Mapping[str, Floats]) -> dict[str, Fl
     tops = {criterion.id: criterion.top for criterion in bundle.criteria}
     shares = {}
     for name, counted in levels_counted(bundle).items():
-        worth = np.array(counted, dtype=np.float64) / tops[name]
-        shares[name] = np.where(np.isnan(levels[name]), np.nan, worth[np.nan_to_num(levels[name]).astype(int)])
+        worth, at = np.array(counted, dtype=np.float64) / tops[name], np.asarray(levels[name])
+        shares[name] = np.where(np.isnan(at), np.nan, worth[np.nan_to_num(at).astype(int)])
     return shares
 
 
@@ -125,29 +109,25 @@ def checklist_sum(bundle: Bundle, shares: Mapping[str, Floats]) -> Floats:
 
     shares: see `counted_shares`.
     """
-    reached = composed(
-        composition(bundle), {one.id: shares[one.id] for one in bundle.criteria}, lambda share: np.clip(share, 0.0, 1.0)
-    )
-    whole = bundle.whole
-    if bundle.protocol.final_score not in ("trait_mean", "trait_sum"):
-        return _onto(_share(whole, reached), bundle.scale.min, bundle.scale.max)
-    of_traits = [(trait, [criterion for criterion in whole if criterion.trait == trait.id]) for trait in bundle.traits]
-    by_trait = [(trait, _share(criteria, reached)) for trait, criteria in of_traits if criteria]
-    if bundle.protocol.final_score == "trait_sum":
-        summed: Floats = np.sum([_onto(share, trait.min, trait.max) for trait, share in by_trait], axis=0)
-        return summed
-    return _onto(np.mean([share for _, share in by_trait], axis=0), bundle.scale.min, bundle.scale.max)
+    decided = {one.id: shares[one.id] for one in bundle.criteria}
+    reached = composed(composition(bundle), decided, lambda share: np.clip(share, 0.0, 1.0))
 
+    def onto(criteria: Sequence[Criterion], scale: Scale) -> Floats:
+        """The weighted share of criteria on a scale."""
+        earned = np.sum([criterion.weight * reached[criterion.id] for criterion in criteria], axis=0)
+        positive = together([criterion for criterion in criteria if criterion.weight > 0])
+        share: Floats = earned / positive if positive else 1 + earned / (together(criteria) or 1.0)
+        return scale.min + np.clip(share, 0.0, 1.0) * (scale.max - scale.min)
 
-def _share(criteria: Sequence[Criterion], reached: Mapping[str, Floats]) -> Floats:
-    earned = np.sum([criterion.weight * reached[criterion.id] for criterion in criteria], axis=0)
-    positive = together([criterion for criterion in criteria if criterion.weight > 0])
-    share: Floats = earned / positive if positive else 1 + earned / (together(criteria) or 1.0)
-    return np.clip(share, 0.0, 1.0)
-
-
-def _onto(share: Floats, low: float, high: float) -> Floats:
-    return low + share * (high - low)
+    whole, rule = bundle.whole, bundle.protocol.final_score
+    if rule not in ("trait_mean", "trait_sum"):
+        return onto(whole, bundle.scale)
+    by_trait = []
+    for trait in bundle.traits:
+        if criteria := [criterion for criterion in whole if criterion.trait == trait.id]:
+            by_trait.append(onto(criteria, trait if rule == "trait_sum" else bundle.scale))
+    summed: Floats = np.sum(by_trait, axis=0)
+    return summed if rule == "trait_sum" else summed / len(by_trait)
 
 
 def without(bundle: Bundle, name: str) -> Bundle | None:
@@ -160,10 +140,10 @@ def without(bundle: Bundle, name: str) -> Bundle | None:
     ids = {one.id for one in (*criteria, *composites)}
     kept = []
     for one in composites:
-        needs = tuple(need for need in one.count.needs if need in ids) if one.count else ()
-        kept.append(
-            one.model_copy(update={"count": one.count.model_copy(update={"needs": needs})}) if one.count else one
-        )
+        if one.count:
+            needs = tuple(need for need in one.count.needs if need in ids)
+            one = one.model_copy(update={"count": one.count.model_copy(update={"needs": needs})})
+        kept.append(one)
     traits = {trait.id for trait in bundle.traits if trait.source == "derived"}
     if traits - {one.trait for one in (*criteria, *kept) if one.parent is None and one.weight}:
         return None
@@ -172,52 +152,43 @@ def without(bundle: Bundle, name: str) -> Bundle | None:
 
 def item_statistics(answers: ScoredAnswers, draws: int, seed: int) -> list[ItemStatistics]:
     """Of every criterion that was decided twice, in the bundle's order; intervals resample authors."""
-    bundle, scale = answers.bundle, answers.bundle.scale.bounds
-    shares = counted_shares(bundle, answers.levels)
+    bundle, scale, people = answers.bundle, answers.bundle.scale.bounds, answers.people
+    shares, clusters = counted_shares(bundle, answers.levels), answers.rows["cluster"].to_numpy(str)
     total = checklist_sum(bundle, shares)
     decided = ~np.isnan(total)
-    clusters = np.array(answers.clusters)
     rows = []
     for criterion in bundle.criteria:
-        at = answers.levels[criterion.id]
+        at = answers.levels[criterion.id].to_numpy()
         own = ~np.isnan(at)
         if own.sum() < 2:
             continue
         points = shares[criterion.id] * (-1 if criterion.weight < 0 else 1)
-        of_people = pearson(answers.people[own], points[own]).value
-        ends = bootstrap(answers.people[own], points[own], clusters[own], scale, draws, seed)["pearson"]
+        of_people = pearson(people[own], points[own]).value
+        ends = bootstrap(people[own], points[own], clusters[own], scale, draws, seed)["pearson"]
         rest, adds, r2 = None, Difference(None, None, None, None, 0, 0), None
         fewer = without(bundle, criterion.id)
         if fewer is not None and decided.any():
-            others = checklist_sum(fewer, shares)[decided]
-            people, whole = answers.people[decided], total[decided]
+            others, scored, whole = checklist_sum(fewer, shares)[decided], people[decided], total[decided]
             rest = pearson(points[decided], others).value
-            adds = paired_bootstrap(people, others, whole, clusters[decided], scale, draws, seed)["qwk"]
-            r2 = _squared(people, whole) - _squared(people, others)
+            adds = paired_bootstrap(scored, others, whole, clusters[decided], scale, draws, seed)["qwk"]
+            r2 = (pearson(scored, whole).value or 0.0) ** 2 - (pearson(scored, others).value or 0.0) ** 2
         occurs = tuple(float(np.mean(at[own] == level)) for level in range(criterion.top + 1))
         rows.append(ItemStatistics(criterion.id, int(own.sum()), occurs, of_people, ends, rest, adds, r2))
     return rows
-
-
-def _squared(people: Floats, score: Floats) -> float:
-    return (pearson(people, score).value or 0.0) ** 2
 
 
 def pairs_that_are_one(answers: ScoredAnswers) -> list[tuple[str, str, float]]:
     """(criterion, criterion, share of equal decisions) of the pairs that are decided alike on nearly all answers,
     though neither has one level throughout."""
     found = []
-    tops = {criterion.id: criterion.top for criterion in answers.bundle.criteria}
-    varying = [name for name, at in answers.levels.items() if len(np.unique(at[~np.isnan(at)])) > 1]
+    shares = answers.levels / [criterion.top for criterion in answers.bundle.criteria]
+    varying = [name for name in shares if shares[name].nunique() > 1]
     for first, second in combinations(varying, 2):
-        a, b = answers.levels[first] / tops[first], answers.levels[second] / tops[second]
-        both = ~np.isnan(a) & ~np.isnan(b)
-        a, b = a[both], b[both]
+        a, b = shares[[first, second]].dropna().to_numpy().T
         # Where both are nearly always 0 they are equal by that alone: the answers with either must agree, too.
-        either = (a > 0) | (b > 0)
-        if len(a) >= FEWEST and either.sum() >= 5 and min(np.mean(a == b), np.mean(a[either] == b[either])) >= 0.9:
-            share = float(np.mean(a == b))
-            found += [(first, second, share)] if share >= _ONE else []
+        either, equal = (a > 0) | (b > 0), a == b
+        if len(a) >= FEWEST and either.sum() >= 5 and equal[either].mean() >= 0.9 and equal.mean() >= _ONE:
+            found.append((first, second, float(equal.mean())))
     return found
 
 
@@ -232,15 +203,12 @@ class Apart(NamedTuple):
 
 def furthest(answers: ScoredAnswers, most: int = 10) -> list[Apart]:
     """The answers on which the checklist's sum, rounded to nothing, and people differ most, by at least half a step."""
-    total = answers.total
-    gap = np.nan_to_num(np.abs(total - answers.people))
-    order = sorted(range(len(gap)), key=lambda i: (-gap[i], answers.ids[i]))[:most]
-    near = answers.bundle.scale.step / 2
-    return [
-        Apart(answers.ids[i], answers.texts[i], float(answers.people[i]), float(total[i]))
-        for i in order
-        if gap[i] > near
-    ]
+    total, people = answers.total, answers.people
+    gap = np.nan_to_num(np.abs(total - people))
+    apart = answers.rows.assign(total=total, gap=gap)[gap > answers.bundle.scale.step / 2]
+    apart = apart.sort_values(["gap", "response_id"], ascending=[False, True])[:most]
+    columns = (apart[name] for name in ("response_id", "text", "score", "total"))
+    return [Apart(*row) for row in zip(*columns, strict=True)]
 
 
 class Unnamed(NamedTuple):
@@ -254,9 +222,14 @@ class Unnamed(NamedTuple):
 def unnamed(answers: ScoredAnswers, encode: Encoder, most: int = 10) -> list[Unnamed]:
     """What answers say that no criterion names: the sentences, without a quote that stands, of answers that people
     scored at least a step higher than the checklist; groups of like meaning, of most answers first."""
-    total = answers.total
-    paid_more = np.flatnonzero(np.nan_to_num(answers.people - total) >= answers.bundle.scale.step - 1e-9)
-    sentences = [(answers.ids[i], sentence) for i in paid_more for sentence in _uncovered(answers, int(i))]
+    paid_more = np.nan_to_num(answers.people - answers.total) >= answers.bundle.scale.step - 1e-9
+    sentences = []
+    for row in answers.rows[paid_more].itertuples():
+        for unit in units(row.text):
+            overlaps = any(start < unit.end and unit.start < end for start, end in row.credited)
+            sentence = " ".join(row.text[unit.start : unit.end].split())
+            if unit.kind == "sentence" and not overlaps and len(tokens(sentence)) >= _FEWEST_WORDS:
+                sentences.append((row.response_id, sentence))
     if not sentences:
         return []
     vectors = encode([sentence for _, sentence in sentences])
@@ -270,15 +243,6 @@ def unnamed(answers: ScoredAnswers, encode: Encoder, most: int = 10) -> list[Unn
         left &= ~near[best]
         left[best] = False
     return groups
-
-
-def _uncovered(answers: ScoredAnswers, i: int) -> Iterator[str]:
-    text = answers.texts[i]
-    for unit in units(text):
-        overlaps = any(start < unit.end and unit.start < end for start, end in answers.credited[i])
-        sentence = " ".join(text[unit.start : unit.end].split())
-        if unit.kind == "sentence" and not overlaps and len(tokens(sentence)) >= _FEWEST_WORDS:
-            yield sentence
 
 
 class MarksOfRubric(NamedTuple):
@@ -295,11 +259,10 @@ class MarksOfRubric(NamedTuple):
 
 def analysed(answers: ScoredAnswers, encode: Encoder | None, draws: int, seed: int) -> MarksOfRubric:
     """What marks say of a rubric; of fewer than FEWEST answers nothing but their number."""
-    n = len(answers.ids)
+    n = len(answers.rows)
     if n < FEWEST:
         return MarksOfRubric(n, [], [], [], [])
-    said = unnamed(answers, encode) if encode else []
-    items = item_statistics(answers, draws, seed)
+    items, said = item_statistics(answers, draws, seed), unnamed(answers, encode) if encode else []
     return MarksOfRubric(n, items, pairs_that_are_one(answers), furthest(answers), said)
 
 
@@ -307,30 +270,27 @@ def mark_findings(rubric_id: str, marks: MarksOfRubric) -> Iterator[RubricFindin
     """What marks say for sure, as findings; nothing of criteria that few answers were scored on."""
     for row in marks.items:
         low, high = row.with_people_interval[:2]
+        about = (rubric_id, (row.criterion,))
         if row.n < FEWEST:
             continue
         if max(row.shares) == 1:
-            level = row.shares.index(1.0)
-            text = f"It is at level {level} on all {row.n} answers: it tells none from another."
-            yield RubricFinding(rubric_id, (row.criterion,), "constant", "doubtful", text)
+            text = f"It is at level {row.shares.index(1.0)} on all {row.n} answers: it tells none from another."
+            yield RubricFinding(*about, "constant", "doubtful", text)
         elif row.n * (1 - max(row.shares)) < _RARE:
             continue  # no resample of so few tells how much hangs on chance
-        elif high is not None and low is not None and high < 0:
-            text = f"Answers that people score higher meet it less (correlation {row.with_people:.2f}, 95% interval "
-            text += f"{low:.2f} to {high:.2f}, {row.n} answers)."
-            yield RubricFinding(rubric_id, (row.criterion,), "against_people", "wrong", text)
+        elif low is not None and high is not None and high < 0:
+            interval = f"correlation {row.with_people:.2f}, 95% interval {low:.2f} to {high:.2f}, {row.n} answers"
+            text = f"Answers that people score higher meet it less ({interval})."
+            yield RubricFinding(*about, "against_people", "wrong", text)
         elif row.adds.high is not None and row.adds.high < 0:
-            text = f"Without it the sum's QWK with people is {-(row.adds.estimate or 0):.3f} higher (95% interval "
-            text += f"{-row.adds.high:.3f} to {-(row.adds.low or 0):.3f})."
-            yield RubricFinding(rubric_id, (row.criterion,), "harmful", "doubtful", text)
+            interval = f"95% interval {-row.adds.high:.3f} to {-(row.adds.low or 0):.3f}"
+            text = f"Without it the sum's QWK with people is {-(row.adds.estimate or 0):.3f} higher ({interval})."
+            yield RubricFinding(*about, "harmful", "doubtful", text)
     for first, second, share in marks.pairs:
-        text = (
-            f"They are decided alike on {share:.0%} of the answers: one of them is paid twice, or both are one thing."
-        )
+        text = f"They are decided alike on {share:.0%} of the answers: one is paid twice, or both are one thing."
         yield RubricFinding(rubric_id, (first, second), "one_pair", "doubtful", text)
     for group in marks.unnamed:
         if len(group.answers) >= 3:
-            text = (
-                f"{len(group.answers)} answers that people score higher than the checklist say: {group.representative}"
-            )
+            count = len(group.answers)
+            text = f"{count} answers that people score higher than the checklist say: {group.representative}"
             yield RubricFinding(rubric_id, (), "unnamed", "doubtful", text)

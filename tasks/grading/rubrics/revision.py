@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal, NamedTuple
@@ -20,21 +22,7 @@ from rubricflow.tasks.core.contracts.settings.written import read_yaml
 from rubricflow.tasks.grading.rubrics.findings import decided, findings, missing_catch_alls, undefined_middle
 from rubricflow.tasks.grading.rubrics.wording import grams, joins_two, likeness
 
-What = Literal[
-    "kept",
-    "reworded",
-    "levels",
-    "points",
-    "split",
-    "joined",
-    "added",
-    "removed",
-    "count",
-    "exclusion",
-    "note",
-    "note removed",
-]
-CHANGES: Mapping[What, str] = {
+CHANGES: Mapping[str, str] = {
     "kept": "kept",
     "reworded": "reworded",
     "levels": "levels changed",
@@ -60,7 +48,8 @@ class RubricChange(NamedTuple):
     """Ids as they were; none for what is new."""
     after: tuple[str, ...]
     """Ids as they are; none for what is removed."""
-    what: What
+    what: str
+    """Of CHANGES."""
     why: str
     by: Literal["rule", "judge"]
     """A mend that code makes by itself, or the judge's proposal."""
@@ -83,13 +72,12 @@ def mended(rubric: Rubric, problem: Problem) -> tuple[Rubric, list[RubricChange]
 def _two_levels(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
     """Examples label levels: a rubric with examples keeps them."""
     counts = {criterion.id: criterion.count for criterion in rubric.criteria}
-    facts, criteria = [], []
+    facts, criteria, deciding = [], [], () if rubric.examples else decided(rubric)
     for criterion in rubric.criteria:
-        count = counts.get(criterion.parent or "")
-        is_fact = criterion.kind in ("gold_point", "misconception") and criterion in decided(rubric)
-        is_fact = is_fact and (count is not None or joins_two(criterion.text) is None)
-        all_undefined = len(undefined_middle(criterion)) == len(criterion.levels) - 2 > 0
-        if is_fact and all_undefined and not rubric.examples and not (count and count.least):
+        counting = counts.get(criterion.parent or "")
+        is_fact = criterion.kind in ("gold_point", "misconception") and criterion in deciding
+        is_one = not counting.least if counting else joins_two(criterion.text) is None
+        if is_fact and is_one and len(undefined_middle(criterion)) == len(criterion.levels) - 2 > 0:
             facts.append(criterion.id)
             criterion = criterion.model_copy(update={"levels": (criterion.levels[0], criterion.levels[-1])})
         criteria.append(criterion)
@@ -101,16 +89,14 @@ def _two_levels(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
 def _with_catch_alls(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
     counting = [criterion for criterion in rubric.criteria if criterion.count]
     criteria, made = list(rubric.criteria), list[RubricChange]()
-    ids = {criterion.id for criterion in criteria}
     for catch in missing_catch_alls(rubric) if counting else ():
         about = grams(f"{catch.before} {catch.words}")
         parent = max(counting, key=lambda one: likeness(about, grams(one.text)))
-        names = (f"{parent.id}_other{number or ''}" for number in range(len(criteria)))
-        name = next(one for one in names if one not in ids)
-        ids.add(name)
         siblings = [one for one in decided(rubric) if one.parent == parent.id]
         if not siblings:
             continue
+        name, ids = f"{parent.id}_other", {criterion.id for criterion in criteria}
+        name = next(one for one in (name, *(f"{name}{number}" for number in count(1))) if one not in ids)
         text = f"Gives what the guide calls '{catch.words.lower()}': right, and named by no other criterion here."
         update = {"id": name, "text": text, "levels": ("not said", "said"), "excludes": ()}
         criteria.insert(criteria.index(siblings[-1]) + 1, siblings[-1].model_copy(update=update))
@@ -121,14 +107,14 @@ def _with_catch_alls(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
 
 def _excluding(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
     groups = [finding.criteria for finding in findings(rubric) if finding.rule == "exclusive"]
-    others = {name: tuple(one for one in group if one != name) for group in groups for name in group}
-    criteria = tuple(
-        one.model_copy(update={"excludes": tuple(dict.fromkeys((*one.excludes, *others.get(one.id, ()))))})
-        for one in rubric.criteria
-    )
+    others = {name: [one for one in group if one != name] for group in groups for name in group}
+    criteria = []
+    for one in rubric.criteria:
+        excludes = tuple(dict.fromkeys((*one.excludes, *others.get(one.id, ()))))
+        criteria.append(one.model_copy(update={"excludes": excludes}))
     why = "No answer can say more than one of them."
     made = [RubricChange(rubric.rubric_id, group, group, "exclusion", why, "rule") for group in groups]
-    return rubric.model_copy(update={"criteria": criteria}), made
+    return rubric.model_copy(update={"criteria": tuple(criteria)}), made
 
 
 class Reasons(NamedTuple):
@@ -145,46 +131,39 @@ class Reasons(NamedTuple):
 def changes(old: Rubric, new: Rubric, reasons: Reasons) -> Iterator[RubricChange]:
     """Every change from one rubric to another as a judge proposes it, and what it keeps, in the order of the new one,
     what is removed last. Composites change with their count."""
+
+    def change(before: Sequence[str], after: Sequence[str], what: str, why: str) -> RubricChange:
+        return RubricChange(old.rubric_id, tuple(before), tuple(after), what, why, "judge")
+
     before, after = ({one.id: one for one in rubric.criteria} for rubric in (old, new))
-    was_decided, uses = {one.id for one in decided(old)}, list[str]()
-    for names in reasons.sources.values():
-        uses += names
+    was_decided = {one.id for one in decided(old)}
+    uses = Counter(chain.from_iterable(reasons.sources.values()))
     for name, one in after.items():
-        why = reasons.whys.get(name, "")
-        if one.count or name not in reasons.sources:
-            earlier = before.get(name)
-            if earlier is None or earlier.count != one.count:
-                yield RubricChange(old.rubric_id, (name,) if earlier else (), (name,), "count", why, "judge")
-            continue
-        names = reasons.sources[name]
-        yield RubricChange(
-            old.rubric_id, names, (name,), _what(one, [before[other] for other in names], uses), why, "judge"
-        )
+        why, names = reasons.whys.get(name, ""), reasons.sources.get(name, ())
+        if not one.count and name in reasons.sources:
+            yield change(names, [name], _what(one, [before[other] for other in names], uses), why)
+        elif name not in before or before[name].count != one.count:
+            yield change([name] if name in before else [], [name], "count", why)
     for name in before:
-        if (name in was_decided and name not in uses) or (name not in was_decided and name not in after):
+        if name not in (uses if name in was_decided else after):
             why = reasons.whys.get(name, "What was counted under it stands elsewhere.")
-            yield RubricChange(old.rubric_id, (name,), (), "removed", why, "judge")
-    for note in new.notes:
-        if note not in old.notes:
-            yield RubricChange(old.rubric_id, (), (note,), "note", reasons.notes[note], "judge")
-    for note in old.notes:
-        if note not in new.notes:
-            yield RubricChange(old.rubric_id, (note,), (), "note removed", "", "judge")
+            yield change([name], [], "removed", why)
+    yield from (change([], [note], "note", reasons.notes[note]) for note in new.notes if note not in old.notes)
+    yield from (change([note], [], "note removed", "") for note in old.notes if note not in new.notes)
 
 
-def _what(new: Criterion, sources: Sequence[Criterion], uses: Sequence[str]) -> What:
-    if not sources:
-        return "added"
-    if len(sources) > 1:
-        return "joined"
+def _what(new: Criterion, sources: Sequence[Criterion], uses: Mapping[str, int]) -> str:
+    """What became of the criteria that a new one is made of. uses: how many are made of each."""
+    if len(sources) != 1:
+        return "joined" if sources else "added"
     (old,) = sources
-    if uses.count(old.id) > 1:
-        return "split"
-    if old.text != new.text:
-        return "reworded"
-    if old.levels != new.levels:
-        return "levels"
-    return "points" if (old.weight, old.parent) != (new.weight, new.parent) else "kept"
+    differs = {
+        "split": uses[old.id] > 1,
+        "reworded": old.text != new.text,
+        "levels": old.levels != new.levels,
+        "points": (old.weight, old.parent) != (new.weight, new.parent),
+    }
+    return next((what for what, is_so in differs.items() if is_so), "kept")
 
 
 def in_words(change: RubricChange) -> str:
@@ -213,9 +192,7 @@ def as_yaml(rubrics: Sequence[Rubric], made: Sequence[RubricChange]) -> str:
         of_rubric = [change for change in made if change.rubric_id == rubric.rubric_id and change.what != "kept"]
         lines += [f"# {rubric.rubric_id}: {in_words(change)}" for change in of_rubric]
     content = json.dumps({"rubrics": [rubric.model_dump(mode="json", exclude_defaults=True) for rubric in rubrics]})
-    whole = json.loads(
-        content, parse_float=lambda number: int(float(number)) if float(number) % 1 == 0 else float(number)
-    )
+    whole = json.loads(content, parse_float=lambda text: int(float(text)) if float(text).is_integer() else float(text))
     written = yaml.dump(whole, None, _Lines, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
     return "\n".join([*lines, written])
 

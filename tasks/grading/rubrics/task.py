@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from itertools import zip_longest
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from rubricflow.tasks.core.contracts.backends import install, is_missing
@@ -42,9 +40,11 @@ def marks_of(
         return {}, "the study is not graded as it is now, so no criterion is held against people's scores"
     encode = None if is_missing("embedded") else minilm()
     marks = {}
-    for name, answers in scored_answers(run, evaluation.target, bundles).items():
-        wanted = [place for place, cluster in enumerate(answers.clusters) if is_wanted(cluster)]
-        marks[name] = analysed(answers.of(wanted), encode, evaluation.draws, evaluation.seed)
+    for name, (bundle, rows, levels) in scored_answers(run, evaluation.target, bundles).items():
+        wanted = rows["cluster"].map(is_wanted).to_numpy(bool)
+        marks[name] = analysed(
+            ScoredAnswers(bundle, rows[wanted], levels[wanted]), encode, evaluation.draws, evaluation.seed
+        )
     few = [name for name in bundles if name not in marks or not marks[name].items]
     why = []
     if few:
@@ -61,85 +61,53 @@ def scored_answers(run: Run, target: str, bundles: Mapping[str, Bundle]) -> dict
 
     target: rater, or 'mean', see `target_scores`.
     """
-    by_rubric, scores = _scored_rows(run, target)
-    ids = [row["response_id"] for rows in by_rubric.values() for row in rows]
-    mine = pc.field("response_id").isin(pa.array(ids, pa.string()))
+    scored = _scored(run, target)
+    mine = ds.field("response_id").isin(pa.array(scored["response_id"], pa.string())) & (ds.field("sample") == 0)
     wanted = ["response_id", "criterion_id", "decision", "evidence"]
-    decided = run.read(run.ref(Judgments, "judge"), wanted, mine & (pc.field("sample") == 0)).to_pylist()
-    of_response: dict[str, list[dict[str, object]]] = defaultdict(list)
-    for row in decided:
-        of_response[row["response_id"]].append(row)
+    decided = run.read(run.ref(Judgments, "judge"), wanted, mine).to_pandas()
+    credited = defaultdict[str, list[tuple[int, int]]](list)
+    for row in decided[decided["decision"] > 0].itertuples():
+        quotes = [quote for quote in row.evidence if quote["status"] in STANDING]
+        credited[row.response_id] += [(quote["start"], quote["end"]) for quote in quotes]
+    levels = decided.pivot(index="response_id", columns="criterion_id", values="decision").astype(float)
+    scored = scored[scored["response_id"].isin(levels.index)]
     answers = {}
-    for name, rows in by_rubric.items():
-        own = [row for row in rows if row["response_id"] in of_response]
-        if own and name in bundles:
-            answers[name] = _answers(bundles[name], own, scores, of_response)
+    for name, rows in scored.groupby("rubric_id", sort=False):
+        if bundle := bundles.get(name):
+            of_rubric = levels.reindex(index=rows["response_id"], columns=[one.id for one in bundle.criteria])
+            credits = [tuple(credited[response_id]) for response_id in rows["response_id"]]
+            answers[name] = ScoredAnswers(bundle, rows.assign(credited=credits), of_rubric)
     return answers
 
 
 def marked_answers(run: Run, target: str) -> dict[str, tuple[MarkedAnswer, ...]]:
     """Rubric → answers that a reviser may see, of every score that people gave as far as their length allows: from the
     half of the calibration split that is not held back. The run need only have been ingested."""
-    by_rubric, scores = _scored_rows(run, target)
-    chosen = {}
-    for name, rows in by_rubric.items():
-        of_score: dict[float, list[MarkedAnswer]] = defaultdict(list)
-        for row in sorted(rows, key=lambda row: hashlib.sha256(str(row["response_id"]).encode()).digest()):
-            if not held_back(str(row["author_id"] or row["response_id"])):
-                score = scores[row["response_id"]]
-                of_score[score].append(MarkedAnswer(str(row["text"])[:_LONGEST], score))
-        in_turn = [one for turn in zip_longest(*of_score.values()) for one in turn if one is not None]
-        lengths = np.cumsum([len(one.text) for one in in_turn])
-        fit = int(np.searchsorted(lengths, _CHARACTERS, side="right"))
-        chosen[name] = tuple(sorted(in_turn[: min(fit, _MARKED)], key=lambda one: one.score))
+    scored, chosen = _scored(run, target), {}
+    scored["order"] = [hashlib.sha256(name.encode()).digest() for name in scored["response_id"]]
+    for name, rows in scored[~scored["cluster"].map(held_back).astype(bool)].groupby("rubric_id", sort=False):
+        drawn = rows.sort_values("order")
+        turn, first = drawn.groupby("score").cumcount(), pd.factorize(drawn["score"])[0]
+        drawn = drawn.iloc[np.lexsort((first, turn))]
+        texts = drawn["text"].str[:_LONGEST]
+        fit = min(_MARKED, int((texts.str.len().cumsum() <= _CHARACTERS).sum()))
+        shown = map(MarkedAnswer, texts[:fit], drawn["score"][:fit])
+        chosen[name] = tuple(sorted(shown, key=lambda one: one.score))
     return chosen
 
 
-def _scored_rows(run: Run, target: str) -> tuple[dict[str, list[dict[str, Any]]], dict[str, float]]:
-    """Rubric → rows of its answers of the calibration split that people scored, by id; and response → that score."""
-    calibrating = ds.field("split").isin(pa.array(CALIBRATES))
+def _scored(run: Run, target: str) -> pd.DataFrame:
+    """The answers of the calibration split that people scored, by id: response_id, text, score, rubric_id and cluster,
+    the author or the response itself where nobody knows him."""
     columns = ["response_id", "item_id", "author_id", "text"]
-    rows = run.read(run.ref(Responses, "ingest"), columns, calibrating).sort_by("response_id").to_pylist()
-    mine = pc.field("response_id").isin(pa.array([row["response_id"] for row in rows], pa.string()))
+    calibrating = ds.field("split").isin(list(CALIBRATES))
+    rows = run.read(run.ref(Responses, "ingest"), columns, calibrating)
+    mine = ds.field("response_id").isin(rows["response_id"].combine_chunks())
     people = run.read(run.ref(Gradings, "ingest"), ["response_id", "rater_id", "rater_kind", "score"], mine)
-    scores = dict(zip(*target_scores(people, target).to_pydict().values(), strict=True))
-    items = run.read(run.ref(Items, "ingest"), ["item_id", "rubric_id"]).to_pylist()
-    rubric_of = {item["item_id"]: item["rubric_id"] for item in items}
-    by_rubric: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        if row["response_id"] in scores:
-            by_rubric[rubric_of[row["item_id"]]].append(row)
-    return by_rubric, scores
-
-
-def _answers(
-    bundle: Bundle,
-    rows: list[dict[str, object]],
-    scores: Mapping[str, float],
-    decided: Mapping[str, list[dict[str, object]]],
-) -> ScoredAnswers:
-    ids = [str(row["response_id"]) for row in rows]
-    levels = {criterion.id: np.full(len(ids), np.nan) for criterion in bundle.criteria}
-    credited = []
-    for place, name in enumerate(ids):
-        spans = list[tuple[int, int]]()
-        for judgment in decided[name]:
-            criterion, level = str(judgment["criterion_id"]), judgment["decision"]
-            if criterion in levels and isinstance(level, int):
-                levels[criterion][place] = level
-            evidence = judgment["evidence"] if level else ()
-            assert isinstance(evidence, list | tuple)
-            spans += [(one["start"], one["end"]) for one in evidence if one["status"] in STANDING]
-        credited.append(tuple(spans))
-    return ScoredAnswers(
-        bundle=bundle,
-        ids=tuple(ids),
-        texts=tuple(str(row["text"]) for row in rows),
-        clusters=tuple(str(row["author_id"] or row["response_id"]) for row in rows),
-        people=np.array([scores[name] for name in ids]),
-        levels=levels,
-        credited=tuple(credited),
-    )
+    items = run.read(run.ref(Items, "ingest"), ["item_id", "rubric_id"])
+    frame = rows.to_pandas().merge(target_scores(people, target).to_pandas(), on="response_id")
+    frame = frame.merge(items.to_pandas(), on="item_id").sort_values("response_id", ignore_index=True)
+    return frame.assign(cluster=frame["author_id"].fillna(frame["response_id"]))
 
 
 def held_back(cluster: str) -> bool:

@@ -88,11 +88,11 @@ def test_remarks_become_findings_with_the_words_of_the_guide() -> None:
 @pytest.mark.parametrize(
     ("changes", "violation"),
     [
-        ({"criteria": ["Z"]}, "remark 1 names criteria that there are not: Z"),
-        ({"kind": "ugly"}, "remark 1 is of no kind: 'ugly'"),
+        ({"criteria": ["Z"]}, "malformed: remarks.0.criteria.0: 'Z' is not one of"),
+        ({"kind": "ugly"}, "malformed: remarks.0.kind: 'ugly' is not one of"),
         ({"quote": "three ways"}, "remark 1 quotes what does not stand in the guide: 'three ways'"),
-        ({"remark": " "}, "remark 1 says nothing"),
-        ({"criteria": None}, "remark 1 lacks a part: TypeError"),
+        ({"remark": " "}, "malformed: remarks.0.remark: ' ' is no text"),
+        ({"criteria": None}, "malformed: remarks.0.criteria: None is not of type 'array'"),
     ],
 )
 def test_a_remark_that_cannot_be_right_is_asked_for_again(changes: dict[str, Any], violation: str) -> None:
@@ -186,7 +186,10 @@ def test_without_answers_nothing_is_said_of_them() -> None:
 
 LATER: list[tuple[dict[str, Any], str]] = [
     ({"reasons": []}, "nothing is said of P2"),
-    ({"criteria": [*REVISED["criteria"], one("New", "Is new.", ["Z"])]}, "there was no criterion Z"),
+    (
+        {"criteria": [*REVISED["criteria"], one("New", "Is new.", ["Z"])]},
+        "criteria.3.from.0: 'Z' is not one of",
+    ),
     ({"groups": [group(points=[0, 2, 1])]}, "malformed"),
     ({"groups": []}, "refers to unknown criteria"),
     ({"groups": [group(), group(id="L")]}, "group L has no member"),
@@ -247,7 +250,6 @@ SAID = "I think that they should have said how long every single piece of plasti
         ("They should have said how long every single piece was, counts.", True),
         ("THEY should have said, how long every single piece!", True),
         ("That every single piece of plastic has a length counts.", False),
-        (" ", False),
     ],
 )
 def test_a_note_may_not_carry_the_words_of_a_student(note: str, again: bool) -> None:
@@ -256,7 +258,7 @@ def test_a_note_may_not_carry_the_words_of_a_student(note: str, again: bool) -> 
     ((rubric, _),) = revisions([subject], asking, broken)
     assert len(prompts(asking)) == (2 if again else 1)
     assert ("note 1 copies 8 words of a student in a row" in prompts(asking)[-1]) == again
-    assert len(rubric.notes) == (1 if note.strip() else 0)
+    assert len(rubric.notes) == 1
 
 
 def test_notes_are_part_of_the_guide_that_is_shown_again() -> None:

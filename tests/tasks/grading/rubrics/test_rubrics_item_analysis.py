@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pingouin
 import pytest
 from builders.bundles import THREE, bundle, criterion, trait
@@ -53,10 +54,9 @@ BUNDLES = {
 
 def answers(of: Bundle, levels: dict[str, Sequence[float]], people: Sequence[float], **changes: Any) -> ScoredAnswers:
     n = len(people)
-    usual: dict[str, Any] = {"texts": ("Nothing.",) * n, "clusters": tuple(f"s{i}" for i in range(n))}
-    usual |= {"credited": ((),) * n, "ids": tuple(f"r{i}" for i in range(n))}
-    arrays = {name: np.array(column, dtype=float) for name, column in levels.items()}
-    return ScoredAnswers(bundle=of, people=np.array(people, dtype=float), levels=arrays, **usual | changes)
+    usual: dict[str, Any] = {"text": ("Nothing.",) * n, "cluster": tuple(f"s{i}" for i in range(n))}
+    usual |= {"credited": ((),) * n, "response_id": tuple(f"r{i}" for i in range(n)), "score": people}
+    return ScoredAnswers(of, pd.DataFrame(usual | changes), pd.DataFrame(levels, dtype=float))
 
 
 def drawn(of: Bundle, n: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -192,10 +192,10 @@ def test_what_people_pay_for_and_no_quote_covers_is_grouped() -> None:
         "The salt was old.",
     ]
     credited = (((0, 13),), (), (), ())
-    many = answers(of, {"A": [1, 0, 0, 0]}, [2, 1, 0, 1], texts=tuple(texts), credited=credited)
+    many = answers(of, {"A": [1, 0, 0, 0]}, [2, 1, 0, 1], text=texts, credited=credited)
     assert unnamed(many, by_words) == [(("The salt was old."), ("r1", "r3"))]  # r0 has the top score already
     assert [(one.response_id, one.people, one.checklist) for one in furthest(many)] == [("r1", 1, 0), ("r3", 1, 0)]
-    paid = answers(of, {"A": [0, 0, 0, 0]}, [2, 1, 0, 1], texts=tuple(texts), credited=credited)
+    paid = answers(of, {"A": [0, 0, 0, 0]}, [2, 1, 0, 1], text=texts, credited=credited)
     (group,) = unnamed(paid, by_words)
     assert group.answers == ("r0", "r1", "r3")
 
@@ -216,12 +216,9 @@ def test_only_the_calibration_split_is_read(tmp_path: Path) -> None:
     others = {table: run.read(run.ref(table, "ingest")) for table in (Items, Gradings)}
     run.commit("ingest", "all", {Responses: split, **others})
     (read,) = scored_answers(run, "one", bundles_of(run)).values()
-    assert (read.ids, read.clusters) == (("a", "c"), ("s1", "c"))
-    assert read.people.tolist() == [3, 1]
+    assert read.rows[["response_id", "cluster", "score"]].to_numpy().tolist() == [["a", "s1", 3], ["c", "c", 1]]
     assert {name: column.tolist() for name, column in read.levels.items()} == {"P1": [1, 0], "P2": [0, 1]}
-    assert read.credited == (((0, 12),), ((14, 21),))
-    assert read.of([1]).ids == ("c",)
-    assert read.of([1]).levels["P2"].tolist() == [1]
+    assert read.rows["credited"].tolist() == [((0, 12),), ((14, 21),)]
 
 
 def bundles_of(run: Run) -> dict[str, Bundle]:
