@@ -30,12 +30,11 @@ def repeated(judge, folder, judged, items):
         from rubricflow.tasks.grading.judge.worker import shards
 
         from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
-        from rubricflow.tasks.core.store.warehouse import Warehouse
-        from rubricflow.tasks.grading.judge.stored_cases import item_counts
+        from rubricflow.tasks.core.store.warehouse import Warehouse, counted
 
         warehouse = Warehouse.open(folder / "warehouse")
         source = warehouse.run(warehouse.begun()[0])
-        counts = item_counts(run, arguments[3])
+        counts = counted(run, arguments[3], "item_id")
         for name, parts in shards(counts):
             if not run.done("judge", name):
                 tables = (Judgments, Gradings, Attempts)

@@ -21,7 +21,7 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.judge import task as door
 from rubricflow.tasks.grading.judge.rows import Rater
-from rubricflow.tasks.grading.judge.stored_cases import shard_cases
+from rubricflow.tasks.grading.judge.stored_cases import case_of, in_shard_order, sheets_of
 from rubricflow.tasks.grading.judge.task import judge
 from rubricflow.tasks.grading.judge.teaching import People, teaching_of
 
@@ -82,8 +82,8 @@ def example_of(study, target="mean", by="similarity"):
 
 
 def _case(study):
-    ((_, cases),) = shard_cases(study.run, study.items, study.responses, study.bundles, [("all", ANSWERS, False)])
-    return cases[-1:]
+    sheets, rows = sheets_of(study.run, study.items, study.bundles), in_shard_order(study.run, study.responses)
+    return [case_of(row, *sheets[row["item_id"]]) for row in rows][-1:]
 
 
 @pytest.mark.parametrize("by", ["level", "similarity"])

@@ -13,11 +13,10 @@ import pyarrow as pa
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.schema import Row, schema
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
-from rubricflow.tasks.core.contracts.tables.data import UNREAD
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
 from rubricflow.tasks.core.llm.ask import RequestOutcome
 from rubricflow.tasks.core.llm.backend import Backend
-from rubricflow.tasks.core.text.units import Unit, units
+from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge.score import Scored
 
 FAILED = {"demote": "demoted", "drop": "dropped", "count": "counted"}
@@ -238,24 +237,3 @@ def _of(rater: Rater) -> dict[str, str | int]:
 def _writable(text: str | None) -> str | None:
     """A text as Arrow can hold it: half a surrogate pair, which some replies carry, becomes a replacement character."""
     return text if text is None or text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
-
-
-# Tables of a run as judging reads them.
-
-
-def case_of(
-    response_id: str, text: str, item: dict[str, Any], bundle: Bundle, bundle_id: str, made_from: str | None
-) -> Case:
-    """A response to an item under its bundle; made_from: as `responses` has it."""
-    return Case(
-        response_id=response_id,
-        item_id=item["item_id"],
-        text=text,
-        units=tuple(units(text)),
-        question=item["question"],
-        context=item["context"],
-        bundle=bundle,
-        bundle_id=bundle_id,
-        reference_answer=item["reference_answer"],
-        unread=made_from if made_from in UNREAD else None,
-    )

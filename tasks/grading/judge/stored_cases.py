@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow.dataset as ds
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
 from rubricflow.tasks.core.contracts.schema import TableRef, schema
+from rubricflow.tasks.core.contracts.tables.data import UNREAD
 from rubricflow.tasks.core.contracts.tables.judging import ShardInputs
 from rubricflow.tasks.core.store.ordered import in_order
-from rubricflow.tasks.core.store.warehouse import Run, counted
-from rubricflow.tasks.grading.judge.rows import Case, case_of
+from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge.rows import Case
 
-Sheet = tuple[dict[str, Any], Bundle, str]
+Sheet = tuple[Mapping[str, Any], Bundle, str]
 """An item's row, its bundle and the bundle's id."""
-
-
-def item_counts(run: Run, responses: TableRef) -> dict[str, int]:
-    """Item → number of its responses."""
-    return counted(run, responses, "item_id")
 
 
 def sheets_of(run: Run, items: TableRef, bundles: TableRef) -> dict[str, Sheet]:
@@ -34,18 +30,20 @@ def sheets_of(run: Run, items: TableRef, bundles: TableRef) -> dict[str, Sheet]:
     }
 
 
-def shard_cases(
-    run: Run, items: TableRef, responses: TableRef, bundles: TableRef, cut: Iterable[tuple[str, int, bool]]
-) -> Iterator[tuple[str, list[Case]]]:
-    """Name and cases of each shard that is not done. cut: name, responses and whether it is done, of all in order."""
-    sheets, rows = sheets_of(run, items, bundles), in_shard_order(run, responses)
-    for name, count, done in cut:
-        mine = list(islice(rows, count))
-        if not done:
-            yield (
-                name,
-                [case_of(row["response_id"], row["text"], *sheets[row["item_id"]], row["made_from"]) for row in mine],
-            )
+def case_of(row: Mapping[str, Any], item: Mapping[str, Any], bundle: Bundle, bundle_id: str) -> Case:
+    """A response to an item under its bundle. row: response_id, text and made_from, as `responses` has them."""
+    return Case(
+        response_id=row["response_id"],
+        item_id=item["item_id"],
+        text=row["text"],
+        units=tuple(units(row["text"])),
+        question=item["question"],
+        context=item["context"],
+        bundle=bundle,
+        bundle_id=bundle_id,
+        reference_answer=item["reference_answer"],
+        unread=row["made_from"] if row["made_from"] in UNREAD else None,
+    )
 
 
 def cases_of(
@@ -58,9 +56,7 @@ def cases_of(
     rows = run.read(responses, ["response_id", "text", "made_from"], ds.field("item_id") == item["item_id"])
     bundle = Bundle.unlock(locked["bundle_id"], locked["content"])
     chosen = rows.sort_by("response_id").slice(at, count).to_pylist()
-    return [
-        case_of(row["response_id"], row["text"], item, bundle, locked["bundle_id"], row["made_from"]) for row in chosen
-    ]
+    return [case_of(row, item, bundle, locked["bundle_id"]) for row in chosen]
 
 
 def in_shard_order(run: Run, responses: TableRef) -> Iterator[dict[str, Any]]:

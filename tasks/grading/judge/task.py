@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -39,14 +39,14 @@ from rubricflow.tasks.core.monitor.shared_stage import (
 )
 from rubricflow.tasks.core.stats.scores import MEAN
 from rubricflow.tasks.core.store.files import named
-from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse, counted
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.keep import keeping_of
 from rubricflow.tasks.grading.judge.progress import Progress
 from rubricflow.tasks.grading.judge.rater import rater, repeated, signal_recorded
-from rubricflow.tasks.grading.judge.rows import Case, Graded, Rater, case_of
+from rubricflow.tasks.grading.judge.rows import Graded, Rater
 from rubricflow.tasks.grading.judge.simulated import human_marks
-from rubricflow.tasks.grading.judge.stored_cases import Sheet, in_shard_order, item_counts, shard_cases, sheets_of
+from rubricflow.tasks.grading.judge.stored_cases import case_of, in_shard_order, sheets_of
 from rubricflow.tasks.grading.judge.teaching import People, teaching_of
 
 SHARD = 2_000
@@ -122,7 +122,7 @@ def judge(
     if not responses.rows:
         hint = "the sources give items alone; name those of the responses beside them"
         raise InputError("there are no responses to judge", field="data.sources", hint=hint)
-    sizes = shard_sizes(item_counts(run, responses), whole_items=bool(plan.consistency_memory))
+    sizes = shard_sizes(counted(run, responses, "item_id"), whole_items=bool(plan.consistency_memory))
     finished = run.finished(stage, sizes)
     shards = [Shard(name, count, name in finished) for name, count in sizes.items()]
     if not all(shard.done for shard in shards):
@@ -130,10 +130,7 @@ def judge(
         if placement.is_local:
             _judge_here(assignment, shards, grader)
         elif grader is not None:
-            rule = (
-                "a trained grader judges where the command runs: other machines' processors may round its sums "
-                "otherwise"
-            )
+            rule = "a trained grader judges where the command runs: other processors may round its sums otherwise"
             raise InputError(rule, field="run.engine", hint="take engine: local")
         else:
             _share_out(assignment, shards, placement)
@@ -163,12 +160,13 @@ def _judge_here(assignment: Assignment, shards: Sequence[Shard], grader: Grader 
         progress = Progress(plan.samples * to_judge, saying(run.run_id, assignment.stage))
         study_rater = progress.watch(_rater(assignment, replies, grader))
         shard_judge = ShardJudge(assignment, study_rater, replies, progress.wave, progress.opened)
-        with looking(progress.look):
-            cases_of = shard_cases(run, assignment.items, assignment.responses, assignment.bundles, shards)
-            with asking_together() as piece:
-                for name, cases in cases_of:
+        rows = in_shard_order(run, assignment.responses)
+        with looking(progress.look), asking_together() as piece:
+            for shard in shards:
+                mine = list(islice(rows, shard.responses))
+                if not shard.done:
                     with piece():
-                        for graded in shard_judge.judge(name, cases):
+                        for graded in shard_judge.judge(shard.name, mine):
                             progress.graded(graded)
         progress.end()
 
@@ -212,14 +210,17 @@ class ShardJudge:
         )
         self._recorded = foreign_scores(plan.foreign, assignment.base) if plan.foreign else {}
         self._keeping = keeping_of(assignment.run, plan, rater.rater_id)
+        self._sheets = sheets_of(assignment.run, assignment.items, assignment.bundles)
 
-    def judge(self, name: str, cases: list[Case]) -> list[Graded]:
-        """Grades the cases of a shard and writes its tables, the done-mark last; each repetition by itself.
+    def judge(self, name: str, rows: Sequence[Mapping[str, Any]]) -> list[Graded]:
+        """Grades a shard and writes its tables, the done-mark last; each repetition by itself. rows: as of
+        `ShardInputs`.
 
         BackendError where no call of the stage has brought a reply until now, for reasons that lie with no answer: the
         shard is not written, so that the same command asks again.
         """
         run, plan, stage = self._assignment.run, self._assignment.plan, self._assignment.stage
+        cases = [case_of(row, *self._sheets[row["item_id"]]) for row in rows]
         shown = self._teaching(self._keeping(cases))
         graded = []
         with asking_together() as piece:
@@ -232,9 +233,8 @@ class ShardJudge:
         errors = Counter(reply.error for reply in last if reply.error and not reply.error.startswith(_OF_ONE))
         if last and errors.total() == len(last) and not run.shards(stage):
             ((error, count),) = errors.most_common(1)
-            raise BackendError(
-                f"Nothing was scored: none of {len(last):,} calls brought a reply; of {count:,}: {error}"
-            )
+            rule = f"none of {len(last):,} calls brought a reply; of {count:,}: {error}"
+            raise BackendError(f"Nothing was scored: {rule}")
         parts = [sample.tables() for sample in graded]
         run.commit(stage, name, {row: pa.concat_tables([part[row] for part in parts]) for row in parts[0]})
         return graded
@@ -303,21 +303,18 @@ def cut(assignment: Assignment, shards: Sequence[Shard]) -> None:
             run.commit(stage, shard.name, {ShardInputs: mine})
 
 
-def _open_judge(assignment: Assignment) -> tuple[Assignment, ShardJudge, dict[str, Sheet]]:
+def _open_judge(assignment: Assignment) -> tuple[Assignment, ShardJudge]:
     replies = _replies(assignment.plan, assignment.run.warehouse)
-    shard_judge = ShardJudge(assignment, _rater(assignment, replies), replies)
-    return assignment, shard_judge, sheets_of(assignment.run, assignment.items, assignment.bundles)
+    return assignment, ShardJudge(assignment, _rater(assignment, replies), replies)
 
 
-def _judge_piece(opened: tuple[Assignment, ShardJudge, dict[str, Sheet]], piece: Piece) -> PieceResult:
-    assignment, shard_judge, sheets = opened
+def _judge_piece(opened: tuple[Assignment, ShardJudge], piece: Piece) -> PieceResult:
+    assignment, shard_judge = opened
     assert piece.shard is not None
     with _libraries_out_of_collection():
         rows = assignment.run.shard(ShardInputs, assignment.inputs, piece.shard).to_pylist()
-        cases = [case_of(row["response_id"], row["text"], *sheets[row["item_id"]], row["made_from"]) for row in rows]
-        graded = shard_judge.judge(piece.shard, cases)
-    calls = chain.from_iterable(sample.called for sample in graded)
-    attempts = list(chain.from_iterable(call.answer.attempts for call in calls))
+        graded = shard_judge.judge(piece.shard, rows)
+    attempts = [attempt for sample in graded for called in sample.called for attempt in called.answer.attempts]
     paid = [attempt.reply for attempt in attempts if not attempt.stored]
     gradings = list(chain.from_iterable(sample.gradings for sample in graded))
     counts = PieceCounts(

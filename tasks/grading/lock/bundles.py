@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rubricflow.tasks.core.contracts.backends import is_generative
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Rubric, Trait, names_scores
+from rubricflow.tasks.core.contracts.bundle import Bundle, Protocol, Rubric, Trait, names_scores
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
@@ -69,24 +69,23 @@ def finished(
     no language model, rules of thumb make them. InputError where nothing usable is given, ContractError where the
     study's protocol cannot judge a rubric.
     """
-    if asks(study.rubrics):
-        structured = study.judge.engine is None or study.judge.engine.structured
-        with open_replies(replies) as store:
+    with ExitStack() as opened:
+        maker = None
+        if asks(study.rubrics):
+            store = opened.enter_context(open_replies(replies))
             backend = model_by(store) if is_generative(study.judge) else Offline(offline.MODEL, offline.answer)
-            with telling(backend, lambda line: print(f"lock: {line}")) as telling_backend:
-                maker = Maker(telling_backend, store, study.judge.sampling, structured)
-                made = as_judged(item_rubrics, authored, items, study.rubrics, maker)
-    else:
-        made = as_judged(item_rubrics, authored, items, study.rubrics, None)
+            told = opened.enter_context(telling(backend, lambda line: print(f"lock: {line}")))
+            structured = study.judge.engine is None or study.judge.engine.structured
+            maker = Maker(told, store, study.judge.sampling, structured)
+        made = as_judged(item_rubrics, authored, items, study.rubrics, maker)
     types: dict[str, set[str]] = {name: set() for name in item_rubrics}
     for item in items:
         types[item["rubric_id"]].add(item["type"])
     shown = "descending" if study.rubrics.variant == "levels_reversed" else "ascending"
     rubrics = {}
     for name, judged in made.items():
-        if name in authored:
-            origin: str = "induced" if study.rubrics.induce else "authored"
-        else:
+        origin: str = "induced" if study.rubrics.induce else "authored"
+        if name not in authored:
             assert study.rubrics.derive  # or `rubrics_of` would have refused the item
             origin = study.rubrics.derive.origin
         # Where the criteria come from a model answer, a good answer repeats its words; else only their author does.
@@ -166,28 +165,25 @@ def lock(
     if evidence == "off":
         criteria = tuple(criterion.model_copy(update={"evidence": "none"}) for criterion in rubric.criteria)
         rubric = rubric.model_copy(update={"criteria": criteria})
-    judged = [trait.id for trait in rubric.traits if trait.source == "judged"]
-    holistic = registered.final_score == "judged"
+    judged = [trait for trait in rubric.traits if trait.source == "judged"]
+    holistic, rule = registered.final_score == "judged", protocol.final_score
     if judged and not (holistic or "traits" in registered.decides):
         raise ContractError(
-            f"rubric '{rubric.rubric_id}': trait '{judged[0]}' is scored by the judge, which protocol "
+            f"rubric '{rubric.rubric_id}': trait '{judged[0].id}' is scored by the judge, which protocol "
             f"'{protocol.name}' does not ask for; derive it from criteria"
         )
-    if protocol.final_score == "judged" and not holistic:
+    if rule == "judged" and not holistic:
         raise ContractError(f"protocol '{protocol.name}' states no holistic score; choose another final_score")
-    if holistic and protocol.final_score != "judged":
+    if holistic and rule != "judged":
         raise ContractError(f"protocol '{protocol.name}' decides no criterion; its final_score is 'judged'")
-    if judged and protocol.final_score == "weighted_points" and "criteria" not in registered.decides:
+    if judged and rule == "weighted_points" and "criteria" not in registered.decides:
         raise ContractError(f"protocol '{protocol.name}' scores traits; its final_score is trait_mean or trait_sum")
-    if protocol.final_score == "trait_sum":
-        traits = [trait for trait in rubric.traits if trait.source == "judged"] or rubric.traits
-        scale = rubric.scale
-        low, high = sum(trait.min for trait in traits), sum(trait.max for trait in traits)
-        if not (math.isclose(low, scale.min, abs_tol=1e-9) and math.isclose(high, scale.max, abs_tol=1e-9)):
-            raise ContractError(
-                f"rubric '{rubric.rubric_id}': its traits sum to {low:g}..{high:g}, its scale is "
-                f"{scale.min:g}..{scale.max:g}"
-            )
+    scale, summed = rubric.scale, judged or rubric.traits
+    low, high = sum(trait.min for trait in summed), sum(trait.max for trait in summed)
+    if rule == "trait_sum" and max(abs(low - scale.min), abs(high - scale.max)) > 1e-9:
+        raise ContractError(
+            f"rubric '{rubric.rubric_id}': its traits sum to {low:g}..{high:g}, its scale is {scale.min:g}..{scale.max:g}"
+        )
     decided, composites = parted(rubric)
     if holistic and not registered.decides and len({criterion.weight for criterion in decided}) > 1:
         protocol = protocol.model_copy(update={"show_weights": True})  # the score that is asked for depends on them
@@ -286,20 +282,23 @@ def unexplained(bundle: Bundle) -> list[Remark]:
     registered = PROTOCOLS[bundle.protocol.name]
     if registered.is_trained:
         return []
-    remarks: list[Remark] = []
-    if registered.final_score == "judged":
-        remarks += _score(bundle)
-    if "traits" in registered.decides:
-        remarks += _traits(bundle)
-    leveled = registered.quotes == "criteria" and registered.shape != "points"
+    remarks = [*_of_score(bundle)] if registered.final_score == "judged" else []
+    remarks += _of_traits(bundle) if "traits" in registered.decides else ()
+    is_leveled = registered.quotes == "criteria" and registered.shape != "points"
     for criterion in bundle.criteria:
-        remarks += _criterion(criterion, leveled)
+        # A point of a model answer may be one word: what is asked is whether it is said.
+        if criterion.kind not in ("gold_point", "misconception") and len(tokens(criterion.text)) < 2:
+            text = f"{criterion.id}: its text is a name, no statement; say what a response does that meets it"
+            remarks.append(Remark(text, False))
+        if is_leveled and not any(_WORD.search(level) for level in criterion.levels):
+            text = f"{criterion.id}: its levels ({', '.join(criterion.levels)}) are numbers alone; say what each looks like"
+            remarks.append(Remark(text, False))
     return remarks
 
 
 def untyped(bundle: Bundle, item_types: Collection[str]) -> list[Remark]:
     """That the subscores are the general ones, where the items' type has none of its own."""
-    judged = tuple(trait.id for trait in bundle.traits if trait.source == "judged")
+    judged = tuple(trait.id for trait in bundle.judged)
     if PROTOCOLS[bundle.protocol.name].shape != "points" or judged != GENERAL:
         return []
     types = " or ".join(f"'{name}'" for name in SUBSCORES)
@@ -307,45 +306,31 @@ def untyped(bundle: Bundle, item_types: Collection[str]) -> list[Remark]:
     return [Remark(f"{problem}; name traits with source: judged, or map items.type to {types}", False)]
 
 
-def _score(bundle: Bundle) -> Iterator[Remark]:
-    """The score that the judge states: by prose that names scores, by anchors, or by points that are counted."""
+def _of_score(bundle: Bundle) -> Iterator[Remark]:
+    """The score that the judge states: by prose that names scores, by anchors, or by points that are counted, which the
+    prompt names next to the scale."""
     low, high, _ = bundle.scale.bounds
-    question = f"{bundle.protocol.name} asks for one score from {low:g} to {high:g}"
-    if (
-        names_scores(bundle.text, bundle.scale)
-        or any(trait.anchors for trait in bundle.traits)
-        or all(
-            criterion.count
-            for criterion in bundle.whole  # which the prompt names next to the scale
-        )
-    ):
+    is_counted = all(criterion.count for criterion in bundle.whole)
+    if names_scores(bundle.text, bundle.scale) or any(trait.anchors for trait in bundle.traits) or is_counted:
         return
-    if not bundle.text.strip():
-        yield Remark(f"text: {question}, and its prompt says of no score what it means; {_WRITE}", True)
-    else:
-        yield Remark(f"text: {question}, and the prose names fewer than two scores; {_WRITE}", False)
+    prose = bundle.text.strip()
+    lacks = "the prose names fewer than two scores" if prose else "its prompt says of no score what it means"
+    question = f"{bundle.protocol.name} asks for one score from {low:g} to {high:g}"
+    yield Remark(f"text: {question}, and {lacks}; {_WRITE}", not prose)
 
 
-def _traits(bundle: Bundle) -> Iterator[Remark]:
+def _of_traits(bundle: Bundle) -> Iterator[Remark]:
     """The traits that the judge scores: by their anchors, by the prose, or as published subscores."""
     registered, prose = PROTOCOLS[bundle.protocol.name], bundle.text.strip()
     explained = _EXPLAINED if registered.shape == "points" else frozenset()
-    judged = [trait for trait in bundle.traits if trait.source == "judged" and trait.id not in explained]
+    judged = [trait for trait in bundle.judged if trait.id not in explained]
     bare = [trait for trait in judged if not trait.anchors and not names_scores(prose, trait)]
     if not bare:
         return
-    listed = registered.quotes is None and all(any(bundle.of_trait(trait.id)) for trait in bare)  # what makes each up
-    missing = "the prose names fewer than two of these" if prose else "its prompt says of none what it means"
+    is_listed = registered.quotes is None and all(
+        any(bundle.of_trait(trait.id)) for trait in bare
+    )  # what makes each up
+    lacks = "the prose names fewer than two of these" if prose else "its prompt says of none what it means"
     names = ", ".join(trait.id for trait in bare)
-    problem = f"traits {names}: {bundle.protocol.name} asks for a score of each, and {missing}"
-    yield Remark(f"{problem}; give them anchors, or {_WRITE}", not prose and not listed)
-
-
-def _criterion(criterion: Criterion, leveled: bool) -> Iterator[Remark]:
-    """A criterion: by its text, and by the words of its levels where these are shown. A point of a model answer may be
-    one word: what is asked is whether it is said."""
-    if criterion.kind not in ("gold_point", "misconception") and len(tokens(criterion.text)) < 2:
-        yield Remark(f"{criterion.id}: its text is a name, no statement; say what a response does that meets it", False)
-    if leveled and not any(_WORD.search(level) for level in criterion.levels):
-        numbered = ", ".join(criterion.levels)
-        yield Remark(f"{criterion.id}: its levels ({numbered}) are numbers alone; say what each looks like", False)
+    problem = f"traits {names}: {bundle.protocol.name} asks for a score of each, and {lacks}"
+    yield Remark(f"{problem}; give them anchors, or {_WRITE}", not prose and not is_listed)

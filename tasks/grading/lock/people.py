@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from rubricflow.tasks.core.contracts.bundle import Rubric, Scale
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -31,29 +31,6 @@ DUST = 2e-4
 MOST_STEPS = 200
 """Steps of the finest scale that is proposed; scores that need more look continuous."""
 SHOWN = 3
-
-
-@dataclass
-class Marked:
-    """The human scores under one rubric, gathered over batches."""
-
-    rubric_id: str
-    scale: Scale
-    count: int = 0
-    between: int = 0
-    """How many of them lie between steps."""
-    values: set[float] = field(default_factory=set)
-    first: list[Offence] = field(default_factory=list)
-
-    def add(self, rows: pd.DataFrame) -> None:
-        """rows: response_id, rater_id, score and averaged, all scored."""
-        scores, single = rows["score"].to_numpy(float), ~rows["averaged"].to_numpy(bool)
-        off = single & between_steps(scores, self.scale)
-        self.count, self.between = self.count + len(rows), self.between + int(off.sum())
-        self.values.update(np.unique(scores[single]).tolist())
-        for row in rows[off].head(SHOWN - len(self.first)).itertuples():
-            rule = f"rater '{row.rater_id}' gave response '{row.response_id}' {row.score:g}"
-            self.first.append(Offence(str(row.response_id), str(row.rater_id), None, rule))
 
 
 class Offence(NamedTuple):
@@ -139,11 +116,8 @@ def score_place(data: Data, base: Path, offence: Offence) -> Place | None:
         mapping = {"response_id": source.scored} if source.scored else source.responses
         for columns in source.scores:
             field = columns.traits.get(offence.part) if offence.part else columns.score
-            if (
-                columns.rater == offence.rater_id
-                and field
-                and (place := _place(data, base, source, mapping, cells, field))
-            ):
+            is_given = field is not None and columns.rater == offence.rater_id
+            if is_given and (place := _place(data, base, source, mapping, cells, str(field))):
                 return place
     return None
 
@@ -151,9 +125,10 @@ def score_place(data: Data, base: Path, offence: Offence) -> Place | None:
 def mark_place(data: Data, base: Path, offence: Offence) -> Place | None:
     """Where the sources give this mark."""
     cells = {"response_id": offence.response_id, "rater_id": offence.rater_id, "criterion_id": str(offence.part)}
-    sources = (source for source in data.sources if source.marks)
-    places = (_place(data, base, source, source.marks, cells, str(source.marks["level"])) for source in sources)
-    return next(filter(None, places), None)
+    for source in data.sources:
+        if source.marks and (place := _place(data, base, source, source.marks, cells, str(source.marks["level"]))):
+            return place
+    return None
 
 
 def _place(
@@ -185,20 +160,6 @@ def _place(
 # Human scores held against the steps of their scales, and the tolerance of release against the width of these.
 
 
-def marked(batches: Iterable[pd.DataFrame], rubric_of: Mapping[str, str], scales: Mapping[str, Scale]) -> list[Marked]:
-    """The human scores of every rubric that has any.
-
-    batches: response_id, item_id, rater_id, score and averaged, whether it is a recorded mean of several persons, which
-    may lie between steps; rubric_of: item → its rubric; scales: of the rubrics.
-    """
-    gathered = {name: Marked(name, scale) for name, scale in scales.items()}
-    for batch in batches:
-        scored = batch[batch["score"].notna()]
-        for name, rows in scored.groupby(scored["item_id"].map(rubric_of), sort=False):
-            gathered[str(name)].add(rows)
-    return [marks for marks in gathered.values() if marks.count]
-
-
 def between_steps(scores: Floats, scale: Scale) -> Bools:
     """Which scores lie on no step of a scale."""
     steps = (scores - scale.min) / scale.step
@@ -214,52 +175,58 @@ def widest_step(values: Floats, scale: Scale) -> float | None:
     return None
 
 
-def off_step(gathered: Sequence[Marked]) -> tuple[Offence, str] | None:
+def off_step(scored: pd.DataFrame, scales: Mapping[str, Scale]) -> tuple[Offence, str] | None:
     """The first score between steps, its rule with the count and further ones, and what to do; None where all fit.
 
-    What a person gave between steps is another score on the scale's grid, and a tolerance in steps takes both for the
-    same.
+    scored: response_id, rater_id, rubric_id, score and averaged, whether it is a recorded mean of several persons,
+    which may lie between steps; scales: of the rubrics. What a person gave between steps is another score on the
+    scale's grid, and a tolerance in steps takes both for the same.
     """
-    marks = next((marks for marks in gathered if marks.first), None)
-    if marks is None:
-        return None
-    scale = marks.scale
-    shown = ", ".join(offence.rule for offence in marks.first) + (", …" if marks.between > SHOWN else "")
-    rule = (
-        f"{marks.between:,} of {marks.count:,} human scores lie between the steps of rubric '{marks.rubric_id}', "
-        f"{scale.min:g} to {scale.max:g} in steps of {scale.step:g}: {shown}"
-    )
-    values = set().union(*(same.values for same in gathered if same.scale == scale))
-    step = widest_step(np.array(sorted(values)), scale)
-    fits = f"scale {{min: {scale.min:g}, max: {scale.max:g}, step: {step or 0:.12g}}} holds them all"
-    none_fits = f"they look continuous, no scale of up to {MOST_STEPS} steps holds them: round them to steps"
-    hint = f"{fits if step else none_fits}; of a column that is a mean of several persons, say 'averaged: true'"
-    return marks.first[0]._replace(rule=rule), hint
+    single = scored[~scored["averaged"].astype(bool)]
+    for rubric_id, scale in scales.items():
+        rows = single[single["rubric_id"] == rubric_id]
+        off = rows[between_steps(rows["score"].to_numpy(float), scale)]
+        if off.empty:
+            continue
+        offences = []
+        for row in off.head(SHOWN).itertuples():
+            rule = f"rater '{row.rater_id}' gave response '{row.response_id}' {row.score:g}"
+            offences.append(Offence(str(row.response_id), str(row.rater_id), None, rule))
+        shown = ", ".join(offence.rule for offence in offences) + (", …" if len(off) > SHOWN else "")
+        count, ends = int((scored["rubric_id"] == rubric_id).sum()), f"{scale.min:g} to {scale.max:g}"
+        rule = (
+            f"{len(off):,} of {count:,} human scores lie between the steps of rubric '{rubric_id}', "
+            f"{ends} in steps of {scale.step:g}: {shown}"
+        )
+        on_scale = single["rubric_id"].isin([name for name, other in scales.items() if other == scale])
+        step = widest_step(single.loc[on_scale, "score"].to_numpy(float), scale)
+        hint = f"they look continuous, no scale of up to {MOST_STEPS} steps holds them: round them to steps"
+        if step:
+            hint = f"scale {{min: {scale.min:g}, max: {scale.max:g}, step: {step:.12g}}} holds them all"
+        hint += "; of a column that is a mean of several persons, say 'averaged: true'"
+        return offences[0]._replace(rule=rule), hint
+    return None
 
 
-def too_tolerant(tolerance: float, marks: Marked) -> tuple[str, str] | None:
-    """The rule that a tolerance in steps breaks under which no score could be wrong, and what to do."""
-    scale, steps = marks.scale, marks.scale.levels - 1
-    if tolerance < steps:
-        return None
-    rule = (
-        f"a tolerance of {tolerance:g} steps is as wide as the scale of rubric '{marks.rubric_id}', "
-        f"{scale.min:g} to {scale.max:g} in steps of {scale.step:g}: no score could be wrong"
-    )
-    return rule, f"give at most {steps - 1}, or give the scale finer steps"
-
-
-_GRADED = ["response_id", "item_id", "rater_id", "rater_kind", "score", "trait_scores", "signals"]
+def refuse_tolerance(tolerance: float, rubric_id: str, scale: Scale) -> None:
+    """InputError for a tolerance in steps under which no score of a scale could be wrong."""
+    steps = scale.levels - 1
+    if tolerance >= steps:
+        rule = (
+            f"a tolerance of {tolerance:g} steps is as wide as the scale of rubric '{rubric_id}', "
+            f"{scale.min:g} to {scale.max:g} in steps of {scale.step:g}: no score could be wrong"
+        )
+        hint = f"give at most {steps - 1}, or give the scale finer steps"
+        raise InputError(rule, field="release.tolerance", hint=hint)
 
 
 def refuse_off_scale(run: Run, study: Study, base: Path, people: TableRef, rubric_of: Mapping[str, Rubric]) -> None:
     """InputErrors for all scores off the scale of their item's rubric or the range of their trait."""
     faults = Faults()
-    for gradings in _of_people(run, people):
-        for offence in off_scale(gradings, rubric_of):
-            # Only of those that are shown the place is looked for.
-            is_shown = faults.count < MOST_FAULTS
-            faults.add(_refused(study, base, offence) if is_shown else InputError(offence.rule))
+    for offence in off_scale(_of_people(run, people), rubric_of):
+        # Only of those that are shown the place is looked for.
+        is_shown = faults.count < MOST_FAULTS
+        faults.add(_refused(study, base, offence) if is_shown else InputError(offence.rule))
     faults.refuse()
 
 
@@ -268,29 +235,24 @@ def refuse_unfit(
 ) -> None:
     """InputError for single persons' scores between the steps of their scale, and for a tolerance of release as wide
     as a scale. rubric_of: item → its rubric; scales: of the rubrics."""
-    batches = (_averaged(gradings).to_pandas() for gradings in _of_people(run, people))
-    gathered = marked(batches, rubric_of, scales)
-    unfit = off_step(gathered)
+    gradings = _of_people(run, people)
+    is_averaged = pc.is_valid(pc.map_lookup(gradings["signals"], pa.scalar("averaged"), "first"))
+    given = gradings.select(["response_id", "item_id", "rater_id", "score"]).to_pandas()
+    given = given.assign(averaged=is_averaged.to_pandas(), rubric_id=given["item_id"].map(rubric_of))
+    scored = given[given["score"].notna()]
+    unfit = off_step(scored, scales)
     if unfit:
         raise _refused(study, base, *unfit)
-    for marks in gathered:
-        wide = too_tolerant(study.release.tolerance, marks)
-        if wide:
-            raise InputError(wide[0], field="release.tolerance", hint=wide[1])
+    used = set(scored["rubric_id"])
+    for rubric_id, scale in scales.items():
+        if rubric_id in used:
+            refuse_tolerance(study.release.tolerance, rubric_id, scale)
 
 
-def _of_people(run: Run, people: TableRef) -> Iterator[pa.Table]:
-    """Batches of people's gradings: what a machine recorded is on a scale of its own."""
-    for batch in run.batches(people, _GRADED):
-        gradings = pa.Table.from_batches([batch])
-        yield gradings.filter(pc.not_equal(gradings["rater_kind"], "replayed"))
-
-
-def _averaged(gradings: pa.Table) -> pa.Table:
-    """With a column of whether a score is a recorded mean of several persons."""
-    is_averaged = pc.is_valid(pc.map_lookup(gradings["signals"], pa.scalar("averaged"), "first"))
-    columns = gradings.select(["response_id", "item_id", "rater_id", "score"])
-    return columns.append_column("averaged", is_averaged)
+def _of_people(run: Run, people: TableRef) -> pa.Table:
+    """People's gradings: what a machine recorded is on a scale of its own."""
+    columns = ["response_id", "item_id", "rater_id", "score", "trait_scores", "signals"]
+    return run.read(people, columns, ds.field("rater_kind") != "replayed")
 
 
 def _refused(study: Study, base: Path, offence: Offence, hint: str | None = None) -> InputError:

@@ -222,9 +222,7 @@ def _points(rubric: Rubric) -> Found:
     one_trait = len({criterion.trait for criterion in whole}) == 1
     earned, span = together(whole), rubric.scale.max - rubric.scale.min
     if len(whole) > 2 and is_plain and one_trait and earned > 2 * span:
-        text = (
-            f"{len(whole)} points share {span:g}, so each is worth {span / earned:.2g} of a point and the top asks "
-        )
+        text = f"{len(whole)} points share {span:g}, so each is worth {span / earned:.2g} of a point and the top asks "
         text += "for nearly all of them. Where a guide asks for some of many, give them a parent with a count."
         yield [criterion.id for criterion in whole], text
 

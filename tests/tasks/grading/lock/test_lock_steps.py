@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from fractions import Fraction
 
 import numpy as np
@@ -11,32 +12,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Scale
+from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.grading.lock.people import (
     MOST_STEPS,
-    Marked,
+    Offence,
     between_steps,
-    marked,
     off_step,
-    too_tolerant,
+    refuse_tolerance,
     widest_step,
 )
 
-RUBRIC_OF = {"i": "r", "j": "r", "k": "other"}
 
-
-def given_scores(*scores: float, item: str = "i", averaged: bool = False) -> pd.DataFrame:
+def given_scores(*scores: float, rubric: str = "r", averaged: bool = False) -> pd.DataFrame:
     ids = [f"x{n}" for n in range(len(scores))]
-    row = {"item_id": item, "rater_id": "a", "averaged": averaged}
+    row = {"rubric_id": rubric, "rater_id": "a", "averaged": averaged}
     return pd.DataFrame({"response_id": ids, "score": np.array(scores, dtype=float)}).assign(**row)
 
 
-def marks_of(*batches: pd.DataFrame, top: float = 1) -> list[Marked]:
-    return marked(batches, RUBRIC_OF, dict.fromkeys(("r", "other"), Scale(min=0, max=top)))
+def unfit(*scored: pd.DataFrame, top: float = 1) -> tuple[Offence, str] | None:
+    return off_step(pd.concat(scored), dict.fromkeys(("r", "other"), Scale(min=0, max=top)))
 
 
-def test_the_count_the_first_rows_and_the_step_are_named_over_batches() -> None:
-    marks = marks_of(given_scores(0, 0.25, np.nan), given_scores(0.5, 1, 0.75, 0.25, item="j"))
-    offence, hint = off_step(marks) or pytest.fail("passed")
+def test_the_count_the_first_rows_and_the_step_are_named() -> None:
+    offence, hint = unfit(given_scores(0, 0.25), given_scores(0.5, 1, 0.75, 0.25)) or pytest.fail("passed")
     assert (offence.response_id, offence.rater_id, offence.part) == ("x1", "a", None)
     assert offence.rule == (
         "4 of 6 human scores lie between the steps of rubric 'r', 0 to 1 in steps of 1: rater 'a' gave response 'x1' "
@@ -46,17 +44,17 @@ def test_the_count_the_first_rows_and_the_step_are_named_over_batches() -> None:
 
 
 def test_the_step_holds_the_scores_of_every_rubric_on_the_scale() -> None:
-    _, hint = off_step(marks_of(given_scores(0.5), given_scores(1 / 3, item="k"))) or pytest.fail("passed")
+    _, hint = unfit(given_scores(0.5), given_scores(1 / 3, rubric="other")) or pytest.fail("passed")
     assert "step: 0.166666666667}" in hint
 
 
 def test_a_recorded_mean_may_lie_between_steps() -> None:
-    assert off_step(marks_of(given_scores(0.25, averaged=True), given_scores(0, 1))) is None
+    assert unfit(given_scores(0.25, averaged=True), given_scores(0, 1)) is None
 
 
 def test_what_no_step_holds_looks_continuous() -> None:
     scores = np.random.default_rng(0).uniform(0, 4, 50)
-    _, hint = off_step(marks_of(given_scores(*scores), top=4)) or pytest.fail("passed")
+    _, hint = unfit(given_scores(*scores), top=4) or pytest.fail("passed")
     assert "look continuous" in hint
 
 
@@ -91,12 +89,12 @@ def test_scores_on_the_steps_pass_with_the_dust_of_short_floats(top: int, parts:
 
 @given(st.floats(0.01, 0.99), st.integers(0, 9))
 def test_a_score_a_hundredth_of_a_step_off_is_refused(share: float, place: int) -> None:
-    assert off_step(marks_of(given_scores(0, 10, place + share), top=10)) is not None
+    assert unfit(given_scores(0, 10, place + share), top=10) is not None
 
 
 @pytest.mark.parametrize("levels", range(2, 12))
 def test_a_tolerance_passes_only_where_some_level_is_wrong_for_another(levels: int) -> None:
-    (own,) = marks_of(given_scores(0), top=levels - 1)
     for tolerance in np.arange(0, 14, 0.5):
         some_wrong = any(abs(a - b) > tolerance for a in range(levels) for b in range(levels))
-        assert (too_tolerant(tolerance, own) is None) == some_wrong
+        with nullcontext() if some_wrong else pytest.raises(InputError, match="no score could be wrong"):
+            refuse_tolerance(tolerance, "r", Scale(min=0, max=levels - 1))
