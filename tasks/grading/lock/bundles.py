@@ -180,10 +180,9 @@ def lock(
         raise ContractError(f"protocol '{protocol.name}' scores traits; its final_score is trait_mean or trait_sum")
     scale, summed = rubric.scale, judged or rubric.traits
     low, high = sum(trait.min for trait in summed), sum(trait.max for trait in summed)
-    if rule == "trait_sum" and max(abs(low - scale.min), abs(high - scale.max)) > 1e-9:
-        raise ContractError(
-            f"rubric '{rubric.rubric_id}': its traits sum to {low:g}..{high:g}, its scale is {scale.min:g}..{scale.max:g}"
-        )
+    if rule == "trait_sum" and max(abs(low - scale.min), abs(high - scale.max)) > 1e-6:
+        ends = f"{low:g}..{high:g}, its scale is {scale.min:g}..{scale.max:g}"
+        raise ContractError(f"rubric '{rubric.rubric_id}': its traits sum to {ends}")
     decided, composites = parted(rubric)
     if holistic and not registered.decides and len({criterion.weight for criterion in decided}) > 1:
         protocol = protocol.model_copy(update={"show_weights": True})  # the score that is asked for depends on them
@@ -291,7 +290,8 @@ def unexplained(bundle: Bundle) -> list[Remark]:
             text = f"{criterion.id}: its text is a name, no statement; say what a response does that meets it"
             remarks.append(Remark(text, False))
         if is_leveled and not any(_WORD.search(level) for level in criterion.levels):
-            text = f"{criterion.id}: its levels ({', '.join(criterion.levels)}) are numbers alone; say what each looks like"
+            numbers = ", ".join(criterion.levels)
+            text = f"{criterion.id}: its levels ({numbers}) are numbers alone; say what each looks like"
             remarks.append(Remark(text, False))
     return remarks
 
@@ -327,9 +327,8 @@ def _of_traits(bundle: Bundle) -> Iterator[Remark]:
     bare = [trait for trait in judged if not trait.anchors and not names_scores(prose, trait)]
     if not bare:
         return
-    is_listed = registered.quotes is None and all(
-        any(bundle.of_trait(trait.id)) for trait in bare
-    )  # what makes each up
+    # What makes each up is listed where no quote is asked for.
+    is_listed = registered.quotes is None and all(any(bundle.of_trait(trait.id)) for trait in bare)
     lacks = "the prose names fewer than two of these" if prose else "its prompt says of none what it means"
     names = ", ".join(trait.id for trait in bare)
     problem = f"traits {names}: {bundle.protocol.name} asks for a score of each, and {lacks}"
