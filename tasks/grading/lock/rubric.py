@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
-from rubricflow.tasks.core.contracts.bundle import Criterion, Example, Rubric, Scale, Trait
+from rubricflow.tasks.core.contracts.bundle import Criterion, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.composite import alternatives, excluding, together
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError
 from rubricflow.tasks.core.contracts.schema import Frozen
@@ -44,12 +45,12 @@ def authored(path: Path, induced: bool = False) -> dict[str, Rubric]:
 
 
 def _place(number: int, rubric: Rubric, problem: str) -> list[int | str]:
-    """Where in a file of rubrics a problem stands: at the criterion or trait that it begins with, or at the rubric."""
-    named = {"criteria": "criterion", "traits": "trait"}
-    for key, word in named.items():
-        for at, part in reversed(list(enumerate(getattr(rubric, key)))):
-            if problem.startswith((f"{word} '{part.id}' ", f"{word} id '{part.id}' ")):
-                return ["rubrics", number, key, at]
+    """Where in a file of rubrics a problem stands: at the criterion or trait that it begins with, the last of that id,
+    or at the rubric."""
+    for key, word, parts in (("criteria", "criterion", rubric.criteria), ("traits", "trait", rubric.traits)):
+        at = [i for i, part in enumerate(parts) if re.match(rf"{word} (id )?'{re.escape(part.id)}' ", problem)]
+        if at:
+            return ["rubrics", number, key, at[-1]]
     return ["rubrics", number, "rubric_id"]
 
 
@@ -65,25 +66,22 @@ def rubrics_of(
     rubrics: dict[str, Rubric] = {}
     for item in items:
         name = item["rubric_id"]
-        if name not in authored_rubrics and plan.derive is None:
+        is_authored = name in authored_rubrics
+        if not is_authored and plan.derive is None:
             rule = f"item '{item['item_id']}' names an unknown rubric '{name}'"
             names = ", ".join(authored_rubrics)
             raise InputError(rule, file=plan.file, field="rubric_id", hint=f"there are {names}")
-        if plan.derive is None or name in authored_rubrics:
-            unguided = authored_rubrics[name]
-        else:
-            unguided = derived(item, plan.derive)
+        unguided = authored_rubrics[name] if is_authored or plan.derive is None else derived(item, plan.derive)
         rubric = guided(unguided, item)
         earlier = rubrics.setdefault(name, rubric)
+        shares = f"item '{item['item_id']}' shares rubric '{name}' with another that carries a different"
         if earlier.criteria != rubric.criteria:
-            rule = f"item '{item['item_id']}' shares rubric '{name}' with another that carries a different answer"
-            raise InputError(rule, field="rubric_id", hint="leave rubric_id out where rubrics are derived")
-        if name in authored_rubrics and earlier.text != rubric.text:
-            rule = (
-                f"item '{item['item_id']}' shares rubric '{name}' with another that carries a different scoring guide"
-            )
-            raise InputError(rule, field="rubric_text", hint="give each guide a rubric of its own")
-        if plan.induce and name in authored_rubrics and not rubric.text.strip():
+            hint = "leave rubric_id out where rubrics are derived"
+            raise InputError(f"{shares} answer", field="rubric_id", hint=hint)
+        if is_authored and earlier.text != rubric.text:
+            hint = "give each guide a rubric of its own"
+            raise InputError(f"{shares} scoring guide", field="rubric_text", hint=hint)
+        if plan.induce and is_authored and not rubric.text.strip():
             raise InputError(f"rubric '{name}': has no prose that criteria could be made of", file=plan.file)
     return rubrics
 
@@ -114,18 +112,16 @@ def derived(item: Mapping[str, Any], plan: Derived) -> Rubric:
         top = round(math.fsum(weights), 9)
         steps = top / plan.step
         if steps < 1 or abs(steps - round(steps)) > SLACK:
-            allowed = "whole number from 1" if plan.step == 1 else f"multiple of the step {plan.step:g}"
-            rule = f"item '{item['item_id']}' bears {top:g} marks, which is no {allowed}"
+            rule = f"item '{item['item_id']}' bears {top:g} marks, which is no multiple of the step {plan.step:g}"
             raise InputError(rule, field="rubrics.derive", hint="give derive a scale")
         scale = Scale(min=0, max=top, step=plan.step)
     low, high, step = scale.bounds
-    trait = Trait(id="content", name="Content", min=low, max=high, step=step)
     rubric = Rubric(
         rubric_id=item["rubric_id"],
         title=item["question"][:200],
         text="" if listed else item["reference_answer"] or "",
         scale=scale,
-        traits=(trait,),
+        traits=(Trait(id="content", name="Content", min=low, max=high, step=step),),
         criteria=criteria,
     )
     problem = broken(rubric)
@@ -146,22 +142,22 @@ def _listed(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
 
 def _points(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
     """Gold points and misconceptions of an item; none without a gold point."""
-    if plan.origin == "reference_answer" and (answers := item.get("reference_answers")):
+    weights = None
+    if plan.origin == "key_elements":
+        points, weights = [element.strip() for element in item["key_elements"]], item.get("key_weights")
+    elif answers := item.get("reference_answers"):
         points = [" — or: ".join(" ".join(answer.split()) for answer in answers)]  # of answers each as good, one point
-    elif plan.origin == "reference_answer":
+    else:
         answer = item["reference_answer"] or ""
         points = [answer[unit.start : unit.end] for unit in units(answer) if unit.kind == "sentence"]
-    else:
-        points = [element.strip() for element in item["key_elements"]]
-    weights = (plan.origin == "key_elements" and item.get("key_weights")) or [1.0] * len(points)
     if not any(points):
         return ()
+    weights = weights or [1.0] * len(points)
     if len(weights) != len(points):
         raise InputError(f"item '{item['item_id']}' has {len(points)} key elements, but {len(weights)} weights")
     weighted = [(point, weight) for point, weight in zip(points, weights, strict=True) if point]
-    mistakes = item.get("misconceptions") or []
     criteria = [_point(f"P{number}", point, plan, weight) for number, (point, weight) in enumerate(weighted, 1)]
-    for number, text in enumerate(mistakes, 1):
+    for number, text in enumerate(item.get("misconceptions") or [], 1):
         criteria.append(Criterion(id=f"M{number}", trait="content", text=text, kind="misconception", weight=-1))
     return tuple(criteria)
 
@@ -183,82 +179,81 @@ def broken(rubric: Rubric, induced: bool = False) -> str | None:
 
     induced: its criteria will be made of its prose.
     """
-    traits = [trait.id for trait in rubric.traits]
-    ids = [criterion.id for criterion in rubric.criteria]
-    if not induced and not (traits and ids):
-        return "has no trait" if not traits else "has no criterion"
-    for name, values in (("trait", traits), ("criterion", ids)):
-        repeated = sorted({value for value in values if values.count(value) > 1})
-        if repeated:
-            return f"{name} id '{repeated[0]}' is given twice"
-    distinct_ids = set(ids)
-    for criterion in rubric.criteria:
-        problem = _broken_criterion(criterion, traits, distinct_ids)
-        if problem:
-            return f"criterion '{criterion.id}' {problem}"
-    for composite in parted(rubric)[1]:
-        problem = _broken_composite(composite, [c for c in rubric.criteria if c.parent == composite.id])
-        if problem:
-            return f"criterion '{composite.id}' {problem}"
+    return next(_problems(rubric, induced), None)
+
+
+def _problems(rubric: Rubric, induced: bool) -> Iterator[str]:
+    """All that makes a rubric unusable, the first first: what comes later takes for granted that it is not there."""
+    traits, criteria = rubric.traits, rubric.criteria
+    if not induced and not (traits and criteria):
+        yield "has no criterion" if traits else "has no trait"
+    for name, ids in (("trait", [trait.id for trait in traits]), ("criterion", [one.id for one in criteria])):
+        yield from (f"{name} id '{id_}' is given twice" for id_, times in sorted(Counter(ids).items()) if times > 1)
+    parts: dict[str | None, list[Criterion]] = {}
+    for criterion in criteria:
+        parts.setdefault(criterion.parent, []).append(criterion)
+    for criterion in criteria:
+        yield from (f"criterion '{criterion.id}' {problem}" for problem in _of_criterion(criterion, rubric))
+    for criterion in criteria:
+        problems = _of_composite(criterion, parts.get(criterion.id, []))
+        yield from (f"criterion '{criterion.id}' {problem}" for problem in problems)
+    tops = {criterion.id: criterion.top for criterion in criteria if criterion.id not in parts}
     for number, example in enumerate(() if induced else rubric.examples, 1):
-        problem = _broken_example(example, parted(rubric)[0])
-        if problem:
-            return f"example {number} {problem}"
-    for anchored in rubric.traits:
-        if _repeats(anchor.score for anchor in anchored.anchors):
-            return f"trait '{anchored.id}' has overlapping anchors: two describe the same score"
-        if _repeats(_folded(anchor.text) for anchor in anchored.anchors):
-            return f"trait '{anchored.id}' has overlapping anchors: two read the same"
-    derived_traits = set() if induced else {trait.id for trait in rubric.traits if trait.source == "derived"}
-    for trait in sorted(derived_traits - {criterion.trait for criterion in rubric.criteria}):
-        return f"trait '{trait}' is derived but no criterion counts for it"
-    counted_traits = {criterion.trait for criterion in rubric.criteria if criterion.weight}
-    for trait in sorted({criterion.trait for criterion in rubric.criteria} - counted_traits):
-        return f"trait '{trait}' has no criterion with another weight than 0"
+        for name, label in example.labels.items():
+            if name not in tops:
+                yield f"example {number} labels '{name}', which is no criterion that raters decide"
+            elif label.level > tops[name]:
+                scale = f"off its scale 0 to {tops[name]}"
+                yield f"example {number} labels criterion '{name}' with level {label.level}, {scale}"
+    for trait in traits:
+        if _repeats(anchor.score for anchor in trait.anchors):
+            yield f"trait '{trait.id}' has overlapping anchors: two describe the same score"
+        if _repeats(_folded(anchor.text) for anchor in trait.anchors):
+            yield f"trait '{trait.id}' has overlapping anchors: two read the same"
+    counted, weighing = {one.trait for one in criteria}, {one.trait for one in criteria if one.weight}
+    derived_traits = set() if induced else {trait.id for trait in traits if trait.source == "derived"}
+    yield from (
+        f"trait '{name}' is derived but no criterion counts for it" for name in sorted(derived_traits - counted)
+    )
+    yield from (f"trait '{name}' has no criterion with another weight than 0" for name in sorted(counted - weighing))
     try:
-        TopologicalSorter({point.id: {point.parent} - {None} for point in rubric.criteria}).prepare()
+        TopologicalSorter({point.id: {point.parent} - {None} for point in criteria}).prepare()
     except CycleError as circle:
-        return f"criterion '{min(circle.args[1])}' descends from a circle of parents"
-    return broken_counts(rubric) or broken_exclusion(rubric)
+        yield f"criterion '{min(circle.args[1])}' descends from a circle of parents"
+    counting = {criterion.id for criterion in criteria if criterion.count}
+    for criterion in criteria:
+        problems = _of_count(criterion, parts.get(criterion.id, []), criterion.parent in counting)
+        yield from (f"criterion '{criterion.id}' {problem}" for problem in problems)
+    yield from _of_exclusions(rubric)
 
 
-def _broken_criterion(criterion: Criterion, traits: Collection[str], ids: AbstractSet[str]) -> str | None:
+def _of_criterion(criterion: Criterion, rubric: Rubric) -> Iterator[str]:
     others = {criterion.parent, *criterion.excludes} - {None}
-    if criterion.trait not in traits:
-        return f"counts for an unknown trait '{criterion.trait}'"
+    unknown = others - {one.id for one in rubric.criteria}
+    if all(criterion.trait != trait.id for trait in rubric.traits):
+        yield f"counts for an unknown trait '{criterion.trait}'"
     if criterion.id in others:
-        return "refers to itself"
-    if others - ids:
-        return f"refers to unknown criteria {sorted(map(str, others - ids))}"
+        yield "refers to itself"
+    if unknown:
+        yield f"refers to unknown criteria {sorted(map(str, unknown))}"
     if len(criterion.levels) < 2:
-        return "needs at least two levels"
+        yield "needs at least two levels"
     if _repeats(map(_folded, criterion.levels)):
-        return "has overlapping levels: two read the same"
+        yield "has overlapping levels: two read the same"
     if criterion.weight == 0 and criterion.parent is not None:
-        return "is a sub-point with weight 0 and can change nothing"
+        yield "is a sub-point with weight 0 and can change nothing"
     if not math.isfinite(criterion.weight):
-        return "has a weight that is no finite number"
-    return None
+        yield "has a weight that is no finite number"
 
 
-def _broken_composite(criterion: Criterion, sub_points: Sequence[Criterion]) -> str | None:
-    if criterion.weight == 0:
-        return "has sub-points, whose points are parts of its weight, but weight 0"
-    if strangers := [point.id for point in sub_points if point.trait != criterion.trait]:
-        return f"counts for another trait than its sub-point '{strangers[0]}'"
-    if all(point.weight * criterion.weight < 0 for point in sub_points):
-        return "can never be reached: all its sub-points count against it"
-    return None
-
-
-def _broken_example(example: Example, decided: Sequence[Criterion]) -> str | None:
-    tops = {criterion.id: criterion.top for criterion in decided}
-    for name, label in example.labels.items():
-        if name not in tops:
-            return f"labels '{name}', which is no criterion that raters decide"
-        if label.level > tops[name]:
-            return f"labels criterion '{name}' with level {label.level}, off its scale 0 to {tops[name]}"
-    return None
+def _of_composite(criterion: Criterion, sub_points: Sequence[Criterion]) -> Iterator[str]:
+    if sub_points and criterion.weight == 0:
+        yield "has sub-points, whose points are parts of its weight, but weight 0"
+    for point in sub_points:
+        if point.trait != criterion.trait:
+            yield f"counts for another trait than its sub-point '{point.id}'"
+    if sub_points and all(point.weight * criterion.weight < 0 for point in sub_points):
+        yield "can never be reached: all its sub-points count against it"
 
 
 def _folded(text: str) -> str:
@@ -268,81 +263,60 @@ def _folded(text: str) -> str:
 
 def _repeats(values: Iterable[object]) -> bool:
     """Whether a value occurs twice."""
-    occurrences = list(values)
-    return len(set(occurrences)) < len(occurrences)
+    return max(Counter(values).values(), default=0) > 1
 
 
 # What criteria say of each other, counts and exclusions, and whether it can work.
 
 
-def broken_counts(rubric: Rubric) -> str | None:
-    """What is wrong with the counts of a rubric; None where all can be scored."""
-    counting = {criterion.id for criterion in rubric.criteria if criterion.count}
-    parts: dict[str | None, list[Criterion]] = {}
-    for criterion in rubric.criteria:
-        parts.setdefault(criterion.parent, []).append(criterion)
-    for criterion in rubric.criteria:
-        if problem := _broken_count(criterion, parts.get(criterion.id, ()), criterion.parent in counting):
-            return f"criterion '{criterion.id}' {problem}"
-    return None
-
-
-def _broken_count(criterion: Criterion, sub_points: Sequence[Criterion], counted: bool) -> str | None:
+def _of_count(criterion: Criterion, sub_points: Sequence[Criterion], counted: bool) -> Iterator[str]:
     """counted: whether its parent counts it."""
     count = criterion.count
     if counted and sub_points and not (count and set(count.points) <= {0, count.points[-1]}):
-        return "is counted, but can be met in part: it has sub-points and no count of all or nothing"
+        yield "is counted, but can be met in part: it has sub-points and no count of all or nothing"
     if count is None:
-        return None
+        return
     if not sub_points:
-        return "has a count but no sub-points to count"
+        yield "has a count but no sub-points to count"
     if not math.isclose(abs(criterion.weight), count.points[-1]):
-        return f"weighs {criterion.weight:g}, but its count ends at {count.points[-1]:g} points"
+        yield f"weighs {criterion.weight:g}, but its count ends at {count.points[-1]:g} points"
     unit = math.copysign(1.0, criterion.weight)
     for point in sub_points:
         if point.weight != unit:
-            return f"counts its sub-points, each as one: the weight of '{point.id}' is {unit:g}, not {point.weight:g}"
+            yield f"counts its sub-points, each as one: the weight of '{point.id}' is {unit:g}, not {point.weight:g}"
         if point.count is None and (count.least or 0) > point.top:
-            return f"counts from level {count.least}, which its sub-point '{point.id}' does not have"
+            yield f"counts from level {count.least}, which its sub-point '{point.id}' does not have"
     most, ids = together(sub_points, counted=True), {point.id for point in sub_points}
     if len(count.points) - 1 > most:
-        return f"has points for {len(count.points) - 1} sub-points, of which {most:g} can be met"
+        yield f"has points for {len(count.points) - 1} sub-points, of which {most:g} can be met"
     bound = {point.id for point in chain.from_iterable(excluding(sub_points))}
     for name in count.needs:
         if name not in ids or count.needs.count(name) > 1:
-            return f"needs '{name}', which is {'named twice' if name in ids else 'none of its sub-points'}"
+            yield f"needs '{name}', which is {'named twice' if name in ids else 'none of its sub-points'}"
         if name in bound:
-            return f"needs '{name}', which excludes another of its sub-points"
-    return None
+            yield f"needs '{name}', which excludes another of its sub-points"
 
 
-def broken_exclusion(rubric: Rubric) -> str | None:
-    """What is wrong with the exclusions of a rubric, whose parents are no circle; None where they can be scored."""
+def _of_exclusions(rubric: Rubric) -> Iterator[str]:
+    """What is wrong with the exclusions of a rubric, whose parents are no circle."""
     parents = {criterion.id: criterion.parent for criterion in rubric.criteria}
+
+    def above(name: str | None) -> Iterator[str]:
+        """A criterion's parents."""
+        while (name := parents[str(name)]) is not None:
+            yield name
+
     for first, second in excluding(rubric.criteria):
-        if second.id in _above(first.id, parents) or first.id in _above(second.id, parents):
-            return f"criteria '{first.id}' and '{second.id}' exclude each other, but one is a part of the other"
+        both = f"criteria '{first.id}' and '{second.id}' exclude each other"
+        if second.id in above(first.id) or first.id in above(second.id):
+            yield f"{both}, but one is a part of the other"
         side_by_side = (first.trait, first.parent) == (second.trait, second.parent)
         if first.weight * second.weight > 0 and not side_by_side:
-            both = "earn" if first.weight > 0 else "cost"
-            return (
-                f"criteria '{first.id}' and '{second.id}' exclude each other and both {both}: then they stand in one "
-                "trait and under one parent, or under none"
-            )
+            verb = "earn" if first.weight > 0 else "cost"
+            yield f"{both} and both {verb}: then they stand in one trait and under one parent, or under none"
     ordered = sorted(rubric.criteria, key=lambda criterion: criterion.parent or "")
     try:
         for _, siblings in groupby(ordered, key=lambda criterion: criterion.parent or ""):
             alternatives(tuple(siblings))
     except ContractError as error:
-        return str(error)
-    return None
-
-
-def _above(name: str, parents: Mapping[str, str | None]) -> set[str]:
-    """A criterion's parents."""
-    above = set()
-    parent = parents[name]
-    while parent is not None:
-        above.add(parent)
-        parent = parents[parent]
-    return above
+        yield str(error)
