@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rubricflow.tasks.core.contracts.bundle import Rubric, Trait
+from rubricflow.tasks.core.contracts.bundle import Rubric
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.core.text.units import units
@@ -102,7 +102,7 @@ def reworded(text: str) -> str:
 
 def _induced(brief: RubricBrief) -> dict[str, Any]:
     rubric, draw = brief.rubric, random.Random(f"{brief.seed}\n{brief.rubric.text}")
-    texts = list(dict.fromkeys(_items(statements(rubric), draw)))
+    texts = list(dict.fromkeys(map(_statement, _together(statements(rubric), draw))))
     if len(texts) > brief.criteria:
         texts = [texts[number] for number in sorted(draw.sample(range(len(texts)), brief.criteria))]
     levels = dict(zip(("absent", "partial", "clear"), _LEVELS[brief.seed % len(_LEVELS)], strict=True))
@@ -111,10 +111,20 @@ def _induced(brief: RubricBrief) -> dict[str, Any]:
         text_words = set(tokens(text))
         evidence = next((kind for kind, signs in _SIGNS if text_words & signs), "local_quote")
         items.append({"text": text, "evidence": evidence, "levels": levels})
-    if rubric.traits:
-        shared = _shared_out(rubric.traits, items, levels)
-        return {"traits": {trait.id: {"items": trait_items} for trait, trait_items in shared}}
-    return {"traits": [{"name": "Quality", "anchors": _anchors(rubric), "items": items}]}
+    if not rubric.traits:
+        return {"traits": [{"name": "Quality", "anchors": _anchors(rubric), "items": items}]}
+    words_of, items_of = {}, dict[str, list[dict[str, Any]]]()
+    for trait in rubric.traits:
+        words_of[trait.id] = set(tokens(" ".join([trait.name, *(anchor.text for anchor in trait.anchors)])))
+        items_of[trait.id] = []
+    for item in items:  # each with the trait whose words it shares most, of two alike the emptier
+        item_words = set(tokens(item["text"]))
+        best = max(items_of, key=lambda name: (len(item_words & words_of[name]), -len(items_of[name])))
+        items_of[best].append(item)
+    for trait in rubric.traits:
+        naming = {"text": f"The rubric's demands on '{trait.name[:150]}' are met.", "evidence": "weakly_groundable"}
+        items_of[trait.id] = items_of[trait.id] or [{**naming, "levels": levels}]
+    return {"traits": {name: {"items": of_trait} for name, of_trait in items_of.items()}}
 
 
 def _clauses(sentence: str) -> list[str]:
@@ -135,40 +145,22 @@ def _stands_alone(clause: str) -> bool:
     return len(tokens(clause)) >= _FEWEST_WORDS
 
 
-def _items(sentences: Sequence[Sequence[str]], draw: random.Random) -> Iterator[str]:
-    """Statements of one clause or of neighbours that stay together."""
+def _together(sentences: Sequence[Sequence[str]], draw: random.Random) -> Iterator[list[str]]:
+    """Clauses, each alone or with neighbours that stay with it."""
     for clauses in sentences:
-        neighbours: list[str] = []
-        for clause in clauses:
-            if neighbours and draw.random() >= TOGETHER:
-                yield _statement(neighbours)
+        neighbours = list(clauses[:1])
+        for clause in clauses[1:]:
+            if draw.random() >= TOGETHER:
+                yield neighbours
                 neighbours = []
             neighbours.append(clause)
         if neighbours:
-            yield _statement(neighbours)
+            yield neighbours
 
 
 def _statement(clauses: Sequence[str]) -> str:
     text = " ".join(", ".join(clauses).split())[:238].strip(" ,;:")
     return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
-
-
-def _shared_out(
-    traits: Sequence[Trait], items: Sequence[dict[str, Any]], levels: Mapping[str, str]
-) -> Iterator[tuple[Trait, list[dict[str, Any]]]]:
-    """Each item with the trait whose name and anchors it shares most words with, the emptier one where two are alike; a
-    trait that is left without gets one that only names it."""
-    trait_words = {}
-    for trait in traits:
-        trait_words[trait.id] = set(tokens(" ".join([trait.name, *(anchor.text for anchor in trait.anchors)])))
-    items_of: dict[str, list[dict[str, Any]]] = {trait.id: [] for trait in traits}
-    for item in items:
-        item_words = set(tokens(item["text"]))
-        best = max(traits, key=lambda trait: (len(item_words & trait_words[trait.id]), -len(items_of[trait.id])))
-        items_of[best.id].append(item)
-    for trait in traits:
-        naming = {"text": f"The rubric's demands on '{trait.name[:150]}' are met.", "evidence": "weakly_groundable"}
-        yield trait, items_of[trait.id] or [{**naming, "levels": dict(levels)}]
 
 
 def _anchors(rubric: Rubric) -> dict[str, str]:

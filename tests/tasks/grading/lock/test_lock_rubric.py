@@ -234,7 +234,7 @@ def test_an_items_own_scale_has_the_steps_that_are_asked_for(step: float, top: f
     assert (scale.max, scale.step, scale.levels) == (top, step, levels)
 
 
-@pytest.mark.parametrize(("step", "rule"), [(1, "no whole number from 1"), (0.4, "no multiple of the step 0.4")])
+@pytest.mark.parametrize(("step", "rule"), [(1, "no multiple of the step 1"), (0.4, "no multiple of the step 0.4")])
 def test_marks_that_are_no_multiple_of_the_step_are_refused(step: float, rule: str) -> None:
     with pytest.raises(InputError, match=f"bears 2.5 marks, which is {rule}"):
         derived(item(key_elements=["Heat."], key_weights=[2.5]), Derived(origin="key_elements", step=step))
