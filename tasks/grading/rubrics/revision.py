@@ -10,7 +10,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal, NamedTuple
@@ -95,8 +95,9 @@ def _with_catch_alls(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
         siblings = [one for one in decided(rubric) if one.parent == parent.id]
         if not siblings:
             continue
-        name, ids = f"{parent.id}_other", {criterion.id for criterion in criteria}
-        name = next(one for one in (name, *(f"{name}{number}" for number in count(1))) if one not in ids)
+        ids = {criterion.id for criterion in criteria}
+        names = (f"{parent.id}_other{number or ''}" for number in range(len(criteria) + 1))
+        name = next(one for one in names if one not in ids)
         text = f"Gives what the guide calls '{catch.words.lower()}': right, and named by no other criterion here."
         update = {"id": name, "text": text, "levels": ("not said", "said"), "excludes": ()}
         criteria.insert(criteria.index(siblings[-1]) + 1, siblings[-1].model_copy(update=update))
