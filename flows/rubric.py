@@ -56,7 +56,7 @@ from rubricflow.tasks.grading.rubrics.asked import ReviewedRubric, Reviewer, cri
 from rubricflow.tasks.grading.rubrics.findings import RubricFinding, findings, merged
 from rubricflow.tasks.grading.rubrics.item_analysis import MarkedAnswer, mark_findings
 from rubricflow.tasks.grading.rubrics.page import COLUMNS, page, row, sentence
-from rubricflow.tasks.grading.rubrics.revision import CHANGES, as_yaml, changes, mended, study_of_proposal
+from rubricflow.tasks.grading.rubrics.revision import CHANGES, RubricChange, as_yaml, changes, mended, study_of_proposal
 from rubricflow.tasks.grading.rubrics.task import held_back, marked_answers, marks_of
 
 NAME = "rubric-check"
@@ -77,26 +77,23 @@ def check(
 ) -> None:
     """Prints a row for each finding; writes them as a page and a CSV into the run's folder."""
     read = read_rubrics(study, warehouse, limit)
-    marks, missing = marks_of(read.job.run, read.job.study.evaluation, read.bundles, lambda author: True)
+    run, name = read.job.run, read.job.study.name
+    marks, missing = marks_of(run, read.job.study.evaluation, read.bundles, lambda author: True)
     found = [one for rubric in read.rubrics.values() for one in findings(rubric, unreachable(rubric))]
     if ask:
         with asking(read, token_budget, budget_usd) as judge:
-            found += critiques(
-                [ReviewedRubric(rubric, read.question(name), rubric) for name, rubric in read.rubrics.items()], judge
-            )
-    for name, of_rubric in marks.items():
-        found += mark_findings(name, of_rubric)
+            found += critiques([read.subject(rubric, rubric) for rubric in read.rubrics.values()], judge)
+    for rubric_id, of_rubric in marks.items():
+        found += mark_findings(rubric_id, of_rubric)
     found = merged(found)
     rows = [row(finding) for finding in found]
     print_rows(COLUMNS, rows)
-    run, rubrics = read.job.run, len(read.rubrics)
     beside = compared(read, against) if against else []
-    shown = page(read.job.study.name, found, rubrics, marks, missing, beside)
-    path = write_page(run, f"{NAME}.html", rendered(shown))
+    path = write_page(run, f"{NAME}.html", rendered(page(name, found, len(read.rubrics), marks, missing, beside)))
     table = io.StringIO(newline="")
     csv.writer(table, lineterminator="\n").writerows([map(cell, cells) for cells in [COLUMNS, *rows]])
     run.warehouse.write(run.folder / f"{NAME}.csv", table.getvalue().encode())
-    said = [f"{sentence(found, rubrics)}.", f"marks: {missing}" if missing else "", *beside]
+    said = [f"{sentence(found, len(read.rubrics))}.", f"marks: {missing}" if missing else "", *beside]
     print(*filter(None, said), f"report: {run.warehouse.shown(path)}", sep="\n", file=sys.stderr)
 
 
@@ -117,40 +114,38 @@ def revise(
             raise InputError("is there already, and somebody may have edited it", file=path)
     read = read_rubrics(study, warehouse, limit, with_marks=ask)
     problem = partial(problem_of, read.job.study)
-    by_code = {name: mended(rubric, problem) for name, rubric in read.rubrics.items()}
-    revised, made = [rubric for rubric, _ in by_code.values()], [one for _, mends in by_code.values() for one in mends]
+    revised, made = list[Rubric](), list[RubricChange]()
+    for rubric in read.rubrics.values():
+        base, mends = mended(rubric, problem)
+        revised.append(base)
+        made += mends
     if ask:
         marks, _ = marks_of(read.job.run, read.job.study.evaluation, read.bundles, lambda author: not held_back(author))
         with asking(read, token_budget, budget_usd) as judge:
-            subjects = [
-                ReviewedRubric(
-                    rubric, read.question(name), by_code[name][0], (), marks.get(name), read.marked.get(name, ())
-                )
-                for name, rubric in read.rubrics.items()
-            ]
+            subjects = []
+            for rubric, base in zip(read.rubrics.values(), revised, strict=True):
+                of_marks = {"marks": marks.get(rubric.rubric_id), "marked": read.marked.get(rubric.rubric_id, ())}
+                subjects.append(read.subject(rubric, base, **of_marks))
             remarks = critiques(subjects, judge)
             proposals = revisions([_told(subject, remarks) for subject in subjects], judge, problem)
         for base, (rubric, reasons) in zip(revised, proposals, strict=True):
             made += changes(base, rubric, reasons)
         revised = [rubric for rubric, _ in proposals]
-    plan_of = read.job.study.rubrics
-    own = authored(read.job.base / plan_of.file, plan_of.induce is not None) if plan_of.file else {}
+    settings = read.job.study.rubrics
+    own = authored(read.job.base / settings.file, settings.induce is not None) if settings.file else {}
     # The guide of an item follows on a rubric's own text when the study is read: it is not written down with it.
-    written = [
-        one.model_copy(update={"text": own[one.rubric_id].text}) if one.rubric_id in own else one for one in revised
-    ]
-    write_atomically(to, as_yaml(written, made).encode())
+    revised = [one.model_copy(update={"text": own.get(one.rubric_id, one).text}) for one in revised]
+    write_atomically(to, as_yaml(revised, made).encode())
     write_atomically(beside, study_of_proposal(Path(study), beside, to.name).encode())
     header = ("rubric", "before", "after", "what", "by", "why")
     rows = [(one.rubric_id, *map(", ".join, one[1:3]), CHANGES[one.what], one.by, one.why) for one in made]
     print_rows(header, rows)
+    changed, graded = sum(one.what != "kept" for one in made), read.job.run.done("evaluate", "all")
     words = arguments(beside, warehouse, limit)
-    changed = sum(one.what != "kept" for one in made)
-    print(f"{changed} changes in {to}. Do they agree better with people? Ask both rubrics:", file=sys.stderr)
-    if not read.job.run.done("evaluate", "all"):
-        print(f"  rubricflow grade {arguments(study, warehouse, limit)}", file=sys.stderr)
-    print(f"  rubricflow grade {words}", file=sys.stderr)
-    print(f"  rubricflow rubric check {words} --against {read.job.run.run_id}", file=sys.stderr)
+    commands = [] if graded else [f"  rubricflow grade {arguments(study, warehouse, limit)}"]
+    commands += [f"  rubricflow grade {words}", f"  rubricflow rubric check {words} --against {read.job.run.run_id}"]
+    question = f"{changed} changes in {to}. Do they agree better with people? Ask both rubrics:"
+    print(question, *commands, sep="\n", file=sys.stderr)
 
 
 def _told(subject: ReviewedRubric, remarks: Sequence[RubricFinding]) -> ReviewedRubric:
@@ -181,12 +176,11 @@ def asking(read: StudyRubrics, tokens: int | None, usd: float | None) -> Iterato
     if not is_generative(study.judge):
         rule = f"backend '{study.judge.backend}' says nothing about rubrics; name a language model"
         raise InputError(rule, field="judge.backend", hint="backend: openai, hosted or vllm with an engine")
-    house, name = read.job.run.warehouse, f"rubrics {read.job.run.run_id}"
-    with open_replies(house.replies) as replies, kept_budget(house, name, tokens, usd):
-        structured = study.judge.engine.structured if study.judge.engine else True
+    kept_in, name = read.job.run.warehouse, f"rubrics {read.job.run.run_id}"
+    with open_replies(kept_in.replies) as replies, kept_budget(kept_in, name, tokens, usd):
         with redirect_stdout(sys.stderr):  # what it says of this machine is none of the table
             backend = open_backend(study.judge, base, replies, credential)
-        yield Reviewer(backend, replies, study.judge.sampling, structured)
+        yield Reviewer(backend, replies, study.judge.sampling, not study.judge.engine or study.judge.engine.structured)
 
 
 def compared(read: StudyRubrics, against: str) -> list[str]:
@@ -205,11 +199,10 @@ def compared(read: StudyRubrics, against: str) -> list[str]:
         frame = score_frame(scores, study.evaluation.target, CALIBRATES).frame
         who = frame["author_id"].fillna(frame["response_id"]).astype(str)
         frames.append(frame[who.map(held_back).astype(bool)].assign(calibrated=lambda rows: rows["raw"]))
-    other, own = frames
-    gaps = agreement_gaps(other, own, scales, job.study.evaluation, ([], []))
     lines = []
-    for gap in gaps:
-        if gap.statistic.startswith("qwk") and gap.statistic != "qwk_continuous" and gap.estimate is not None:
+    for gap in agreement_gaps(*frames, scales, job.study.evaluation, ([], [])):
+        is_qwk = gap.statistic.startswith("qwk") and gap.statistic != "qwk_continuous"
+        if is_qwk and gap.estimate is not None:
             ends = "" if gap.low is None or gap.high is None else f" [{gap.low:+.3f}, {gap.high:+.3f}]"
             about = f"{gap.responses} answers that no reviser was shown, scale {gap.scale}"
             lines.append(f"{gap.statistic}: this rubric less that of {against} {gap.estimate:+.3f}{ends}, on {about}")
@@ -228,10 +221,10 @@ class StudyRubrics(NamedTuple):
     marked: dict[str, tuple[MarkedAnswer, ...]]
     """Answers with people's scores that a reviser may see; empty where they were not asked for."""
 
-    def question(self, rubric_id: str) -> str:
-        """What is asked, where one item alone has the rubric; else nothing."""
-        asked = [str(item["question"]) for item in self.items if item["rubric_id"] == rubric_id]
-        return asked[0] if len(asked) == 1 else ""
+    def subject(self, rubric: Rubric, base: Rubric, **more: Any) -> ReviewedRubric:
+        """What a judge is asked about; with the question where one item alone has the rubric."""
+        asked = [str(item["question"]) for item in self.items if item["rubric_id"] == rubric.rubric_id]
+        return ReviewedRubric(rubric, asked[0] if len(asked) == 1 else "", base, **more)
 
 
 def read_rubrics(study_file: str, warehouse: str, limit: int | None, with_marks: bool = False) -> StudyRubrics:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple
@@ -38,7 +37,7 @@ from rubricflow.tasks.grading.judge.grade import asks_nobody, expected_requests,
 from rubricflow.tasks.grading.judge.protocol import CHARACTERS_PER_TOKEN
 from rubricflow.tasks.grading.judge.prove import prove_bundle
 from rubricflow.tasks.grading.judge.rater import rater, widest
-from rubricflow.tasks.grading.judge.rows import Case, Rater
+from rubricflow.tasks.grading.judge.rows import Case
 from rubricflow.tasks.grading.judge.stored_cases import cases_of
 from rubricflow.tasks.grading.judge.teaching import People, teaching_of
 from rubricflow.tasks.grading.lock.bundles import asks, unexplained
@@ -70,7 +69,7 @@ def plan_costs(
 ) -> None:
     """Prints what judging takes."""
     read = _read_study(Path(study), limit)
-    load = workload(chain.from_iterable(cases for _, _, cases in read.items), read.study.judge.samples, replicas)
+    load = workload(read.cases, read.study.judge.samples, replicas)
     servers = Servers(replicas, tokens_per_second, read.study.judge.engine)
     rows = [*costs(load, servers)]
     for who, judge, cases in _askers(read, Path(study), limit):
@@ -101,10 +100,9 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
     opened = Warehouse.open(warehouse) if warehouse is not None and is_there else None
     read, base = _read_study(study_file, limit, warehouse=opened), study_file.parent
     study = read.study
-    cases = [case for _, _, of_item in read.items for case in of_item]
     for file, words in read_as(study.data, base).items():
         yield "ok", file, f"read as {words}"
-    yield "ok", "data", f"{len(read.items)} items, {len(cases)} responses"
+    yield "ok", "data", f"{len(read.items)} items, {len(read.cases)} responses"
     yield from (("warning", "answers", words) for words in read.warnings)
     if study.releases:
         yield from release_needs(study, read.marked)
@@ -112,7 +110,7 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
         yield "warning", "rubrics", "made by rules of thumb here; the judge's model makes them when the study is graded"
     if study.judge.foreign:
         yield "ok", "recorded replies", f"{len(foreign_rows(study.judge.foreign, base))} replies"
-    yield from _earlier_runs(study.judge, base, opened, cases)
+    yield from _earlier_runs(study.judge, base, opened, read.cases)
     yield from _graphs(read, base)
     yield from _rubrics(read)
     yield from _engines(read, base)
@@ -127,13 +125,13 @@ def _askers(read: StudyToValidate, study_file: Path, limit: int | None) -> Itera
     """(who, as what judge, about which cases) of all that a model is asked for every response."""
     study = read.study
     if BACKENDS[study.judge.backend].needs == "engine":
-        yield "judging", study.judge, [case for *_, cases in read.items for case in cases]
+        yield "judging", study.judge, read.cases
     if study.annotation is None:
         return
     asking = [name for name, one in study.annotation.annotators.items() if BACKENDS[one.backend].needs == "engine"]
-    asked = _read_study(study_file, limit, study.annotation.asked).items if asking else []
+    cases = _read_study(study_file, limit, study.annotation.asked).cases if asking else []
     for name in asking:
-        yield f"annotator {name}", study.annotation.judge(name), [case for *_, cases in asked for case in cases]
+        yield f"annotator {name}", study.annotation.judge(name), cases
 
 
 def _earlier_runs(judge: Judge, base: Path, warehouse: Warehouse | None, cases: list[Case]) -> Iterator[Finding]:
@@ -150,25 +148,22 @@ def _earlier_runs(judge: Judge, base: Path, warehouse: Warehouse | None, cases: 
     with open_replies(warehouse.replies if warehouse and in_store else ":memory:") as store:
         rater_of_judge = rater(judge, base, store)
         model = rater_of_judge.backend.model
-        requests = _first_requests([case for case in cases if not asks_nobody(case)], rater_of_judge)
-        if judge.replies is None:
-            digests = {digest(request, model) for request in requests}
-            stored, calls = len(store.get_many(digests)), len(digests)
-            what = f"{stored} of {calls} first calls are in the reply store"
-            yield "ok" if stored else "wrong", "recorded replies", what
-            return
-    path = base / judge.replies
-    recording = read_recording(path)
+        asked = [case for case in cases if not asks_nobody(case)]
+        requests = [request for case in asked for request in first_requests(case, rater_of_judge)]
+        digests = {digest(request, model) for request in requests}
+        stored = len(store.get_many(digests))
+    if judge.replies is None:
+        what = f"{stored} of {len(digests)} first calls are in the reply store"
+        yield "ok" if stored else "wrong", "recorded replies", what
+        return
+    recording = read_recording(base / judge.replies)
     missing = [request for request in requests if digest(request, model) not in recording]
     if missing and not (judge.rubric_memory or judge.consistency_memory):  # what memory shows is not known yet
         refusal = recording.refuse(missing, len(requests), recording.speaker(judge.model))
         yield "wrong", "recorded replies", refusal.rule
     else:
-        yield "ok", "recorded replies", f"{len(requests)} first calls are in {path}: {recording.header.in_words}"
-
-
-def _first_requests(cases: list[Case], rater_of_judge: Rater) -> list[Request]:
-    return [request for case in cases for request in first_requests(case, rater_of_judge)]
+        said = f"{len(requests)} first calls are in {base / judge.replies}: {recording.header.in_words}"
+        yield "ok", "recorded replies", said
 
 
 def _graphs(read: StudyToValidate, base: Path) -> Iterator[Finding]:
@@ -239,6 +234,11 @@ class StudyToValidate(NamedTuple):
     """What is odd about the responses."""
     marked: list[MarkedAnswers]
     """Of every item."""
+
+    @property
+    def cases(self) -> list[Case]:
+        """Those of all items."""
+        return [case for *_, cases in self.items for case in cases]
 
 
 def _read_study(
