@@ -24,7 +24,7 @@ from rubricflow.tasks.core.llm.backends.replay import read_recording
 from rubricflow.tasks.core.llm.foreign import foreign_rows
 from rubricflow.tasks.core.llm.opening import cpu_warnings, this_machine
 from rubricflow.tasks.core.llm.reply_store import are_there, open_replies
-from rubricflow.tasks.core.llm.request import Request, digest
+from rubricflow.tasks.core.llm.request import digest
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
 from rubricflow.tasks.core.store.objects import MARKER
 from rubricflow.tasks.core.store.ordered import read_marked
