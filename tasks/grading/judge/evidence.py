@@ -247,7 +247,12 @@ def ground(quote: str, unit_id: str | None, criterion: Criterion, subject: Subje
         return Ground("too_short")
     takes_context = criterion.evidence_from == "response_and_context"
     wording = subject.apart if takes_context else subject.wording
-    low, high = _region(unit_id, criterion, subject)
+    # It must be in its unit; for a span-level criterion in the whole paragraph; nowhere where the unit is unknown.
+    low, high, unit = 0, len(subject.text), subject.by_id.get(unit_id or "")
+    if unit is not None and criterion.evidence == "span_level":
+        unit = subject.paragraph(unit)
+    if unit_id is not None:
+        low, high = (unit.start, unit.end) if unit else (0, 0)
     if match := find_folded(needle, fold(subject.text[low:high]), low):
         span, stored = match.span, needle
         if match.spelling != "exact":
@@ -284,18 +289,6 @@ def proves(needle: str, subject: Subject) -> bool:
 def _as_stored(match: Match, text: str) -> str:
     """A quote in the words of the text that it was found in, folded: no spelling hides an echo."""
     return " … ".join(folded(text[span.start : span.end]) for span in match.pieces)
-
-
-def _region(unit_id: str | None, criterion: Criterion, subject: Subject) -> tuple[int, int]:
-    """Where a quote must be: its unit; for a span-level criterion the whole paragraph; nowhere for an unknown unit."""
-    if unit_id is None:
-        return 0, len(subject.text)
-    unit = subject.by_id.get(unit_id)
-    if unit is None:
-        return 0, 0
-    if criterion.evidence == "span_level":
-        unit = subject.paragraph(unit)
-    return unit.start, unit.end
 
 
 # Evidence by meaning: the span of a response that says what a quote says in other words.

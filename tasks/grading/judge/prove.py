@@ -63,7 +63,22 @@ def prove_bundle(bundle: Bundle, question: str, context: str | None, reference: 
     nothing earns the lowest; one that claims everything with fabricated quotes earns nothing that needs a quote. And
     every prompt fills.
     """
-    case = _case(bundle, question, context, reference)
+    # The response is the reference answer and a sentence that repeats neither question nor rubric.
+    text = f"{reference}\n\n{_GOLD}." if reference else f"{_GOLD}."
+    case = Case(
+        response_id="proof",
+        item_id="proof",
+        text=text,
+        units=tuple(units(text)),
+        question=question,
+        context=context,
+        bundle=bundle,
+        bundle_id=bundle.bundle_id,
+        reference_answer=reference,
+    )
+    while asks_nobody(case):
+        text = f"{case.text} {_GOLD}."
+        case = replace(case, text=text, units=tuple(units(text)))
     try:
         gold = _graded(case, best(case))
     except KeyError as error:
@@ -80,7 +95,17 @@ def prove_bundle(bundle: Bundle, question: str, context: str | None, reference: 
     # Where a misconception needs a quote that the verifier refuses, other proofs show it.
     if not lowest.violations and score != low:
         problems.append(f"no point reached gives {score}, not the lowest score {low:g}")
-    return [*problems, *_forged(case)]
+    quotes = PROTOCOLS[bundle.protocol.name].quotes
+    if quotes is not None:
+        outcome = _graded(case, forged(case)).outcome
+        demanding = {criterion.id for criterion in bundle.criteria if criterion.evidence != "none"}
+        decided = [d for d in outcome.judged.decisions if d.criterion_id in demanding]
+        credited = [d.criterion_id for d in decided if d.verified is not False]
+        if quotes == "traits" and bundle.protocol.failed_quote != "count":
+            scores = outcome.grading.scored.traits
+            credited += [trait.id for trait in bundle.traits if scores.get(trait.id, trait.min) > trait.min]
+        problems += [f"a fabricated quote is accepted for '{name}'" for name in credited]
+    return problems
 
 
 def best(case: Case) -> Opinion:
@@ -96,26 +121,6 @@ def worst(case: Case) -> Opinion:
 def forged(case: Case) -> Opinion:
     """Everything claimed, with a quote that nobody wrote."""
     return _opinion(case.bundle, lambda c: c.top, True, lambda c: {"unit": "s1", "quote": _FABRICATED})
-
-
-def _case(bundle: Bundle, question: str, context: str | None, reference: str | None) -> Case:
-    """A response that is the reference answer and a sentence which repeats neither question nor rubric."""
-    text = f"{reference}\n\n{_GOLD}." if reference else f"{_GOLD}."
-    case = Case(
-        response_id="proof",
-        item_id="proof",
-        text=text,
-        units=tuple(units(text)),
-        question=question,
-        context=context,
-        bundle=bundle,
-        bundle_id=bundle.bundle_id,
-        reference_answer=reference,
-    )
-    while asks_nobody(case):
-        text = f"{case.text} {_GOLD}."
-        case = replace(case, text=text, units=tuple(units(text)))
-    return case
 
 
 def _opinion(
@@ -156,17 +161,3 @@ def _graded(case: Case, opinion: Opinion) -> Proof:
     attempts = chain.from_iterable(called.answer.attempts for called in graded.called)
     violations = list(chain.from_iterable(attempt.checked.violations for attempt in attempts))
     return Proof(Outcome(graded.judged[0], graded.gradings[0]), backend.refused, violations)
-
-
-def _forged(case: Case) -> list[str]:
-    quotes = PROTOCOLS[case.bundle.protocol.name].quotes
-    if quotes is None:
-        return []
-    bundle, outcome = case.bundle, _graded(case, forged(case)).outcome
-    demanding = {criterion.id for criterion in bundle.criteria if criterion.evidence != "none"}
-    decided = [d for d in outcome.judged.decisions if d.criterion_id in demanding]
-    credited = [d.criterion_id for d in decided if d.verified is not False]
-    if quotes == "traits" and bundle.protocol.failed_quote != "count":
-        scores = outcome.grading.scored.traits
-        credited += [trait.id for trait in bundle.traits if scores.get(trait.id, trait.min) > trait.min]
-    return [f"a fabricated quote is accepted for '{name}'" for name in credited]

@@ -55,62 +55,40 @@ def rater(
     if judge.foreign:
         recorded = _foreign(judge.foreign, base, judge.sampling.seed)
         return Rater(f"{recorded.model}:{judge.protocol}", "replayed", recorded)
-    if judge.replies:
-        return _recorded(judge, base / judge.replies)
-    kind = BACKENDS[judge.backend]
-    if not kind.reads_prose:
-        backend, asking = _offline(judge, grader, marks)
-        # How the encoder computed stands in every attempt; workers on processors of two kinds are one rater.
-        model = embedded.MODEL if judge.backend == "embedded" else backend.model
-        return Rater(f"{judge.backend}:{model}:{judge.protocol}", kind.rater_kind, backend, **asking)
-    backend, mender = Levelled(open_backend(judge, base, replies, key_of)), None
-    if judge.repair_engine and kind.needs == "engine":
-        mending = judge.model_copy(update={"engine": judge.repair_engine})
-        mender = Levelled(open_backend(mending, base, replies, key_of))
-    engine = judge.engine
-    return Rater(
-        rater_id=_rater_id(judge, backend, mender),
-        kind=kind.rater_kind,
-        backend=backend,
-        mender=mender,
-        sampling=judge.sampling,
-        want_logprobs=bool(engine and engine.logprobs),
-        structured=engine.structured if engine else True,
-    )
-
-
-def _offline(
-    judge: Judge, grader: Grader | None, marks: Mapping[str, HumanMarks] | None
-) -> tuple[Backend, dict[str, Any]]:
-    """What answers questions of judging from their plain data, and how it is asked."""
-    if judge.backend == "simulated" and judge.truth:
+    kind, engine = BACKENDS[judge.backend], judge.engine
+    backend: Backend
+    mender: Backend | None = None
+    rater_kind, asking = kind.rater_kind, dict[str, Any](sampling=judge.sampling)
+    if judge.replies:  # who is asked as then
+        recording = read_recording(base / judge.replies)
+        speaker = recording.speaker(judge.model)
+        backend, rater_kind = Recorded(recording, speaker), "replayed"
+        mender = Recorded(recording, speaker, mends=True) if speaker.mender is not None else None
+        asking |= {"want_logprobs": speaker.logprobs > 0, "structured": speaker.structured}
+    elif kind.reads_prose:
+        backend = Levelled(open_backend(judge, base, replies, key_of))
+        if judge.repair_engine and kind.needs == "engine":
+            mending = judge.model_copy(update={"engine": judge.repair_engine})
+            mender = Levelled(open_backend(mending, base, replies, key_of))
+        if engine:
+            asking |= {"want_logprobs": engine.logprobs > 0, "structured": engine.structured}
+    elif judge.backend == "simulated" and judge.truth:
         if not marks:
             raise InputError(f"rater '{judge.truth.rater}' marked and scored nothing", field="judge.truth.rater")
-        return Simulated(judge.truth, marks), {"sampling": judge.sampling}
-    if judge.backend == "embedded":
-        encoder = minilm()
+        backend = Simulated(judge.truth, marks)
+    elif judge.backend == "embedded":
+        encoder, asking = minilm(), {}
         model = f"{embedded.MODEL}, {encoder.made}"
-        return Offline(model, partial(embedded.answer, encoder=encoder), batch_size=_BATCH), {}
-    if grader is None:
+        backend = Offline(model, partial(embedded.answer, encoder=encoder), batch_size=_BATCH)
+    elif grader is not None:
+        backend, asking = Offline(grader.name, partial(answer, grader=grader), batch_size=_BATCH), {}
+    else:
         raise InputError(f"backend '{judge.backend}' has no grader to ask", field="judge.grader")
-    return Offline(grader.name, partial(answer, grader=grader), batch_size=_BATCH), {}
-
-
-def _recorded(judge: Judge, path: Path) -> Rater:
-    """The rater whose replies a file holds, who is asked as then."""
-    recording = read_recording(path)
-    speaker = recording.speaker(judge.model)
-    backend, mender = Recorded(recording, speaker), None
-    if speaker.mender is not None:
-        mender = Recorded(recording, speaker, mends=True)
-    asking: dict[str, Any] = {"want_logprobs": speaker.logprobs > 0, "structured": speaker.structured}
-    return Rater(_rater_id(judge, backend, mender), "replayed", backend, mender, judge.sampling, **asking)
-
-
-def _rater_id(judge: Judge, backend: Backend, mender: Backend | None) -> str:
-    """Kind of answerer, models and protocol."""
     models = backend.model if mender is None else f"{backend.model}+{mender.model}"
-    return f"{judge.backend}:{models}:{judge.protocol}"
+    if judge.backend == "embedded":
+        # How the encoder computed stands in every attempt; workers on processors of two kinds are one rater.
+        models = embedded.MODEL
+    return Rater(f"{judge.backend}:{models}:{judge.protocol}", rater_kind, backend, mender, **asking)
 
 
 def _foreign(foreign: Foreign, base: Path, seed: int) -> ForeignReplay:
@@ -121,8 +99,7 @@ def _foreign(foreign: Foreign, base: Path, seed: int) -> ForeignReplay:
     repeated: dict[tuple[str, int], str] | None = None
     content = json.dumps([foreign.model_dump(mode="json"), raw], sort_keys=True)
     if foreign.sample:
-        seeds = Counter[str]()
-        repeated = {}
+        seeds, repeated = Counter[str](), {}
         for row in rows:
             if row["reply"] is not None:
                 repeated[row["response_id"], seed + seeds[row["response_id"]]] = row["reply"]
@@ -179,28 +156,19 @@ def answer(questions: Sequence[Question], grader: Grader) -> list[Reply]:
 def fit(bundle: Bundle, grader: Grader) -> None:
     """InputError that names what differs, unless the bundle's criteria are the grader's concepts, each with as many
     levels, and all its scores lie on the bundle's scale."""
-    problems = list(_differences(bundle, grader))
+    criteria = {criterion.id: len(criterion.levels) for criterion in bundle.criteria}
+    low, high, _ = bundle.scale.bounds
+    problems = [f"it has no concept '{name}'" for name in criteria if name not in grader.concepts]
+    problems += [f"the rubric has no criterion '{name}'" for name in grader.concepts if name not in criteria]
+    for name, levels in grader.concepts.items():
+        if criteria.get(name, levels) != levels:
+            problems.append(f"'{name}' has {levels} levels in it and {criteria[name]} in the rubric")
+    for score in grader.scores:
+        if not low - 1e-9 <= score <= high + 1e-9:
+            problems.append(f"it gives {score:g}, which is off the scale {low:g} to {high:g}")
     if problems:
         rule = f"the grader was trained with another rubric: {'; '.join(problems)}"
         raise InputError(rule, field="judge.grader", hint="use the rubric that it was trained with, or train it anew")
-
-
-def _differences(bundle: Bundle, grader: Grader) -> Iterator[str]:
-    """What of a bundle the grader does not know, and what it knows beyond it."""
-    criteria = {criterion.id: len(criterion.levels) for criterion in bundle.criteria}
-    low, high, _ = bundle.scale.bounds
-    for name in criteria:
-        if name not in grader.concepts:
-            yield f"it has no concept '{name}'"
-    for name in grader.concepts:
-        if name not in criteria:
-            yield f"the rubric has no criterion '{name}'"
-    for name, levels in grader.concepts.items():
-        if criteria.get(name, levels) != levels:
-            yield f"'{name}' has {levels} levels in it and {criteria[name]} in the rubric"
-    for score in grader.scores:
-        if not low - 1e-9 <= score <= high + 1e-9:
-            yield f"it gives {score:g}, which is off the scale {low:g} to {high:g}"
 
 
 # How probable each level was: token log-probabilities become probabilities of the values that a contract admits.
@@ -216,11 +184,12 @@ class Levelled(BackendWrapper):
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does."""
         answers = self._backend.answer(requests)
-        return ReplyStream.on(self._levelled(requests, answers), answers)
 
-    def _levelled(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
-        for index, reply in answers:
-            yield index, levelled(requests[index], reply) if reply.token_logprobs else reply
+        def passing() -> Arriving:
+            for index, reply in answers:
+                yield index, levelled(requests[index], reply) if reply.token_logprobs else reply
+
+        return ReplyStream.on(passing(), answers)
 
 
 def levelled(request: Request, reply: Reply) -> Reply:

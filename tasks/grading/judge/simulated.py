@@ -232,11 +232,10 @@ def _quotes(question: Question, criterion: Criterion, invented: float, rng: rand
     sentences = [u for u in sentences if counts(question.text[u.start : u.end])] or sentences
     if not sentences:
         return []
-    weights = _weights(question.bundle)
-    criterion_words = set(tokens(criterion.text))
+    weights, criterion_words = _weights(question.bundle), set(tokens(criterion.text))
 
     def shared(text: str) -> float:
-        return math.fsum(sorted(weights.get(word, 0.0) for word in criterion_words & set(tokens(text))))
+        return math.fsum(sorted(weights[word] for word in criterion_words & set(tokens(text))))
 
     best = max(sentences, key=lambda u: shared(question.text[u.start : u.end]))
     quote = shortened(question.text[best.start : best.end], MAX_QUOTE)

@@ -52,8 +52,21 @@ class GradedItem:
 
         self._read = TfidfVectorizer(analyzer="char_wb", ngram_range=GRAMS, sublinear_tf=True)
         self._vectors = self._read.fit_transform([_readable(example.text) for example in self._graded])
-        self._ranked = self._by_level() if plan.by == "level" else {}
-        self._scores_shown = spread(self._never_missing(), plan.count)
+        self._ranked: dict[float, list[int]] = {}
+        # Score → examples that no labelled response has to miss: all of it, less the most that are kin of one.
+        available: dict[float, int] = {}
+        if plan.by == "level":
+            scores = np.array([example.score for example in self._graded])
+            is_cut = np.array([len(example.text) > LONGEST for example in self._graded])
+            kin = [self._kin(example.response_id, example.author_id, example.text) for example in self._graded]
+            for score in np.unique(scores).tolist():
+                # The most typical first, the closest to the others on average; those that would be cut last.
+                indices = np.flatnonzero(scores == score)
+                vectors = self._vectors[indices]
+                central: Floats = np.round(np.asarray(vectors @ vectors.sum(axis=0).T).ravel(), 9)
+                self._ranked[score] = indices[np.lexsort((-central, is_cut[indices]))].tolist()
+                available[score] = len(indices) - max(int((scores[list(of_one)] == score).sum()) for of_one in kin)
+        self._scores_shown = spread(available, plan.count)
 
     @property
     def shows(self) -> bool:
@@ -64,7 +77,9 @@ class GradedItem:
         """The examples for a response, the most wanted first; fewer than the plan's where there are no more."""
         kin = self._kin(response_id, author_id, text)
         if self._plan.by == "similarity":
-            near = [index for index in self._nearest(text) if index not in kin]
+            # The most alike first; those as alike in the order of their ids.
+            alike = (self._vectors @ self._read.transform([_readable(text)]).T).toarray().ravel()
+            near = [index for index in np.argsort(-np.round(alike, 9), kind="stable").tolist() if index not in kin]
             return tuple(self._graded[index] for index in near[: self._plan.count])
         others = {score: filterfalse(kin.__contains__, ranked) for score, ranked in self._ranked.items()}
         chosen = [next(others[score], None) for score in self._scores_shown]
@@ -74,33 +89,6 @@ class GradedItem:
         """The labelled responses that are this one, its author's or the same words."""
         kin = [self._by_name.get(name, set()) for name in _names(response_id, author_id, text)]
         return set().union(*kin)
-
-    def _nearest(self, text: str) -> list[int]:
-        """The labelled responses, the most alike first; those as alike in the order of their ids."""
-        alike = (self._vectors @ self._read.transform([_readable(text)]).T).toarray().ravel()
-        return [int(index) for index in np.argsort(-np.round(alike, 9), kind="stable")]
-
-    def _by_level(self) -> dict[float, list[int]]:
-        """Score → its labelled responses, the most typical first: the closest to the others on average; those that
-        would be cut come last."""
-        by_score = defaultdict(list)
-        for index, example in enumerate(self._graded):
-            by_score[example.score].append(index)
-        return {score: self._typical(indices) for score, indices in sorted(by_score.items())}
-
-    def _typical(self, indices: list[int]) -> list[int]:
-        vectors = self._vectors[indices]
-        central: Floats = np.round(np.asarray(vectors @ vectors.sum(axis=0).T).ravel(), 9)
-        is_cut = np.array([len(self._graded[index].text) > LONGEST for index in indices])
-        return [indices[rank] for rank in np.lexsort((-central, is_cut))]
-
-    def _never_missing(self) -> dict[float, int]:
-        """Score → examples that no labelled response has to miss: all of it, less the most that are kin of one."""
-        most = Counter[float]()
-        for example in self._graded if self._ranked else ():
-            kin = self._kin(example.response_id, example.author_id, example.text)
-            most |= Counter(self._graded[index].score for index in kin)
-        return {score: len(ranked) - most[score] for score, ranked in self._ranked.items()}
 
 
 def spread(available: Mapping[float, int], count: int) -> list[float]:

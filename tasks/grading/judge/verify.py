@@ -84,7 +84,7 @@ def _decide(
     if stated is None or not 0 <= stated <= criterion.top:
         problem = "malformed_decision" if stated is None else "level_off_scale"
         return Decision(criterion.id, None, reason="invalid_reply"), problem
-    evidence, holds = _evidence(entry.get("evidence"), criterion, subject, signals)
+    evidence, holds = grounded(_offered(entry, criterion, subject.names, signals), criterion, subject, signals)
     diagnostic = entry.get("diagnostic")
     is_diagnosed = isinstance(diagnostic, str) and bool(diagnostic.strip())
     verified: bool | None = None  # no support is needed
@@ -96,56 +96,43 @@ def _decide(
     elif verified is False:
         level, action = stated if on_failure == "count" else 0, FAILED[on_failure]
         signals += ("unsupported", action)
-    decision = Decision(
-        criterion_id=criterion.id,
-        level=level,
-        stated=stated,
-        evidence=evidence,
-        verified=verified,
-        action=action,
-    )
+    decision = Decision(criterion.id, level, stated, evidence=evidence, verified=verified, action=action)
     return decision, None if action == "none" else why_unsupported(evidence)
 
 
 def _level(value: Any, signals: list[str]) -> int | None:
     """An integer level; a whole number written as 2.0 or "2" is one and counts as canonicalised."""
-    if isinstance(value, int):
-        return None if isinstance(value, bool) else value
-    if not isinstance(value, str | float):
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     number = number_of(value) if isinstance(value, str) else value
-    if number is None or not number.is_integer():
+    if number is None or not float(number).is_integer():
         return None
-    signals.append("canonicalised")
+    if not isinstance(value, int):
+        signals.append("canonicalised")
     return int(number)
 
 
-def _evidence(
-    entries: Any, criterion: Criterion, subject: Subject, signals: list[str]
-) -> tuple[tuple[dict[str, Any], ...], bool]:
-    """The quotes of a decision, `grounded`."""
+def _offered(
+    decision: Mapping[str, Any], criterion: Criterion, names: UnitNames, signals: list[str]
+) -> list[tuple[str | None, str]]:
+    """The quotes of a decision with the units that they cite; a unit that is not cited by its name counts as
+    canonicalised."""
+    entries = decision.get("evidence")
     if entries and not isinstance(entries, list):
         signals.append("canonicalised")
         entries = [entries]
     offered = []
     for entry in entries or ():
-        unit, quote = (entry.get("unit"), entry.get("quote")) if isinstance(entry, dict) else (None, entry)
+        cited, quote = (entry.get("unit"), entry.get("quote")) if isinstance(entry, dict) else (None, entry)
         if not isinstance(quote, str) or not quote or quote.isspace():
             signals.append("malformed_evidence")
             continue
+        unit_id = None if cited is None else str(cited)[:_LONGEST_NAME]
+        if isinstance(cited, str | int):
+            name = str(unit_id)
+            unit_id = names.unit_id(name, "p" if criterion.evidence == "span_level" else "s")
+            if name != names.name(unit_id):
+                signals.append("canonicalised")
         # What is kept is what is verified, so that verifying it again finds the same.
-        offered.append((_unit_id(unit, criterion, subject.names, signals), quote[:_LONGEST]))
-    return grounded(offered, criterion, subject, signals) if offered else ((), False)
-
-
-def _unit_id(cited: Any, criterion: Criterion, names: UnitNames, signals: list[str]) -> str | None:
-    """The unit that a quote cites; one that is not cited by its name counts as canonicalised."""
-    if cited is None:
-        return None
-    name = str(cited)[:_LONGEST_NAME]
-    if not isinstance(cited, str | int):
-        return name
-    unit_id = names.unit_id(name, "p" if criterion.evidence == "span_level" else "s")
-    if name != names.name(unit_id):
-        signals.append("canonicalised")
-    return unit_id
+        offered.append((unit_id, quote[:_LONGEST]))
+    return offered
