@@ -102,13 +102,12 @@ def _decide(
 
 def _level(value: Any, signals: list[str]) -> int | None:
     """An integer level; a whole number written as 2.0 or "2" is one and counts as canonicalised."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
+    if isinstance(value, int):
+        return None if isinstance(value, bool) else value
     number = number_of(value) if isinstance(value, str) else value
-    if number is None or not float(number).is_integer():
+    if not isinstance(number, int | float) or not float(number).is_integer():
         return None
-    if not isinstance(value, int):
-        signals.append("canonicalised")
+    signals.append("canonicalised")
     return int(number)
 
 
