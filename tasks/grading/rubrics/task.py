@@ -62,7 +62,7 @@ def scored_answers(run: Run, target: str, bundles: Mapping[str, Bundle]) -> dict
     target: rater, or 'mean', see `target_scores`.
     """
     scored = _scored(run, target)
-    mine = ds.field("response_id").isin(pa.array(scored["response_id"], pa.string())) & (ds.field("sample") == 0)
+    mine = ds.field("response_id").isin(pa.array(list(scored["response_id"]), pa.string())) & (ds.field("sample") == 0)
     wanted = ["response_id", "criterion_id", "decision", "evidence"]
     decided = run.read(run.ref(Judgments, "judge"), wanted, mine).to_pandas()
     credited = defaultdict[str, list[tuple[int, int]]](list)
