@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 import typer
 
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, WarehouseFolder
-from rubricflow.flows.finished_runs import item_bundles, read_finished
+from rubricflow.flows.finished_runs import is_finished, item_bundles, keep_arms, read_finished
 from rubricflow.flows.grade import stages
 from rubricflow.flows.plan import planned, record
 from rubricflow.tasks.core.contracts.errors import UserError
@@ -31,8 +30,7 @@ from rubricflow.tasks.core.monitor.artifacts import leave_text
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log, task
 from rubricflow.tasks.core.stats.scores import GIVEN, score_frame, target_scores
 from rubricflow.tasks.core.store.part import as_parquet
-from rubricflow.tasks.core.store.recorded import read_manifest
-from rubricflow.tasks.core.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse, counted
+from rubricflow.tasks.core.store.warehouse import EXPERIMENTS, Run, Warehouse, counted
 from rubricflow.tasks.grading.calibrate.fit import fit_items
 from rubricflow.tasks.grading.calibrate.predict import predict
 from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater
@@ -70,17 +68,6 @@ def experiment(
     for run in runs.values():
         refuse_unscored(run)
     return str(folder)
-
-
-def keep_arms(warehouse: Warehouse, name: str, runs: Mapping[str, Run]) -> None:
-    """Notes the runs of an experiment, so that none of them is taken for the latest run of the warehouse."""
-    ids = {arm_name: run.run_id for arm_name, run in runs.items()}
-    warehouse.write(warehouse.root / EXPERIMENTS / name / ARMS, json.dumps(ids).encode())
-
-
-def is_finished(run: Run) -> bool:
-    """Whether a run has its manifest, which is written last."""
-    return run.fetched("manifest.json").is_file() and bool(read_manifest(run))
 
 
 @flow(name="arm", flow_run_name="{name}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,8 @@ from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.store.warehouse import Run, Warehouse, pairs
+from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse, pairs
 
 
 def find_run(folder: str, run_id: str | None) -> Run:
@@ -36,6 +38,17 @@ def find_run(folder: str, run_id: str | None) -> Run:
     label = f"run {run_id!r}" if run_id else "finished run"
     place = warehouse.place if warehouse else folder
     raise UserError(f"no {label} in {place}; finished are: {', '.join(finished) or 'none'}")
+
+
+def keep_arms(warehouse: Warehouse, name: str, runs: Mapping[str, Run]) -> None:
+    """Notes the runs of an experiment, so that none of them is taken for the latest run of the warehouse."""
+    ids = {arm_name: run.run_id for arm_name, run in runs.items()}
+    warehouse.write(warehouse.root / EXPERIMENTS / name / ARMS, json.dumps(ids).encode())
+
+
+def is_finished(run: Run) -> bool:
+    """Whether a run has its manifest, which is written last."""
+    return run.fetched("manifest.json").is_file() and bool(read_manifest(run))
 
 
 def settle_scores(run: Run, study: Study | None = None) -> None:

@@ -21,8 +21,7 @@ from rubricflow.flows.command_line import (
     TokenLimit,
     WarehouseFolder,
 )
-from rubricflow.flows.experiment import is_finished, keep_arms
-from rubricflow.flows.finished_runs import read_finished
+from rubricflow.flows.finished_runs import is_finished, keep_arms, read_finished
 from rubricflow.flows.grade import stages
 from rubricflow.flows.plan import Plan, plan, planned, record
 from rubricflow.flows.stage import staged

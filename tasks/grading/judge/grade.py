@@ -19,7 +19,6 @@ from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge import teaching
-from rubricflow.tasks.grading.judge.keep import open_parts
 from rubricflow.tasks.grading.judge.memory import FORGOTTEN, Memory, Store, fitting, learn, recall
 from rubricflow.tasks.grading.judge.protocol import (
     NOTHING,
@@ -28,6 +27,7 @@ from rubricflow.tasks.grading.judge.protocol import (
     Outcome,
     Part,
     Shown,
+    open_parts,
     protocol_of,
 )
 from rubricflow.tasks.grading.judge.rows import Called, Case, Decision, Graded, Grading, Judged, Rater

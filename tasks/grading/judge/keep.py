@@ -23,7 +23,6 @@ from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.evidence import HOLDS, INVALID, ground, looked_for, subject_of
-from rubricflow.tasks.grading.judge.protocol import Part
 from rubricflow.tasks.grading.judge.rows import Case, Decision, EarlierDecision
 from rubricflow.tasks.grading.judge.stored_cases import sheets_of
 
@@ -133,15 +132,6 @@ def kept_decisions(
     return decisions
 
 
-def open_parts(parts: list[Part], earlier: Mapping[str, EarlierDecision]) -> list[Part]:
-    """The parts with what is still to be asked for; one of which everything stands is left out."""
-    if not earlier:
-        return parts
-    names = frozenset(earlier)
-    narrowed = [part._replace(criteria=_open_criteria(part.criteria, names)) for part in parts]
-    return [after for before, after in zip(parts, narrowed, strict=True) if after.criteria or not before.criteria]
-
-
 def signals(case: Case) -> Counter[str]:
     """What the verifier counted of the decisions that stand, as far as their rows tell, and `kept`, how many there are.
 
@@ -184,12 +174,6 @@ def _decisive_fields(criterion: Criterion) -> dict[str, Any]:
     """What an answer and its verification may depend on; of the weight only its sign."""
     content = criterion.model_dump(exclude={"weight", "parent", "excludes", "count"})
     return content | {"earns": criterion.weight >= 0}
-
-
-@cached_by_identity
-def _open_criteria(criteria: tuple[Criterion, ...], kept: frozenset[str]) -> tuple[Criterion, ...]:
-    """One tuple for all responses of which the same stands: caches know it by its identity."""
-    return tuple(criterion for criterion in criteria if criterion.id not in kept)
 
 
 # What stands of the earlier run that a study keeps of.

@@ -20,7 +20,7 @@ from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, cached_by_identity
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge import prompt
-from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged, Rater
+from rubricflow.tasks.grading.judge.rows import Case, EarlierDecision, Grading, Judged, Rater
 from rubricflow.tasks.grading.judge.schema import citing, names_of
 
 
@@ -240,6 +240,21 @@ def spare_characters(bare: Request) -> float:
         return math.inf
     prompt_characters = (context - bare.sampling.longest) * CHARACTERS_PER_TOKEN
     return float(prompt_characters - sum(len(message.content) for message in bare.messages))
+
+
+def open_parts(parts: list[Part], earlier: Mapping[str, EarlierDecision]) -> list[Part]:
+    """The parts with what is still to be asked for; one of which everything stands is left out."""
+    if not earlier:
+        return parts
+    names = frozenset(earlier)
+    narrowed = [part._replace(criteria=_open_criteria(part.criteria, names)) for part in parts]
+    return [after for before, after in zip(parts, narrowed, strict=True) if after.criteria or not before.criteria]
+
+
+@cached_by_identity
+def _open_criteria(criteria: tuple[Criterion, ...], kept: frozenset[str]) -> tuple[Criterion, ...]:
+    """One tuple for all responses of which the same stands: caches know it by its identity."""
+    return tuple(criterion for criterion in criteria if criterion.id not in kept)
 
 
 # How long a reply may be, from what it is asked for.

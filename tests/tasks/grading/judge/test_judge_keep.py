@@ -20,12 +20,11 @@ from rubricflow.tasks.grading.judge.keep import (
     Earlier,
     differing,
     kept_decisions,
-    open_parts,
     signals,
     unchanged,
     with_kept,
 )
-from rubricflow.tasks.grading.judge.protocol import Part
+from rubricflow.tasks.grading.judge.protocol import Part, open_parts
 from rubricflow.tasks.grading.judge.rows import Decision, EarlierDecision, Rater
 from rubricflow.tasks.grading.judge.schema import PLAIN
 from rubricflow.tasks.grading.judge.task import judge
