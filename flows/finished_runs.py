@@ -83,7 +83,6 @@ class FinishedRun(NamedTuple):
 def read_finished(run: Run) -> FinishedRun:
     """A finished run's study, scores and scales; StoreError where it did not finish."""
     from rubricflow.tasks.core.store.ordered import read_scores
-    from rubricflow.tasks.core.store.recorded import read_manifest
 
     study = Study.model_validate(read_manifest(run)["identity"]["study"])
     scores = read_scores(

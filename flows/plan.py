@@ -129,10 +129,8 @@ def planned(
         identity["recordings"] = recordings
     if beside:
         identity["beside"] = {name: other.run.run_id for name, other in beside.items()}
-    run_id = f"{study.name}-{digest_of(identity)[:10]}"
-    return Plan(
-        study, base, Warehouse.open(warehouse).run(run_id), limit, identity, read_as(study.data, base), beside, only
-    )
+    run = Warehouse.open(warehouse).run(f"{study.name}-{digest_of(identity)[:10]}")
+    return Plan(study, base, run, limit, identity, read_as(study.data, base), beside, only)
 
 
 def graded_plan(study_file: str | Path, warehouse: str | Path, limit: int | None) -> Plan:
@@ -153,22 +151,22 @@ def _judges(study: Study) -> list[Judge]:
 def inputs(study: Study, base: Path) -> dict[str, str]:
     """File or folder of weights, as the study names it → SHA-256 of its content; what is missing is left to the stage
     that reads it."""
-    judges, data = _judges(study), [Path(study.data.folder) / source.file for source in sources(study.data)]
+    judges = _judges(study)
     models: list[Choice] = [*judges, study.graph]
-    files: list[str | None] = [
-        *(str(place / file.relative_to(base / place)) for place in data for file in essay_files(base / place)),
-        *(judge.foreign.file for judge in judges if judge.foreign),
-        *(choice.replies for choice in models),
-        *(study.rubrics.file, study.judge.grader, study.graph.file, study.graph.votes),
-        study.reward.edge_retention if study.reward else None,
-    ]
+    files = [study.rubrics.file, study.judge.grader, study.graph.file, study.graph.votes]
+    files += [study.reward.edge_retention] if study.reward else []
+    files += [judge.foreign.file for judge in judges if judge.foreign]
+    files += [choice.replies for choice in models]
+    for source in sources(study.data):
+        place = Path(study.data.folder) / source.file
+        files += [str(place / file.relative_to(base / place)) for file in essay_files(base / place)]
     engines = [(choice.backend, choice.engine) for choice in models]
     engines += [(judge.backend, judge.repair_engine) for judge in judges]
     folders = [engine.model for name, engine in engines if engine and BACKENDS[name].local_weights]
     folders += [study.bottleneck.backbone] if study.bottleneck else []
     folders += [study.edit.policy] if study.edit else []
     digests = {name: digest_of(weights(base / name)) for name in folders if (base / name).is_dir()}
-    names = sorted(set(filter(None, files)))
+    names = sorted({name for name in files if name})
     return digests | {name: file_digest(base / name) for name in names if (base / name).is_file()}
 
 
@@ -191,55 +189,50 @@ def with_placement(job: Plan, engine: str | None, address: str | None) -> Plan:
 def annotating(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> Plan:
     """The run in which a study is annotated: it depends on data, rubrics and annotators alone, so that reviewers find
     it whatever will be trained. InputError where the study has no section `annotation`."""
-    path = Path(study_file)
-    study = _of_concepts(path).model_copy(update={"bottleneck": None})
-    return planned(study, path.parent, warehouse, limit)
+    study, base = _of_concepts(study_file)
+    return planned(study.model_copy(update={"bottleneck": None}), base, warehouse, limit)
 
 
 def settling(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> tuple[Plan, ActSnapshot]:
     """The run that rests on what people have said of a study until now, and that."""
-    path = Path(study_file)
-    study = _of_concepts(path)
+    study, base = _of_concepts(study_file)
     votes = act_snapshot(Path(warehouse), study.name)
-    return planned(study, path.parent, warehouse, limit, {"votes": votes.digest}), votes
+    return planned(study, base, warehouse, limit, {"votes": votes.digest}), votes
 
 
-def _of_concepts(path: Path) -> Study:
-    """The study as annotators are asked: under the protocol that labels concepts."""
+def _of_concepts(study_file: str | Path) -> tuple[Study, Path]:
+    """The study as annotators are asked, under the protocol that labels concepts, and its folder."""
+    path = Path(study_file)
     study = load_study(path)
     if study.annotation is None:
         hint = "annotation: {annotators: {first: {backend: …}, second: {backend: …}}}"
         raise InputError("there is no section 'annotation', which names two annotators", file=path, hint=hint)
-    return study.model_copy(update={"judge": study.annotation.asked, "reward": None})
-
-
-def _providers(run: Run) -> dict[str, str]:
-    """Model → who answered for it, where its replies came in files that say so."""
-    found: dict[str, str] = {}
-    for stage in run.stages(Attempts):
-        answered = run.table(Attempts, stage, ["model", "provider"]).group_by(["model", "provider"])
-        rows = answered.aggregate([]).to_pylist()
-        found |= {row["model"]: row["provider"] for row in rows if row["provider"] not in (None, "plain")}
-    return found
+    return study.model_copy(update={"judge": study.annotation.asked, "reward": None}), path.parent
 
 
 def _keep_prices(plan: Plan) -> dict[str, str]:
     """Writes what the study's models cost as it is known now; model → that in words. Those of a run that finished
     before stay, but where the study says them itself."""
-    study, found = plan.study, dict[str, Price]()
+    study, run = plan.study, plan.run
     choices: list[Choice] = [*_judges(study), study.graph]
-    mending = [judge for judge in _judges(study) if judge.repair_engine]
-    choices += [judge.model_copy(update={"engine": judge.repair_engine}) for judge in mending]
-    providers = _providers(plan.run)
+    for judge in _judges(study):
+        choices += [judge.model_copy(update={"engine": judge.repair_engine})] if judge.repair_engine else []
+    # Model → who answered for it, where its replies came in files that say so.
+    providers: dict[str, str] = {}
+    for stage in run.stages(Attempts):
+        answered = run.table(Attempts, stage, ["model", "provider"]).group_by(["model", "provider"]).aggregate([])
+        named = [row for row in answered.to_pylist() if row["provider"] not in (None, "plain")]
+        providers |= {row["model"]: row["provider"] for row in named}
+    found: dict[str, Price] = {}
     for choice in choices:
         if BACKENDS[choice.backend].needs == "engine" and (providers or price_of(choice.engine) is not None):
             model = model_of(choice, plan.base)
             price = price_of(choice.engine) or price_of(choice.engine, providers.get(model))
             found |= {model: price} if price else {}
-    own = any(choice.engine and choice.engine.price for choice in choices)
-    if own or not plan.run.done("prices", "all"):
+    is_own = any(choice.engine and choice.engine.price for choice in choices)
+    if is_own or not run.done("prices", "all"):
         rows = [row for model, price in found.items() for row in price_rows(model, price)]
-        plan.run.commit("prices", "all", {Prices: rows})
+        run.commit("prices", "all", {Prices: rows})
     return {model: price.in_words for model, price in found.items()}
 
 

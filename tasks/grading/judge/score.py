@@ -106,21 +106,21 @@ def score(bundle: Bundle, levels: Mapping[str, int | None], stated: Mapping[str,
     is a sum over the composite's weight, whose sign goes twice into what it adds.
     """
     missing = [c for c in bundle.criteria if levels.get(c.id) is None]
-    worth = counted(bundle)
+    worth, unscored = counted(bundle), bundle.protocol.unscored
     shares = {c.id: worth[c.id][level] / c.top for c in bundle.criteria if (level := levels.get(c.id)) is not None}
-    if any(trait.source == "judged" for trait in bundle.traits) and bundle.protocol.final_score != "weighted_points":
+    if bundle.judged and bundle.protocol.final_score != "weighted_points":
         return _judged(bundle, shares, stated or {})
-    if missing and (bundle.protocol.unscored != "zero" or not shares):
-        traits, means, tie = _traits(bundle, shares)
-        low = high = None
-        if bundle.protocol.unscored == "bounds":
-            low = _total(bundle, shares | {c.id: float(c.weight < 0) for c in missing})
-            high = _total(bundle, shares | {c.id: float(c.weight > 0) for c in missing})
-        all_traits = {**traits, **(stated or {})}
-        return Scored(None, all_traits, means, tie, low=low, high=high, reason="criterion_unscored")
-    shares |= {c.id: 0.0 for c in missing}
-    traits, means, tie = _traits(bundle, shares)
-    return Scored(_total(bundle, shares), {**traits, **(stated or {})}, means, tie)
+    is_whole = not missing or (unscored == "zero" and bool(shares))
+    given = shares | {c.id: 0.0 for c in missing} if is_whole else shares
+    traits, means, tie = _traits(bundle, given)
+    all_traits = {**traits, **(stated or {})}
+    if is_whole:
+        return Scored(_total(bundle, given), all_traits, means, tie)
+    low = high = None
+    if unscored == "bounds":
+        low = _total(bundle, shares | {c.id: float(c.weight < 0) for c in missing})
+        high = _total(bundle, shares | {c.id: float(c.weight > 0) for c in missing})
+    return Scored(None, all_traits, means, tie, low=low, high=high, reason="criterion_unscored")
 
 
 def trait_means(bundle: Bundle, shares: Shares) -> dict[str, float]:
@@ -145,18 +145,15 @@ def _judged(bundle: Bundle, shares: Shares, stated: Mapping[str, float]) -> Scor
     """Scores where the judge states traits: only these make the score. One that is missing does as the protocol says of
     what is unscored: no score, bounds from the ends of its range, or its lowest score."""
     derived, means, _ = _traits(bundle, shares)
-    judged = [trait for trait in bundle.traits if trait.source == "judged"]
-    names = {trait.id for trait in judged}
-    scores = {trait.id: float(stated[trait.id]) for trait in judged if trait.id in stated}
-    others = {name: value for name, value in derived.items() if name not in names}
-    missing = [trait for trait in judged if trait.id not in scores]
+    scores = {trait.id: float(stated[trait.id]) for trait in bundle.judged if trait.id in stated}
+    missing = [trait for trait in bundle.judged if trait.id not in scores]
+    others = {name: value for name, value in derived.items() if all(name != trait.id for trait in bundle.judged)}
     lowest = {trait.id: trait.min for trait in missing}
     if missing and (bundle.protocol.unscored != "zero" or not scores):
         low = high = None
         if bundle.protocol.unscored == "bounds":
             highest = {trait.id: trait.max for trait in missing}
-            low = round_half_up(_of_traits(bundle, scores | lowest), bundle.scale)
-            high = round_half_up(_of_traits(bundle, scores | highest), bundle.scale)
+            low, high = (round_half_up(_of_traits(bundle, scores | ends), bundle.scale) for ends in (lowest, highest))
         return Scored(None, scores | others, means, low=low, high=high, reason="trait_unscored")
     scores |= lowest
     total = _of_traits(bundle, scores)
@@ -227,7 +224,7 @@ def score_follows(bundle: Bundle) -> bool:
     protocol = bundle.protocol
     if protocol.final_score == "judged":
         return False
-    return protocol.final_score == "weighted_points" or all(trait.source == "derived" for trait in bundle.traits)
+    return protocol.final_score == "weighted_points" or not bundle.judged
 
 
 def regraded(
@@ -243,8 +240,8 @@ def regraded(
     if not levels:
         return dict(grading)
     decided = {row["criterion_id"]: row["decision"] for row in judgments} | dict(levels)
-    traits = {trait.id for trait in bundle.traits if trait.source == "judged"}
-    stated = {name: value for name, value in grading["trait_scores"].items() if name in traits}
+    judged = {trait.id for trait in bundle.judged}
+    stated = {name: value for name, value in grading["trait_scores"].items() if name in judged}
     scored = score(bundle, decided, stated)
     chances = {}
     if PROTOCOLS[bundle.protocol.name].shape != "points":  # of which levels count as they are

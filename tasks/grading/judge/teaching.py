@@ -189,7 +189,7 @@ def _graded(
     graded = {}
     for item_id, mine in of_item.items():
         _, bundle, _ = sheets[item_id]
-        judged = [trait for trait in bundle.traits if trait.source == "judged"]
+        judged = bundle.judged
         teaches = PROTOCOLS[bundle.protocol.name].teaches
         # Where the protocol states no score, people must have decided all that it states.
         required = {trait.id for trait in judged} if "traits" in teaches else set()

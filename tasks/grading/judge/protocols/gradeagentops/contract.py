@@ -16,9 +16,8 @@ lists and keys does not matter.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, Trait
@@ -26,7 +25,7 @@ from rubricflow.tasks.core.llm.schema import form, record, several
 from rubricflow.tasks.core.text.tokens import number_of
 from rubricflow.tasks.core.text.units import whole_sentences
 from rubricflow.tasks.grading.judge import prompt
-from rubricflow.tasks.grading.judge.schema import MAX_PROSE, PROSE, QUOTE, Numbered, numbered
+from rubricflow.tasks.grading.judge.schema import MAX_PROSE, PROSE, QUOTE, numbered
 from rubricflow.tasks.grading.judge.score import round_half_up
 
 STATUSES = ("missed", "covered")
@@ -112,12 +111,13 @@ def schema(bundle: Bundle, demand: Demand) -> dict[str, Any]:
 
 def fields(bundle: Bundle, demand: Demand) -> tuple[str, ...]:
     """The fields asked for, a subscore at a time, and points as the criteria that they are."""
-    points = numbered(bundle).points
-    of_field = {
-        "points": [points[number].id for number in demand.points],
-        "subscores": [f"subscores.{trait.id}" for trait in demand.traits],
-    }
-    return tuple(chain.from_iterable(of_field.get(field, [field]) for field in in_order(demand)))
+    names = list[str]()
+    for name in in_order(demand):
+        if name == "points":
+            names += [numbered(bundle).points[number].id for number in demand.points]
+        else:
+            names += [f"subscores.{trait.id}" for trait in demand.traits] if name == "subscores" else [name]
+    return tuple(names)
 
 
 def in_order(demand: Demand) -> list[str]:
@@ -175,7 +175,11 @@ def read(artifact: Mapping[str, Any], demand: Demand, bundle: Bundle) -> Claims:
     rubric, notes = numbered(bundle), Counter[str]()
     published = PUBLISHED if rubric.points else frozenset()
     notes["unknown_field"] = len(artifact.keys() - everything(bundle).fields - published)
-    points, broken = _points(artifact, demand.points, rubric, notes)
+    # A point without a usable claim is missing, or has a problem of its own or of all.
+    form = _by_number if artifact.get("points") is not None else _by_lists
+    points, problems, doubt = form(artifact, rubric.points, notes)
+    points = {} if doubt else points
+    broken = {f"points.{n}": doubt or problems.get(n, "missing") for n in demand.points if n not in points}
     misconceptions = rationale = None
     if "misconceptions" in demand.fields:
         entries = artifact.get("misconceptions")
@@ -187,15 +191,22 @@ def read(artifact: Mapping[str, Any], demand: Demand, bundle: Bundle) -> Claims:
             rationale = whole_sentences(prose, MAX_PROSE)
         else:
             broken["rationale"] = "missing" if prose is None else "malformed"
-    subscores, problems = _subscores(artifact.get("subscores"), demand.traits, rubric.traits, notes)
-    final, _ = _number(artifact.get("final_score"), bundle.scale, Counter())
+    entries, subscores = artifact.get("subscores"), dict[str, float]()
+    stated = entries if isinstance(entries, dict) else {}
+    notes["unknown_field"] += len(stated.keys() - {trait.id for trait in rubric.traits})
+    for trait in demand.traits:
+        value, problem = _number(stated.get(trait.id), trait, notes)
+        if value is None:
+            broken[f"subscores.{trait.id}"] = problem if entries is None or stated is entries else "malformed"
+        else:
+            subscores[trait.id] = value
     return Claims(
         subscores=subscores,
-        final=final,
+        final=_number(artifact.get("final_score"), bundle.scale, Counter())[0],
         points=points,
         misconceptions=misconceptions,
         rationale=rationale,
-        broken=broken | problems,
+        broken=broken,
         notes=+notes,
     )
 
@@ -222,17 +233,6 @@ def merge(earlier: Claims, new: Claims, demand: Demand) -> Claims:
     valid |= {f"subscores.{name}" for name in merged.subscores} | {f"points.{n}" for n in merged.points}
     broken = {name: kind for name, kind in {**earlier.broken, **new.broken}.items() if name not in valid}
     return replace(merged, broken=broken)
-
-
-def _points(
-    artifact: Mapping[str, Any], numbers: Iterable[int], rubric: Numbered, notes: Counter[str]
-) -> tuple[dict[int, tuple[str, ...] | None], dict[str, str]]:
-    """Usable claims on the points, and what is wrong with those of these numbers that have none."""
-    form = _by_number if artifact.get("points") is not None else _by_lists
-    claims, problems, doubt = form(artifact, rubric.points, notes)
-    if doubt:
-        return {}, {f"points.{number}": doubt for number in numbers}
-    return claims, {f"points.{n}": problems.get(n, "missing") for n in numbers if n not in claims}
 
 
 def _by_number(
@@ -283,24 +283,6 @@ def _by_lists(
     unused = [texts for number, texts in (quotes or {}).items() if number not in covered]
     notes["unused_evidence"] += sum(map(len, unused))
     return claims, problems, None
-
-
-def _subscores(
-    entries: Any, demanded: Iterable[Trait], judged: Iterable[Trait], notes: Counter[str]
-) -> tuple[dict[str, float], dict[str, str]]:
-    """Usable subscores of the traits asked for, and what is wrong with the others. judged: all that the bundle has."""
-    stated = entries if isinstance(entries, dict) else {}
-    is_malformed = entries is not None and stated is not entries
-    notes["unknown_field"] += len(stated.keys() - {trait.id for trait in judged})
-    usable = {}
-    problems = {}
-    for trait in demanded:
-        value, problem = _number(stated.get(trait.id), trait, notes)
-        if value is None:
-            problems[f"subscores.{trait.id}"] = "malformed" if is_malformed else problem
-        else:
-            usable[trait.id] = value
-    return usable, problems
 
 
 def _number(value: Any, scale: Scale, notes: Counter[str]) -> tuple[float | None, str]:

@@ -27,7 +27,7 @@ from rubricflow.tasks.grading.judge.evidence import Subject, grounded, why_unsup
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import STATUSES, Claims, Demand, everything
 from rubricflow.tasks.grading.judge.rows import Decision
 from rubricflow.tasks.grading.judge.schema import Numbered, numbered
-from rubricflow.tasks.grading.judge.score import round_half_up, share_of_points
+from rubricflow.tasks.grading.judge.score import onto, round_half_up, share_of, share_of_points
 
 Quoted = tuple[str, ...]
 COMPLETENESS = "completeness"
@@ -125,8 +125,8 @@ def ungrounded(bundle: Bundle, verdict: Settlement) -> Demand:
 def mean_of(bundle: Bundle, traits: Mapping[str, float]) -> float:
     """The final score that subscores make: the mean of their shares on the scale, half up."""
     judged = numbered(bundle).traits
-    share = sum((traits[t.id] - t.min) / (t.max - t.min) for t in judged) / len(judged)
-    return round_half_up(bundle.scale.min + share * (bundle.scale.max - bundle.scale.min), bundle.scale)
+    share = sum(share_of(traits[trait.id], trait) for trait in judged) / len(judged)
+    return round_half_up(onto(share, bundle.scale), bundle.scale)
 
 
 def _by_criterion(claims: Claims, rubric: Numbered) -> Iterator[tuple[Criterion, Quoted | None, str | None, str]]:
@@ -169,13 +169,12 @@ def _force_completeness(
     trait = next((trait for trait in rubric.traits if trait.id == COMPLETENESS), None)
     if trait is None or COMPLETENESS not in traits or not levels:
         return
-    shares = {name: float(level) for name, level in levels.items() if level is not None}
-    if len(shares) < len(levels):
+    if None in levels.values():
         del traits[COMPLETENESS]
         return
-    share, span = share_of_points(tuple(rubric.points.values()), shares), trait.max - trait.min
-    reached = round_half_up(trait.min + share * span, trait)
-    if abs(traits[COMPLETENESS] - reached) > TOLERANCE * span + 1e-9:
+    share = share_of_points(tuple(rubric.points.values()), {name: float(level or 0) for name, level in levels.items()})
+    reached = round_half_up(onto(share, trait), trait)
+    if abs(traits[COMPLETENESS] - reached) > TOLERANCE * (trait.max - trait.min) + 1e-9:
         traits[COMPLETENESS] = reached
         signals["forced_completeness_from_gold"] = 1
 
