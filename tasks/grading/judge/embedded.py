@@ -129,38 +129,27 @@ def _criteria(question: Question) -> tuple[Criterion, ...]:
     return question.criteria or question.bundle.criteria
 
 
-def _pieces(question: Question, read: Callable[[str], str]) -> list[tuple[int, str]]:
-    """(index of the sentence, text as it is read)."""
+def _pieces(question: Question, read: Callable[[str], str]) -> list[tuple[Unit, str]]:
+    """(sentence, a piece of it as it is read)."""
     read_as = []
-    for i, unit in enumerate(_sentences(question)):
-        words = read(question.text[unit.start : unit.end]).split()
-        count = -(-len(words) // WINDOW)
-        size = -(-len(words) // count)
-        read_as += [(i, " ".join(words[start : start + size])) for start in range(0, len(words), size)]
+    for unit in question.units:
+        if unit.kind == "sentence":
+            words = read(question.text[unit.start : unit.end]).split()
+            size = -(-len(words) // -(-len(words) // WINDOW))
+            read_as += [(unit, " ".join(words[start : start + size])) for start in range(0, len(words), size)]
     return read_as
 
 
-def _sentences(question: Question) -> list[Unit]:
-    return [unit for unit in question.units if unit.kind == "sentence"]
-
-
-def _similarities(
-    criteria: Sequence[Criterion], pieces: Sequence[Tokens], tokens: Mapping[str, Tokens], posed: Collection[int]
-) -> tuple[np.ndarray, np.ndarray]:
-    """The similarity of each criterion to the response, (criteria,), and to each piece, (criteria, pieces)."""
-    similarities = [similarity(tokens[criterion.text], pieces, posed) for criterion in criteria]
-    whole_response, alone = map(np.array, zip(*similarities, strict=True))
-    if not pieces:
-        return whole_response, alone
-    competed = compete(alone, np.array([c.weight >= 0 for c in criteria]))
-    return whole_response - (alone.max(axis=1) - competed.max(axis=1)), competed
-
-
 def _reply(
-    question: Question, pieces: list[tuple[int, str]], tokens: Mapping[str, Tokens], posed: frozenset[int]
+    question: Question, pieces: list[tuple[Unit, str]], tokens: Mapping[str, Tokens], posed: frozenset[int]
 ) -> Reply:
     bundle, criteria = question.bundle, _criteria(question)
-    cosines, of_piece = _similarities(criteria, [tokens[text] for _, text in pieces], tokens, posed)
+    of_pieces = [tokens[text] for _, text in pieces]
+    similarities = [similarity(tokens[criterion.text], of_pieces, posed) for criterion in criteria]
+    cosines, of_piece = map(np.array, zip(*similarities, strict=True))
+    if pieces:
+        competed = compete(of_piece, np.array([c.weight >= 0 for c in criteria]))
+        cosines, of_piece = cosines - (of_piece.max(axis=1) - competed.max(axis=1)), competed
     probabilities = {}
     for criterion, cosine in zip(criteria, cosines, strict=True):
         centre = CENTRE if criterion.weight >= 0 else PENALTY_CENTRE
@@ -174,7 +163,7 @@ def _reply(
     evidence = {}
     for criterion, row in zip(criteria, of_piece, strict=True):
         if levels[criterion.id] and pieces:
-            unit = _sentences(question)[pieces[int(row.argmax())][0]]
+            unit, _ = pieces[int(row.argmax())]
             quote = shortened(question.text[unit.start : unit.end], MAX_QUOTE)
             evidence[criterion.id] = [{"unit": unit.unit_id, "quote": quote}]
     traits = {}

@@ -88,19 +88,39 @@ def with_kept(
     for case in cases:
         item = earlier.get(case.item_id)
         if item is not None and texts.get(case.response_id) == case.text:
-            case = replace(case, earlier=kept_decisions(judgments[case.response_id], case, unchanged(item, case)))
+            same = unchanged(item, case.bundle, case.question, case.context)
+            case = replace(case, earlier=kept_decisions(judgments[case.response_id], case, same))
         filled.append(case)
     return filled
 
 
-def unchanged(earlier: Earlier, case: Case) -> frozenset[str]:
-    """Criteria of the case's bundle that the judge would see, and the verifier would check, as in the earlier run.
+@cached_by_identity
+def unchanged(earlier: Earlier, bundle: Bundle, question: str, context: str | None) -> frozenset[str]:
+    """Criteria of a bundle that the judge would see, and the verifier would check, as in the earlier run.
 
     That is so where protocol and rules of evidence are the same, and the system message of a call for this criterion
     alone is the same to the byte: it holds the question, its material, the criterion and, where the protocol shows
     them, the rubric's prose and the weights. A weight that is not shown may change.
     """
-    return _unchanged(earlier, case.bundle, case.question, case.context)
+    old = earlier.bundle
+    if any(getattr(old.protocol, rule) != getattr(bundle.protocol, rule) for rule in _RULES):
+        return frozenset()
+    if bundle.protocol.relevance and [*map(looked_for, old.criteria)] != [*map(looked_for, bundle.criteria)]:
+        return frozenset()  # a quote is held against all criteria
+    same = set()
+    for before in old.criteria:
+        criterion = next((one for one in bundle.criteria if one.id == before.id), None)
+        if criterion is not None and _decisive_fields(before) == _decisive_fields(criterion):
+            old_prompt = prompt.system(old, (before,), earlier.question, earlier.context)
+            if old_prompt == prompt.system(bundle, (criterion,), question, context):
+                same.add(criterion.id)
+    return frozenset(same)
+
+
+def _decisive_fields(criterion: Criterion) -> dict[str, Any]:
+    """What an answer and its verification may depend on; of the weight only its sign."""
+    content = criterion.model_dump(exclude={"weight", "parent", "excludes", "count"})
+    return content | {"earns": criterion.weight >= 0}
 
 
 def kept_decisions(
@@ -151,31 +171,6 @@ def signals(case: Case) -> Counter[str]:
     return +counts
 
 
-@cached_by_identity
-def _unchanged(earlier: Earlier, bundle: Bundle, question: str, context: str | None) -> frozenset[str]:
-    old, new = earlier, bundle
-    if any(getattr(old.bundle.protocol, rule) != getattr(new.protocol, rule) for rule in _RULES):
-        return frozenset()
-    if new.protocol.relevance and [*map(looked_for, old.bundle.criteria)] != [*map(looked_for, new.criteria)]:
-        return frozenset()  # a quote is held against all criteria
-    old_criteria = {criterion.id: criterion for criterion in old.bundle.criteria}
-    same = set()
-    for criterion in new.criteria:
-        before = old_criteria.get(criterion.id)
-        if before is None or _decisive_fields(before) != _decisive_fields(criterion):
-            continue
-        old_prompt = prompt.system(old.bundle, (before,), old.question, old.context)
-        if old_prompt == prompt.system(new, (criterion,), question, context):
-            same.add(criterion.id)
-    return frozenset(same)
-
-
-def _decisive_fields(criterion: Criterion) -> dict[str, Any]:
-    """What an answer and its verification may depend on; of the weight only its sign."""
-    content = criterion.model_dump(exclude={"weight", "parent", "excludes", "count"})
-    return content | {"earns": criterion.weight >= 0}
-
-
 # What stands of the earlier run that a study keeps of.
 
 
@@ -202,9 +197,8 @@ def keeping_of(run: Run, plan: Judge, rater_id: str) -> Callable[[list[Case]], l
         settings = f"it differs in {', '.join(changed)}"
         hint = settings if changed else f"that was '{others[0]}', this is '{rater_id}'"
         raise InputError(f"run '{plan.keep}' was judged by another rater", field="judge.keep", hint=hint)
-    sheets = sheets_of(earlier, items, bundles)
     earlier_items = {}
-    for name, (row, bundle, _) in sheets.items():
+    for name, (row, bundle, _) in sheets_of(earlier, items, bundles).items():
         earlier_items[name] = Earlier(bundle, row["question"], row["context"])
 
     def keeping(cases: list[Case]) -> list[Case]:

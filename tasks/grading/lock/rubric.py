@@ -47,8 +47,9 @@ def authored(path: Path, induced: bool = False) -> dict[str, Rubric]:
 def _place(number: int, rubric: Rubric, problem: str) -> list[int | str]:
     """Where in a file of rubrics a problem stands: at the criterion or trait that it begins with, the last of that id,
     or at the rubric."""
-    for key, word, parts in (("criteria", "criterion", rubric.criteria), ("traits", "trait", rubric.traits)):
-        at = [i for i, part in enumerate(parts) if re.match(rf"{word} (id )?'{re.escape(part.id)}' ", problem)]
+    criteria, traits = [one.id for one in rubric.criteria], [one.id for one in rubric.traits]
+    for key, word, ids in (("criteria", "criterion", criteria), ("traits", "trait", traits)):
+        at = [i for i, name in enumerate(ids) if re.match(rf"{word} (id )?'{re.escape(name)}' ", problem)]
         if at:
             return ["rubrics", number, key, at[-1]]
     return ["rubrics", number, "rubric_id"]

@@ -78,7 +78,7 @@ def judgment(name, **more):
 def test_a_changed_criterion_is_asked_again_and_no_other(case_of, name, change, same):
     old = bundle_of(name=name)
     case = case_of(changed(old, "A", **change))
-    assert unchanged(Earlier(old, case.question, None), case) == set(same)
+    assert unchanged(Earlier(old, case.question, None), case.bundle, case.question, case.context) == set(same)
 
 
 @pytest.mark.parametrize(
@@ -102,19 +102,20 @@ def test_what_the_judge_sees_and_how_it_is_verified_must_be_the_same(case_of, na
         return bundle.model_copy(update={"protocol": bundle.protocol.model_copy(update=rules)})
 
     case = case_of(made(new))
-    assert unchanged(Earlier(made(old), case.question, None), case) == set(same)
+    assert unchanged(Earlier(made(old), case.question, None), case.bundle, case.question, case.context) == set(same)
 
 
 @pytest.mark.parametrize(("question", "context"), [("Why else?", None), ("What do plants need?", "A passage.")])
 def test_another_question_or_passage_keeps_nothing(case_of, question, context):
     bundle = bundle_of()
-    assert unchanged(Earlier(bundle, question, context), case_of(bundle)) == set()
+    case = case_of(bundle)
+    assert unchanged(Earlier(bundle, question, context), bundle, case.question, case.context) == set()
 
 
 def test_another_weight_that_the_judge_sees_is_another_question(case_of):
     old = bundle_of(show_weights=True)
     case = case_of(changed(old, "A", weight=2.0))
-    assert unchanged(Earlier(old, case.question, None), case) == {"B", "C"}
+    assert unchanged(Earlier(old, case.question, None), case.bundle, case.question, case.context) == {"B", "C"}
 
 
 # what stands
