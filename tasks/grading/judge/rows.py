@@ -171,7 +171,7 @@ def judgments(rater: Rater, judged: Sequence[Judged]) -> pa.Table:
                 "verified": decision.verified,
                 "action": decision.action,
             }
-            rows.append(about | row)
+            rows.append({**about, **row})
     return pa.Table.from_pylist(rows, schema(Judgments))
 
 
@@ -193,7 +193,7 @@ def gradings(rater: Rater, graded: Sequence[Grading]) -> pa.Table:
             "status": grading.status,
             "unscored_reason": grading.reason,
         }
-        rows.append(row | _of(rater))
+        rows.append({**row, **_of(rater)})
     return pa.Table.from_pylist(rows, schema(Gradings))
 
 

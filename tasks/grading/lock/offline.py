@@ -106,7 +106,7 @@ def _induced(brief: RubricBrief) -> dict[str, Any]:
     if len(texts) > brief.criteria:
         texts = [texts[number] for number in sorted(draw.sample(range(len(texts)), brief.criteria))]
     levels = dict(zip(("absent", "partial", "clear"), _LEVELS[brief.seed % len(_LEVELS)], strict=True))
-    items = []
+    items = list[dict[str, Any]]()
     for text in texts:
         text_words = set(tokens(text))
         evidence = next((kind for kind, signs in _SIGNS if text_words & signs), "local_quote")

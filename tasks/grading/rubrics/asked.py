@@ -85,7 +85,7 @@ def critiques(subjects: Sequence[ReviewedRubric], judge: Reviewer) -> list[Rubri
     for subject in subjects:
         values = {"kinds": kinds, "checklist": compact(checklist(subject.rubric))}
         requests.append(_request("critique", subject, judge, critique_schema(subject.rubric), values))
-    return list(chain.from_iterable(_asked(requests, judge, check_critique, "critique")))
+    return [finding for found in _asked(requests, judge, check_critique, "critique") for finding in found]
 
 
 def revisions(subjects: Sequence[ReviewedRubric], judge: Reviewer, problem: Problem) -> list[tuple[Rubric, Reasons]]:

@@ -188,7 +188,7 @@ def pairs_that_are_one(answers: ScoredAnswers) -> list[tuple[str, str, float]]:
         # Where both are nearly always 0 they are equal by that alone: the answers with either must agree, too.
         either, equal = (a > 0) | (b > 0), a == b
         if len(a) >= FEWEST and either.sum() >= 5 and equal[either].mean() >= 0.9 and equal.mean() >= _ONE:
-            found.append((first, second, float(equal.mean())))
+            found.append((str(first), str(second), float(equal.mean())))
     return found
 
 
@@ -224,12 +224,12 @@ def unnamed(answers: ScoredAnswers, encode: Encoder, most: int = 10) -> list[Unn
     scored at least a step higher than the checklist; groups of like meaning, of most answers first."""
     paid_more = np.nan_to_num(answers.people - answers.total) >= answers.bundle.scale.step - 1e-9
     sentences = []
-    for row in answers.rows[paid_more].itertuples():
-        for unit in units(row.text):
-            overlaps = any(start < unit.end and unit.start < end for start, end in row.credited)
-            sentence = " ".join(row.text[unit.start : unit.end].split())
+    for response_id, text, credited in answers.rows.loc[paid_more, ["response_id", "text", "credited"]].to_numpy():
+        for unit in units(text):
+            overlaps = any(start < unit.end and unit.start < end for start, end in credited)
+            sentence = " ".join(text[unit.start : unit.end].split())
             if unit.kind == "sentence" and not overlaps and len(tokens(sentence)) >= _FEWEST_WORDS:
-                sentences.append((row.response_id, sentence))
+                sentences.append((str(response_id), sentence))
     if not sentences:
         return []
     vectors = encode([sentence for _, sentence in sentences])

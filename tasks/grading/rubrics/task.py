@@ -73,10 +73,10 @@ def scored_answers(run: Run, target: str, bundles: Mapping[str, Bundle]) -> dict
     scored = scored[scored["response_id"].isin(levels.index)]
     answers = {}
     for name, rows in scored.groupby("rubric_id", sort=False):
-        if bundle := bundles.get(name):
+        if bundle := bundles.get(str(name)):
             of_rubric = levels.reindex(index=rows["response_id"], columns=[one.id for one in bundle.criteria])
-            credits = [tuple(credited[response_id]) for response_id in rows["response_id"]]
-            answers[name] = ScoredAnswers(bundle, rows.assign(credited=credits), of_rubric)
+            credits = rows["response_id"].map(lambda response_id: tuple(credited[response_id]))
+            answers[str(name)] = ScoredAnswers(bundle, rows.assign(credited=credits), of_rubric)
     return answers
 
 
@@ -92,7 +92,7 @@ def marked_answers(run: Run, target: str) -> dict[str, tuple[MarkedAnswer, ...]]
         texts = drawn["text"].str[:_LONGEST]
         fit = min(_MARKED, int((texts.str.len().cumsum() <= _CHARACTERS).sum()))
         shown = map(MarkedAnswer, texts[:fit], drawn["score"][:fit])
-        chosen[name] = tuple(sorted(shown, key=lambda one: one.score))
+        chosen[str(name)] = tuple(sorted(shown, key=lambda one: one.score))
     return chosen
 
 
@@ -105,7 +105,7 @@ def _scored(run: Run, target: str) -> pd.DataFrame:
     mine = ds.field("response_id").isin(rows["response_id"].combine_chunks())
     people = run.read(run.ref(Gradings, "ingest"), ["response_id", "rater_id", "rater_kind", "score"], mine)
     items = run.read(run.ref(Items, "ingest"), ["item_id", "rubric_id"])
-    frame = rows.to_pandas().merge(target_scores(people, target).to_pandas(), on="response_id")
+    frame: pd.DataFrame = rows.to_pandas().merge(target_scores(people, target).to_pandas(), on="response_id")
     frame = frame.merge(items.to_pandas(), on="item_id").sort_values("response_id", ignore_index=True)
     return frame.assign(cluster=frame["author_id"].fillna(frame["response_id"]))
 
