@@ -199,8 +199,9 @@ def compared(read: StudyRubrics, against: str) -> list[str]:
         frame = score_frame(scores, study.evaluation.target, CALIBRATES).frame
         who = frame["author_id"].fillna(frame["response_id"]).astype(str)
         frames.append(frame[who.map(held_back).astype(bool)].assign(calibrated=lambda rows: rows["raw"]))
+    other, own = frames
     lines = []
-    for gap in agreement_gaps(*frames, scales, job.study.evaluation, ([], [])):
+    for gap in agreement_gaps(other, own, scales, job.study.evaluation, ([], [])):
         is_qwk = gap.statistic.startswith("qwk") and gap.statistic != "qwk_continuous"
         if is_qwk and gap.estimate is not None:
             ends = "" if gap.low is None or gap.high is None else f" [{gap.low:+.3f}, {gap.high:+.3f}]"
