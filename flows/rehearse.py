@@ -143,13 +143,10 @@ def drawn(job: Plan, answers: int) -> tuple[str, ...]:
     if frame.empty:
         hint = "labels of people calibrate where split.calibration, or the data's own split, says so"
         raise InputError("no response of the calibration split has a human score", field="split", hint=hint)
-    frame = frame.assign(place=[_place(study.split.seed, name) for name in frame["response_id"]]).sort_values("place")
+    keys = [f"{study.split.seed}:{name}".encode("utf-8", "surrogatepass") for name in frame["response_id"]]
+    frame = frame.assign(place=[hashlib.sha256(key).hexdigest() for key in keys]).sort_values("place")
     turns = frame.assign(turn=frame.groupby("item_id").cumcount()).sort_values(["turn", "place"])
     return tuple(sorted(turns["response_id"][:answers]))
-
-
-def _place(seed: int, response_id: str) -> str:
-    return hashlib.sha256(f"{seed}:{response_id}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _read(name: str, run: Run) -> RehearsedArm:

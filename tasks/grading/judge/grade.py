@@ -29,6 +29,7 @@ from rubricflow.tasks.grading.judge.protocol import (
     Shown,
     open_parts,
     protocol_of,
+    unscored,
 )
 from rubricflow.tasks.grading.judge.rows import Called, Case, Decision, Graded, Grading, Judged, Rater
 from rubricflow.tasks.grading.judge.score import Scored
@@ -161,8 +162,7 @@ def _unasked(case: Case) -> Outcome:
     bundle = case.bundle
     decided = bundle.criteria if _protocol(bundle).parts(bundle, ())[0].criteria else ()
     if case.unread:
-        judged = Judged(case, [Decision(c.id, None, reason=case.unread) for c in decided], {})
-        return Outcome(judged, Grading(case, Scored(None), {}, reason=case.unread))
+        return unscored(case, decided, case.unread)
     judged = Judged(case, [Decision(c.id, 0) for c in decided], {})
     lowest = {trait.id: trait.min for trait in bundle.judged}
     return Outcome(judged, Grading(case, Scored(bundle.scale.min, lowest), {"precheck": 1.0, "short_answer_gate": 1.0}))

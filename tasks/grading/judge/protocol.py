@@ -20,8 +20,9 @@ from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, cached_by_identity
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge import prompt
-from rubricflow.tasks.grading.judge.rows import Case, EarlierDecision, Grading, Judged, Rater
+from rubricflow.tasks.grading.judge.rows import Case, Decision, EarlierDecision, Grading, Judged, Rater
 from rubricflow.tasks.grading.judge.schema import citing, names_of
+from rubricflow.tasks.grading.judge.score import Scored
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,14 @@ class Outcome(NamedTuple):
 
     judged: Judged
     grading: Grading
+
+
+def unscored(
+    case: Case, criteria: Sequence[Criterion], reason: str, signals: dict[str, float] | None = None
+) -> Outcome:
+    """A case without a score, these criteria undecided for the same reason."""
+    decisions = [Decision(criterion.id, None, reason=reason) for criterion in criteria]
+    return Outcome(Judged(case, decisions, {}), Grading(case, Scored(None), signals or {}, reason=reason))
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.mend import reason_of
-from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Outcome, Part, Question, Shown, build
+from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Outcome, Part, Question, Shown, build, unscored
 from rubricflow.tasks.grading.judge.protocols.dhs import PROTOCOL as HOLISTIC
-from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged, Rater
-from rubricflow.tasks.grading.judge.score import Scored
+from rubricflow.tasks.grading.judge.rows import Case, Rater
 
 EXTRACT, SCORE = Part("components"), Part("score")
 
@@ -89,9 +88,7 @@ class AutoScore(itemised.ItemisedProtocol):
         """The stated score, as in dhs; none without all components."""
         if len(answers) == 2:
             return HOLISTIC.outcome(case, answers)
-        signals = itemised.signals(case.bundle, answers)
-        grading = Grading(case, Scored(None), signals, reason=reason_of(answers[0].call))
-        return Outcome(Judged(case, (), {}), grading)
+        return unscored(case, (), reason_of(answers[0].call), itemised.signals(case.bundle, answers))
 
     def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
         """An opinion as components, the first quote of each criterion that it finds; or as one score."""

@@ -14,7 +14,16 @@ from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.llm.schema import record
 from rubricflow.tasks.grading.judge.itemised import check_score, mean_probability, probabilities
 from rubricflow.tasks.grading.judge.mend import reason_of, verdict_in
-from rubricflow.tasks.grading.judge.protocol import ALL, Answer, JudgingProtocol, Opinion, Outcome, Part, Question
+from rubricflow.tasks.grading.judge.protocol import (
+    ALL,
+    Answer,
+    JudgingProtocol,
+    Opinion,
+    Outcome,
+    Part,
+    Question,
+    unscored,
+)
 from rubricflow.tasks.grading.judge.rows import Case, Decision, Grading, Judged
 from rubricflow.tasks.grading.judge.score import Scored, conflicts, level_signals, round_half_up
 
@@ -84,9 +93,7 @@ class Bottleneck(JudgingProtocol):
         ((part, call),) = answers
         estimate: GraderEstimate | None = call.value
         if estimate is None:
-            reason = reason_of(call)
-            decisions = [Decision(c.id, None, reason=reason) for c in part.criteria]
-            return Outcome(Judged(case, decisions, {}), Grading(case, Scored(None), {}, reason=reason))
+            return unscored(case, part.criteria, reason_of(call))
         levels, likely = estimate.levels, probabilities(call, part.criteria)
         signals = level_signals(case.bundle, levels, likely)
         signals |= conflicts(case.bundle, levels)

@@ -11,7 +11,16 @@ from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.grading.judge import itemised
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.mend import reason_of
-from rubricflow.tasks.grading.judge.protocol import ALL, Answer, JudgingProtocol, Opinion, Outcome, Part, Question
+from rubricflow.tasks.grading.judge.protocol import (
+    ALL,
+    Answer,
+    JudgingProtocol,
+    Opinion,
+    Outcome,
+    Part,
+    Question,
+    unscored,
+)
 from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged
 from rubricflow.tasks.grading.judge.score import Scored, is_tie, round_half_up
 
@@ -39,16 +48,15 @@ class Holistic(JudgingProtocol):
 
     def outcome(self, case: Case, answers: Sequence[Answer]) -> Outcome:
         """The stated score; no criterion is decided."""
-        judged, scale = Judged(case, (), {}), case.bundle.scale
-        answer, signals = answers[-1].call, itemised.signals(case.bundle, answers)
+        scale, answer, signals = case.bundle.scale, answers[-1].call, itemised.signals(case.bundle, answers)
         if answer.value is None:
-            return Outcome(judged, Grading(case, Scored(None), signals, reason=reason_of(answer)))
+            return unscored(case, (), reason_of(answer), signals)
         signals["tie"] = float(is_tie(answer.value, scale))
         is_stated = case.bundle.protocol.level != "expected"
         if is_stated and abs(round_half_up(answer.value, scale) - answer.value) > 1e-9:
             signals["off_step"] = 1.0
         confidence = itemised.score_confidence([(answer, scale)])
-        return Outcome(judged, Grading(case, Scored(answer.value), signals, confidence))
+        return Outcome(Judged(case, (), {}), Grading(case, Scored(answer.value), signals, confidence))
 
     def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
         """An opinion as one score."""

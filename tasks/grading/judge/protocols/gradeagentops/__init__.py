@@ -29,12 +29,13 @@ from rubricflow.tasks.grading.judge.protocol import (
     Shown,
     build,
     spare_characters,
+    unscored,
 )
 from rubricflow.tasks.grading.judge.protocols.gradeagentops import contract, settlement
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import Claims, Demand, everything
-from rubricflow.tasks.grading.judge.rows import Case, Decision, Grading, Judged, Rater
+from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged, Rater
 from rubricflow.tasks.grading.judge.schema import MAX_PROSE, numbered, numbered_names
-from rubricflow.tasks.grading.judge.score import Scored, round_half_up, score
+from rubricflow.tasks.grading.judge.score import round_half_up, score
 
 
 class Carried(NamedTuple):
@@ -145,8 +146,7 @@ class GradeAgentOps(JudgingProtocol):
         if verdict is None:
             reason = mend.reason_of(answer)
             failed = {"contract_fail": 1.0} if reason != "no_reply" else {}
-            decisions = [Decision(c.id, None, reason=reason) for c in case.bundle.criteria]
-            return Outcome(Judged(case, decisions, {}), Grading(case, Scored(None), failed, reason=reason))
+            return unscored(case, case.bundle.criteria, reason, failed)
         probable = settlement.likely(answer, case.bundle)
         verdict = settlement.settled(verdict, probable, case.bundle)
         levels = {d.criterion_id: d.level for d in verdict.decisions}
@@ -162,9 +162,9 @@ class GradeAgentOps(JudgingProtocol):
         if mended and fails and answer.attempts[-1].reply.text is not None:
             signals["semantic_exhausted_but_accepted"] = 1.0
         confidence = settlement.confidence(verdict, probable, case.bundle)
-        unscored = mend.reason_of(answer) if scored.score is None else None
+        why = mend.reason_of(answer) if scored.score is None else None
         judged = Judged(case, verdict.decisions, probable.criteria)
-        return Outcome(judged, Grading(case, scored, signals, confidence, unscored))
+        return Outcome(judged, Grading(case, scored, signals, confidence, why))
 
     def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
         """An opinion in the words of the contract, as far as it was asked for: a quote for each criterion."""
