@@ -149,7 +149,8 @@ def test_words_quoted_for_criteria_of_several_parts_are_counted_together(case_of
 
 def test_decisions_stand_only_where_as_many_were_asked_at_once(case_of):
     case = case_of(bundle_of("rulers", 3, 2))
-    kept = [unchanged(Earlier(bundle_of("rulers", 3, size), case.question, None), case) for size in (2, 1, None)]
+    earlier = [Earlier(bundle_of("rulers", 3, size), case.question, None) for size in (2, 1, None)]
+    kept = [unchanged(before, case.bundle, case.question, case.context) for before in earlier]
     assert kept == [{"A", "B", "C"}, set(), set()]
 
 
