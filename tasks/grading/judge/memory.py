@@ -156,24 +156,21 @@ def fitting(memory: Memory, bare: Request) -> Shown:
 
 def show(memory: Memory, bundle: Bundle) -> Shown:
     """What memory has to show as text, with its sources."""
-    texts, sources, names = [], [], numbered_names(bundle)
+    texts, names = [], numbered_names(bundle)
     if memory.cards:
-        lines = [f"- {names[criterion.id]}: {criterion.text}" for criterion in memory.cards]
-        texts.append(prompt.fill("cards", {"cards": "\n".join(lines)}).rstrip("\n"))
-        sources += [f"card:{criterion.id}" for criterion in memory.cards]
+        cards = "\n".join(f"- {names[criterion.id]}: {criterion.text}" for criterion in memory.cards)
+        texts.append(prompt.fill("cards", {"cards": cards}).rstrip("\n"))
     if memory.exemplars:
         lines = []
         for number, exemplar in enumerate(memory.exemplars, 1):
-            excerpt = prompt.quoted(exemplar.excerpt)
             subscores = ", ".join(f"{name} {value:g}" for name, value in exemplar.subscores.items())
             covered = ", ".join(map(str, exemplar.covered)) or "none"
-            line = (
-                f"{number}. final score {exemplar.final:g}; {subscores}; points covered: {covered}; answer: {excerpt}"
-            )
-            lines.append(line)
+            said = f"{number}. final score {exemplar.final:g}; {subscores}; points covered: {covered}"
+            lines.append(f"{said}; answer: {prompt.quoted(exemplar.excerpt)}")
         text = "\n".join(lines)
         texts.append(prompt.fill("exemplars", {"exemplars": text, "nonce": prompt.nonce(text)}).rstrip("\n"))
-        sources += [f"exemplar:{exemplar.response_id}" for exemplar in memory.exemplars]
+    sources = [f"card:{criterion.id}" for criterion in memory.cards]
+    sources += [f"exemplar:{exemplar.response_id}" for exemplar in memory.exemplars]
     return Shown("\n".join(texts), tuple(sources))
 
 

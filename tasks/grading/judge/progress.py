@@ -128,20 +128,16 @@ class Progress:
         return len(self._begun) - sum(count > 0 for count in self._waiting.values())
 
     def _time_left(self) -> str:
-        seconds = self._seconds_left()
-        if seconds is None or self._done >= self._total:
-            return ""
-        return f", {'about' if self._done else 'at least'} {in_words(seconds)} left"
-
-    def _seconds_left(self) -> float | None:
         """What is open by its own pace; the rest of the shard, and those to come, by the time that a response took."""
         spent, begun, open_ = self._clock() - self._shard, len(self._begun), self._calls.seconds_left()
+        if self._done >= self._total or (not self._done and (open_ is None or not begun)):
+            return ""
         if self._done:
             each = (self._shard - self._start) / self._done
-            return max(open_ or 0.0, begun * each - spent) + (self._total - self._done - begun) * each
-        if open_ is None or not begun:
-            return None
-        return open_ + (self._total - begun) * (spent + open_) / begun
+            seconds = max(open_ or 0.0, begun * each - spent) + (self._total - self._done - begun) * each
+            return f", about {in_words(seconds)} left"
+        waited = open_ or 0.0
+        return f", at least {in_words(waited + (self._total - begun) * (spent + waited) / begun)} left"
 
     def _part(self) -> float:
         """The share of the responses that are answered or graded."""

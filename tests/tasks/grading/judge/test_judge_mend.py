@@ -89,33 +89,6 @@ def test_no_history_holds_more_repairs_than_the_budgets(contract, semantic, kind
     assert roles.count("semantic_repair") <= semantic
 
 
-@pytest.mark.parametrize(
-    ("violation", "words"),
-    [
-        ("unreadable:no_object", "could be read (no_object)"),
-        ("missing_decision:P1", "P1 is missing"),
-        ("level_off_scale:P1", "the value of P1 is outside its range"),
-        ("score_off_scale", "the value of it is outside its range"),
-        ("malformed_decision:P1", "P1 does not have the form"),
-        ("evidence_failed:P2", "no quote given for P2 holds"),
-        ("echo:P2", "P2 repeat the question"),
-        ("misattributed:P2", "P2 stand elsewhere in the response"),
-        ("too_short:P2", "P2 are too few"),
-        ("no_diagnostic:P2", "P2 has no diagnostic"),
-        ("unknown_criterion:X", "X was not asked for"),
-        ("unknown_point:covered", "covered is in doubt: a number names no point"),
-        ("odd_kind:Y", "odd kind: Y"),
-    ],
-)
-def test_what_failed_is_said_in_words(violation, words):
-    assert words in task("contract_repair", ["P1"], [violation], "x")
-
-
-def test_the_fields_to_be_mended_are_named():
-    assert "exactly these again, in the form that the contract names: a, b." in task("contract_repair", "ab", [], "x")
-    assert "Decide exactly these again: P1." in task("semantic_repair", ["P1"], [], "x")
-
-
 def test_a_long_reply_is_cut():
     assert task("contract_repair", ["a"], [], "y" * 10 * MAX_PREVIOUS).count("y" * 100) == MAX_PREVIOUS // 100
 
