@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rubricflow.tasks.core.contracts.schema import conform, schema
+from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.reward import Retention, Reward
-from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
+from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases, Rewards
 from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
-from rubricflow.tasks.rewards.report.reward.figures import EVERY_REWARD, RewardView
+from rubricflow.tasks.rewards.report.reward.view import RewardView
 
 RETENTION = {"weak_prerequisite": 0.6, "strong_prerequisite": 0.2, "activation": 0.0}
 
@@ -118,20 +118,16 @@ def made(text: str = "", rubrics: tuple[str, ...] = ("a", "b"), **more: Any) -> 
         for name in rubrics
         for at, node in enumerate(NODES)
     ]
-    rewards = conform(Rewards, [row for name in rubrics for row in reward_rows(name)])
     view = RewardView(
         study=text or "osmosis",
         run_id="run1",
         settings=Reward(retention=Retention(**RETENTION)),
-        rewards=rewards,
-        every_reward=rewards.select(EVERY_REWARD),
-        retention=RETENTION,
+        rewards=conform(Rewards, [row for name in rubrics for row in reward_rows(name)]),
         edge_cases=conform(EdgeCases, [row for name in rubrics for row in case_rows(name)]),
         diagnostics=conform(Diagnostics, diagnostic_rows()),
         graphs=conform(RubricGraphs, [graph_row(name, 2) for name in rubrics]),
         graph_nodes=conform(GraphNodes, nodes),
         graph_edges=conform(GraphEdges, [row for name in rubrics for row in edge_rows(name)]),
-        retentions=schema(Retentions).empty_table(),
         questions={f"i-{name}": text or "Why does water leave?" for name in rubrics},
         texts={f"{name}-{response}": text or "It leaves." for name in rubrics for response in LOCAL},
     )

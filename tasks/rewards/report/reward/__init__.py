@@ -1,8 +1,6 @@
 """What graphs and rewards look like: their tables come in; pictures of rubric graphs and the reward report go out.
 
-- figures: the diagnostics, and single responses that were paid most for unlicensed criteria
-- graphs: what the graphs are like, and how rewards are distributed
+- view: the page's sections, and the table of all aggregations that the terminal shows, too
 - picture: a rubric's graph as HTML
-- view: the page's sections
 - task: the stage entry point
 """

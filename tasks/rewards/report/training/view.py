@@ -1,56 +1,53 @@
-"""The training report: pure, tables in, a page out."""
+"""The training report: tables in, a page out.
+
+In reading order: what the page shows, section by section; then figures of each step with intervals over its items,
+what each criterion counts for, and how far the judge agrees with itself.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.special import stdtrit
 
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
 from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
-from rubricflow.tasks.core.display.table import Cell, Cells, Table, number
-from rubricflow.tasks.core.stats.reward_hacking import (
-    FEWEST_EVALUATIONS,
-    THRESHOLD,
-    Change,
-    HackingAlarm,
-    hacking_alarms,
-)
-from rubricflow.tasks.rewards.report.training.curves import (
-    CriterionTrend,
-    SelfAgreement,
-    StepPoint,
-    Trend,
-    agreement_rows,
-    criterion_rows,
-    criterion_trends,
-    curve,
-    leaks,
-    paired,
-    self_agreement,
-    suppression,
-    trend,
-    unlicensed_shares,
-)
+from rubricflow.tasks.core.display.section import Drawing, Page, Section
+from rubricflow.tasks.core.display.table import Cell, Cells, Table, count, number
+from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.core.stats.reward_hacking import FEWEST_EVALUATIONS, THRESHOLD, HackingAlarm, hacking_alarms
+
+SHOWN = 12
+"""Rollouts with the largest false credit, and criteria, that are in the page."""
+CHARACTERS = 1_500
+"""Of a rollout, at most."""
+MOST_POINTS = 40
+"""Points of a curve; where a training has more steps, neighbouring ones are put together."""
+FEWEST_ITEMS = 5
+"""Items of a point that has an interval: that of fewer would say little but fill the picture."""
 
 
 class TrainingView(NamedTuple):
     """What the page is made from."""
 
     run_id: str
-    rewards: pd.DataFrame
-    responses: pd.DataFrame
+    rollouts: pd.DataFrame
+    """See `paired`, with `text`, and `unverified`: the share of its levels above 0, of those that need a quote, whose
+    quote is not in it; NaN where none needs one."""
     cases: pd.DataFrame
+    """response_id, relation and leaked, NaN for a satisfied dependency."""
     shares: pd.DataFrame
     """See `criterion_shares`."""
     twice: pd.DataFrame
     """See `judged_twice`; empty where nothing was judged twice."""
-    unverified: Mapping[str, float]
-    """See `unverified_shares`."""
     quality: pd.DataFrame
     """step, item_id and quality of held-out items; empty where nobody told them."""
     texts: Mapping[tuple[str, str], str]
@@ -64,277 +61,255 @@ def page(view: TrainingView) -> str:
 
 def content(view: TrainingView) -> Page:
     """What the page shows."""
-    rows = paired(view.rewards, view.responses)
-    rows = rows.assign(unverified=rows["response_id"].map(dict(view.unverified)).astype(float))
-    gap = trend(rows, "gap")
-    alarms = list(hacking_alarms(*_series(rows, view.quality)))
-    shown = [
-        _rewards(rows, gap),
-        held_out(view.quality, alarms),
-        _licence(rows, view.cases),
-        criteria(rows, view.shares, criterion_trends(rows, view.shares, view.texts)),
-        judge(rows, view.twice),
-        to_read(rows, view.shares, view.texts),
-    ]
-    steps = int(rows["step"].nunique())
-    who = f"{say.plural(len(rows), 'rollout')} of {say.plural(steps, 'step')}"
+    rows, gap = view.rollouts, trend(view.rollouts, "gap")
+    credits = rows.dropna(subset=["gap"]).astype({"step": int}).groupby("step")["gap"].mean()
+    quality: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    for step, item, value in view.quality[["step", "item_id", "quality"]].itertuples(index=False):
+        quality[int(step)][item] = float(value)
+    alarms = list(hacking_alarms(dict(zip(credits.index.tolist(), credits.tolist(), strict=True)), quality))
+    title = "Too few steps to say whether false credit rises"
+    if alarms and alarms[-1].is_raised:
+        title = "The policy looks as if it learns to earn points without licence: false credit rises, quality falls"
+    elif gap is not None:
+        change = f"from {say.number(gap.first, 3)} to {say.number(gap.last, 3)}"
+        title = f"False credit rises {change}" if gap.low > 0 else f"False credit does not clearly rise: {change}"
+    sections = [_rewards(rows), _held_out(view.quality, alarms), _licence(rows, view.cases)]
+    sections += [_criteria(view), _judge(rows, view.twice), _to_read(view)]
     return Page(
         kind="Training report",
         study=say.name(view.run_id),
-        title=_sentence(gap, alarms),
-        lead=f"{who}. False credit is what a flat sum pays beyond what the dependencies of the criteria license.",
-        keys=list(_keys(rows, view.quality, self_agreement(view.twice))),
-        sections=list(filter(None, shown)),
+        title=title,
+        lead=f"{say.plural(len(rows), 'rollout')} of {say.plural(int(rows['step'].nunique()), 'step')}. False credit "
+        "is what a flat sum pays beyond what the dependencies of the criteria license.",
+        sections=list(filter(None, sections)),
     )
 
 
-def _series(rows: pd.DataFrame, quality: pd.DataFrame) -> tuple[dict[int, float], dict[int, dict[str, float]]]:
-    """What the alarm looks at: step → mean false credit, and step of an evaluation → item → quality."""
-    credits = rows.dropna(subset=["gap"]).astype({"step": int}).groupby("step")["gap"].mean()
-    by_step = defaultdict[int, dict[str, float]](dict)
-    for step, item, value in quality[["step", "item_id", "quality"]].itertuples(index=False):
-        by_step[int(step)][item] = float(value)
-    return dict(zip(credits.index.tolist(), credits.tolist(), strict=True)), by_step
-
-
-def _sentence(gap: Trend | None, alarms: Sequence[HackingAlarm]) -> str:
-    if alarms and alarms[-1].is_raised:
-        return "The policy looks as if it learns to earn points without licence: false credit rises, quality falls"
-    if gap is None:
-        return "Too few steps to say whether false credit rises"
-    change = f"from {say.number(gap.first, 3)} to {say.number(gap.last, 3)}"
-    if gap.rises:
-        return f"False credit rises {change}: the policy may be learning to earn points without licence"
-    return f"False credit does not clearly rise: {change} between the first and the last third of the steps"
-
-
-def _keys(rows: pd.DataFrame, quality: pd.DataFrame, agreement: SelfAgreement | None) -> list[Key]:
-    last = rows[rows["step"] == rows["step"].max()]
-    scored = last.dropna(subset=["gear"])
-    n = f"n = {len(scored)}, last step"
-    named = (("Flat reward", "flat"), ("GEAR reward", "gear"), ("False credit", "gap"))
-    keys = [Key(words, say.number(float(scored[name].mean()), 3), (n,)) for words, name in named if len(scored)]
-    keys.append(Key("Without a reward", say.share(float(rows["unscored"].mean())), (f"n = {len(rows)}",)))
-    if rows["unverified"].notna().any():
-        known = rows["unverified"].dropna()
-        keys.append(Key("Quotes not in the rollout", say.share(float(known.mean())), (f"n = {len(known)}",)))
-    if len(quality):
-        final = quality[quality["step"] == quality["step"].max()]["quality"]
-        keys.append(
-            Key("Held-out quality", say.number(float(final.mean()), 3), (f"n = {len(final)}, last evaluation",))
-        )
-    if agreement is not None:
-        below = (f"n = {agreement.decisions} decisions", f"{say.share(agreement.by_chance)} by chance")
-        keys.append(Key("Judge agrees with itself", say.share(agreement.value), below))
-    return keys
-
-
-def _rewards(rows: pd.DataFrame, gap: Trend | None) -> Section:
+def _rewards(rows: pd.DataFrame) -> Section:
     both = {"flat sum": curve(rows, "flat"), "GEAR": curve(rows, "gear")}
-    credit = {"flat − GEAR": curve(rows, "gap")}
-    drawings = [
-        draw_curves("Reward by step", both, "reward"),
-        draw_curves("False credit by step", credit, "share of the points"),
-    ]
-    note = "Uprights are 95% intervals over the items of a point, where it has five or more."
-    alarm = ""
-    if gap is not None:
-        ends = f"[{say.signed(gap.low)}, {say.signed(gap.high)}]"
-        alarm = f"Change of false credit, last third less first third: 95% interval {ends}, {gap.steps} steps each."
     return Section(
         id="rewards",
         question="Rewards: does the policy earn more, or only more false credit?",
         title="Flat and dependency-aware rewards of the same judging",
-        lead=alarm,
-        drawings=list(filter(None, drawings)),
+        drawings=[
+            *_curves("Reward by step", both, "reward"),
+            *_curves("False credit by step", {"flat − GEAR": curve(rows, "gap")}, "share of the points"),
+        ],
         missing="" if both["GEAR"] else "No rollout has a reward.",
-        notes=(note, "Beside a rise look at a held-out evaluation: if that falls meanwhile, the reward is gamed."),
+        notes=("Uprights are 95% intervals over the items of a point, where it has five or more.",),
     )
 
 
-def _licence(rows: pd.DataFrame, cases: pd.DataFrame) -> Section | None:
-    if cases.empty:
-        return None
-    by_relation = {say.worded(name): curve(rollouts, "leaked") for name, rollouts in leaks(rows, cases).items()}
-    rate = {"suppressed": curve(suppression(rows, cases), "suppressed")}
-    drawings = [
-        draw_curves("Paid without licence by a flat sum, by relation", by_relation, "share of the points"),
-        draw_curves("Supported dependencies whose parent fails", rate, SHARE),
-    ]
-    return Section(
-        id="licence",
-        question="Licence: which dependencies are broken?",
-        title="Where credit is not licensed",
-        drawings=list(filter(None, drawings)),
-    )
-
-
-SHOWN = 12
-"""Rollouts with the largest false credit, and criteria, that are in the page."""
-DRAWN = 3
-"""Criteria that have curves."""
-SHARES = (
-    "A share is how far a criterion counts, from 0 to 1: by itself, as a flat sum pays it, or licensed, after what it "
-    "depends on (last third). In brackets: 95% interval over steps."
-)
-SHARE = "share"
-"""What an axis shows that ends at 1."""
-CHARACTERS = 1_500
-"""Of a rollout, at most."""
-
-
-def held_out(quality: pd.DataFrame, alarms: Sequence[HackingAlarm]) -> Section:
+def _held_out(quality: pd.DataFrame, alarms: Sequence[HackingAlarm]) -> Section:
     """Whether the policy gets better on what it is not paid for."""
-    drawing = draw_curves(
-        "Held-out quality by step", {"held-out quality": curve(quality, "quality")}, "the training's own unit"
+    drawings = _curves("Held-out quality by step", {"held-out quality": curve(quality, "quality")}, "quality")
+    rang = [alarm.step for alarm in alarms if alarm.is_raised]
+    lead = f"The alarm never rang; it needs {FEWEST_EVALUATIONS} evaluations."
+    if rang:
+        now = "and rings now" if alarms[-1].is_raised else "and is silent at the last evaluation"
+        lead = f"The alarm rang first at step {rang[0]:,}, at {say.plural(len(rang), 'evaluation')} in all, {now}."
+    rule = (
+        "The alarm compares two neighbouring windows of evaluations; it rings where false credit rises and held-out "
+        f"quality falls, both with p ≤ {THRESHOLD:g}."
     )
     missing = "Nobody told the server: client.held_out(step, {item: quality}) after each evaluation draws it here."
-    rule = (
-        f"The alarm compares two neighbouring windows of evaluations; it rings where false credit rises and held-out "
-        f"quality falls, both with p ≤ {THRESHOLD:g}. It needs {FEWEST_EVALUATIONS} evaluations."
-    )
     return Section(
         id="held-out",
         question="Held-out: does the policy get better where it is not paid?",
         title="Held-out quality, and the alarm of reward hacking",
-        lead=_alarm_sentence(alarms) if len(quality) else "",
-        drawings=(drawing,) if drawing else (),
-        small=(_alarm_table(alarms[-1]),) if alarms else (),
-        missing="" if drawing else missing,
-        notes=(rule,) if drawing else (),
+        lead=lead if drawings else "",
+        drawings=drawings,
+        missing="" if drawings else missing,
+        notes=(rule,) if drawings else (),
     )
 
 
-def _alarm_sentence(alarms: Sequence[HackingAlarm]) -> str:
-    if not alarms:
-        return "There are too few evaluations for the alarm."
-    rang = [alarm.step for alarm in alarms if alarm.is_raised]
-    if not rang:
-        return "The alarm never rang."
-    now = "and rings now" if alarms[-1].is_raised else "and is silent at the last evaluation"
-    return f"The alarm rang first at step {rang[0]:,}, at {say.plural(len(rang), 'evaluation')} in all, {now}."
-
-
-def _alarm_table(alarm: HackingAlarm) -> Table:
-    header = ("", "earlier window", "later window", "change", "p")
-    rows = (
-        _change_row("false credit, a rise", alarm.false_credit, alarm.false_credit.p_rise),
-        _change_row("held-out quality, a fall", alarm.quality, alarm.quality.p_fall),
-    )
-    title = f"The last {2 * alarm.evaluations} evaluations, {alarm.evaluations} in each window"
-    return Table("alarm", title, header, rows, ("In brackets: 95% interval over evaluations.",))
-
-
-def _change_row(words: str, change: Change, p_value: float) -> Cells:
-    difference = Cell(change.now - change.before, change.low, change.high, ends="interval")
-    return (words, Cell(change.before), Cell(change.now), difference, Cell(p_value, digits=4))
-
-
-def criteria(rows: pd.DataFrame, shares: pd.DataFrame, trends: Sequence[CriterionTrend]) -> Section | None:
-    """What each criterion is worth over the steps."""
-    if not trends:
+def _licence(rows: pd.DataFrame, cases: pd.DataFrame) -> Section | None:
+    """What the flat sum pays for children of a failing parent, by relation; 0 where it pays nothing."""
+    scored, curves = rows[rows["unscored"] == 0], {}
+    for relation, of_relation in cases.groupby("relation"):
+        sums = of_relation.groupby("response_id")["leaked"].sum()
+        leaked = scored.assign(leaked=scored["response_id"].map(sums).fillna(0.0))
+        curves[say.worded(str(relation))] = curve(leaked, "leaked")
+    drawings = _curves("Paid without licence by a flat sum, by relation", curves, "share of the points")
+    if not drawings:
         return None
-    drawings, lines = [], list[Cells]()
-    for criterion in trends[:DRAWN]:
-        rollouts = criterion_rows(rows, shares, criterion.item_id, criterion.criterion_id)
-        curves = {"by itself": curve(rollouts, "own"), "licensed": curve(rollouts, "licensed")}
-        words = say.cut(criterion.text or f"{criterion.item_id}, {criterion.criterion_id}", 80)
-        drawings.append(draw_curves(words, curves, SHARE))
-    for criterion in trends[:SHOWN]:
-        own, words = criterion.own, say.cut(criterion.text or criterion.criterion_id, 160)
-        change = Cell(own.last - own.first, own.low, own.high, ends="interval")
-        shown = Cell(own.first), Cell(own.last), change, Cell(criterion.licensed), Cell(criterion.unlicensed)
-        lines.append((criterion.item_id, words, Cell(float(criterion.rollouts), digits=0), *shown))
-    header = ("item", "criterion", "rollouts", "first third", "last third", "change", "licensed", "not licensed")
-    table = Table(
-        "criteria",
-        "Criteria whose own share changed most surely",
-        header,
-        lines,
-        (SHARES,),
-    )
     return Section(
-        id="criteria",
-        question="Criteria: what does the policy learn to meet?",
-        title="Criteria over the steps",
-        drawings=list(filter(None, drawings)),
-        tables=(table,),
-        notes=(f"{say.plural(len(trends), 'criterion', 'criteria')} were seen in six steps or more.",),
+        "licence", "Licence: which dependencies are broken?", "Where credit is not licensed", drawings=drawings
     )
 
 
-def judge(rows: pd.DataFrame, pairs: pd.DataFrame) -> Section | None:
+def _criteria(view: TrainingView) -> Section | None:
+    """The criteria whose own share changed most surely, of those that were seen in six steps or more."""
+    seen = view.shares.merge(view.rollouts[["response_id", "item_id", "step"]], on="response_id")
+    lines: list[tuple[float, Cells]] = []
+    for key, group in seen.groupby(["item_id", "criterion_id"]):
+        item_id, criterion_id = map(str, key)
+        own, licensed = trend(group, "own"), trend(group, "licensed")
+        if own is not None and licensed is not None:
+            change, half = own.last - own.first, (own.high - own.low) / 2
+            words = say.cut(view.texts.get((item_id, criterion_id)) or criterion_id, 160)
+            changed = Cell(change, own.low, own.high, ends="interval")
+            figures = Cell(own.first), Cell(own.last), changed, Cell(licensed.last), Cell(own.last - licensed.last)
+            lines.append((abs(change) / max(half, 1e-6), (item_id, words, count(len(group)), *figures)))
+    if not lines:
+        return None
+    lines.sort(key=lambda line: -line[0])
+    header = ("item", "criterion", "rollouts", "first third", "last third", "change", "licensed", "not licensed")
+    note = (
+        "A share is how far a criterion counts, from 0 to 1: by itself, as a flat sum pays it, or licensed, after what "
+        "it depends on (last third). In brackets: 95% interval over steps."
+    )
+    rows = [cells for _, cells in lines[:SHOWN]]
+    table = Table("criteria", "Criteria whose own share changed most surely", header, rows, (note,))
+    question = "Criteria: what does the policy learn to meet?"
+    return Section("criteria", question, "Criteria over the steps", tables=(table,))
+
+
+def _judge(rows: pd.DataFrame, pairs: pd.DataFrame) -> Section | None:
     """How many rollouts have no reward, which quotes are made up, and how far the judge agrees with itself."""
-    lost = draw_curves("Share of rollouts without a reward", {"without a reward": curve(rows, "unscored")}, SHARE)
-    twice = agreement_rows(rows, pairs)
-    agreed = {"judged again": curve(twice, "agreed")}
-    again = draw_curves("Criteria on the same level when judged again", agreed, SHARE)
-    quotes = draw_curves(
-        "Levels above 0 without a quote in the rollout", {"unverified": curve(rows, "unverified")}, SHARE
-    )
-    drawings = [lost if rows["unscored"].any() else None, quotes, again]
-    if not any(drawings):
+    agreed = pairs.groupby("response_id")["agreed"].mean()
+    rows = rows.assign(agreed=rows["response_id"].map(agreed))
+    curves = {
+        "no reward": curve(rows, "unscored") if rows["unscored"].any() else [],
+        "quotes not in the rollout": curve(rows, "unverified"),
+        "same level when judged again": curve(rows, "agreed"),
+    }
+    drawings = _curves("Rewards, quotes and second judgings", curves, "share")
+    if not drawings:
         return None
     lead = ""
-    if agreement := self_agreement(pairs):
-        lead = (
-            f"Judged a second time, {say.share(agreement.value)} of {say.plural(agreement.decisions, 'decision')} on "
-            f"{say.plural(agreement.rollouts, 'rollout')} stayed the same; by chance alone "
-            f"{say.share(agreement.by_chance)} would."
-        )
+    if len(pairs):
+        decisions, same = say.plural(len(pairs), "decision"), say.share(float(pairs["agreed"].mean()))
+        lead = f"Judged a second time, {same} of {decisions} stayed the same; by chance alone "
+        lead += f"{say.share(by_chance(pairs))} would."
     return Section(
-        id="judge",
-        question="Judge: how far can its rewards be trusted?",
-        title="Rollouts without a reward, quotes that are not there, and rollouts judged twice",
-        lead=lead,
-        drawings=list(filter(None, drawings)),
+        "judge", "Judge: how far can its rewards be trusted?", "The judge over the steps", lead, drawings=drawings
     )
 
 
-def to_read(rows: pd.DataFrame, shares: pd.DataFrame, texts: Mapping[tuple[str, str], str]) -> Section | None:
-    """The rollouts with the largest false credit. texts: (item, criterion) → what is looked for."""
-    worst = rows.dropna(subset=["gap"]).nlargest(SHOWN, "gap")
-    worst = worst[worst["gap"] > 0]
-    if worst.empty:
-        return None
-    unlicensed = unlicensed_shares(shares[shares["response_id"].isin(worst["response_id"])])
+def _to_read(view: TrainingView) -> Section | None:
+    """The rollouts with the largest false credit, and what of each counts for less after what licenses it."""
+    worst = view.rollouts.dropna(subset=["gap"]).nlargest(SHOWN, "gap")
     lines = list[Cells]()
-    for rollout in worst.to_dict("records"):
-        item_id, without_licence = rollout["item_id"], []
-        for share in unlicensed.get(rollout["response_id"], ()):
-            name = say.cut(texts.get((item_id, share.criterion_id)) or share.criterion_id, 90)
-            without_licence.append(f"{name}: {share.own:.2f} by itself, {share.licensed:.2f} licensed")
+    for rollout in worst[worst["gap"] > 0].to_dict("records"):
+        shares = view.shares[view.shares["response_id"] == rollout["response_id"]]
+        shares = shares.assign(gap=shares["own"] - shares["licensed"]).nlargest(3, "gap")
+        unlicensed = []
+        for share in shares[shares["gap"] > 0.005].to_dict("records"):
+            name = say.cut(view.texts.get((rollout["item_id"], share["criterion_id"])) or share["criterion_id"], 90)
+            unlicensed.append(f"{name}: {share['own']:.2f} by itself, {share['licensed']:.2f} licensed")
         numbers = [number(rollout[name]) for name in ("flat", "gear", "gap")]
-        words, text = "; ".join(without_licence) or "–", say.cut(rollout["text"], CHARACTERS)
-        lines.append((f"{rollout['step']:g}", item_id, *numbers, words, text))
-    table = Table(
-        "to-read",
-        "Rollouts with the largest false credit",
-        ("step", "item", "flat", "GEAR", "false credit", "paid without licence", "rollout"),
-        lines,
-    )
+        words, text = "; ".join(unlicensed) or "–", say.cut(rollout["text"], CHARACTERS)
+        lines.append((f"{rollout['step']:g}", rollout["item_id"], *numbers, words, text))
+    if not lines:
+        return None
+    title = "The rollouts with the largest false credit"
+    header = ("step", "item", "flat", "GEAR", "false credit", "paid without licence", "rollout")
     return Section(
-        id="read",
-        question="Read: what is paid without licence?",
-        title="The rollouts with the largest false credit",
-        tables=(table,),
+        "read", "Read: what is paid without licence?", title, tables=(Table("to-read", title, header, lines),)
     )
 
 
-def draw_curves(title: str, curves: Mapping[str, Sequence[StepPoint]], up: str) -> Drawing | None:
-    """Curves as a figure whose axis holds 0; None where none has a point."""
-    is_share = up == SHARE
-    lines = [
-        ChartLine(label, tuple(_as_point(point, is_share) for point in points))
-        for label, points in curves.items()
-        if points
-    ]
-    return Drawing(title, line_chart(title, lines, "step", up, within=(0.0,))) if lines else None
+def _curves(title: str, curves: Mapping[str, Sequence[ChartPoint]], up: str) -> list[Drawing]:
+    """Curves as a figure whose axis holds 0; nothing where none has a point."""
+    lines = [ChartLine(label, tuple(points)) for label, points in curves.items() if points]
+    return [Drawing(title, line_chart(title, lines, "step", up, within=(0.0,)))] if lines else []
 
 
-def _as_point(point: StepPoint, is_share: bool) -> ChartPoint:
-    """As it is drawn; the interval of a share stays between 0 and 1."""
-    drawn = ChartPoint(*point[:4])
-    if not is_share or drawn.low is None or drawn.high is None:
-        return drawn
-    return drawn._replace(low=max(0.0, drawn.low), high=min(1.0, drawn.high))
+# The figures.
+
+
+class Trend(NamedTuple):
+    """How a figure changed from the first third of the steps to the last."""
+
+    first: float
+    last: float
+    low: float
+    """Lower end of the 95% interval of the difference, over steps."""
+    high: float
+
+
+def paired(rewards: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
+    """A row for each rollout: the columns of `responses`, flat, gear, gap (flat − gear) and unscored.
+
+    rewards: response_id, aggregation ('flat' and 'gear') and reward; responses: response_id, item_id, step, text. Steps
+    are numbers; rollouts without one are left out.
+    """
+    wide = rewards.pivot(index="response_id", columns="aggregation", values="reward")
+    rows = responses.merge(wide, on="response_id").dropna(subset=["step"])
+    rows = rows.assign(gap=rows["flat"] - rows["gear"], unscored=rows["gear"].isna().astype(float))
+    return rows.sort_values(["step", "response_id"], kind="stable").reset_index(drop=True)
+
+
+def curve(rows: pd.DataFrame, name: str) -> list[ChartPoint]:
+    """The mean of a column at each step, or at a few steps together, with its 95% t interval over items; empty where it
+    has no value."""
+    known = rows.dropna(subset=[name])
+    steps = np.sort(known["step"].unique())
+    points = []
+    for group in np.array_split(steps, min(MOST_POINTS, len(steps))) if len(steps) else ():
+        chosen = known[known["step"].isin(group)]
+        step, value = float(np.median(group)), float(chosen[name].mean())
+        of_items = chosen.groupby("item_id")[name].mean().to_numpy()
+        low = high = None
+        if len(of_items) >= FEWEST_ITEMS:
+            half = _factor(len(of_items) - 1) * _error(of_items)
+            low, high = value - half, value + half
+        points.append(ChartPoint(step, value, low, high))
+    return points
+
+
+def trend(rows: pd.DataFrame, name: str) -> Trend | None:
+    """How a column changed; None for fewer than six steps."""
+    means = rows.dropna(subset=[name]).groupby("step")[name].mean()
+    third = len(means) // 3
+    if third < 2:
+        return None
+    first, last = means.to_numpy()[:third], means.to_numpy()[-third:]
+    half = _factor(2 * third - 2) * math.hypot(_error(first), _error(last))
+    change = float(last.mean() - first.mean())
+    return Trend(float(first.mean()), float(last.mean()), change - half, change + half)
+
+
+def _error(values: Floats) -> float:
+    """The standard error of a mean."""
+    return float(values.std(ddof=1)) / math.sqrt(len(values))
+
+
+def _factor(freedom: int) -> float:
+    """Half-width of a 95% interval in standard errors."""
+    return float(stdtrit(freedom, 0.975))
+
+
+def criterion_shares(rewards: pa.Table) -> pd.DataFrame:
+    """A row for each criterion of each rollout: response_id, criterion_id, own and licensed share, each in [0, 1].
+
+    rewards: response_id, aggregation ('flat' and 'gear') and marginals. Unscored criteria have no row.
+    """
+    frames = {}
+    for name, column in (("flat", "own"), ("gear", "licensed")):
+        chosen = rewards.filter(pc.field("aggregation") == name).combine_chunks()
+        marginals = chosen["marginals"].combine_chunks()
+        responses = chosen["response_id"].to_pandas().repeat(np.diff(marginals.offsets)).reset_index(drop=True)
+        criteria, shares = marginals.keys.to_pandas(), marginals.items.to_pandas()
+        frames[name] = pd.DataFrame({"response_id": responses, "criterion_id": criteria, column: shares})
+    return frames["flat"].merge(frames["gear"], on=["response_id", "criterion_id"])
+
+
+def judged_twice(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    """A row for each criterion that both judgings decided: response_id, criterion_id, decision, decision_again and
+    agreed.
+
+    first, second: response_id, criterion_id and decision, a level, NaN where it is unscored.
+    """
+    both = first.merge(second, on=["response_id", "criterion_id"], suffixes=("", "_again"))
+    both = both.dropna(subset=["decision", "decision_again"])
+    return both.assign(agreed=(both["decision"] == both["decision_again"]).astype(float))
+
+
+def by_chance(pairs: pd.DataFrame) -> float:
+    """The share of decisions that two judgings would have in common that draw their levels blindly, each as often as
+    the judge gives it. pairs: see `judged_twice`, at least one."""
+    first, second = (pairs[name].value_counts(normalize=True) for name in ("decision", "decision_again"))
+    return float(first.mul(second, fill_value=0.0).sum())

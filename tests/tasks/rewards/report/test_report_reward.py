@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from builders.rewards_scene import case_rows, figure, graph_row, made, reward_rows
@@ -13,23 +12,21 @@ from builders.seen import Seen
 
 from rubricflow.tasks.core.contracts.schema import Row, conform, schema
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
-from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
+from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases, Rewards
 from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.rewards.report.reward import graphs
-from rubricflow.tasks.rewards.report.reward.figures import (
-    HEADER,
-    DiagnosticFigures,
-    leaked_by_rubric,
-    loser,
-    needs_texts,
-    sentence,
+from rubricflow.tasks.rewards.report.reward.view import (
+    by_key,
+    drawn_rubrics,
+    other_table,
+    page,
     side_by_side,
-    summary_rows,
+    statistics,
+    summary,
+    takeaway,
     worst,
 )
-from rubricflow.tasks.rewards.report.reward.view import page
 
 EVIL = '</blockquote></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'
 
@@ -37,48 +34,28 @@ EVIL = '</blockquote></style><script>alert(1)</script><img src=x onerror="1"> {{
 def test_the_takeaway_is_what_gear_pays_of_what_flat_pays() -> None:
     seen = Seen(page(made()))
     assert "GEAR pays 30% of the credit that flat aggregation pays for unlicensed criteria" in seen.words
-    assert (
-        "8 responses under 2 rubrics, judged by \u2068judge\u2069. A criterion is unlicensed where a response has it "
-        in (" ".join(seen.words) + " ")
+    assert "8 responses under 2 rubrics rewarded. A criterion is unlicensed where a response has it " in (
+        " ".join(seen.words) + " "
     )
 
 
-@pytest.mark.parametrize(
-    ("leakage", "said"),
-    [
-        ({"flat": None, "gear": None}, "No response has a criterion without"),
-        ({"flat": 0.0, "gear": 0.0}, "pays nothing for unlicensed criteria"),
-        ({"flat": 0.5, "gear": 0.0}, "GEAR pays 0% of the credit"),
-        ({}, "No response has a criterion without"),
-    ],
-)
-def test_the_takeaway_where_nothing_leaks(leakage: dict[str, float | None], said: str) -> None:
+@pytest.mark.parametrize("leakage", [{"flat": None, "gear": None}, {"flat": 0.0, "gear": 0.0}, {}])
+def test_the_takeaway_where_nothing_leaks(leakage: dict[str, float | None]) -> None:
     rows = [figure("leakage", name, value) for name, value in leakage.items()]
-    assert said in sentence(DiagnosticFigures(conform(Diagnostics, rows)))
+    assert "there is no false credit to withhold" in takeaway(by_key(conform(Diagnostics, rows)))
 
 
-def test_the_short_table_has_the_numbers_of_the_diagnostics() -> None:
-    flat, gear = (dict(zip(HEADER, row, strict=True)) for row in summary_rows(made().diagnostics))
-    assert len(set(HEADER)) == len(HEADER)
+def test_the_table_of_aggregations_has_the_numbers_of_the_diagnostics() -> None:
+    table = summary(made().diagnostics)
+    flat, gear = (dict(zip(table.header, map(str, row), strict=True)) for row in table.rows)
     assert (gear["aggregation"], gear["rewarded"], gear["without reward"], gear["mean"]) == ("GEAR", "6", "2", "0.400")
     assert gear["leakage per edge"] == "0.1000 [0.0500, 0.1500]"
     assert (flat["violated edges"], flat["satisfied edges"]) == ("4", "2")
 
 
-def test_the_table_of_leakage_stands_beside_the_published_figures() -> None:
-    cells = Seen(page(made())).after("Leakage: lower is better", 21)
-    heads = [
-        "Aggregation",
-        "per edge [95%]",
-        "n",
-        "per child [95%]",
-        "n",
-        "less than flat, as a share",
-        "published, per edge",
-    ]
-    assert cells[:7] == heads
-    assert cells[7:14] == ["flat", "0.3333 [0.2833, 0.3833]", "4", "0.3333 [0.2833, 0.3833]", "4", "–", "0.0922"]
-    assert cells[19:] == ["0.700 [0.600, 0.800]", "0.0032"]
+def test_other_numbers_are_those_that_the_table_lacks() -> None:
+    rows = other_table(by_key(made().diagnostics)).rows
+    assert [(row[0], str(row[3]), row[5]) for row in rows] == [("reward mae", "0.00125", "against exact inference")]
 
 
 def test_it_says_by_what_the_rewards_were_made() -> None:
@@ -87,7 +64,7 @@ def test_it_says_by_what_the_rewards_were_made() -> None:
         "weak prerequisite 0.6, strong prerequisite 0.2, activation 0"
     ]
     assert seen.after("suppression strength η", 1) == ["1"]
-    assert seen.after("judged by", 1) == ["\u2068judge\u2069 (8)"]
+    assert seen.after("judged by", 1) == ["\u2068judge\u2069"]
 
 
 @pytest.mark.parametrize(("own", "said"), [(1.0, True), (0.75, False)])
@@ -101,24 +78,7 @@ def test_it_says_what_yes_and_no_verdicts_imply(own: float, said: bool) -> None:
 @pytest.mark.parametrize(("annotator", "said"), [("heuristic-x-1", True), ("authored", False)])
 def test_it_says_that_a_heuristic_made_the_graphs(annotator: str, said: bool) -> None:
     view = made(graphs=conform(RubricGraphs, [graph_row("a", 2, annotator=annotator), graph_row("b", 2)]))
-    assert ("1 of 2 graphs were made by a heuristic" in page(view)) == said
-
-
-def test_unscored_criteria_are_counted() -> None:
-    assert Seen(page(made())).after("Unscored", 10)[5:] == ["flat", "8", "2", "2", "0"]
-
-
-def test_learned_factors_are_shown_furthest_first() -> None:
-    edges = [("P2", 0.1), ("P3", 0.55)]
-    rows = [
-        {"rubric_id": "a", "parent": "P1", "child": child, "relation": "weak_prerequisite", "retention": factor}
-        | {"by_relation": 0.6, "n": 9, "target": "mean"}
-        for child, factor in edges
-    ]
-    html = page(made(retentions=conform(Retentions, rows)))
-    assert "2 factors of 2 fall below that of their kind" in html
-    assert html.index(">0.100<") < html.index(">0.550<")
-    assert "Learned retention factors" not in page(made())
+    assert ("by a heuristic over the criteria" in page(view)) == said
 
 
 def test_the_worst_cases_are_those_that_flat_pays_most_for_one_of_each_pair_and_response() -> None:
@@ -133,7 +93,6 @@ def test_the_worst_cases_are_those_that_flat_pays_most_for_one_of_each_pair_and_
     ]
     twice = conform(EdgeCases, [*rows, rows[0] | {"response_id": "a-r9", "leaked": 0.9}])
     assert [row["response_id"] for row in worst(twice)] == ["a-r9", "a-r3", "b-r1", "b-r3"]
-    assert needs_texts(twice) == ["a-r9", "a-r3", "b-r1", "b-r3"]
 
 
 def test_a_case_says_what_flat_and_gear_count_for_it() -> None:
@@ -143,56 +102,28 @@ def test_a_case_says_what_flat_and_gear_count_for_it() -> None:
     assert "GEAR 0%." in html
 
 
-def test_what_flat_paid_is_summed_by_rubric() -> None:
-    assert leaked_by_rubric(made().edge_cases) == pytest.approx({"a": 2 / 3, "b": 2 / 3})
-
-
 def test_the_response_that_changes_most_is_laid_over_its_graph() -> None:
     view = made(rubrics=("a",))
     both = side_by_side(view.rewards)
     assert both["response_id"].tolist() == ["a-r1", "a-r2", "a-r3"]
-    assert (loser(both, "a") or {})["response_id"] == "a-r3"
-    assert loser(both, "zz") is None
+    assert both["gear"].tolist() == pytest.approx([0.2, 1.0, 0.0])
     assert "Response \u2068a-r3\u2069: flat −0.33, GEAR 0.00." in page(view)
 
 
-def test_notable_graphs_are_the_largest_the_median_and_the_leakiest() -> None:
-    rows = [graph_row(f"k{kept}", kept) for kept in (0, 1, 2, 5, 9)]
-    assert graphs.notable(rows, {"k1": 0.5, "k2": 0.1}) == {
-        "k9": "the most dependencies",
-        "k2": "the median number of dependencies",
-        "k1": "the most false credit",
-    }
-    assert list(graphs.notable(rows[:2], {"k1": 0.5})) == ["k1"]
-    assert graphs.notable(rows[:1], {}) == {}
+def test_graphs_are_drawn_by_the_credit_that_flat_pays_and_then_by_size() -> None:
+    rows = [graph_row(name, kept) for name, kept in (("a", 1), ("b", 2), ("c", 5), ("d", 0))]
+    cases = conform(EdgeCases, case_rows("a"))
+    view = made(rubrics=("a", "b", "c", "d"), graphs=conform(RubricGraphs, rows), edge_cases=cases)
+    assert drawn_rubrics(view) == ["a", "c", "b"]
+    assert drawn_rubrics(made(rubrics=("a",), graphs=view.graphs, edge_cases=cases)) == ["a"]
 
 
 def test_the_statistics_of_the_graphs_are_means_over_rubrics() -> None:
     rows = [graph_row("a", 4, criteria=5, invalid=1), graph_row("b", 0, criteria=2)]
-    table = {row[0]: (str(row[1]), str(row[2])) for row in graphs.statistics(rows).rows}
-    assert table["criteria per rubric"] == ("3.50", "11.48")
-    assert table["criteria and dependencies per rubric"] == ("5.50", "22.40")
-    assert table["rubrics with a dependency, %"] == ("50.00", "91.84")
-    assert table["invalid proposals per rubric"] == ("0.50", "0.42")
-
-
-def test_dropped_edges_are_counted_by_reason() -> None:
-    assert Seen(page(made())).after("Proposed and not kept", 6)[3:] == [
-        "names a criterion that there is not",
-        "2",
-        "100.0",
-    ]
-
-
-def test_losses_count_responses_that_are_paid_less_and_more() -> None:
-    flat, gear = np.array([0.5, 0.5, 0.5, 0.5]), np.array([0.4, 0.5, 0.6, 0.2])
-    assert graphs.losses(flat, gear) == "GEAR rewards 50% of the responses less than flat aggregation does and 25% more"
-
-
-def test_every_response_is_in_the_scatter_and_the_histograms() -> None:
-    values = np.random.default_rng(0).normal(size=5000)
-    assert "n = 5,000" in graphs.scatter(values, values / 2)
-    assert graphs.histograms({"flat": values, "GEAR": values[:1]}).count('class="cl"') == 2
+    table = {row[0]: (str(row[1]), str(row[2])) for row in statistics(rows).rows}
+    assert table["criteria"] == ("3.50", "11.48")
+    assert table["dependencies"] == ("2.00", "10.92")
+    assert table["invalid proposals"] == ("0.50", "0.42")
 
 
 def test_what_people_wrote_is_text() -> None:
@@ -218,7 +149,7 @@ def test_a_run_without_anything_has_a_page() -> None:
     rows: dict[str, type[Row]] = {row.table: row for row in (Rewards, EdgeCases, Diagnostics, GraphNodes, GraphEdges)}
     rows["graphs"] = RubricGraphs
     html = page(made(**{name: schema(rows[name]).empty_table() for name in tables}))
-    assert "Nothing was rewarded" in html
+    assert "0 responses under 0 rubrics rewarded" in html
 
 
 @pytest.fixture

@@ -55,34 +55,20 @@ def test_every_role_has_a_shape_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("relation", "line", "head"),
-    [
-        ("weak_prerequisite", "line weak", "head"),
-        ("strong_prerequisite", "line", "head"),
-        ("activation", "line double", "hollow"),
-    ],
+    ("relation", "line"),
+    [("weak_prerequisite", "line weak"), ("strong_prerequisite", "line"), ("activation", "line double")],
 )
-def test_every_relation_has_a_line_of_its_own_and_a_legend(relation: str, line: str, head: str) -> None:
+def test_every_relation_has_a_line_of_its_own_and_a_legend(relation: str, line: str) -> None:
     seen = drawn([node("a", 0), node("b", 1)], [edge("a", "b", relation, confidence=0.8)])
-    assert [seen.classes.count(kind) for kind in (line, head)] == [2, 2]  # in the graph and in the legend
+    assert seen.classes.count(line) == 2  # in the graph and in the legend
     assert f"a → b: {relation.replace('_', ' ')}, confidence 0.80" in seen.titles
     assert relation.replace("_", " ") in seen.words
 
 
-def test_dropped_edges_are_drawn_where_a_person_may_want_them_back() -> None:
-    nodes = [node("a", 0), node("b", 1), node("c", 2)]
-    proposed = [
-        edge("a", "b"),
-        edge("b", "a", dropped="cycle", detail="b → a → b"),
-        edge("c", "a", dropped="voted_out"),
-        edge("a", "c", dropped="roles"),
-        edge("a", "zz", dropped="unknown_criterion"),
-        edge("a", "c", relation=None, dropped="failed"),
-    ]
-    titles = drawn(nodes, proposed).titles
-    assert "b → a is not kept: it would close a circle (b → a → b)" in titles
-    assert "c → a is not kept: people voted against it" in titles
-    assert sum("is not kept" in title for title in titles) == 2
+def test_edges_that_were_dropped_are_not_drawn() -> None:
+    edges = [edge("a", "b"), edge("b", "a", dropped="cycle"), edge("a", "zz", dropped="unknown_criterion")]
+    titles = drawn([node("a", 0), node("b", 1)], edges).titles
+    assert titles == ["a → b: weak prerequisite"]
 
 
 def test_what_a_response_earned_is_a_bar_and_a_number() -> None:
@@ -100,12 +86,11 @@ def test_a_dependency_that_the_response_breaks_is_marked(parent: float | None, c
     local = {name: value for name, value in (("a", parent), ("b", child)) if value is not None}
     seen = drawn([node("a", 0), node("b", 1)], [edge("a", "b")], EarnedCredit(local, local, 0.5))
     assert any("without the parent in this response" in title for title in seen.titles) == lost
-    assert ("parent missing here" in seen.words) == lost
 
 
 def test_what_a_rubric_says_is_text() -> None:
     nodes = [node(EVIL, 0, text=EVIL), node("b", 1, text=EVIL)]
-    edges = [edge(EVIL, "b"), edge("b", EVIL, dropped="cycle", detail=EVIL)]
+    edges = [edge(EVIL, "b")]
     seen = drawn(nodes, edges, EarnedCredit({EVIL: 1.0}, {}, 0.5))
     known = "div svg g title path article header b bdi p span i ul li"
     assert {tag for tag, _ in seen.elements} <= set(known.split())

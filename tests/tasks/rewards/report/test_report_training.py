@@ -5,7 +5,6 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,17 +13,15 @@ from scipy import stats
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.reward import Rewards
 from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.rewards.report.training.curves import (
+from rubricflow.tasks.rewards.report.training.view import (
+    TrainingView,
+    by_chance,
+    content,
     criterion_shares,
-    criterion_trends,
     curve,
     judged_twice,
     paired,
-    self_agreement,
-    unlicensed_shares,
-    unverified_shares,
 )
-from rubricflow.tasks.rewards.report.training.view import TrainingView, content
 
 STEPS, ITEMS = 60, ("q1", "q2", "q3")
 PAID = {"rubric_id": "r", "graph_id": "g", "rater_id": "m", "sample": 0, "inference": "none", "eta": 1.0}
@@ -37,7 +34,7 @@ def reward_row(response_id, item_id, aggregation, marginals):
     return PAID | keys | {"reward": reward, "marginals": marginals}
 
 
-def scene(gaming=1.0, told=True, twice=True, unverified=None):
+def scene(gaming=1.0, told=True, twice=True, unverified=np.nan):
     """A training whose example is paid more and more, while the fact that licenses it is met less and less."""
     rng = random.Random(4)
     rewards, responses, cases, qualities, first = [], [], [], [], []
@@ -54,14 +51,14 @@ def scene(gaming=1.0, told=True, twice=True, unverified=None):
             qualities.append({"step": step, "item_id": item, "quality": 0.6 - 0.3 * part + rng.gauss(0, 0.01)})
     decided = pd.DataFrame(first)
     again = decided.assign(decision=[1.0, 0.0] * (len(decided) // 2))
+    paid = pd.DataFrame(rewards)[["response_id", "aggregation", "reward"]]
+    rollouts = paired(paid, pd.DataFrame(responses))
     return TrainingView(
         run_id="training",
-        rewards=pd.DataFrame(rewards)[["response_id", "item_id", "aggregation", "reward"]],
-        responses=pd.DataFrame(responses),
+        rollouts=rollouts.assign(unverified=unverified),
         cases=pd.DataFrame(cases),
         shares=criterion_shares(conform(Rewards, rewards)),
         twice=judged_twice(decided, again) if twice else judged_twice(decided.head(0), decided.head(0)),
-        unverified=unverified or {},
         quality=pd.DataFrame(qualities if told else [], columns=["step", "item_id", "quality"]),
         texts={("q1", "example"): "Gives an <i>example</i> of it"},
     )
@@ -82,13 +79,12 @@ def test_a_gamed_training_is_called_one():
     held_out = section(shown(), "held-out")
     assert "The alarm rang first at step" in held_out.lead
     assert "rings now" in held_out.lead
-    assert [row[0] for row in held_out.small[0].rows] == ["false credit, a rise", "held-out quality, a fall"]
 
 
 def test_a_calm_training_is_not_and_one_without_evaluations_says_how_to_tell_them():
     calm = shown(gaming=0.0)
     assert "looks as if" not in calm.title
-    assert section(calm, "held-out").lead == "The alarm never rang."
+    assert section(calm, "held-out").lead.startswith("The alarm never rang")
     silent = section(shown(told=False), "held-out")
     assert "client.held_out" in silent.missing
     assert not silent.drawings
@@ -96,7 +92,6 @@ def test_a_calm_training_is_not_and_one_without_evaluations_says_how_to_tell_the
 
 def test_criteria_are_told_by_their_words_with_what_is_not_licensed():
     criteria = section(shown(), "criteria")
-    assert len(criteria.drawings) == 3
     rows = {(row[0], row[1]): row for row in criteria.tables[0].rows}
     own = rows["q1", "Gives an <i>example</i> of it"]
     assert own[5].low > 0
@@ -106,9 +101,7 @@ def test_criteria_are_told_by_their_words_with_what_is_not_licensed():
 
 def test_the_judges_agreement_stands_beside_chance_and_n():
     judge = section(shown(), "judge")
-    assert (
-        f"50% of {STEPS * 3} decisions on {STEPS * 3} rollouts stayed the same; by chance alone 50% would" in judge.lead
-    )
+    assert f"50% of {STEPS * 3} decisions stayed the same; by chance alone 50% would" in judge.lead
     assert section(shown(twice=False), "judge") is None
 
 
@@ -143,14 +136,12 @@ def test_agreement_is_that_of_plain_counting(pairs):
         )
         for side in (0, 1)
     ]
-    found = self_agreement(judged_twice(*frames))
+    found = judged_twice(*frames)
     both = [pair for pair in pairs if None not in pair]
-    if not both:
-        assert found is None
-        return
-    assert found.value == pytest.approx(np.mean([one == other for one, other in both]))
-    assert found.by_chance == pytest.approx(np.mean([one == other for one, _ in both for _, other in both]))
-    assert found.decisions == len(both)
+    assert len(found) == len(both)
+    if both:
+        assert found["agreed"].mean() == pytest.approx(np.mean([one == other for one, other in both]))
+        assert by_chance(found) == pytest.approx(np.mean([one == other for one, _ in both for _, other in both]))
 
 
 @settings(max_examples=40)
@@ -165,16 +156,14 @@ def test_shares_are_what_the_marginals_hold(marginals):
     assert len(shares) == sum(len(values) + ("x" not in values) for values in marginals)
     for row in shares.to_dict("records"):
         assert row["own"] == row["licensed"] == {"x": 0.0, **marginals[int(row["response_id"])]}[row["criterion_id"]]
-    assert unlicensed_shares(shares) == {}
 
 
 def test_nothing_is_no_error():
-    empty = criterion_shares(conform(Rewards, []))
-    assert empty.empty
-    view = scene()
-    rows = paired(view.rewards, view.responses)
-    assert criterion_trends(rows, empty, {}) == []
-    assert isinstance(conform(Rewards, []), pa.Table)
+    view = scene(told=False, twice=False)
+    nothing = view._replace(rollouts=view.rollouts.head(0), cases=view.cases.head(0))
+    page = content(nothing._replace(shares=criterion_shares(conform(Rewards, []))))
+    assert [part.id for part in page.sections] == ["rewards", "held-out"]
+    assert "</html>" in rendered(page)
 
 
 @pytest.mark.parametrize("items", [5, 12, 40])
@@ -186,17 +175,9 @@ def test_a_point_has_the_t_interval_over_items(items):
     (point,) = curve(rows, "gear")
     means = rows.groupby("item_id")["gear"].mean()
     low, high = stats.t.interval(0.95, items - 1, loc=means.mean(), scale=stats.sem(means))
-    assert (point.value, point.low, point.high) == pytest.approx((means.mean(), low, high))
+    assert (point.y, point.low, point.high) == pytest.approx((means.mean(), low, high))
 
 
-def test_quotes_that_are_not_there_are_drawn_and_counted():
-    rows = [("r1", True), ("r1", False), ("r1", None), ("r2", None), ("r3", False)]
-    shares = unverified_shares(pd.DataFrame(rows, columns=["response_id", "verified"]))
-    assert shares == {"r1": 0.5, "r3": 1.0}
-    responses = scene().responses["response_id"]
-    unverified = {name: float(place < len(responses) / 4) for place, name in enumerate(responses)}
-    view = content(scene(twice=False, unverified=unverified))
-    assert [drawing.title for drawing in section(view, "judge").drawings] == [
-        "Levels above 0 without a quote in the rollout"
-    ]
-    assert ("Quotes not in the rollout", "25%") in {(key.name, key.value) for key in view.keys}
+def test_quotes_that_are_not_there_are_drawn():
+    drawn = section(content(scene(twice=False, unverified=0.25)), "judge").drawings
+    assert ["quotes not in the rollout" in drawing.svg for drawing in drawn] == [True]
