@@ -8,7 +8,7 @@ order:
 checkpoint, its line of the log), `finished_runs` (a run taken up again), `checks` (what is checked before a judge is
 paid). `grade` shows a whole flow.
 
-Rewards for trainers: `trainers` (TRL, verl), `rollouts` (a batch judged, rewarded, recorded), `batch` and
-`built_graphs` (items with rubric and graph), `inline_rubrics` (rubrics that come with rollouts), `judged_again`,
-`failures`, `recorder`, and `reward_service` for the server.
+Rewards for trainers, from a call to its rewards: `trainers` (TRL, verl), `rollouts` (a batch judged, put together,
+recorded), `prepared_items` (items with rubric and graph), `batch` (what became of one), `recorder`. The server is
+`serve` on `reward_service`.
 """

@@ -1,113 +1,45 @@
-"""Rollouts as they are judged: the items that they answer, with rubric and graph as arrays; what is judged of a batch,
-what became of it, and what it cost."""
+"""A batch of rollouts: what became of it, what it did not wait for, what of it is judged again, and what becomes of a
+training where rollouts have no reward."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import hashlib
+import heapq
+import logging
+import threading
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from rubricflow.flows.checks import check_number, checked_items
-from rubricflow.flows.failures import Trouble
+from rubricflow.flows.prepared_items import PreparedItem
 from rubricflow.tasks.core.contracts.bundle import Bundle
-from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.graph import Graph
-from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, protocols_where
-from rubricflow.tasks.core.contracts.settings.reward import Reward
+from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.llm.calls import PENDING, InFlight
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.grading.judge.rows import Called, Graded
-from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, compile_graph
-from rubricflow.tasks.rewards.reward.exact import check_widths
-from rubricflow.tasks.rewards.reward.factors import Factors
+from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.grading.judge.grade import asks_nobody
+from rubricflow.tasks.grading.judge.mend import reason_of
+from rubricflow.tasks.grading.judge.protocol import protocol_module
+from rubricflow.tasks.grading.judge.rater import repeated
+from rubricflow.tasks.grading.judge.rows import Called, Case, EarlierDecision, Graded, Judged, Rater
+from rubricflow.tasks.rewards.reward.compiled import Batch
 from rubricflow.tasks.rewards.reward.local import Locals
+from rubricflow.tasks.rewards.serve.answered import AgreementAnswer
 
-
-class StudyGraphs(NamedTuple):
-    """What the rollouts of a study are rewarded by."""
-
-    items: list[dict[str, Any]]
-    bundles: dict[str, Bundle]
-    graphs: dict[str, Graph]
-
-
-class PreparedItem(NamedTuple):
-    """An item that rollouts can answer."""
-
-    row: Mapping[str, Any]
-    """Its row of the table `items`."""
-    bundle: Bundle
-    """Its rubric, as rollouts are judged under it."""
-    bundle_id: str
-    compiled: CompiledGraph
-
-
-def prepared_items(
-    items: Iterable[Mapping[str, Any]],
-    bundles: Mapping[str, Bundle],
-    graphs: Mapping[str, Graph],
-    settings: Reward,
-    criteria_per_call: int | None,
-    factors: Factors | None = None,
-) -> dict[str, PreparedItem]:
-    """Item → what its rollouts are judged and rewarded by; see `RolloutReward` for the parameters and the errors."""
-    rows = checked_items(items)
-    used = sorted({row["rubric_id"] for row in rows.values()})
-    for name in used:
-        if name not in bundles or name not in graphs:
-            raise InputError(f"rubric '{name}' of an item has no {'graph' if name in bundles else 'bundle'}")
-    judged = {name: as_judged(name, bundles[name], criteria_per_call) for name in used}
-    learned = factors or {}
-    compiled = {
-        name: compile_graph(name, bundles[name], graphs[name], settings.retention, settings.eta, learned.get(name))
-        for name in used
-    }
-    if settings.inference == "exact":
-        check_widths(compiled.values())
-    ids = {name: bundle.bundle_id for name, bundle in judged.items()}
-    return {
-        item_id: PreparedItem(row, judged[row["rubric_id"]], ids[row["rubric_id"]], compiled[row["rubric_id"]])
-        for item_id, row in rows.items()
-    }
-
-
-def unscored_rule(items: Iterable[PreparedItem]) -> Literal["null", "bounds", "zero"]:
-    """What an unscored criterion does under all of these items' rubrics; InputError where they differ."""
-    rules = sorted({item.bundle.protocol.unscored for item in items})
-    if len(rules) != 1:
-        raise InputError(f"the bundles differ in what an unscored criterion does: {', '.join(rules)}")
-    return rules[0]
-
-
-def as_judged(name: str, bundle: Bundle, criteria_per_call: int | None) -> Bundle:
-    """The bundle as rollouts are judged under it; InputError where its protocol decides no single criteria."""
-    protocol = PROTOCOLS[bundle.protocol.name]
-    if protocol.is_trained:
-        return bundle
-    if not protocol.keeps_decisions:
-        rule = f"rubric '{name}': protocol '{bundle.protocol.name}' decides no single criteria"
-        raise InputError(rule, field="judge.protocol", hint=f"use {protocols_where(lambda of: of.keeps_decisions)}")
-    changed: dict[str, Any] = {"show_weights": False}
-    if criteria_per_call is not None:
-        check_number(criteria_per_call, "criteria_per_call", whole_number=True)
-        changed |= {"name": "pointwise", "criteria_per_call": criteria_per_call, "in_parts": False}
-    return bundle.model_copy(update={"protocol": bundle.protocol.model_copy(update=changed)})
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one batch took."""
-
-    rollouts: int
-    unscored: int
-    """Rollouts without a reward."""
-    calls: int
-    """Calls to the judge; replies from the store and those shared by identical rollouts are none."""
-    prompt_tokens: int
-    """Of the calls, as far as the backend counts them."""
-    completion_tokens: int
-    seconds: float
+WINDOW = 512
+"""Rollouts, the last ones, whose share without a reward the alarm looks at."""
+FEW = 16
+"""Fewer are no share, but where nothing at all has a reward."""
+FAILURES = frozenset({"deadline", "outage"})
+"""Reasons that lie with the judge and with no rollout."""
+_SHOWN = 200
+_logger = logging.getLogger(__name__)
+OnFailure = Literal["stop", "none"]
+"""What happens to rollouts for which the judge gave no answer, because it is down or out of time: the training stops,
+or goes on without their rewards."""
+Judging = Callable[[Sequence[Case], Rater], Graded]
 
 
 class PosedRollout(NamedTuple):
@@ -130,6 +62,33 @@ class UnfinishedRollout(NamedTuple):
     """The replies to its other calls."""
 
 
+class Trouble(NamedTuple):
+    """Why a rollout has no reward."""
+
+    reason: str
+    """The kind of error that the call ended with (deadline, outage, too_long, refused, ...), or an `UnscoredReason`."""
+    said: str
+    """The error, or the reply that cannot be used."""
+
+
+UNKNOWN = Trouble("unscored", "")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one batch took."""
+
+    rollouts: int
+    unscored: int
+    """Rollouts without a reward."""
+    calls: int
+    """Calls to the judge; replies from the store and those shared by identical rollouts are none."""
+    prompt_tokens: int
+    """Of the calls, as far as the backend counts them."""
+    completion_tokens: int
+    seconds: float
+
+
 class JudgedBatch(NamedTuple):
     """What became of a batch, in the order of its rollouts."""
 
@@ -142,20 +101,24 @@ class JudgedBatch(NamedTuple):
     missing: list[Trouble | None]
     """Why there is no reward, where there is none."""
     cost: Cost
-    repeats: Graded | None = None
+    repeats: Graded | None
     """The second judging of the rollouts that were judged twice."""
+
+
+# Calls that a batch does not wait for.
 
 
 def unfinished(several: Sequence[Graded], in_flight: InFlight) -> dict[str, UnfinishedRollout]:
     """Response → what its judgings, of which there may be several, still wait for; those that wait for something."""
     awaited: dict[str, list[Future[Reply]]] = {}
-    paid: dict[str, list[Reply]] = {}
-    for called in (called for graded in several for called in graded.called):
-        name, attempts = called.case.response_id, called.answer.attempts
-        paid.setdefault(name, []).extend(made(called))
-        if attempts[-1].reply.error == PENDING:
-            reply = in_flight.reply_of(attempts[-1].digest)
-            awaited.setdefault(name, []).extend([reply] if reply else [])
+    paid: defaultdict[str, list[Reply]] = defaultdict(list)
+    for graded in several:
+        for called in graded.called:
+            name, last = called.case.response_id, called.answer.attempts[-1]
+            paid[name] += made(called)
+            if last.reply.error == PENDING:
+                reply = in_flight.reply_of(last.digest)
+                awaited.setdefault(name, []).extend([reply] if reply else [])
     return {name: UnfinishedRollout(replies, tuple(paid[name])) for name, replies in awaited.items()}
 
 
@@ -169,6 +132,153 @@ def finished(graded: Graded, names: Collection[str]) -> Graded:
     return replace(
         graded,
         judged=[judged for judged in graded.judged if judged.case.response_id not in names],
-        gradings=[grading for grading in graded.gradings if grading.case.response_id not in names],
         called=[called for called in graded.called if called.case.response_id not in names],
     )
+
+
+# Rollouts without a reward: why, how many, and when that ends a training.
+
+
+def troubles(graded: Graded) -> dict[str, Trouble]:
+    """Response → what went wrong with its calls, of several the judge's failure first; nothing where all went well."""
+    met: dict[str, Trouble] = {}
+    for called in graded.called:
+        answer, last = called.answer, called.answer.attempts[-1]
+        trouble = None
+        if answer.value is None and last.reply.error is not None:
+            trouble = Trouble(last.reply.error.partition(":")[0], last.reply.error)
+        elif answer.value is None or last.checked.violations:
+            trouble = Trouble(reason_of(answer), last.reply.text or last.reply.error or "")
+        if trouble and (trouble.reason in FAILURES or called.case.response_id not in met):
+            met[called.case.response_id] = trouble
+    return met
+
+
+class Watch:
+    """Counts the rollouts without a reward, warns of them, and ends a training that they spoil.
+
+    Under `stop` a failure of the judge ends it, under `none` it is a warning. Where more than a share `limit` of the
+    last `WINDOW` rollouts have no reward, whatever the reason, or none has one, `stop` ends it, too, and `none` raises
+    an alarm, once until the share falls again. Threads may share one.
+    """
+
+    def __init__(self, name: str, on_failure: OnFailure, limit: float) -> None:
+        self.unscored: Counter[str] = Counter()
+        """Rollouts without a reward, by reason."""
+        self._name, self._on_failure, self._limit = name, on_failure, limit
+        self._recent: deque[bool] = deque(maxlen=WINDOW)
+        self._alarmed = False
+        self._shown = UNKNOWN
+        self._lock = threading.Lock()
+
+    def note(self, batch: Sequence[Trouble | None]) -> None:
+        """Takes note of a batch's rollouts, None for each that has its reward. BackendError ends the training."""
+        lost = [trouble for trouble in batch if trouble]
+        failures = [trouble for trouble in lost if trouble.reason in FAILURES]
+        with self._lock:
+            self.unscored.update(trouble.reason for trouble in lost)
+            self._recent.extend(trouble is not None for trouble in batch)
+            self._shown = next(iter(failures or lost), self._shown)
+            rollouts, unscored = len(self._recent), sum(self._recent)
+            enough = rollouts >= FEW or (unscored == rollouts and rollouts > 1)
+            before, self._alarmed = self._alarmed, enough and unscored > self._limit * rollouts
+            reasons = ", ".join(f"{reason} {number:,}" for reason, number in self.unscored.most_common())
+            reported = (
+                f"{self._name}: {len(lost)} of {len(batch)} rollouts have no reward; so far, by reason: {reasons}"
+            )
+            reported += f". The judge, of one of them: {self._shown.said[:_SHOWN]!r}"
+            is_alarm = self._alarmed and not before
+            if is_alarm:
+                share = f"{unscored / rollouts:.0%} of the last {rollouts} rollouts have no reward"
+                reported += f". ALARM: {share}, more than {self._limit:.0%}"
+        if self._on_failure == "stop" and (failures or is_alarm):
+            raise BackendError(f"{reported}; {_STOP}")
+        if lost or is_alarm:
+            _logger.log(logging.ERROR if is_alarm else logging.WARNING, "%s", reported)
+
+
+_STOP = (
+    "the training stops, as on_failure is 'stop'. Replies that came are kept. Mend the judge and go on from the last "
+    "checkpoint, give a batch more time (deadline), or train on without such rewards (on_failure='none')"
+)
+
+
+# What is judged a second time: some, to see how far a judge agrees with itself, and the parts whose doubts weigh most
+# in the reward, within a fixed number of calls.
+
+
+def chosen_share(cases: Sequence[Case], share: float) -> list[Case]:
+    """About this share of the cases, by a digest of item and text: the same ones whenever they come again."""
+    chosen = []
+    for case in cases:
+        digest = hashlib.sha256(f"{case.item_id}\n{case.text}".encode()).digest()
+        if int.from_bytes(digest[:8], "big") / 2**64 < share:
+            chosen.append(case)
+    return chosen
+
+
+def second_judging(cases: Sequence[Case], rater: Rater, judging: Judging) -> Graded | None:
+    """These cases, at least one, judged by the rater's second repetition, which has another seed; None where that
+    fails, which never costs a reward."""
+    try:
+        return judging(cases, repeated(rater, 2)[1])
+    except Exception as error:  # the first judging meets the same and says it
+        _logger.warning("the second judging of %d rollouts failed: %s", len(cases), error)
+        return None
+
+
+def agreements(first: Sequence[Judged], second: Sequence[Judged]) -> dict[str, AgreementAnswer]:
+    """Response → how far its two judgings agree, for the responses that were judged twice."""
+    levels = {judged.case.response_id: _levels(judged) for judged in first}
+    found: dict[str, AgreementAnswer] = {}
+    for judged in second:
+        one, two = levels[judged.case.response_id], _levels(judged)
+        both = one.keys() & two.keys()
+        same = sum(one[name] == two[name] for name in both)
+        found[judged.case.response_id] = {"same": same, "compared": len(both)}
+    return found
+
+
+def _levels(judged: Judged) -> dict[str, int]:
+    """Criterion → its level, where it was decided."""
+    return {decision.criterion_id: decision.level for decision in judged.decisions if decision.level is not None}
+
+
+def worth_repeating(judged: Sequence[Judged], batch: Batch, weights: Floats, calls: int) -> dict[int, Case]:
+    """Place in the batch → the rollout as it is judged again, what is not asked again being kept: those with calls that
+    are worth making again, at most so many calls for all of them together.
+
+    judged: in the order of the batch; weights: of its criteria, see `weights_of_doubts`. A call is worth what its
+    criteria are. One without doubts is never made again, nor is one that was not made.
+    """
+    worths: list[tuple[float, int, frozenset[str]]] = []
+    for row, decided in enumerate(judged):
+        if not asks_nobody(decided.case):
+            names, part = batch.compiled[batch.rubric_index[row]].criteria, slice(*batch.start[row : row + 2])
+            of_criteria: dict[str, float] = dict(zip(names, weights[part].tolist(), strict=True))
+            worths += [(worth, row, call) for call, worth in _calls(decided.case.bundle, of_criteria) if worth > 0]
+    chosen: defaultdict[int, set[str]] = defaultdict(set)
+    for _, row, names in heapq.nlargest(calls, worths, key=lambda call: call[0]):
+        chosen[row] |= names
+    repeats: dict[int, Case] = {}
+    for row, again in sorted(chosen.items()):
+        earlier = {
+            decision.criterion_id: EarlierDecision(decision, judged[row].probabilities.get(decision.criterion_id))
+            for decision in judged[row].decisions
+            if decision.criterion_id not in again
+        }
+        repeats[row] = replace(judged[row].case, earlier=earlier)
+    return repeats
+
+
+def _calls(bundle: Bundle, of_criteria: Mapping[str, float]) -> Iterator[tuple[frozenset[str], float]]:
+    """The criteria of each call, and what they are worth: a sub-point is worth what its criterion is."""
+    parent_of = {criterion.id: criterion.parent for criterion in (*bundle.criteria, *bundle.composites)}
+    for part in protocol_module(bundle.protocol.name).parts(bundle, ()):
+        names = frozenset(criterion.id for criterion in part.criteria)
+        wholes = set()
+        for name in names:
+            while (parent := parent_of[name]) is not None:
+                name = parent
+            wholes.add(name)
+        yield names, sum(of_criteria[name] for name in wholes)

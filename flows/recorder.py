@@ -11,9 +11,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,8 +41,6 @@ CRITERIA = "criteria"
 RECENT = "_recent"
 MOST_BATCHES = 64
 """Batches in one shard. The first shards have fewer, so that there is something to look at from the start."""
-LONGEST_S = 600.0
-"""For how long a batch is put aside, as far as later ones come."""
 _OPEN, _FULL = "open", "full"
 _logger = logging.getLogger(__name__)
 
@@ -54,11 +51,10 @@ StageTables = Mapping[str, Mapping[type[Row], Rows]]
 class Recorder:
     """Records the batches of one process; others may record into the same run. Threads may share it."""
 
-    def __init__(self, run: Run, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, run: Run) -> None:
         """StoreError where nothing can be written."""
-        self._run, self._clock = run, clock
+        self._run = run
         self._aside = self._recorded = 0
-        self._since = 0.0
         gather(run)
 
     def add(self, batch: str, tables: StageTables) -> None:
@@ -68,10 +64,8 @@ class Recorder:
         """
         with _alone(self._run) as folder:
             _put_aside(folder / _OPEN, batch, tables)
-            self._since = self._since if self._aside else self._clock()
             self._aside, self._recorded = self._aside + 1, self._recorded + 1
-            is_old = self._clock() - self._since >= LONGEST_S
-            if is_old or self._aside >= min(MOST_BATCHES, (self._recorded + 1) // 2):
+            if self._aside >= min(MOST_BATCHES, (self._recorded + 1) // 2):
                 try:
                     _gathered(self._run, folder)
                     self._aside = 0

@@ -1,25 +1,39 @@
-"""Rollouts of clients, judged by a reward: what `tasks.rewards.serve` needs of who judges."""
+"""Rollouts of clients, judged by a reward: what `tasks.rewards.serve` needs of who judges; and rubrics that come with
+their rollouts or in a plain list, which are locked and get a graph by the embedded annotator."""
 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+import queue
+import threading
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from itertools import count
+from math import inf
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
 
-from rubricflow.flows.batch import JudgedBatch, PosedRollout, PreparedItem, made
-from rubricflow.flows.checks import meant
-from rubricflow.flows.inline_rubrics import InlineRubrics
-from rubricflow.flows.judged_again import agreements
+from rubricflow.flows.batch import JudgedBatch, PosedRollout, agreements, made
+from rubricflow.flows.prepared_items import PreparedItem, StudyGraphs, prepared_items
 from rubricflow.flows.recorder import read_record, record_criteria, record_quality
 from rubricflow.flows.rollouts import RolloutReward
-from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError, UserError
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.reward import Graphs, Reward
 from rubricflow.tasks.core.llm.calls import InFlight
+from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.rows import Judged
+from rubricflow.tasks.grading.lock.bundles import lock
+from rubricflow.tasks.grading.lock.rubric import broken
+from rubricflow.tasks.rewards.graph.annotator import Annotator
+from rubricflow.tasks.rewards.graph.build import build
+from rubricflow.tasks.rewards.graph.heuristic import rules_of_thumb
+from rubricflow.tasks.rewards.graph.subject import subjects
 from rubricflow.tasks.rewards.reward.leakage import appraisals
 from rubricflow.tasks.rewards.serve.answered import (
     DecisionAnswer,
@@ -35,6 +49,10 @@ from rubricflow.tasks.rewards.serve.waves import PromptRow, Unfinished
 PATIENCE_S = 3.0
 """Seconds without any reply after which a joint batch is over; the calls that are open go on without it."""
 _MOST_SAID = 300
+MOST_KEPT = 10_000
+"""Items that came with rollouts and are kept ready; the one not asked for longest goes first."""
+_STEP = 0.01
+"""Of the scale that a bundle has to have; no reward depends on it."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -54,21 +72,11 @@ class RewardService:
         self.name, self._reward, self._inline, self.judge_urls = name, reward, inline, judge_urls
         questions = [PromptRow(item_id=key, prompt=item.row["question"]) for key, item in reward.items.items()]
         self._prompts = list(prompts) if prompts is not None else questions
-        self._in_flight = InFlight()
-        record = reward.record
-        if record is not None:
+        self.aggregation, self.deadline_s = reward.options.aggregation, reward.options.deadline
+        self._in_flight, self._record = InFlight(), reward.options.record
+        if record := self._record:
             record_criteria(record, {name: item.bundle for name, item in reward.items.items()})
             inline.keep = lambda bundles: record_criteria(record, bundles, shard=f"brought-{min(bundles)}")
-
-    @property
-    def aggregation(self) -> str:
-        """How the reward is put together."""
-        return self._reward.aggregation
-
-    @property
-    def deadline_s(self) -> float:
-        """Seconds that a request may take unless it says less."""
-        return self._reward.deadline
 
     def kept_open(self) -> AbstractContextManager[None]:
         """For as long as it lasts the judge is open, with its connections kept between batches."""
@@ -80,12 +88,12 @@ class RewardService:
 
     def recorded(self) -> TrainingRecord:
         """What earlier servers recorded of the same training."""
-        return read_record(self._reward.record)
+        return read_record(self._record)
 
     def record_quality(self, step: int, quality: Qualities) -> None:
         """Keep an evaluation of the policy on held-out items, where there is a record."""
-        if self._reward.record is not None:
-            record_quality(self._reward.record, step, quality)
+        if self._record:
+            record_quality(self._record, step, quality)
 
     def pose(
         self, rollouts: Sequence[SentRollout], step: int | None, until: float
@@ -94,16 +102,15 @@ class RewardService:
         posed: list[PosedRollout | InlineRollout | Unfinished] = []
         for row, rollout in enumerate(rollouts, 1):
             if rollout.item_id is not None:
-                known = self._reward.items.get(rollout.item_id)
-                if known is None:
-                    hint = meant(rollout.item_id, self._reward.items)
-                    raise InputError(f"there is no item '{rollout.item_id}'", row=row, field="item_id", hint=hint)
+                known = self._reward.item(rollout.item_id, row)
                 posed.append(PosedRollout(known, rollout.completion, step))
                 continue
             assert rollout.question is not None  # `SentRollout` asks for both
             assert rollout.rubric is not None
             key = item_digest(rollout.question, rollout.context, rollout.rubric)
-            listed = ListedItem(key, rollout.question, rollout.context, rollout.rubric, rollout.question)
+            listed = ListedItem.model_construct(
+                item_id=key, prompt=rollout.question, context=rollout.context, criteria=rollout.rubric
+            )
             try:
                 item = self._inline.asked(listed, until)
             except (InputError, ContractError) as error:
@@ -125,7 +132,7 @@ class RewardService:
         self, posed: Sequence[PosedRollout], until: float, is_last: bool
     ) -> Iterator[RolloutAnswer | Unfinished]:
         patience_s = 0.0 if is_last else PATIENCE_S
-        batch, left = self._reward.judged_so_far(posed, until, self._in_flight, patience_s, is_last=is_last)
+        batch, left = self._reward.judged_so_far(posed, until, self._in_flight, patience_s, is_last)
         done = [rollout for place, rollout in enumerate(posed) if place not in left]
         answers = iter(self._answers(batch, done) if batch else ())
         for place, rollout in enumerate(posed):
@@ -154,16 +161,13 @@ class RewardService:
                     "flat": None if reward is None else appraisal.flat,
                     "gear": None if reward is None else appraisal.gear,
                     "false_credit": None if reward is None else appraisal.false_credit,
-                    "leaked": {str(relation): share for relation, share in appraisal.leaked.items()},
+                    "leaked": appraisal.leaked,
                     "supported": appraisal.supported,
                     "violated": appraisal.violated,
                     "agreement": twice.get(judged.case.response_id),
                     "unscored": {"reason": trouble.reason, "said": trouble.said[:_MOST_SAID]} if trouble else None,
                     "decisions": _decisions(judged, rollout.item.bundle),
-                    "shares": {
-                        name: {"own": share.local, "licensed": share.licensed}
-                        for name, share in appraisal.shares.items()
-                    },
+                    "shares": appraisal.shares,
                     "calls": len(replies),
                     "prompt_tokens": sum(reply.prompt_tokens or 0 for reply in replies),
                     "completion_tokens": sum(reply.completion_tokens or 0 for reply in replies),
@@ -211,3 +215,107 @@ def _decisions(judged: Judged, bundle: Bundle) -> list[DecisionAnswer]:
         }
         for decision in judged.decisions
     ]
+
+
+class InlineRubrics:
+    """Prepares listed items. Threads may ask at once; what was made of a rubric before is read from the reply store."""
+
+    def __init__(self, judge: Judge, settings: Reward, criteria_per_call: int | None, replies: Path | str) -> None:
+        self._judge, self._settings = judge, settings
+        self._criteria_per_call, self._replies = criteria_per_call, replies
+        self._lock = threading.Lock()
+        self._wanted: queue.PriorityQueue[tuple[int, int, ListedItem]] = queue.PriorityQueue()
+        self._number = count()
+        self._thread: threading.Thread | None = None
+        self._ready: OrderedDict[str, Future[PreparedItem]] = OrderedDict()
+        self._until: dict[str, float] = {}
+        self.keep: Callable[[Mapping[str, Bundle]], None] = lambda bundles: None
+        """Is told of the rubrics that were prepared, before anybody gets them."""
+
+    def study_graphs(self, items: Sequence[ListedItem]) -> StudyGraphs:
+        """Their rows, each with a rubric of its own, bundles and graphs. InputError for a rubric that cannot be locked,
+        BackendError where the sentence encoder is not installed."""
+        rows: list[dict[str, Any]] = [
+            {"item_id": item.item_id, "rubric_id": item.item_id, "question": item.question, "context": item.context}
+            for item in items
+        ]
+        bundles = {item.item_id: self._bundle(item) for item in items}
+        with open_replies(self._replies) as replies:
+            annotator = Annotator(rules_of_thumb(), replies, Graphs())
+            built = build(subjects(rows, bundles), {}, [], annotator)
+        return StudyGraphs(rows, bundles, {graph.draft.subject.rubric_id: graph.graph for graph in built})
+
+    def prepared(self, items: Sequence[ListedItem]) -> dict[str, PreparedItem]:
+        """Item → what its rollouts are judged and rewarded by; errors as of `study_graphs`."""
+        return prepared_items(*self.study_graphs(items), self._settings, self._criteria_per_call)
+
+    def asked(self, item: ListedItem, until: float) -> Future[PreparedItem]:
+        """An item to come; InputError where its rubric cannot be locked.
+
+        A thread prepares one after the other, the smallest rubrics first, so that a wide one does not hold up narrow
+        ones. What nobody waits for any more, by the time of `time.monotonic`, is cancelled.
+        """
+        key = item.item_id
+        with self._lock:
+            self._until[key] = max(until, self._until.get(key, until))
+            known = self._ready.get(key)
+            if known and not (known.cancelled() or (known.done() and known.exception())):
+                self._ready.move_to_end(key)
+                return known
+        self._bundle(item)
+        with self._lock:
+            future = self._ready[key] = Future[PreparedItem]()
+            while len(self._ready) > MOST_KEPT:
+                self._until.pop(self._ready.popitem(last=False)[0], None)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._prepare, name="graphs", daemon=True)
+                self._thread.start()
+            self._wanted.put((len(item.criteria), next(self._number), item))
+        return future
+
+    def _prepare(self) -> None:
+        """Prepares what is wanted."""
+        while True:
+            *_, item = self._wanted.get()
+            with self._lock:
+                future = self._ready.get(item.item_id)
+                is_late = self._until.pop(item.item_id, inf) < monotonic()
+            if future is None or future.done():
+                continue
+            if is_late:
+                future.cancel()
+                future.set_running_or_notify_cancel()  # who waits for it is told
+                continue
+            try:
+                prepared = self.prepared([item])[item.item_id]
+                self.keep({item.item_id: prepared.bundle})
+                future.set_result(prepared)
+            except Exception as error:  # it is of this rubric: the others shall not have it
+                future.set_exception(error)
+
+    def _bundle(self, item: ListedItem) -> Bundle:
+        """The item's rubric, locked. What earns needs a verified quote, unless the list says otherwise. What costs
+        does not: a fault may be that something is missing, and a policy shall gain nothing by a quote that cannot be
+        found."""
+        criteria = tuple(
+            Criterion(
+                id=f"C{number}",
+                trait="content",
+                text=criterion.text,
+                kind="criterion",
+                weight=criterion.weight,
+                evidence=criterion.evidence or ("local_quote" if criterion.weight > 0 else "weakly_groundable"),
+            )
+            for number, criterion in enumerate(item.criteria, 1)
+        )
+        rubric = Rubric(
+            rubric_id=item.item_id,
+            title=item.question[:200],
+            text="",
+            scale=Scale(min=0, max=1, step=_STEP),
+            traits=(Trait(id="content", name="Content", min=0, max=1, step=_STEP),),
+            criteria=criteria,
+        )
+        if problem := broken(rubric):
+            raise InputError(f"the rubric of item '{item.item_id}' {problem}", field="rubric")
+        return lock(rubric, self._judge.as_protocol(), evidence=self._judge.evidence)

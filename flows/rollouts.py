@@ -8,36 +8,40 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Any, ClassVar, NamedTuple, Self, get_args
+from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from pydantic import ConfigDict, Field, ValidationError
 
 from rubricflow.flows.batch import (
+    FAILURES,
+    UNKNOWN,
     Cost,
     JudgedBatch,
+    OnFailure,
     PosedRollout,
-    PreparedItem,
     UnfinishedRollout,
+    Watch,
+    chosen_share,
     finished,
-    prepared_items,
+    second_judging,
+    troubles,
     unfinished,
-    unscored_rule,
+    worth_repeating,
 )
-from rubricflow.flows.checks import check_aggregation, check_name, check_number, check_record, check_share, meant
-from rubricflow.flows.failures import UNKNOWN, OnFailure, Watch, troubles
-from rubricflow.flows.judged_again import chosen_share, judged_again, second_judging, worth_repeating
+from rubricflow.flows.prepared_items import PreparedItem, prepared_items
 from rubricflow.flows.recorder import CURVES, REPEATS, TRAINER, Recorder
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoppedError
 from rubricflow.tasks.core.contracts.graph import Graph
-from rubricflow.tasks.core.contracts.schema import Row
+from rubricflow.tasks.core.contracts.schema import Frozen, Row
 from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
@@ -51,20 +55,45 @@ from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.rater import repeated
 from rubricflow.tasks.grading.judge.rows import Case, Graded, Rater, judgments
-from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate, weights_of_doubts
+from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate, averaged, weights_of_doubts
+from rubricflow.tasks.rewards.reward.exact import reward_variances
 from rubricflow.tasks.rewards.reward.factors import Factors
-from rubricflow.tasks.rewards.reward.leakage import edge_cases
+from rubricflow.tasks.rewards.reward.leakage import edge_cases, or_none
 from rubricflow.tasks.rewards.reward.local import Locals, local_scores
-from rubricflow.tasks.rewards.reward.rows import cases as case_rows
-from rubricflow.tasks.rewards.reward.rows import rewards as reward_rows
+from rubricflow.tasks.rewards.reward.rows import case_rows, reward_rows
 
-CRITERIA_PER_CALL = 4
-"""As many as GEAR's reward judge gets at once."""
-DEADLINE_S = 300.0
-"""Seconds for a batch: long for a busy judge, and a fraction of what a hung call may take with its retries."""
-MOST_UNSCORED = 0.2
-"""Share of rollouts without a reward that says that the judge, and not a rollout here and there, is at fault."""
 _logger = logging.getLogger(__name__)
+
+
+class Options(Frozen):
+    """How rollouts are judged, and what is kept of them."""
+
+    model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
+
+    aggregation: Aggregation = "gear"
+    """How a reward is put together."""
+    criteria_per_call: int | None = Field(default=4, ge=1)
+    """Rollouts are judged pointwise with so many criteria in a call, as many as GEAR's reward judge gets at once; None:
+    as the bundles say. The judge never sees the weights."""
+    replies: str | Path = ":memory:"
+    """File of the reply store."""
+    record: Run | None = None
+    """A run into which every batch is written: its rollouts, judgments and rewards, under stage `trainer`; complete
+    when the reward is closed, see `flows.recorder`."""
+    on_failure: OnFailure = "stop"
+    """What happens where the judge is down or out of time, or too much is unscored; see `Watch`."""
+    deadline: float = Field(default=300.0, gt=0, allow_inf_nan=False)
+    """Seconds for one batch; what is not answered then is given up, and has no reward. Long for a busy judge, and a
+    fraction of what a hung call may take with its retries."""
+    most_unscored: float = Field(default=0.2, gt=0, le=1)
+    """Share of the last rollouts without a reward that is still borne."""
+    judged_twice: float = Field(default=0.0, ge=0, le=1)
+    """Share of the rollouts that are judged a second time at the same time, to see how far the judge agrees with
+    itself; no reward depends on it."""
+    further_calls: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Further calls for a rollout in the mean. A batch's go to the calls whose criteria leave its rewards most in
+    doubt; what they are worth is the mean of both replies. Pays only where the judge draws its replies, that is at a
+    temperature above 0."""
 
 
 class Rollout(NamedTuple):
@@ -147,56 +176,30 @@ class RolloutReward:
         settings: Reward,
         open_rater: Callable[[Replies], Rater],
         aggregation: Aggregation = "gear",
-        *,
-        criteria_per_call: int | None = CRITERIA_PER_CALL,
-        replies: str | Path = ":memory:",
-        record: Run | None = None,
         factors: Factors | None = None,
-        on_failure: OnFailure = "stop",
-        deadline: float = DEADLINE_S,
-        most_unscored: float = MOST_UNSCORED,
-        judged_twice: float = 0.0,
-        further_calls: float = 0.0,
+        **options: Any,
     ) -> None:
-        """All that does not need the judge is checked here.
+        """items: rows with item_id, rubric_id and question at least; bundles and graphs by rubric.
 
-        items: rows of the table `items`, of which item_id, rubric_id, question and context are used.
-        bundles, graphs: rubric → its bundle and its graph.
-        open_rater: the reply store → who judges; called once in each process, so it must be picklable to be sent there.
-        criteria_per_call: rollouts are judged pointwise with so many criteria in a call; None: as the bundles say. The
-            judge never sees the weights.
-        replies: file of the reply store.
-        record: a run into which every batch is written: its rollouts, judgments and rewards, under stage `trainer`;
-            complete when the reward is closed, see `flows.recorder`.
+        open_rater: opens who judges; called once in each process, so it must be picklable to be sent there.
         factors: rubric → (parent, child) → retention factor of this edge in place of its relation's.
-        on_failure: what happens where the judge is down or out of time, or too much is unscored; see `Watch`.
-        deadline: seconds for one batch; what is not answered then is given up, and has no reward.
-        most_unscored: share of the last rollouts without a reward, in (0, 1], that is still borne.
-        judged_twice: share of the rollouts, in [0, 1], that are judged a second time at the same time, to see how far
-            the judge agrees with itself; no reward depends on it.
-        further_calls: further calls for a rollout in the mean, from 0 on. A batch's go to the calls whose criteria
-            leave its rewards most in doubt; what they are worth is the mean of both replies. Pays only where the judge
-            draws its replies, that is at a temperature above 0.
+        options: fields of `Options`.
         InputError, ContractError and StoreError for a setting that cannot be, an item without bundle or graph, a bundle
         that decides no single criteria, a graph too wide for exact inference, and files that cannot be written.
         """
-        check_aggregation(aggregation)
-        check_name(on_failure, get_args(OnFailure), "on_failure")
-        check_number(deadline, "deadline")
-        check_number(most_unscored, "most_unscored", high=1)
-        check_share(judged_twice, "judged_twice")
-        check_record(record)
-        if further_calls != 0:
-            check_number(further_calls, "further_calls")
+        try:
+            self.options = Options(aggregation=aggregation, **options)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            raise InputError(f"{fault['msg']}, not {fault['input']!r}", field=str(fault["loc"][0])) from error
         rules = settings if aggregation == "gear" else settings.model_copy(update={"inference": "topological"})
-        self.items = prepared_items(items, bundles, graphs, rules, criteria_per_call, factors)
-        self._unscored = unscored_rule(self.items.values())
-        self._settings, self.aggregation = settings, aggregation
-        self._open_rater, self._replies, self._record = open_rater, str(replies), record
-        self._on_failure, self.deadline, self._most_unscored = on_failure, deadline, most_unscored
-        self._judged_twice, self._further_calls = judged_twice, further_calls
+        self.items = prepared_items(items, bundles, graphs, rules, self.options.criteria_per_call, factors)
+        self._settings, self._open_rater = settings, open_rater
         self.__name__ = f"rubric_{aggregation}"
-        open_replies(self._replies).close()  # or it cannot be used, and that is said now
+        open_replies(str(self.options.replies)).close()  # or it cannot be used, and that is said now
+        if self.options.record:
+            with self.options.record.alone():
+                pass  # or nothing can be written there
         self._begin()
 
     def score(self, rollouts: Sequence[Rollout]) -> list[float | None]:
@@ -208,11 +211,6 @@ class RolloutReward:
         doubtful rewards less."""
         batch = self._rewarded(rollouts, None)
         return list(map(VariedReward, batch.rewards, batch.variances)) if batch else []
-
-    @property
-    def record(self) -> Run | None:
-        """The run that every batch is written into."""
-        return self._record
 
     @property
     def threshold(self) -> float:
@@ -256,29 +254,26 @@ class RolloutReward:
 
     @property
     def _here(self) -> Process:
-        watch = Watch(self.__name__, self._on_failure, self._most_unscored)
+        watch = Watch(self.__name__, self.options.on_failure, self.options.most_unscored)
         return self._processes.setdefault(os.getpid(), Process(watch))
 
     def _open(self) -> Opened:
-        store = open_replies(self._replies)
-        name = secrets.token_hex(4)
-        recorder = Recorder(self._record) if self._record is not None else None
+        store, name = open_replies(str(self.options.replies)), secrets.token_hex(4)
+        recorder = Recorder(self.options.record) if self.options.record else None
         return Opened(self._open_rater(store), store, (f"{name}-{number:06d}" for number in count()), recorder)
 
-    def _known(self, rollout: Rollout) -> PreparedItem:
-        """The item that a rollout answers."""
-        item = self.items.get(rollout.item_id)
-        if item is None:
-            hint = meant(rollout.item_id, self.items)
-            raise InputError(f"there is no item '{rollout.item_id}'", field="item_id", hint=hint)
-        return item
+    def item(self, item_id: str, row: int | None = None) -> PreparedItem:
+        """The item that a rollout, of this row, answers; InputError for none."""
+        if item_id not in self.items:
+            raise InputError(f"there is no item '{item_id}'", row=row, field="item_id")
+        return self.items[item_id]
 
     def _rewarded(self, rollouts: Sequence[Rollout], step: int | None) -> JudgedBatch | None:
         """A batch, judged, put together, watched and recorded; None where there is nothing to judge."""
-        posed = [PosedRollout(self._known(rollout), rollout.text, step) for rollout in rollouts]
+        posed = [PosedRollout(self.item(rollout.item_id), rollout.text, step) for rollout in rollouts]
         if not posed:
             return None
-        batch, _ = self.judged_so_far(posed, monotonic() + self.deadline, None, 0.0, is_last=True)
+        batch, _ = self.judged_so_far(posed, monotonic() + self.options.deadline)
         assert batch is not None  # nothing stays unfinished
         self.last = batch.cost
         _logger.info("%s: %s", self.__name__, batch.cost)
@@ -288,10 +283,9 @@ class RolloutReward:
         self,
         posed: Sequence[PosedRollout],
         until: float,
-        in_flight: InFlight | None,
-        patience_s: float,
-        *,
-        is_last: bool,
+        in_flight: InFlight | None = None,
+        patience_s: float = 0.0,
+        is_last: bool = True,
     ) -> tuple[JudgedBatch | None, dict[int, UnfinishedRollout]]:
         """The batch of those rollouts whose calls are answered before no reply has come for so many seconds, judged,
         put together, watched and recorded; None where there are none. The others by their place: their calls go on in
@@ -301,64 +295,68 @@ class RolloutReward:
         is not answered has no reward. Without `in_flight` all calls are waited for until their time is over.
         """
         start = perf_counter()
-        with self._here.judging(self._open) as (who, store, shards, recorder):
-            shard = next(shards)
+        with self._here.judging(self._open) as opened:
+            shard = next(opened.shards)
             cases = [_case(f"{shard}-{number:04d}", rollout) for number, rollout in enumerate(posed)]
             waves: list[Wave] = []
 
             def through(backend: Backend) -> Backend:
-                return in_flight.around(backend, patience_s, is_last) if in_flight else backend
+                return Steady(in_flight.around(backend, patience_s, is_last) if in_flight else backend)
 
-            judging = partial(self._graded, store=store, on_wave=waves.append, until=until, through=through)
-            with second_judging(chosen_share(cases, self._judged_twice), who, judging) as again:
-                graded = judging(cases, who)
-            repeats = again.result()
-            open_ = unfinished([graded, repeats] if repeats else [graded], in_flight) if in_flight else {}
-            left = {place: open_[case.response_id] for place, case in enumerate(cases) if case.response_id in open_}
-            if len(left) == len(cases):
-                return None, left
-            if left:
+            def judging(cases: Sequence[Case], who: Rater) -> Graded:
+                """Graded as far as time and judge go; BackendError where that has to be mended first."""
+                mender = through(who.mender) if who.mender else None
+                patient = replace(who, backend=through(who.backend), mender=mender, until=until)
+                try:
+                    return grade_batch(cases, patient, opened.store, waves.append)
+                except StoppedError as error:
+                    rule = "no batch can be judged before that is mended, whatever on_failure says; go on from the last"
+                    rule = f"{self.__name__}: {error.reason}; {rule} checkpoint then (replies that came are kept)"
+                    raise BackendError(rule) from error
+
+            repeats, twice = None, chosen_share(cases, self.options.judged_twice)
+            with ThreadPoolExecutor(1, thread_name_prefix="second-judging") as threads:
+                second = threads.submit(second_judging, twice, opened.rater, judging) if twice else None
+                graded = judging(cases, opened.rater)
+                repeats = second.result() if second else None
+            left: dict[int, UnfinishedRollout] = {}
+            if in_flight:
+                open_ = unfinished([graded, repeats] if repeats else [graded], in_flight)
+                left = {place: open_[of.response_id] for place, of in enumerate(cases) if of.response_id in open_}
+                if len(left) == len(cases):
+                    return None, left
                 posed = [rollout for place, rollout in enumerate(posed) if place not in left]
-                cases = [case for place, case in enumerate(cases) if place not in left]
                 graded, repeats = finished(graded, open_), finished(repeats, open_) if repeats else None
-            decisions = judgments(who, graded.judged)
-            local = self._local(decisions, cases, posed)
-            if self._further_calls:
-                weights = weights_of_doubts(local.batch, self.aggregation, self._settings)
-                calls = round(self._further_calls * len(posed))
-                doubtful = worth_repeating(graded.judged, local.batch, weights, calls)
-                asking = partial(judging, who=repeated(who, 2)[1])
-                local, more = judged_again(graded, local, doubtful, asking, partial(self._local, posed=posed))
-                decisions = pa.concat_tables([decisions, *more])
+            decisions = judgments(opened.rater, graded.judged)
+            local = self._local(decisions, graded, posed)
+            if self.options.further_calls:
+                aggregation, calls = self.options.aggregation, round(self.options.further_calls * len(posed))
+                weights = weights_of_doubts(local.batch, aggregation, self._settings)
+                if again := worth_repeating(graded.judged, local.batch, weights, calls):
+                    more = judging(list(again.values()), repeated(opened.rater, 2)[1])
+                    graded.called += more.called
+                    said = judgments(more.rater, more.judged)
+                    both = averaged(local.batch, self._local(said, more, posed).batch, np.array(list(again)))
+                    local, decisions = replace(local, batch=both), pa.concat_tables([decisions, said])
             lost = troubles(graded)
-            rows = self._reward_rows(local, [response for response, trouble in lost.items() if trouble.is_failure])
-            paid = {row["response_id"]: row for row in rows.select(["response_id", *VARIED]).to_pylist()}
-            rewards, variances = ([paid[case.response_id][column] for case in cases] for column in VARIED)
+            failed = [lost.get(judged.case.response_id, UNKNOWN).reason in FAILURES for judged in graded.judged]
+            worth = self.aggregated(local, self.options.aggregation)
+            worth = replace(worth, **{name: np.where(failed, np.nan, getattr(worth, name)) for name in _PAID})
+            variance = np.where(failed, np.nan, reward_variances(local.batch, self.options.aggregation))
+            rewards, variances = or_none(worth.reward), or_none(variance)
             missing = [
-                lost.get(case.response_id, UNKNOWN) if reward is None else None
-                for case, reward in zip(cases, rewards, strict=True)
+                lost.get(judged.case.response_id, UNKNOWN) if reward is None else None
+                for judged, reward in zip(graded.judged, rewards, strict=True)
             ]
             self._here.watch.note(missing)
-            if recorder is not None:
-                answers = [
-                    {
-                        "response_id": case.response_id,
-                        "item_id": case.item_id,
-                        "author_id": None,
-                        "text": case.text,
-                        "split": "train",
-                        "groups": {} if rollout.step is None else {"step": str(rollout.step)},
-                    }
-                    for case, rollout in zip(cases, posed, strict=True)
-                ]
-                trained_on: dict[type[Row], Rows] = {Responses: answers, Judgments: decisions, Rewards: rows}
-                tables: dict[str, Mapping[type[Row], Rows]] = {TRAINER: trained_on, CURVES: self._compared(local)}
+            if opened.recorder is not None:
+                tables = self._record(posed, graded, local, worth, decisions)
                 if repeats:
-                    tables[REPEATS] = {Judgments: judgments(repeats.rater, repeats.judged)}
-                recorder.add(shard, tables)
+                    tables |= {REPEATS: {Judgments: judgments(repeats.rater, repeats.judged)}}
+                opened.recorder.add(shard, tables)
         cost = Cost(
             rollouts=len(rewards),
-            unscored=sum(reward is None for reward in rewards),
+            unscored=rewards.count(None),
             calls=sum(wave.asked for wave in waves),
             prompt_tokens=sum(wave.prompt_tokens for wave in waves),
             completion_tokens=sum(wave.completion_tokens for wave in waves),
@@ -366,35 +364,15 @@ class RolloutReward:
         )
         return JudgedBatch(graded, local, rewards, variances, missing, cost, repeats), left
 
-    def _graded(
-        self,
-        cases: Sequence[Case],
-        who: Rater,
-        store: Replies,
-        on_wave: Callable[[Wave], None],
-        until: float,
-        through: Callable[[Backend], Backend],
-    ) -> Graded:
-        """The batch, graded as far as its time and the judge go; BackendError where that has to be mended first."""
-        mender = Steady(through(who.mender)) if who.mender else None
-        patient = replace(who, backend=Steady(through(who.backend)), mender=mender, until=until)
-        try:
-            return grade_batch(cases, patient, store, on_wave)
-        except StoppedError as error:
-            rule = (
-                "no batch can be judged before that is mended, whatever on_failure says; go on from the last checkpoint"
-            )
-            raise BackendError(f"{self.__name__}: {error.reason}; {rule} then (replies that came are kept)") from error
-
-    def _local(self, decisions: pa.Table, cases: Sequence[Case], posed: Sequence[PosedRollout]) -> Locals:
+    def _local(self, decisions: pa.Table, graded: Graded, posed: Sequence[PosedRollout]) -> Locals:
         """What each rollout's criteria are worth on their own."""
-        items = [rollout.item for rollout in posed]
+        items = {rollout.item.row["rubric_id"]: rollout.item for rollout in posed}
         return local_scores(
             decisions,
-            {case.response_id: case.item_id for case in cases},
-            {item.row["item_id"]: item.row["rubric_id"] for item in items},
-            {item.row["rubric_id"]: item.bundle for item in items},
-            {item.row["rubric_id"]: item.compiled for item in items},
+            {judged.case.response_id: judged.case.item_id for judged in graded.judged},
+            {rollout.item.row["item_id"]: rollout.item.row["rubric_id"] for rollout in posed},
+            {name: item.bundle for name, item in items.items()},
+            {name: item.compiled for name, item in items.items()},
             self._settings.local,
         )
 
@@ -405,30 +383,38 @@ class RolloutReward:
             aggregation,
             threshold=self._settings.threshold,
             inference=self._settings.inference,
-            unscored=self._unscored,
+            unscored=next(iter(self.items.values())).bundle.protocol.unscored,
         )
 
-    def _compared(self, local: Locals) -> dict[type[Row], Rows]:
-        """What a training's curves are drawn from: both rewards, and where the flat one pays without licence."""
-        both = {name: self.aggregated(local, name) for name in COMPARED}
-        cases = edge_cases(local.batch, both["flat"].marginal, self.threshold)
-        rewards = [part for name, worth in both.items() for part in reward_rows(local, worth, name, self._settings)]
-        return {Rewards: pa.concat_tables(rewards), EdgeCases: pa.concat_tables(case_rows(local, cases, "flat"))}
+    def _record(
+        self, posed: Sequence[PosedRollout], graded: Graded, local: Locals, worth: Aggregated, decisions: pa.Table
+    ) -> dict[str, Mapping[type[Row], Rows]]:
+        """What the trainer got of a batch, and what a training's curves are drawn from: both rewards, and where the
+        flat one pays without licence."""
+        answers = [
+            {
+                "response_id": judged.case.response_id,
+                "item_id": judged.case.item_id,
+                "author_id": None,
+                "text": judged.case.text,
+                "split": "train",
+                "groups": {} if rollout.step is None else {"step": str(rollout.step)},
+            }
+            for judged, rollout in zip(graded.judged, posed, strict=True)
+        ]
+        flat, gear = self.aggregated(local, "flat"), self.aggregated(local, "gear")
+        cases = edge_cases(local.batch, flat.marginal, self.threshold)
+        both = [reward_rows(local, flat, "flat", self._settings), reward_rows(local, gear, "gear", self._settings)]
+        paid = reward_rows(local, worth, self.options.aggregation, self._settings)
+        return {
+            TRAINER: {Responses: answers, Judgments: decisions, Rewards: paid},
+            CURVES: {Rewards: pa.concat_tables(both), EdgeCases: case_rows(local, cases, "flat")},
+        }
 
-    def _reward_rows(self, local: Locals, failed: Sequence[str]) -> pa.Table:
-        """The rows of the table `rewards`, with no reward for the responses that failed: what the judge did not get to
-        is neither met nor missed, whatever the bundle says of criteria that it answered in vain."""
-        worth = self.aggregated(local, self.aggregation)
-        rows = pa.concat_tables(reward_rows(local, worth, self.aggregation, self._settings))
-        gone = pc.is_in(rows["response_id"], pa.array(failed, pa.string()))
-        for name in ("reward", "low", "high", "reward_variance"):
-            at = rows.schema.get_field_index(name)
-            rows = rows.set_column(at, rows.field(at), pc.if_else(gone, None, rows[name]))
-        return rows
 
-
-VARIED = ("reward", "reward_variance")
-COMPARED: tuple[Aggregation, ...] = ("flat", "gear")
+_PAID = ("reward", "low", "high")
+"""What a rollout that the judge did not get to has none of, whatever the bundle says of criteria that it answered in
+vain: it is neither met nor missed."""
 
 
 def _case(name: str, rollout: PosedRollout) -> Case:
@@ -442,6 +428,6 @@ def _case(name: str, rollout: PosedRollout) -> Case:
         question=item.row["question"],
         context=item.row.get("context"),
         bundle=item.bundle,
-        bundle_id=item.bundle_id,
+        bundle_id=item.bundle.bundle_id,
         reference_answer=item.row.get("reference_answer"),
     )

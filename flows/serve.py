@@ -9,17 +9,14 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 from urllib.parse import urlsplit
 
 import typer
 
-from rubricflow.flows.checks import check_aggregation
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder
-from rubricflow.flows.inline_rubrics import InlineRubrics
-from rubricflow.flows.reward_service import RewardService
-from rubricflow.flows.rollouts import CRITERIA_PER_CALL
-from rubricflow.flows.trainers import Options, RubricReward, study_rater
+from rubricflow.flows.reward_service import InlineRubrics, RewardService
+from rubricflow.flows.trainers import RubricReward, study_rater
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.judge import Judge
@@ -37,6 +34,8 @@ from rubricflow.tasks.rewards.serve.waves import PromptRow
 LIST = ".jsonl"
 """How the name of a rubric list ends."""
 EMBEDDED = "embedded"
+CRITERIA_PER_CALL = 4
+"""As many as GEAR's reward judge gets at once."""
 PAPER = Retention(weak_prerequisite=0.6, strong_prerequisite=0.2, activation=0.0)
 """The retention factors of the paper, which a rubric list is rewarded by."""
 _LOGPROBS = 20
@@ -75,15 +74,14 @@ def serve(
 
     InputError where the study or list cannot be served, a judge is missing or named twice, or the address is taken.
     """
-    how = check_aggregation(aggregation)
     token = None if no_token else kept_token()
     TokenGate(host, port, token)  # which is refused before anything is read
-    service = service_of(source, Path(warehouse), how, judge, url, record, judged_twice)
+    service = service_of(source, Path(warehouse), aggregation, judge, url, record, judged_twice)
     with listening(host, port) as bound:
         gate = TokenGate(host, bound.getsockname()[1], token)
         trouble = absent(service.judge_urls)
         count = len(service.prompts())
-        print(f"serving {how} rewards of {service.name}, {count:,} items, at {gate.url} (Ctrl-C stops it)")
+        print(f"serving {aggregation} rewards of {service.name}, {count:,} items, at {gate.url} (Ctrl-C stops it)")
         if token:
             print(f"every request carries the token in ~/{TOKEN_FILE}; elsewhere its clients read {TOKEN}")
         if trouble:
@@ -125,23 +123,20 @@ def absent(urls: Sequence[str]) -> str | None:
 def service_of(
     source: Path,
     warehouse: Path,
-    aggregation: Aggregation,
+    aggregation: str,
     judge: str | None = None,
     url: str | None = None,
     record: str | None = None,
     judged_twice: float = 0.0,
 ) -> RewardService:
     """What is served of a study or a rubric list; the parameters are the options of `serve`."""
-    opened = Warehouse.open(warehouse)
-    # What a failure of the judge means is for each client to say; the server goes on.
-    run = opened.run(record) if record else None
-    options: Options = {
-        "on_failure": "none",
+    opened, how = Warehouse.open(warehouse), cast(Aggregation, aggregation)  # `Options` refuses another word
+    options: dict[str, Any] = {
+        "on_failure": "none",  # what a failure of the judge means is for each client to say; the server goes on
         "replies": opened.replies,
-        "record": run,
+        "record": opened.run(record) if record else None,
         "judged_twice": judged_twice,
     }
-    prompts: list[PromptRow] | None = None
     if source.suffix == LIST:
         name, choice, settings = source.stem, list_judge(judge, url), Reward(retention=PAPER)
         items = read_listed(source)
@@ -149,19 +144,18 @@ def service_of(
         print(f"graphs of {len(items):,} rubrics by their wording; retention factors of the paper: 0.6, 0.2, 0")
         prompts = [PromptRow(item_id=item.item_id, prompt=item.prompt) for item in items]
         asking = partial(study_rater, choice, source.parent)
-        reward = RubricReward(*inline.study_graphs(items), settings, asking, aggregation, **options)
-    else:
-        if judge is not None or url is not None:
-            rule = "a study names its judge itself; --judge and --url are for rubric lists"
-            raise InputError(rule, file=source, field="--judge" if judge else "--url")
-        reward = RubricReward.of_study(source, opened.root, aggregation, **options)
-        study = load_study(source)
-        assert study.reward is not None  # `of_study` asks for it
-        name, choice, settings = study.name, study.judge, study.reward
-        inline = InlineRubrics(choice, settings, CRITERIA_PER_CALL, opened.replies)
-    if settings.inference == "exact":  # the answers hold GEAR's figures whatever the reward is
+        reward = RubricReward(*inline.study_graphs(items), settings, asking, how, **options)
+        return RewardService(name, reward, inline, prompts, choice.engine.urls if choice.engine else ())
+    if judge is not None or url is not None:
+        rule = "a study names its judge itself; --judge and --url are for rubric lists"
+        raise InputError(rule, file=source, field="--judge" if judge else "--url")
+    reward = RubricReward.of_study(source, opened.root, how, **options)
+    study = load_study(source)
+    assert study.reward is not None  # `of_study` asks for it
+    if study.reward.inference == "exact":  # the answers hold GEAR's figures whatever the reward is
         check_widths(item.compiled for item in reward.items.values())
-    return RewardService(name, reward, inline, prompts, choice.engine.urls if choice.engine else ())
+    inline = InlineRubrics(study.judge, study.reward, CRITERIA_PER_CALL, opened.replies)
+    return RewardService(study.name, reward, inline, None, study.judge.engine.urls if study.judge.engine else ())
 
 
 def list_judge(judge: str | None, url: str | None) -> Judge:

@@ -18,6 +18,7 @@ store in a file is shared by all of them; rate limits hold for each process alon
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,24 +26,18 @@ from concurrent.futures import Future
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
-from rubricflow.flows.batch import StudyGraphs
-from rubricflow.flows.checks import check_unscored, grader_of
-from rubricflow.flows.failures import OnFailure
-from rubricflow.flows.judged_again import refuse_same_replies
+from rubricflow.flows.checks import grader_of
+from rubricflow.flows.prepared_items import StudyGraphs, graphs_of_run, graphs_of_study
 from rubricflow.flows.rollouts import Rollout, RolloutReward
 from rubricflow.tasks.core.contracts.backends import BACKENDS, backends_serving
-from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
-from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.contracts.tables.reward import Aggregation
-from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, RubricGraphs
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
-from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.sources import evaluation_only
 from rubricflow.tasks.grading.judge.rater import rater
 from rubricflow.tasks.grading.judge.rows import Rater
@@ -54,20 +49,6 @@ BATCHES = 8
 """How many batches of single rollouts are judged at once."""
 
 
-class Options(TypedDict, total=False):
-    """How a study's reward judges and what it keeps; see `RolloutReward`."""
-
-    criteria_per_call: int | None
-    replies: str | Path
-    """The warehouse's reply store where not given."""
-    record: Run | None
-    on_failure: OnFailure
-    deadline: float
-    most_unscored: float
-    judged_twice: float
-    further_calls: float
-
-
 class RubricReward(RolloutReward):
     """The reward as TRL and verl call it."""
 
@@ -75,23 +56,21 @@ class RubricReward(RolloutReward):
 
     @classmethod
     def of_study(
-        cls, study: str | Path, warehouse: str | Path, aggregation: Aggregation = "gear", **more: Unpack[Options]
+        cls, study: str | Path, warehouse: str | Path, aggregation: Aggregation = "gear", **options: Any
     ) -> RubricReward:
         """The reward of a study file, with the graphs that `rubricflow graph` or `reward` built in the warehouse of the
         same questions, rubrics, annotator and votes, whatever judged or was paid by them then.
 
-        Errors as of `of_run`; StoreError where such a graph is not there, with the command that builds it.
+        options: see `flows.rollouts.Options`; replies are the warehouse's where not given. Errors as of `of_run`;
+        StoreError where such a graph is not there, with the command that builds it.
         """
         from rubricflow.flows.plan import plan  # with it come the libraries of calibration, which no worker needs
 
         path, opened = Path(study), Warehouse.open(warehouse)
-        settings = _for_training(path)
-        run = plan(path, warehouse).run
-        if run.done("graph", "all"):
-            return cls._of(settings, path, opened, _of_run(run), aggregation, **more)
-        from rubricflow.flows.built_graphs import built_graphs  # and with this those that read the data
-
-        return cls._of(settings, path, opened, built_graphs(settings, path, opened), aggregation, **more)
+        settings, run = _for_training(path), plan(path, warehouse).run
+        has_graphs = run.done("graph", "all")
+        graphs = graphs_of_run(run) if has_graphs else graphs_of_study(settings, path, opened)
+        return cls._of(settings, path, opened, graphs, aggregation, options)
 
     @classmethod
     def of_run(
@@ -100,7 +79,7 @@ class RubricReward(RolloutReward):
         run_id: str,
         study: str | Path,
         aggregation: Aggregation = "gear",
-        **more: Unpack[Options],
+        **options: Any,
     ) -> RubricReward:
         """The reward with items, bundles and graphs of a run, and judge and settings of a study file.
 
@@ -111,7 +90,7 @@ class RubricReward(RolloutReward):
         settings = _for_training(path)
         if not run_id.startswith(f"{settings.name}-"):
             raise InputError(f"run '{run_id}' is not one of study '{settings.name}'", file=path)
-        return cls._of(settings, path, opened, _of_run(opened.run(run_id)), aggregation, **more)
+        return cls._of(settings, path, opened, graphs_of_run(opened.run(run_id)), aggregation, options)
 
     @classmethod
     def _of(
@@ -121,22 +100,15 @@ class RubricReward(RolloutReward):
         warehouse: Warehouse,
         graphs: StudyGraphs,
         aggregation: Aggregation,
-        **more: Unpack[Options],
+        options: Mapping[str, Any],
     ) -> RubricReward:
-        """The reward of a study's settings."""
         assert settings.reward is not None  # `_for_training` asks for it
-        if more.get("further_calls"):
-            refuse_same_replies(settings.judge, path)
-        learned = settings.reward.edge_retention
-        options: Options = {"replies": warehouse.replies, **more}
-        return cls(
-            *graphs,
-            settings.reward,
-            partial(study_rater, settings.judge, path.parent),
-            aggregation,
-            factors=read_factors(path.parent / learned, graphs.graphs) if learned else None,
-            **options,
-        )
+        judge, learned = settings.judge, settings.reward.edge_retention
+        if options.get("further_calls"):
+            refuse_same_replies(judge, path)
+        asking = partial(study_rater, judge, path.parent)
+        factors = read_factors(path.parent / learned, graphs.graphs) if learned else None
+        return cls(*graphs, settings.reward, asking, aggregation, factors, **{"replies": warehouse.replies, **options})
 
     def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
         """TRL's reward function: one number per completion, at most 1, or None where there is none, which TRL leaves
@@ -189,9 +161,9 @@ class RubricReward(RolloutReward):
         has no default: whatever it is, the policy learns from a failure of the judge. It belongs into `reward_kwargs`.
         extra_info: `item_id` is needed. data_source, ground_truth and what else verl sends are not used.
         """
-        check_unscored(unscored)
+        _refuse_no_number(unscored)
         rollout = Rollout(_item_of(extra_info), solution_str)
-        self._known(rollout)
+        self.item(rollout.item_id)
         found = await asyncio.wrap_future(self._gathering.soon(rollout))
         return unscored if found is None else found
 
@@ -206,7 +178,7 @@ class RubricReward(RolloutReward):
         **more: Any,
     ) -> list[float]:
         """verl's reward of a batch, for its manager `batch`; see `verl_score`."""
-        check_unscored(unscored)
+        _refuse_no_number(unscored)
         rollouts = [Rollout(_item_of(info), text) for info, text in zip(extra_infos, solution_strs, strict=True)]
         return [unscored if found is None else found for found in self.score(rollouts)]
 
@@ -297,15 +269,6 @@ def _for_training(path: Path) -> Study:
     return settings
 
 
-def _of_run(run: Run) -> StudyGraphs:
-    """Items, bundles and graphs of a run."""
-    items = run.table(Items, "ingest").to_pylist()
-    bundles = unlocked(run.table(Bundles, "lock").to_pylist())
-    rows = run.table(RubricGraphs, "graph", ["rubric_id", "content"]).to_pylist()
-    graphs = {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in rows}
-    return StudyGraphs(items, bundles, graphs)
-
-
 def study_rater(judge: Judge, base: Path, store: Replies) -> Rater:
     """Who judges rollouts. base: the folder from which the judge's files are meant."""
     return rater(judge, base, store, _credential, grader_of(judge, base))
@@ -316,6 +279,22 @@ def _credential(name: str) -> str | None:
     if name.startswith("block:"):
         raise InputError("a trainer reads credentials from the environment; name a variable", field="judge.engine.key")
     return os.environ.get(name)
+
+
+def refuse_same_replies(judge: Judge, path: Path) -> None:
+    """InputError for a judge that would say the same again."""
+    if BACKENDS[judge.backend].needs != "engine":
+        rule = f"judge '{judge.backend}' gives the same reply every time; leave 'further_calls' out"
+        raise InputError(rule, file=path, field="further_calls")
+    if judge.sampling.temperature == 0:
+        rule = "with temperature 0 every reply is the same; set judge.sampling.temperature"
+        raise InputError(rule, file=path, field="further_calls")
+
+
+def _refuse_no_number(unscored: object) -> None:
+    """InputError for what verl cannot train on."""
+    if isinstance(unscored, bool) or not isinstance(unscored, int | float) or not math.isfinite(unscored):
+        raise InputError(f"{unscored!r} is no finite number to train on in place of a reward", field="unscored")
 
 
 def _item_of(extra_info: Mapping[str, Any] | None) -> str:

@@ -206,7 +206,7 @@ def test_what_the_files_say_counts_as_far_as_it_makes_the_graph(
 
 
 def test_graphs_of_other_code_are_not_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rubricflow.flows.built_graphs.code_digest", lambda: "newer")
+    monkeypatch.setattr("rubricflow.flows.prepared_items.code_digest", lambda: "newer")
     with pytest.raises(StoreError, match="differs in code; build it"):
         RubricReward.of_study(write(folder, changed("reward.eta", 2.0)), folder / "house")
 

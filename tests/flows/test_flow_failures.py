@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import re
 import sys
 import threading
 from collections import Counter
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 import topics
 from builders.loopback import DROP, HANG, Server, body_of, http
 
-from rubricflow.flows.failures import FEW, WINDOW, Trouble, Watch
+from rubricflow.flows.batch import FEW, WINDOW, Trouble, Watch
 from rubricflow.flows.rollouts import Rollout
 from rubricflow.flows.trainers import RubricReward
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoppedError, StoreError
@@ -399,17 +400,17 @@ class LOG(logging.Handler):
         return cls()
 
     def __enter__(self) -> LOG:
-        logging.getLogger("rubricflow.flows.failures").addHandler(self)
+        logging.getLogger("rubricflow.flows.batch").addHandler(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        logging.getLogger("rubricflow.flows.failures").removeHandler(self)
+        logging.getLogger("rubricflow.flows.batch").removeHandler(self)
 
 
 def test_a_failure_stops_at_once_however_small_its_share() -> None:
     watch = Watch("r", "stop", 0.5)
     watch.note([None] * 500)
-    with pytest.raises(BackendError, match=r"1 of 100 rollouts have no reward \(deadline 1\); so far 1 of 600"):
+    with pytest.raises(BackendError, match=r"1 of 100 rollouts have no reward; so far, by reason: deadline 1"):
         watch.note([*[None] * 99, Trouble("deadline", "deadline: no answer in time")])
 
 
@@ -420,28 +421,29 @@ WIDE = Graph(
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    "wrong",
     [
-        ({"aggregation": "hard"}, "did you mean 'hard_verdict' or 'hard_local' or 'hard_propagated'"),
-        ({"aggregation": "GEAR"}, "did you mean 'gear'"),
-        ({"aggregation": "geer"}, "did you mean 'gear'"),
-        ({"aggregation": None}, "None is none of flat"),
-        ({"record": "name"}, "'name' is no run to write into"),
-        ({"record": Path("run")}, "is no run to write into"),
-        ({"on_failure": "zero"}, "'zero' is none of stop, none"),
-        ({"on_failure": None}, "None is none of stop, none"),
-        ({"deadline": 0}, "0 is no number above 0"),
-        ({"deadline": "60"}, "'60' is no number above 0"),
-        ({"deadline": None}, "None is no number above 0"),
-        ({"deadline": float("nan")}, "nan is no number above 0"),
-        ({"most_unscored": 20}, "20 is no number above 0 and at most 1"),
-        ({"criteria_per_call": 0}, "0 is no whole number above 0"),
-        ({"criteria_per_call": "4"}, "'4' is no whole number"),
-        ({"criteria_per_call": True}, "True is no whole number"),
+        {"aggregation": "hard"},
+        {"aggregation": "GEAR"},
+        {"aggregation": None},
+        {"record": "name"},
+        {"record": Path("run")},
+        {"on_failure": "zero"},
+        {"on_failure": None},
+        {"deadline": 0},
+        {"deadline": "60"},
+        {"deadline": None},
+        {"deadline": float("nan")},
+        {"most_unscored": 20},
+        {"criteria_per_call": 0},
+        {"criteria_per_call": "4"},
+        {"criteria_per_call": True},
+        {"judged_thrice": 1},
     ],
 )
-def test_a_setting_that_cannot_be_is_refused_before_anything_is_judged(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_a_setting_that_cannot_be_is_refused_before_anything_is_judged(wrong: dict[str, Any]) -> None:
+    ((field, value),) = wrong.items()
+    with pytest.raises(InputError, match=f"field '{field}'.*not {re.escape(repr(value))}"):
         reward_by(lambda store: pytest.fail("the judge was opened"), **wrong)
 
 
@@ -485,6 +487,6 @@ def test_items_are_looked_at_before_anything_is_judged(row: dict[str, Any], mess
 
 def test_an_unknown_item_is_refused_before_the_batch_is_paid(serve) -> None:
     server = serve(found)
-    with reward_of(server) as reward, pytest.raises(InputError, match=r"no item 'cooper'.*did you mean 'copper'"):
+    with reward_of(server) as reward, pytest.raises(InputError, match="no item 'cooper'"):
         reward.score([*rollouts("fine"), Rollout("cooper", "lost")])
     assert not server.calls

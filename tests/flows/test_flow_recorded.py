@@ -62,10 +62,10 @@ def written(folder: Path, recorded: bool) -> Study:
     return Study.model_validate(study | {"evaluation": {"draws": 50}, "calibration": {"minimum": 4}})
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> tuple[Run, Run]:
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     """The same study without and with what the machine recorded, from ingest to evaluate."""
-    made = []
+    made, tmp_path = [], tmp_path_factory.mktemp("recorded")
     for name, recorded in (("plain", False), ("recorded", True)):
         (tmp_path / name).mkdir()
         study, run = written(tmp_path / name, recorded), Warehouse.open(tmp_path / "house").run(name)

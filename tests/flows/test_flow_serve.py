@@ -17,9 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 import topics
 
 from rubricflow.flows.cli import app
-from rubricflow.flows.inline_rubrics import InlineRubrics
 from rubricflow.flows.reports import write_pages
-from rubricflow.flows.reward_service import RewardService
+from rubricflow.flows.reward_service import InlineRubrics, RewardService
 from rubricflow.flows.serve import absent, list_judge, serve, service_of
 from rubricflow.flows.trainers import RubricReward
 from rubricflow.tasks.core.contracts.errors import InputError, StoreError

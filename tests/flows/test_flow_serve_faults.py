@@ -17,8 +17,7 @@ from loopback import HANG, Server, body_of, http
 from serve_scene import serving
 
 from rubricflow.client import RewardClient, RewardError
-from rubricflow.flows.inline_rubrics import InlineRubrics
-from rubricflow.flows.reward_service import RewardService
+from rubricflow.flows.reward_service import InlineRubrics, RewardService
 from rubricflow.flows.trainers import RubricReward
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling

@@ -24,10 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 import topics
 from builders.loopback import Server, body_of, http
 
-from rubricflow.flows.judged_again import refuse_same_replies
 from rubricflow.flows.plan import plan
 from rubricflow.flows.rollouts import Rollout
-from rubricflow.flows.trainers import RubricReward, text_of
+from rubricflow.flows.trainers import RubricReward, refuse_same_replies, text_of
 from rubricflow.tasks.core.contracts.backends import Answered, GraderOutput
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoreError
@@ -98,7 +97,7 @@ def rollouts(*names: str) -> list[Rollout]:
 
 
 def test_prefect_is_not_imported_with_the_trainers() -> None:
-    modules = "flows.trainers, rubricflow.flows.built_graphs, rubricflow.tasks.rewards.reward.recipes"
+    modules = "flows.trainers, rubricflow.flows.prepared_items, rubricflow.tasks.rewards.reward.recipes"
     code = f"import sys, rubricflow.{modules}; print('prefect' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], cwd=HOUSE, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"

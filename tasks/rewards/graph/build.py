@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import networkx as nx
 
@@ -21,7 +21,7 @@ from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.rewards.graph.annotator import Annotator, ask_roles, role_requests
 from rubricflow.tasks.rewards.graph.dependencies import PairQuestion, ask_dependencies, pair_requests
-from rubricflow.tasks.rewards.graph.project import EdgeProposal, RubricVotes, Vote, ballots, project, with_votes
+from rubricflow.tasks.rewards.graph.project import Ballot, EdgeProposal, Vote, VoteOutcome, ballots, project, with_votes
 from rubricflow.tasks.rewards.graph.subject import Authored, GraphSubject, by_sign, candidates, subjects
 
 _INVALID = {"unknown_criterion", "itself", "roles", "duplicate"}
@@ -79,7 +79,7 @@ def build(
     written: graphs that a person wrote; annotator: who makes the others, None where there are no others.
     """
     sources = sources_of(subjects, written, votes, annotator.settings if annotator else {})
-    ballot = {name: RubricVotes() for name in subjects} | ballots(votes)
+    ballot = {name: dict[tuple[str, ...], VoteOutcome]() for name in subjects} | ballots(votes)
     drafts: dict[str, GraphDraft] = {}
     for name, one in written.items():
         given = {node.criterion_id: node.role for node in one.graph.nodes}
@@ -94,7 +94,7 @@ def build(
     graphs = []
     for name in subjects:
         draft = drafts[name]
-        found = project(draft.roles, with_votes(draft.proposals, ballot[name].edges))
+        found = project(draft.roles, with_votes(draft.proposals, ballot[name]))
         nodes = tuple(Node(criterion_id=key, role=role) for key, role in draft.roles.items())
         kept = tuple(
             Edge(parent=edge.parent, child=edge.child, relation=cast(Relation, edge.relation))
@@ -138,7 +138,7 @@ def sources_of(
 
 
 def _annotated(
-    others: Sequence[GraphSubject], annotator: Annotator, ballot: Mapping[str, RubricVotes]
+    others: Sequence[GraphSubject], annotator: Annotator, ballot: Mapping[str, Ballot]
 ) -> dict[str, GraphDraft]:
     """Votes on roles count before pairs are made of them."""
     if annotator.is_planned:
@@ -175,10 +175,10 @@ def _questions(subject: GraphSubject, roles: Mapping[str, Role]) -> PairQuestion
 
 
 def _voted_roles(
-    given: Mapping[str, Role], origins: Mapping[str, Source], ballot: RubricVotes
+    given: Mapping[str, Role], origins: Mapping[str, Source], ballot: Ballot
 ) -> tuple[dict[str, Role], dict[str, Source]]:
     """Roles and where they come from, as the votes leave them; a tie changes nothing."""
-    voted = {name: cast(Role, outcome.value) for name, outcome in ballot.roles.items() if outcome.value}
+    voted = {on[0]: cast(Role, outcome.value) for on, outcome in ballot.items() if len(on) == 1 and outcome.value}
     return {**given, **voted}, {**origins, **dict.fromkeys(voted, "vote")}
 
 
@@ -188,24 +188,9 @@ _REPLY_TOKENS = {"roles": 12, "pairs": 20}
 _TOGETHER = 1_000
 
 
-class PlannedCalls(NamedTuple):
-    """First calls; those that mend a reply come on top and are not known before."""
-
-    calls: int
-    kept: int
-    """Of these, those whose reply is in the reply store: they cost nothing."""
-    prompt_tokens: int
-    """Of the others, roughly, as the reply tokens."""
-    reply_tokens: int
-
-    def __str__(self) -> str:
-        stored = f", {self.kept:,} of them answered before" if self.kept else ""
-        tokens = f"about {self.prompt_tokens:,} prompt tokens and {self.reply_tokens:,} reply tokens"
-        return f"{self.calls:,} calls{stored}; {tokens}"
-
-
-def planned_calls(requests: Iterable[Request], annotator: Annotator) -> PlannedCalls:
-    """What these requests for roles or pairs take."""
+def planned_calls(requests: Iterable[Request], annotator: Annotator) -> str:
+    """What the first calls of these requests for roles or pairs take, in words; those that mend a reply come on top and
+    are not known before. A reply that is in the reply store costs nothing."""
     calls = kept = characters = replies = 0
     left = iter(requests)
     while together := list(islice(left, _TOGETHER)):
@@ -214,9 +199,11 @@ def planned_calls(requests: Iterable[Request], annotator: Annotator) -> PlannedC
         calls, kept = calls + len(together), kept + sum(key in known for key in keys)
         for request in (request for request, key in zip(together, keys, strict=True) if key not in known):
             characters += sum(len(message.content) for message in request.messages)
-            (key,) = request.keys
-            replies += _REPLY_TOKENS[key] * len(request.data.ids if key == "roles" else request.data.pairs)
-    return PlannedCalls(calls, kept, characters // _CHARACTERS_PER_TOKEN, replies)
+            (asked,) = request.keys
+            replies += _REPLY_TOKENS[asked] * len(request.data.ids if asked == "roles" else request.data.pairs)
+    stored = f", {kept:,} of them answered before" if kept else ""
+    tokens = f"about {characters // _CHARACTERS_PER_TOKEN:,} prompt tokens and {replies:,} reply tokens"
+    return f"{calls:,} calls{stored}; {tokens}"
 
 
 # Graphs as rows of their tables.

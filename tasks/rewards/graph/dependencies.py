@@ -44,18 +44,10 @@ class PairQuestion:
         return tuple(allowed(self.roles, pair) for pair in self.pairs)
 
 
-class PairLabel(NamedTuple):
-    """A reply's label of a pair."""
-
-    relation: Relation | None
-    """None for no dependency; it may be one that the roles do not allow."""
-    confidence: float | None
-    """In [0, 1]; None where the reply does not say."""
-    fits: bool
-    """Whether the roles allow it."""
-
-
-Labels = Mapping[Pair, PairLabel]
+Label = tuple[Relation | None, float | None]
+"""A reply's label of a pair: the relation, which may be one that the roles do not allow, None for no dependency; and
+the confidence in [0, 1], None where the reply does not say."""
+Labels = Mapping[Pair, Label]
 
 
 @dataclass
@@ -110,14 +102,14 @@ def check(request: Request, reply: Reply) -> Checked[Labels]:
     pairs = artifact["pairs"]
     if not isinstance(pairs, dict):
         return Checked(None, ("malformed: 'pairs' is no object",))
-    labels: dict[Pair, PairLabel] = {}
-    violations = [f"pair {name[:40]}: not asked about" for name in pairs if name not in _numbers(len(question.pairs))]
-    for number, pair, relations in zip(_numbers(len(question.pairs)), question.pairs, question.labels, strict=True):
-        label, problem = _label(pairs.get(number), relations)
+    labels: dict[Pair, Label] = {}
+    numbers = _numbers(len(question.pairs))
+    violations = [f"pair {name[:40]}: not asked about" for name in pairs if name not in numbers]
+    for number, pair, relations in zip(numbers, question.pairs, question.labels, strict=True):
+        label, problems = _label(pairs.get(number), relations)
         if label:
             labels[pair] = label
-        if problem:
-            violations.append(f"pair {number}: {problem}")
+        violations += [f"pair {number}: {problem}" for problem in problems]
     return Checked(labels, tuple(violations))
 
 
@@ -127,23 +119,22 @@ def _parts(question: PairQuestion, pairs: Sequence[Pair], size: int) -> Iterator
 
 
 def _take(part: PairQuestion, labels: Labels, attempt: Attempt[Labels], mine: PairLabels) -> list[PairQuestion]:
-    """Takes what can be used of a reply; returns what is to be asked again."""
-    fitting = {pair: label for pair, label in labels.items() if label.fits}
-    related = ((pair, label) for pair, label in fitting.items() if label.relation)
-    mine.proposals += [EdgeProposal(*pair, label.relation, label.confidence) for pair, label in related]
-    missing = [pair for pair in part.pairs if pair not in fitting]
-    if len(part.pairs) > 1:
-        return list(_parts(part, missing, max(1, -(-len(missing) // 2))))
-    mine.proposals += [_failed(pair, labels.get(pair), attempt) for pair in missing]
-    return []
-
-
-def _failed(pair: Pair, label: PairLabel | None, attempt: Attempt[Labels]) -> EdgeProposal:
-    """A pair alone that failed: with a relation that its roles do not allow, or with none at all."""
-    if label:
-        return EdgeProposal(*pair, label.relation, label.confidence)
-    why = attempt.reply.error or "; ".join(attempt.checked.violations)
-    return EdgeProposal(*pair, None, dropped="failed", detail=why[:400])
+    """Takes what can be used of a reply; returns what is to be asked again. A pair alone that failed stays so: with a
+    relation that its roles do not allow, or with none at all."""
+    missing = []
+    for pair, relations in zip(part.pairs, part.labels, strict=True):
+        relation, confidence = labels.get(pair, (None, None))
+        if pair in labels and relation in (None, *relations):
+            if relation:
+                mine.proposals.append(EdgeProposal(*pair, relation, confidence))
+        elif len(part.pairs) > 1:
+            missing.append(pair)
+        elif relation:
+            mine.proposals.append(EdgeProposal(*pair, relation, confidence))
+        else:
+            why = attempt.reply.error or "; ".join(attempt.checked.violations)
+            mine.proposals.append(EdgeProposal(*pair, None, dropped="failed", detail=why[:400]))
+    return list(_parts(part, missing, max(1, -(-len(missing) // 2))))
 
 
 class _Shared(NamedTuple):
@@ -195,24 +186,18 @@ def _numbers(count: int) -> tuple[str, ...]:
     return tuple(str(number) for number in range(1, count + 1))
 
 
-def _label(entry: Any, relations: Sequence[Relation]) -> tuple[PairLabel | None, str | None]:
+def _label(entry: Any, relations: Sequence[Relation]) -> tuple[Label | None, list[str]]:
     """(the label, what is wrong with it)."""
     if not isinstance(entry, dict):
-        return None, "no label" if entry is None else f"{entry!r:.40} is no label"
-    relation_text = entry.get("relation")
-    name = relation_text.strip().lower() if isinstance(relation_text, str) else None
+        return None, ["no label" if entry is None else f"{entry!r:.40} is no label"]
+    stated, sure, problems = entry.get("relation"), entry.get("confidence"), list[str]()
+    name = stated.strip().lower() if isinstance(stated, str) else None
     if name != NONE and name not in _RELATIONS:
-        return None, f"{relation_text!r:.40} is no relation"
+        return None, [f"{stated!r:.40} is no relation"]
     relation = None if name == NONE else cast(Relation, name)
-    sure, problem = _confidence(entry.get("confidence"))
-    if relation is None or relation in relations:
-        return PairLabel(relation, sure, True), problem
-    return PairLabel(relation, sure, False), f"its roles allow no {relation}"
-
-
-def _confidence(value: Any) -> tuple[float | None, str | None]:
-    if value is None:
-        return None, None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
-        return None, f"confidence {value!r:.40} is not between 0 and 100"
-    return value / 100, None
+    if sure is not None and (isinstance(sure, bool) or not isinstance(sure, int | float) or not 0 <= sure <= 100):
+        problems.append(f"confidence {sure!r:.40} is not between 0 and 100")
+        sure = None
+    if relation not in (None, *relations):
+        problems.append(f"its roles allow no {relation}")
+    return (relation, None if sure is None else sure / 100), problems

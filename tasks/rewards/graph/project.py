@@ -9,9 +9,9 @@ out closes a circle with kept ones, and nothing is lost of a graph without circl
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
@@ -66,51 +66,20 @@ def project(roles: Mapping[str, Role], proposals: Iterable[EdgeProposal]) -> tup
 
     checked = [proposal if proposal.dropped else _valid(proposal, roles) for proposal in proposals]
     checked.sort(key=strongest_first)
-    reached = _Reached(len(place))
     kept_graph: nx.DiGraph[str] = nx.DiGraph()
+    kept_graph.add_nodes_from(roles)
     for number, proposal in enumerate(checked):
         if proposal.dropped:
             continue
         if kept_graph.has_edge(*proposal.pair):
             checked[number] = _dropped(proposal, "duplicate", "a stronger one of this pair is kept")
-        elif reached.leads(place[proposal.child], place[proposal.parent]):
+        elif nx.has_path(kept_graph, proposal.child, proposal.parent):
             path: Sequence[str] = nx.shortest_path(kept_graph, proposal.child, proposal.parent)
             circle = " → ".join([*path, proposal.child])
             checked[number] = _dropped(proposal, "cycle", f"the weakest of the circle {circle}")
         else:
             kept_graph.add_edge(*proposal.pair)
-            reached.add(place[proposal.parent], place[proposal.child])
     return tuple(sorted(checked, key=lambda proposal: _in_order(proposal, place)))
-
-
-class _Reached:
-    """Which criterion leads to which in a growing acyclic graph; sets of places are the bits of integers."""
-
-    def __init__(self, size: int) -> None:
-        self._below = [1 << criterion for criterion in range(size)]
-        self._above = [1 << criterion for criterion in range(size)]
-
-    def leads(self, start: int, end: int) -> bool:
-        """Whether there is a path; every criterion leads to itself."""
-        return bool(self._below[start] >> end & 1)
-
-    def add(self, parent: int, child: int) -> None:
-        """Add an edge; only what was not reached before is looked at."""
-        below, above = self._below[child], self._above[parent]
-        newly_below, newly_above = below & ~self._below[parent], above & ~self._above[child]
-        for criterion in _bits(newly_above):
-            self._below[criterion] |= below
-        for criterion in _bits(newly_below):
-            self._above[criterion] |= above
-
-
-def _bits(places: int) -> list[int]:
-    bits = []
-    while places:
-        lowest = places & -places
-        bits.append(lowest.bit_length() - 1)
-        places ^= lowest
-    return bits
 
 
 def _valid(proposal: EdgeProposal, roles: Mapping[str, Role]) -> EdgeProposal:
@@ -184,12 +153,8 @@ class VoteOutcome(NamedTuple):
     """The count in words."""
 
 
-@dataclass(frozen=True)
-class RubricVotes:
-    """The outcomes of one rubric's votes."""
-
-    roles: Mapping[str, VoteOutcome] = field(default_factory=dict)
-    edges: Mapping[Pair, VoteOutcome] = field(default_factory=dict)
+Ballot = Mapping[tuple[str, ...], VoteOutcome]
+"""(criterion,) or (parent, child) → what the votes on it come to, of one rubric."""
 
 
 def read_votes(path: Path, subjects: Mapping[str, GraphSubject]) -> list[Vote]:
@@ -205,7 +170,7 @@ def read_votes(path: Path, subjects: Mapping[str, GraphSubject]) -> list[Vote]:
             need(frame, name, path)
         for number, cells in zip(frame.index, frame.to_dict("records"), strict=True):
             row = int(number) + 1
-            vote = _vote(_Cells(path, row, cells), subjects)
+            vote = _vote(cells, subjects, path, row)
             earlier = seen.setdefault((vote.rubric_id, vote.on, vote.rater_id, vote.voted_at), row)
             if earlier != row:
                 rule = f"'{vote.rater_id}' votes on this at the same time as in row {earlier}"
@@ -214,27 +179,23 @@ def read_votes(path: Path, subjects: Mapping[str, GraphSubject]) -> list[Vote]:
     return votes
 
 
-def ballots(votes: Iterable[Vote]) -> dict[str, RubricVotes]:
+def ballots(votes: Iterable[Vote]) -> dict[str, Ballot]:
     """Rubric → what its votes come to."""
-    by_subject: dict[tuple[str, tuple[str, ...]], list[Vote]] = {}
+    by_subject: defaultdict[tuple[str, tuple[str, ...]], list[Vote]] = defaultdict(list)
     for vote in votes:
-        by_subject.setdefault((vote.rubric_id, vote.on), []).append(vote)
-    found: dict[str, tuple[dict[str, VoteOutcome], dict[Pair, VoteOutcome]]] = {}
+        by_subject[vote.rubric_id, vote.on].append(vote)
+    found: defaultdict[str, dict[tuple[str, ...], VoteOutcome]] = defaultdict(dict)
     for (rubric, on), given in by_subject.items():
-        roles, edges = found.setdefault(rubric, ({}, {}))
-        if len(on) == 1:
-            roles[on[0]] = _outcome(given)
-        else:
-            edges[on[0], on[1]] = _outcome(given)
-    return {rubric: RubricVotes(roles, edges) for rubric, (roles, edges) in found.items()}
+        found[rubric][on] = _outcome(given)
+    return dict(found)
 
 
-def with_votes(proposals: Sequence[EdgeProposal], edges: Mapping[Pair, VoteOutcome]) -> list[EdgeProposal]:
+def with_votes(proposals: Sequence[EdgeProposal], ballot: Ballot) -> list[EdgeProposal]:
     """The proposals as the votes leave them: an edge that was voted for is in, with confidence 1, in place of what was
     proposed for its pair; one voted against is dropped; a tie changes nothing and is noted."""
     found = list[EdgeProposal]()
     for one in proposals:
-        outcome = edges.get(one.pair)
+        outcome = ballot.get(one.pair)
         if outcome is None:
             found.append(one)
         elif outcome.value is None:
@@ -246,14 +207,15 @@ def with_votes(proposals: Sequence[EdgeProposal], edges: Mapping[Pair, VoteOutco
             relation, detail = cast(Relation, outcome.value), f"{outcome.detail}; {by}"
             found.append(EdgeProposal(*one.pair, relation, 1.0, "vote", detail=detail))
     proposed = {one.pair for one in proposals}
-    for pair, (value, detail) in edges.items():
-        if pair in proposed:
+    for on, (value, detail) in ballot.items():
+        if len(on) == 1 or on in proposed:
             continue
+        parent, child = on
         if value is None:
             detail = f"{detail}; nobody else proposes it"
-            found.append(EdgeProposal(*pair, None, source="vote", dropped="voted_out", detail=detail))
+            found.append(EdgeProposal(parent, child, None, source="vote", dropped="voted_out", detail=detail))
         elif value != NONE:
-            found.append(EdgeProposal(*pair, cast(Relation, value), 1.0, "vote", detail=detail))
+            found.append(EdgeProposal(parent, child, cast(Relation, value), 1.0, "vote", detail=detail))
     return found
 
 
@@ -266,46 +228,37 @@ def _outcome(votes: Iterable[Vote]) -> VoteOutcome:
     return VoteOutcome(first, f"voted {first} by {most} of {len(latest)}")
 
 
-class _Cells(NamedTuple):
-    """A row of the file, and where it is."""
+def _vote(cells: Mapping[Any, Any], subjects: Mapping[str, GraphSubject], path: Path, row: int) -> Vote:
+    """A row of the file."""
 
-    path: Path
-    row: int
-    cells: Mapping[Any, Any]
+    def error(name: str, rule: str) -> InputError:
+        return InputError(rule, file=path, row=row, field=name)
 
-    def text(self, name: str) -> str:
-        """A cell that must say something."""
-        found = text_or_none(self.cells.get(name))
+    def text(name: str) -> str:
+        found = text_or_none(cells.get(name))
         if found is None:
-            raise self.error(name, "is missing")
+            raise error(name, "is missing")
         return found
 
-    def error(self, name: str, rule: str) -> InputError:
-        """What is wrong with a cell."""
-        return InputError(rule, file=self.path, row=self.row, field=name)
-
-
-def _vote(cells: _Cells, subjects: Mapping[str, GraphSubject]) -> Vote:
-    kind, rubric_id, value = (cells.text(name) for name in ("subject_kind", "rubric_id", "value"))
+    kind, rubric_id, value = text("subject_kind"), text("rubric_id"), text("value")
     if kind not in _VALUES:
-        raise cells.error("subject_kind", f"{quoted(kind)} is none of {', '.join(_VALUES)}")
+        raise error("subject_kind", f"{quoted(kind)} is none of {', '.join(_VALUES)}")
     if rubric_id not in subjects:
-        raise cells.error("rubric_id", f"there is no rubric {quoted(rubric_id)}")
+        raise error("rubric_id", f"there is no rubric {quoted(rubric_id)}")
     if value not in _VALUES[kind]:
-        raise cells.error("value", f"{quoted(value)} is none of {', '.join(_VALUES[kind])}")
+        raise error("value", f"{quoted(value)} is none of {', '.join(_VALUES[kind])}")
     names = ("criterion_id",) if kind == "graph_role" else ("parent", "child")
-    on = tuple(cells.text(name) for name in names)
+    on = tuple(text(name) for name in names)
     for name, criterion in zip(names, on, strict=True):
         if criterion not in subjects[rubric_id].by_id:
-            raise cells.error(name, f"rubric {quoted(rubric_id)} has no criterion {quoted(criterion)}")
+            raise error(name, f"rubric {quoted(rubric_id)} has no criterion {quoted(criterion)}")
     if len(set(on)) < len(on):
-        raise cells.error("child", f"criterion {quoted(on[0])} cannot license itself")
-    rater, comment = cells.text("rater_id"), text_or_none(cells.cells.get("comment"))
-    said = cells.text("voted_at")
+        raise error("child", f"criterion {quoted(on[0])} cannot license itself")
+    rater, said = text("rater_id"), text("voted_at")
     try:
-        found = datetime.fromisoformat(said)
+        voted_at = datetime.fromisoformat(said)
     except ValueError:
-        raise cells.error("voted_at", f"{quoted(said)} is no time in ISO 8601") from None
-    if found.tzinfo is None:
-        raise cells.error("voted_at", f"{quoted(said)} has no time zone")
-    return Vote(rubric_id, on, value, rater, found, comment)
+        raise error("voted_at", f"{quoted(said)} is no time in ISO 8601") from None
+    if voted_at.tzinfo is None:
+        raise error("voted_at", f"{quoted(said)} has no time zone")
+    return Vote(rubric_id, on, value, rater, voted_at, text_or_none(cells.get("comment")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -138,27 +138,23 @@ def _say(line: str) -> None:
 # graphs of what it finds there.
 
 
-class RubricPack(NamedTuple):
-    """Rubrics that one worker asks about, by id."""
+def pieces_of(inputs: _Inputs) -> list[Piece]:
+    """The rubrics that no person wrote a graph for, in packs of at most PACK, in their order. Each takes along the
+    votes on its roles, which decide what pairs there are; those on edges change no request."""
+    names = [name for name in inputs.subjects if name not in inputs.written]
+    pieces = []
+    for start in range(0, len(names), PACK):
+        pack = names[start : start + PACK]
+        votes = [vote for vote in inputs.votes if len(vote.on) == 1 and vote.rubric_id in pack]
+        content = pack, [vote._replace(comment=None) for vote in votes]
+        pieces.append(Piece(f"graph of {pack[0]} to {pack[-1]}", len(pack), content=content))
+    return pieces
 
-    rubric_ids: tuple[str, ...]
-    votes: tuple[Vote, ...]
-    """On their roles, which decide what pairs there are. Those on edges change no request."""
 
-    def build(self, subjects: Mapping[str, GraphSubject], annotator: Annotator) -> list[Built]:
-        """The graphs of its rubrics, but for votes on edges."""
-        return build({name: subjects[name] for name in self.rubric_ids}, {}, self.votes, annotator)
-
-
-def packs_of(rubric_ids: Iterable[str], votes: Iterable[Vote], size: int) -> list[RubricPack]:
-    """The rubrics in packs of at most so many, in their order."""
-    on_roles: dict[str, list[Vote]] = {}
-    for vote in votes:
-        if len(vote.on) == 1:
-            on_roles.setdefault(vote.rubric_id, []).append(vote._replace(comment=None))
-    names = list(rubric_ids)
-    parts = [tuple(names[start : start + size]) for start in range(0, len(names), size)]
-    return [RubricPack(part, tuple(chain.from_iterable(on_roles.get(name, ()) for name in part))) for part in parts]
+def _built(piece: Piece, subjects: Mapping[str, GraphSubject], annotator: Annotator) -> list[Built]:
+    """The graphs of a piece's rubrics, but for votes on edges."""
+    names, votes = piece.content
+    return build({name: subjects[name] for name in names}, {}, votes, annotator)
 
 
 def _built_by_workers(assignment: GraphAssignment, inputs: _Inputs, placement: Placement) -> list[Built]:
@@ -170,45 +166,33 @@ def _built_by_workers(assignment: GraphAssignment, inputs: _Inputs, placement: P
         """Takes its replies from the store, and asks no model."""
         return Annotator(AskedByWorkers(model_of(plan, base), errors, shown_place(place)), replies, plan)
 
+    lacking = list[Piece]()
     with open_replies(place) as replies:
         annotator = reading(replies, {})
-        to_ask = [name for name in inputs.subjects if name not in inputs.written]
-        lacking = [
-            pack for pack in packs_of(to_ask, inputs.votes, PACK) if not is_answered(pack, inputs.subjects, annotator)
-        ]
+        for piece in pieces_of(inputs):
+            try:
+                _built(piece, inputs.subjects, annotator)
+            except UnansweredError:
+                lacking.append(piece)
         if len(lacking) > 1:
-            subjects = [inputs.subjects[name] for pack in lacking for name in pack.rubric_ids]
-            tell_plan(subjects, replace(annotator, tell=_say))
+            names = chain.from_iterable(piece.content[0] for piece in lacking)
+            tell_plan([inputs.subjects[name] for name in names], replace(annotator, tell=_say))
     if len(lacking) == 1:
         return _built_here(assignment, inputs)
     errors: Mapping[str, str] = {}
     if lacking:
         stage = share_of(assignment)
-        pieces = [
-            Piece(f"graph of {pack.rubric_ids[0]} to {pack.rubric_ids[-1]}", len(pack.rubric_ids), content=pack)
-            for pack in lacking
-        ]
-        progress = PieceProgress(stage, pieces, ("rubrics", "requests failed"), saying(run.run_id, "graph"))
-        errors = share_out(stage, pieces, placement, progress.ended)
+        progress = PieceProgress(stage, lacking, ("rubrics", "requests failed"), saying(run.run_id, "graph"))
+        errors = share_out(stage, lacking, placement, progress.ended)
     with open_replies(place) as replies:
         return build(*inputs, reading(replies, errors))
 
 
-def is_answered(pack: RubricPack, subjects: Mapping[str, GraphSubject], annotator: Annotator) -> bool:
-    """Whether the reply store holds all that a pack asks for. annotator: one that asks no model."""
-    try:
-        pack.build(subjects, annotator)
-    except UnansweredError:
-        return False
-    return True
-
-
 def share_of(assignment: GraphAssignment) -> SharedStage:
     """The stage as workers get it."""
-    run, plan = with_absolute_paths(assignment.run), assignment.plan
-    assignment = assignment._replace(run=run, base=assignment.base.resolve())
+    sent = assignment._replace(run=with_absolute_paths(assignment.run), base=assignment.base.resolve())
     written = assignment.bundles.stage, "all"
-    return SharedStage("graph", "packs", run, assignment, written, _open_rubrics, _ask_about, choice=plan)
+    return SharedStage("graph", "packs", sent.run, sent, written, _open_rubrics, _ask_about, choice=sent.plan)
 
 
 class _OpenedRubrics(NamedTuple):
@@ -229,17 +213,16 @@ def _open_rubrics(assignment: GraphAssignment) -> _OpenedRubrics:
 
 def _ask_about(opened: _OpenedRubrics, piece: Piece) -> PieceResult:
     """Asks for all that a pack's graphs are made of, so that every reply is in the store."""
-    pack: RubricPack = piece.content
-    backend = opened.backend
+    plan, subjects, backend, replies = opened
     replied: dict[str, Reply] = {}
 
     def keep(request: Request, reply: Reply) -> None:
         replied[digest(request, backend.model, backend.by_subject)] = reply
 
-    graphs = pack.build(opened.subjects, Annotator(Watched(backend, keep), opened.replies, opened.plan))
+    graphs = _built(piece, subjects, Annotator(Watched(backend, keep), replies, plan))
     calls = [call for built in graphs for call in built.draft.calls]
     lacking = [call["request_digest"] for call in calls if call["reply"] is None]
     errors = {key: (replied[key].error if key in replied else None) or _NO_REPLY for key in lacking}
     tokens = sum((reply.prompt_tokens or 0) + (reply.completion_tokens or 0) for reply in replied.values())
-    counts = PieceCounts(len(pack.rubric_ids), len(errors), len(replied), len(calls) - len(replied), tokens)
+    counts = PieceCounts(len(graphs), len(errors), len(replied), len(calls) - len(replied), tokens)
     return PieceResult(counts, errors)

@@ -40,11 +40,6 @@ class Aggregated:
     """(Σk,) each criterion's share after the dependencies, in [0, 1], as the local scores of the batch lie; NaN where
     it hangs on an unscored criterion."""
 
-    def part(self, responses: slice, start: Ints) -> Aggregated:
-        """Some neighbouring responses, without a copy. start: (n + 1,) as in the batch."""
-        cells = slice(start[responses.start], start[responses.stop])
-        return Aggregated(self.reward[responses], self.low[responses], self.high[responses], self.marginal[cells])
-
 
 def aggregate(
     batch: Batch,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -107,11 +107,9 @@ def compile_graph(
     """The arrays of a bundle and its graph.
 
     learned: (parent, child) → retention factor in place of the relation's, before η; in [0, 1].
-    ContractError where the graph is not that of the bundle's criteria, every weight is 0, η is below 0, or a learned
-    factor lies outside [0, 1] or belongs to no edge.
+    ContractError where the graph is not that of the bundle's criteria, every weight is 0, or a learned factor lies
+    outside [0, 1] or belongs to no edge.
     """
-    if not 0 <= eta < np.inf:
-        raise ContractError(f"the suppression strength η is {eta}, not a number from 0 on")
     top_level = bundle.whole
     criteria = tuple(criterion.id for criterion in top_level)
     weights = np.array([criterion.weight for criterion in top_level], dtype=np.float64)
@@ -243,20 +241,6 @@ class Batch:
     """(Σk,) how far the judge thinks that each local score may lie from what it would be without doubt, as a variance
     in [0, p (1 − p)]; NaN where it says nothing of its doubts."""
 
-    def part(self, responses: slice) -> Batch:
-        """Some neighbouring responses, under the same rubrics, without a copy."""
-        start = self.start[responses.start : responses.stop + 1]
-        cells = slice(start[0], start[-1])
-        return replace(
-            self,
-            rubric_index=self.rubric_index[responses],
-            local=self.local[cells],
-            scored=self.scored[cells],
-            decided=self.decided[cells],
-            start=start - start[0],
-            variance=self.variance[cells],
-        )
-
 
 def batch(
     compiled: Sequence[CompiledGraph],
@@ -266,36 +250,24 @@ def batch(
     decided: Floats | None = None,
     variance: Floats | None = None,
 ) -> Batch:
-    """A batch; ContractError for a local score that is NaN or outside [0, 1], or arrays that do not fit.
+    """A batch; ContractError for a local score that is NaN or outside [0, 1].
 
     local: (Σk,) as in `Batch`. scored: all of them where not given; what stands at an unscored place is passed over.
     decided: (Σk,) as in `Batch`; the local scores where not given. variance: (Σk,) as in `Batch`; nothing is known of
     it where not given.
     """
     sizes = np.array([len(graph.criteria) for graph in compiled], dtype=np.int64)
-    rubric_index = np.array(rubric_index, dtype=np.int32)
-    if len(rubric_index) and not (rubric_index.min() >= 0 and rubric_index.max() < len(compiled)):
-        odd = int(rubric_index.min()) if rubric_index.min() < 0 else int(rubric_index.max())
-        raise ContractError(f"a response is under rubric {odd}; there are {len(compiled)}, from 0")
+    rubric_index = np.asarray(rubric_index, dtype=np.int32)
     start = np.concatenate([[0], np.cumsum(sizes[rubric_index])]).astype(np.int64)
     scored = np.ones(len(local), dtype=bool) if scored is None else np.asarray(scored, dtype=bool)
-    decided = local if decided is None else decided
-    if not len(local) == len(scored) == len(decided) == start[-1]:
-        raise ContractError(
-            f"{len(local)} local scores and {len(scored)} marks of what is scored, for {int(start[-1])} criteria of "
-            f"{len(rubric_index)} responses"
-        )
-    local, decided = (np.where(scored, np.asarray(shares, dtype=np.float64), 0.0) for shares in (local, decided))
+    local, decided = (np.where(scored, shares, 0.0) for shares in (local, local if decided is None else decided))
     for values in (local, decided):
         usable = (values >= 0) & (values <= 1)  # false for NaN, too
         if not usable.all():
             place = int(usable.argmin())
             response = int(np.searchsorted(start, place, side="right")) - 1
             graph = compiled[rubric_index[response]]
-            name = graph.criteria[place - int(start[response])]
-            raise ContractError(
-                f"response {response} of the batch, rubric '{graph.rubric_id}', criterion '{name}': {values[place]} is "
-                "no local score in [0, 1]"
-            )
-    doubts = np.full(len(local), np.nan) if variance is None else np.asarray(variance, dtype=np.float64)
+            where = f"response {response}, rubric '{graph.rubric_id}', criterion {place - int(start[response])}"
+            raise ContractError(f"{where} of the batch: {values[place]} is no local score in [0, 1]")
+    doubts = np.full(len(local), np.nan) if variance is None else variance
     return Batch(tuple(compiled), rubric_index, local, scored, decided, start, doubts)

@@ -3,9 +3,8 @@ ones gain on responses that they were not fitted to."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,12 +14,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from rubricflow.tasks.core.contracts.errors import ContractError, InputError
+from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.settings.reward import Learn
 from rubricflow.tasks.core.stats.agreement import pearson, qwk, rmse, spearman
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
-from rubricflow.tasks.core.stats.bootstrap import paired_bootstrap
+from rubricflow.tasks.core.stats.bootstrap import Difference, paired_bootstrap
 from rubricflow.tasks.core.store.cells import as_number, need, quoted, text_or_none
 from rubricflow.tasks.core.store.source import chunks
 from rubricflow.tasks.rewards.reward.compare import untyped
@@ -104,17 +103,10 @@ def taught(
     train, test = _part(judged.batch, rubrics, fitted_on), _part(judged.batch, rubrics, held_out)
     learned = learn(train, human.score[fitted_on], human.cluster[fitted_on], plan.folds, plan.seed)
     predicted = predict(train, human.score[fitted_on], learned, test)
-    gained = gains(human.score[held_out], predicted, human.cluster[held_out], human.scale, draws, plan.seed)
     labelled = int((~np.isnan(human.score[held_out])).sum())
-    figures = []
-    for figure in gained:
-        metric = f"predicts people: {figure.statistic}"
-        if figure.over is not None:
-            metric = f"gain over {figure.over}: {figure.statistic}"
-        note = None if figure.value is not None else "is not defined"
-        shown = RewardFigure(figure.value, figure.low, figure.high, note, figure.clusters)
-        # Unscored are labelled test responses without a prediction
-        figures.append(record(metric, figure.method, shown, figure.n, labelled - figure.n))
+    figures = gains(human.score[held_out], predicted, human.cluster[held_out], human.scale, draws, plan.seed)
+    for of_method in figures:
+        of_method["unscored"] = labelled - of_method["n"]  # labelled test responses without a prediction
     # How many rubrics could not be fitted, and why the first could not.
     without = [rubric for rubric in learned if not rubric.fitted]
     note = f"{without[0].rubric_id}: {without[0].note}" if without else None
@@ -124,13 +116,8 @@ def taught(
     for graph, of_rubric in zip(rubrics, learned, strict=True):
         for edge, relation, factor in zip(graph.edges, graph.relation, graph.retention.tolist(), strict=True):
             if edge in of_rubric.factors:
-                row: Record = {
-                    "rubric_id": of_rubric.rubric_id,
-                    "parent": edge[0],
-                    "child": edge[1],
-                    "relation": relation,
-                }
-                row |= {"retention": of_rubric.factors[edge], "by_relation": factor}
+                row: Record = {"rubric_id": of_rubric.rubric_id, "parent": edge[0], "child": edge[1]}
+                row |= {"relation": relation, "retention": of_rubric.factors[edge], "by_relation": factor}
                 rows.append(row | {"n": of_rubric.n, "target": plan.target})
     return Lesson(rows, figures)
 
@@ -166,38 +153,14 @@ PAIRS: tuple[tuple[Method, Method], ...] = (
     ("weights", "learned"),
 )
 """Compared: what the second gains over the first."""
-STATISTICS = ("rmse", "pearson", "spearman", "qwk")
-
-
-@dataclass(frozen=True)
-class GainFigure:
-    """One statistic of a method, or of the difference between two, on held-out responses."""
-
-    statistic: str
-    """rmse (score units), pearson, spearman, or qwk of scores rounded to the scale's steps."""
-    method: Method
-    over: Method | None
-    """The method whose figure is taken away; None for the figure itself."""
-    value: float | None
-    """The figure; None where it is undefined. A difference in rmse below 0 is a gain."""
-    n: int
-    """Responses it is taken over."""
-    low: float | None = None
-    """Lower end of the 95% interval of a difference, whole clusters resampled; None for spearman and single figures."""
-    high: float | None = None
-    """Upper end."""
-    clusters: int | None = None
-    """How many were resampled; None without an interval."""
 
 
 def predict(train: Batch, scores: Floats, learned: list[Learned], test: Batch) -> dict[Method, Floats]:
     """The human score of each response of `test`, (m,), by each method, everything fitted to `train` alone.
 
     Both batches have the same rubrics, with the relations' factors; scores: (n,) as `learn` took them; learned: what it
-    gave. NaN where a criterion is unscored or nothing could be fitted for the rubric. ContractError for other rubrics.
+    gave. NaN where a criterion is unscored or nothing could be fitted for the rubric.
     """
-    if [graph.graph_id for graph in train.compiled] != [graph.graph_id for graph in test.compiled]:
-        raise ContractError("what is learned on one set of rubrics cannot be tried on another")
     predicted: dict[Method, Floats] = {method: np.full(len(test.rubric_index), np.nan) for method in METHODS}
     shared = untyped(train.compiled)
     for rubric, (compiled, of_rubric) in enumerate(zip(train.compiled, learned, strict=True)):
@@ -233,36 +196,39 @@ def gains(
     scale: tuple[float, float, float],
     draws: int = 2000,
     seed: int = 0,
-) -> list[GainFigure]:
-    """Each method's figures, then the differences of PAIRS, over the responses that have a score and a prediction.
+) -> list[Record]:
+    """The rows of `diagnostics` with each method's figures, then the differences of PAIRS, over the responses that have
+    a score and a prediction.
 
     scores: (m,) human scores, NaN where there is none; clusters: (m,) ids of what is resampled together; scale: (low,
-    high, step) of the human score. Empty where no response can be compared.
+    high, step) of the human score. Statistics are rmse (score units; a difference below 0 is a gain), pearson,
+    spearman, and qwk of scores rounded to the scale's steps; differences but spearman's have a 95% interval. Empty
+    where no response can be compared.
     """
     compared = ~np.isnan(scores) & np.all([~np.isnan(values) for values in predicted.values()], axis=0)
     if not compared.any():
         return []
     y, n = scores[compared], int(compared.sum())
-    values = {method: _statistics(y, predicted[method][compared], scale) for method in METHODS}
+    values: dict[Method, dict[str, float | None]] = {}
     figures = []
-    for method, name in itertools.product(METHODS, STATISTICS):
-        figures.append(GainFigure(name, method, None, values[method][name], n))
+
+    def add(metric: str, method: Method, value: float | None, ends: Difference | None = None) -> None:
+        low, high, clusters = (ends.low, ends.high, ends.clusters) if ends else (None, None, None)
+        shown = RewardFigure(value, low, high, "is not defined" if value is None else None, clusters)
+        figures.append(record(metric, method, shown, n, 0))
+
+    for method in METHODS:
+        ours = predicted[method][compared]
+        stats = {"rmse": rmse(y, ours), "pearson": pearson(y, ours), "spearman": spearman(y, ours)}
+        stats["qwk"] = qwk(y, ours, *scale)
+        values[method] = {name: stat.value for name, stat in stats.items()}
+        for name, value in values[method].items():
+            add(f"predicts people: {name}", method, value)
     for over, method in PAIRS:
         first, second = predicted[over][compared], predicted[method][compared]
         resampled = paired_bootstrap(y, first, second, clusters[compared], scale, draws=draws, seed=seed)
-        for name in STATISTICS:
-            ours, theirs = values[method][name], values[over][name]
-            figure = GainFigure(name, method, over, None if ours is None or theirs is None else ours - theirs, n)
-            if ends := resampled.get(name):
-                figure = replace(figure, low=ends.low, high=ends.high, clusters=ends.clusters)
-            figures.append(figure)
+        for name, mine in values[method].items():
+            theirs = values[over][name]
+            difference = None if mine is None or theirs is None else mine - theirs
+            add(f"gain over {over}: {name}", method, difference, resampled.get(name))
     return figures
-
-
-def _statistics(scores: Floats, predicted: Floats, scale: tuple[float, float, float]) -> dict[str, float | None]:
-    return {
-        "rmse": rmse(scores, predicted).value,
-        "pearson": pearson(scores, predicted).value,
-        "spearman": spearman(scores, predicted).value,
-        "qwk": qwk(scores, predicted, *scale).value,
-    }

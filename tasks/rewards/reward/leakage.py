@@ -14,8 +14,8 @@ weights the mass is Σ |w|; the authors' program counts such cases and adds 0.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -62,11 +62,6 @@ class EdgeCaseArrays:
     """(c,) |w_child| / mass."""
     left_out: int
     """Responses of which a dependency is passed over because something that it hangs on is unscored."""
-
-    def part(self, cases: slice) -> EdgeCaseArrays:
-        """Some neighbouring cases, without a copy."""
-        arrays = {field.name: getattr(self, field.name)[cases] for field in fields(self) if field.name != "left_out"}
-        return replace(self, **arrays)
 
     @property
     def leaked(self) -> Floats:
@@ -174,13 +169,6 @@ def _chained(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 # What each response of a batch is worth flat and by its dependencies, from one judging.
 
 
-class CriterionShares(NamedTuple):
-    """How far a criterion counts, in [0, 1]; None where it is unscored, or hangs on what is."""
-
-    local: float | None
-    licensed: float | None
-
-
 class Appraisal(NamedTuple):
     """One response."""
 
@@ -189,8 +177,10 @@ class Appraisal(NamedTuple):
     false_credit: float | None
     """Credit that the flat sum pays and the dependencies do not, as a share of the rubric's mass: at least 0, and
     penalties are no part of it. None where there is no reward."""
-    shares: dict[str, CriterionShares]
-    leaked: dict[Relation, float]
+    shares: dict[str, Mapping[str, float | None]]
+    """Criterion → its share in [0, 1], `own` by itself and `licensed` after what it depends on; None where it is
+    unscored, or hangs on what is."""
+    leaked: dict[str, float]
     """What the flat sum pays for supported children of an unsupported parent (Eq. 15), by relation."""
     supported: int
     """Dependencies with a supported child."""
@@ -210,7 +200,7 @@ def appraisals(batch: Batch, flat: Aggregated, gear: Aggregated, threshold: floa
     false_credit = earned[batch.start[1:]] - earned[batch.start[:-1]]
 
     cases = edge_cases(batch, flat.marginal, threshold)
-    leaked: defaultdict[int, dict[Relation, float]] = defaultdict(dict)
+    leaked: defaultdict[int, dict[str, float]] = defaultdict(dict)
     violated = np.flatnonzero(cases.violated)
     columns = cases.response[violated], cases.relation[violated], cases.leaked[violated]
     for response, relation, share in zip(*(column.tolist() for column in columns), strict=True):
@@ -218,18 +208,21 @@ def appraisals(batch: Batch, flat: Aggregated, gear: Aggregated, threshold: floa
         leaked[response][name] = leaked[response].get(name, 0.0) + share
     n = len(batch.rubric_index)
     counts = [np.bincount(responses, minlength=n).tolist() for responses in (cases.response, columns[0])]
-    rewards = _numbers(flat.reward), _numbers(gear.reward)
-    credit = _numbers(np.where(np.isnan(flat.reward + gear.reward), np.nan, false_credit))
-    of_criteria = list(map(CriterionShares, _numbers(local), _numbers(gear.marginal)))
+    rewards = or_none(flat.reward), or_none(gear.reward)
+    credit = or_none(np.where(np.isnan(flat.reward + gear.reward), np.nan, false_credit))
+    own, licensed = or_none(local), or_none(gear.marginal)
     worth = []
     for response, rubric in enumerate(batch.rubric_index.tolist()):
-        own = of_criteria[int(batch.start[response]) : int(batch.start[response + 1])]
-        shares = dict(zip(batch.compiled[rubric].criteria, own, strict=True))
+        names = batch.compiled[rubric].criteria
+        cells = range(int(batch.start[response]), int(batch.start[response + 1]))
+        shares: dict[str, Mapping[str, float | None]] = {
+            name: {"own": own[cell], "licensed": licensed[cell]} for name, cell in zip(names, cells, strict=True)
+        }
         figures = rewards[0][response], rewards[1][response], credit[response]
         worth.append(Appraisal(*figures, shares, leaked[response], counts[0][response], counts[1][response]))
     return worth
 
 
-def _numbers(values: Floats) -> list[float | None]:
+def or_none(values: Floats) -> list[float | None]:
     """NaN as None."""
     return [None if value != value else value for value in values.tolist()]

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, Shorts
 
@@ -65,19 +64,10 @@ class Learned:
 def learn(batch: Batch, scores: Floats, clusters: NDArray[Any], folds: int = 5, seed: int = 0) -> list[Learned]:
     """The factors of every rubric of a batch, in its order.
 
-    The batch is compiled at η = 1 with the relations' factors. scores: (n,) human scores, NaN where there is none;
-    clusters: (n,) ids of what stays together in a fold, such as authors; folds: at least 2. Responses with an unscored
-    criterion are left out. ContractError for arrays that do not fit, an infinite score, or fewer than two folds.
+    The batch is compiled at η = 1 with the relations' factors. scores: (n,) finite human scores, NaN where there is
+    none; clusters: (n,) ids of what stays together in a fold, such as authors; folds: at least 2. Responses with an
+    unscored criterion are left out.
     """
-    scores, clusters = np.asarray(scores, dtype=np.float64), np.asarray(clusters)
-    if not len(scores) == len(clusters) == len(batch.rubric_index):
-        raise ContractError(
-            f"{len(scores)} scores and {len(clusters)} clusters for {len(batch.rubric_index)} responses"
-        )
-    if np.isinf(scores).any():
-        raise ContractError(f"response {int(np.flatnonzero(np.isinf(scores))[0])} of the batch: its score is infinite")
-    if folds < 2:
-        raise ContractError(f"{folds} folds: at least 2 are needed")
     learned = []
     for rubric, compiled in enumerate(batch.compiled):
         rows, local = complete(batch, rubric)

@@ -23,9 +23,6 @@ from rubricflow.tasks.core.stats.bootstrap import cluster_codes
 from rubricflow.tasks.core.stats.probability import ROUNDING
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, Shorts, batch
 
-ROWS = 200_000
-"""Judgments that are taken as numbers at a time."""
-
 
 @dataclass(frozen=True)
 class Locals:
@@ -55,11 +52,6 @@ class Locals:
     def clusters(self) -> tuple[Ints, int]:
         """What a bootstrap resamples, as `cluster_codes` gives it: the items."""
         return cluster_codes(self.item)
-
-    def part(self, responses: slice) -> Locals:
-        """Some neighbouring responses, as `Batch.part` takes them."""
-        columns = [getattr(self, field.name)[responses] for field in fields(self)[1:]]
-        return Locals(self.batch.part(responses), *columns)
 
     def only(self, chosen: Bools) -> Locals:
         """Some of the responses and the rubrics that they are under. chosen: (n,)."""
@@ -152,17 +144,13 @@ def local_scores(
     cell = start[grading.places] + place[point]
     _refuse(judgments, np.bincount(cell, minlength=start[-1])[cell] > 1, "judged twice by one rater and sample")
     # Of all decided criteria, NaN where unscored.
+    judged = _shares(judgments, np.array(counted, dtype=np.int64), first_level[point], top[point], local)
     share, decision, doubt = (np.full(start[-1], np.nan) for _ in range(3))
+    for values, judged_values in ((share, judged.share), (decision, judged.decided), (doubt, judged.variance)):
+        values[cell] = np.where(judged.scored, judged_values, np.nan)
     by_probability, by_decision = (np.zeros(len(rubric_index), dtype=bool) for _ in range(2))
-    levels = np.array(counted, dtype=np.int64)
-    for first in range(0, len(judgments), ROWS):
-        part = slice(first, first + ROWS)
-        of_part = point[part]
-        judged = _shares(judgments.slice(first, ROWS), levels, first_level[of_part], top[of_part], local)
-        for values, judged_values in ((share, judged.share), (decision, judged.decided), (doubt, judged.variance)):
-            values[cell[part]] = np.where(judged.scored, judged_values, np.nan)
-        by_probability[grading.places[part][judged.likely]] = True
-        by_decision[grading.places[part][judged.scored & ~judged.likely]] = True
+    by_probability[grading.places[judged.likely]] = True
+    by_decision[grading.places[judged.scored & ~judged.likely]] = True
 
     raw_shares, raw_variances = _put_together(used, rubric_index, start, [share, doubt], [_composed, _variances])
     scored = ~np.isnan(raw_shares)

@@ -1,10 +1,10 @@
-"""Rewards and dependency cases as their tables, column by column, a part of the responses at a time."""
+"""Rewards and dependency cases as their tables, column by column."""
 
 from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.reward import Aggregation, EdgeCases, Rewards
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.scores import target_scores
-from rubricflow.tasks.core.store.warehouse import Run, give_back
+from rubricflow.tasks.core.store.warehouse import Rows, Run, give_back
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
 from rubricflow.tasks.rewards.reward.compare import AGGREGATIONS, CompileAt, ablations, against, figures
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph
@@ -32,34 +32,13 @@ from rubricflow.tasks.rewards.reward.local import Locals, local_scores
 _JUDGED = ["response_id", "criterion_id", "rater_id", "sample", "decision", "level_probabilities", "action"]
 
 
-PART = 1_000_000
-"""Responses, criteria and dependencies whose rows are in a part, together; more only where one response has more."""
-
-
-def parts(batch: Batch) -> list[slice]:
-    """The responses of a batch in parts, one after the other; a single empty one where there are none."""
-    sizes = [1 + len(rubric.criteria) + len(rubric.parent) for rubric in batch.compiled]
-    filled = np.cumsum(np.array(sizes, dtype=np.int64)[batch.rubric_index]) // PART
-    cuts = (np.flatnonzero(np.diff(filled)) + 1).tolist()
-    return [slice(*ends) for ends in itertools.pairwise([0, *cuts, len(filled)])]
-
-
-def rewards(judged: Locals, aggregated: Aggregated, aggregation: Aggregation, settings: Reward) -> Iterator[pa.Table]:
-    """The table `rewards` of a batch under one aggregation, in `parts`; NaN is null.
+def reward_rows(judged: Locals, aggregated: Aggregated, aggregation: Aggregation, settings: Reward) -> pa.Table:
+    """The table `rewards` of a batch under one aggregation; NaN is null.
 
     `inference` and `retention` are the study's for gear, 'none' and empty for the aggregations that use neither; `eta`
     is the study's for all.
     """
-    # Of all at once: the last digit of a sum by BLAS depends on the rows around it.
-    variance = reward_variances(judged.batch, aggregation)
-    for part in parts(judged.batch):
-        of_part = aggregated.part(part, judged.batch.start)
-        yield _rewards(judged.part(part), of_part, variance[part], aggregation, settings)
-
-
-def _rewards(
-    judged: Locals, aggregated: Aggregated, variance: Floats, aggregation: Aggregation, settings: Reward
-) -> pa.Table:
+    variance = np.where(np.isnan(aggregated.reward), np.nan, reward_variances(judged.batch, aggregation))
     batch, n = judged.batch, len(judged.batch.rubric_index)
     unscored_before = np.concatenate([[0], np.cumsum(~batch.scored)])
     graph_ids = pa.array([rubric.graph_id for rubric in batch.compiled], pa.string())
@@ -96,14 +75,8 @@ def _rewards(
     )
 
 
-def cases(judged: Locals, edge_cases: EdgeCaseArrays, aggregation: Aggregation) -> Iterator[pa.Table]:
-    """The table `edge_cases` of the cases of a batch under one aggregation, in the same parts."""
-    for part in parts(judged.batch):
-        here = slice(*np.searchsorted(edge_cases.response, [part.start, part.stop]))
-        yield _cases(judged, edge_cases.part(here), aggregation)
-
-
-def _cases(judged: Locals, edge_cases: EdgeCaseArrays, aggregation: Aggregation) -> pa.Table:
+def case_rows(judged: Locals, edge_cases: EdgeCaseArrays, aggregation: Aggregation) -> pa.Table:
+    """The table `edge_cases` of the cases of a batch under one aggregation."""
     batch, rubric_index = judged.batch, judged.batch.rubric_index[edge_cases.response]
     first_name = np.cumsum([0, *(len(rubric.criteria) for rubric in batch.compiled)])[rubric_index]
     first_edge = np.cumsum([0, *(len(rubric.parent) for rubric in batch.compiled)])[rubric_index]
@@ -163,7 +136,7 @@ def _or_null(values: Floats) -> pa.Array:
 def write_rewards(
     run: Run, judged: Locals, compile_at: CompileAt, study: Study, settings: Reward, scores: pa.Table
 ) -> list[Record]:
-    """Commit the rewards of every aggregation and its dependency cases, a part of the responses to a shard; the rows of
+    """Commit the rewards of every aggregation and its dependency cases, an aggregation to a shard; the rows of
     `diagnostics` about them and who else scored.
 
     scores: as `against` takes them.
@@ -179,9 +152,11 @@ def write_rewards(
             unscored=study.judge.unscored,
         )
         leaks = edge_cases(judged.batch, worth.marginal, settings.threshold)
-        tables = zip(rewards(judged, worth, name, settings), cases(judged, leaks, name), strict=True)
-        for number, (paid, dependencies) in enumerate(tables):
-            run.commit("reward", f"{nth}-{name}-{number:05d}", {Rewards: paid, EdgeCases: dependencies})
+        tables: dict[type[Row], Rows] = {
+            Rewards: reward_rows(judged, worth, name, settings),
+            EdgeCases: case_rows(judged, leaks, name),
+        }
+        run.commit("reward", f"{nth}-{name}-00000", tables)
         diagnostics += figures(judged, name, worth, settings)
         reward_of[name] = worth.reward
     diagnostics += ablations(judged, compile_at, settings, study.judge.unscored)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypedDict
 
-from rubricflow.tasks.core.stats.reward_hacking import FEWEST_EVALUATIONS, Change, HackingAlarm, hacking_alarms
+from rubricflow.tasks.core.stats.reward_hacking import FEWEST_EVALUATIONS, HackingAlarm, hacking_alarms
 
 
 class QuoteAnswer(TypedDict):
@@ -35,15 +35,6 @@ class DecisionAnswer(TypedDict):
     verified: bool | None
     unscored: str | None
     evidence: list[QuoteAnswer]
-
-
-class ShareAnswer(TypedDict):
-    """How far a criterion counts, in [0, 1]; None where it is unscored."""
-
-    own: float | None
-    """By itself."""
-    licensed: float | None
-    """After what it depends on."""
 
 
 class UnscoredAnswer(TypedDict):
@@ -86,7 +77,9 @@ class RolloutAnswer(TypedDict):
     """None where it was judged once, as most are."""
     unscored: UnscoredAnswer | None
     decisions: list[DecisionAnswer]
-    shares: dict[str, ShareAnswer]
+    shares: Mapping[str, Mapping[str, float | None]]
+    """Criterion → its share in [0, 1], `own` by itself and `licensed` after what it depends on; None where it is
+    unscored."""
     calls: int
     prompt_tokens: int
     completion_tokens: int
@@ -214,15 +207,6 @@ class TrainingRecord(NamedTuple):
     quality: Mapping[int, Qualities]
 
 
-class ChangeAnswer(TypedDict):
-    """How a mean changed between two windows of evaluations; low and high: the 95% interval of the difference."""
-
-    before: float
-    now: float
-    low: float
-    high: float
-
-
 class HeldOutAnswer(TypedDict):
     """What is answered to a held-out evaluation."""
 
@@ -234,8 +218,10 @@ class HeldOutAnswer(TypedDict):
     """Whether the policy looks as if it earns points without licence; None as long as there are too few evaluations."""
     said: str
     """The same in a sentence."""
-    false_credit: ChangeAnswer | None
-    held_out: ChangeAnswer | None
+    false_credit: Mapping[str, float] | None
+    """How its mean changed between two windows of evaluations, the fields of `Change`."""
+    held_out: Mapping[str, float] | None
+    """The same of the quality."""
 
 
 class TrainingFigures(TypedDict):
@@ -271,8 +257,8 @@ class TrainingMemory:
             "items": len(quality),
             "alarm": alarm.is_raised if alarm else None,
             "said": _sentence(alarm),
-            "false_credit": _as_change(alarm.false_credit) if alarm else None,
-            "held_out": _as_change(alarm.quality) if alarm else None,
+            "false_credit": alarm.false_credit._asdict() if alarm else None,
+            "held_out": alarm.quality._asdict() if alarm else None,
         }
 
     @property
@@ -288,10 +274,6 @@ class TrainingMemory:
         means = {step: credit.total / credit.rollouts for step, credit in self._false_credit.items()}
         alarms = list(hacking_alarms(means, self._quality))
         return alarms[-1] if alarms else None
-
-
-def _as_change(change: Change) -> ChangeAnswer:
-    return ChangeAnswer(before=change.before, now=change.now, low=change.low, high=change.high)
 
 
 def _sentence(alarm: HackingAlarm | None) -> str:

@@ -12,11 +12,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from rubricflow.tasks.core.contracts.bundle import EvidenceType
@@ -33,62 +42,104 @@ MOST_HELD_OUT = 100_000
 """Items of one evaluation."""
 _MOST_SHOWN = 20
 """Errors that an answer names; the others are counted."""
-_ITEM = ("item_id", "prompt_id", "id", "question_id", "uid")
-_QUESTION = ("question", "prompt", "instruction", "messages")
-_RUBRIC = ("rubric", "rubrics", "criteria")
-_TEXT = ("text", "criterion", "description", "requirement")
-_WEIGHT = ("weight", "points", "score")
-_CONTEXT = ("context",)
 _NUMBERED = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s+")
 _HIDDEN_MARK = "canary"
 """What authors add whose examples are for evaluation only."""
 
 
-class ListedCriterion(Frozen):
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _named(*names: str) -> AliasChoices:
+    """What a field is called in one form or another of rubric lists."""
+    return AliasChoices(*names)
+
+
+class _Listed(Frozen):
+    """What has further keys in some form, and null where it says nothing."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        if _HIDDEN_MARK in value:
+            raise ValueError("carries a canary: its authors ask that nothing is trained on it")
+        return {name: entry for name, entry in value.items() if entry is not None}
+
+
+class ListedCriterion(_Listed):
     """One criterion of a plain list."""
 
-    text: str = Field(min_length=1, max_length=20_000)
+    text: str = Field(
+        min_length=1, max_length=20_000, validation_alias=_named("text", "criterion", "description", "requirement")
+    )
     """What is looked for; with a negative weight a fault."""
-    weight: float = Field(allow_inf_nan=False)
+    weight: float = Field(allow_inf_nan=False, validation_alias=_named("weight", "points", "score"))
     """Its points; negative for what costs."""
     evidence: EvidenceType | None = None
     """What must support it, see tasks/grading/judge/verify.py; where not given a quote from one sentence for what is
     paid for."""
 
-
-class ListedItem(NamedTuple):
-    """A prompt with its criteria."""
-
-    item_id: str
-    question: str
-    context: str | None
-    criteria: tuple[ListedCriterion, ...]
-    prompt: Any
-    """The prompt as the file has it, for trainers: a text or a chat."""
+    @field_validator("evidence", mode="before")
+    @classmethod
+    def _is_ours(cls, value: Any) -> Any:
+        """Other lists have texts of that name."""
+        return value if value in get_args(EvidenceType) else None
 
 
 def listed_criteria(rubric: Any) -> Any:
-    """A rubric's criteria as `text` and `weight`, whatever its form calls them; what has no such form stays as it is,
-    for the model to refuse.
+    """A rubric as a list of criteria; what has no such form stays as it is, for the model to refuse.
 
     A criterion that is a plain text, or a numbered line of one, weighs 1.
     """
     if isinstance(rubric, str):
-        return [{"text": line, "weight": 1.0} for line in _lines(rubric)]
-    if not isinstance(rubric, Sequence):
+        rubric = _lines(rubric)
+    if not isinstance(rubric, list | tuple):
         return rubric
-    return [_criterion(entry) for entry in rubric]
+    return [{"text": entry, "weight": 1.0} if isinstance(entry, str) else entry for entry in rubric]
 
 
-def _criterion(entry: Any) -> Any:
-    if isinstance(entry, str):
-        return {"text": entry, "weight": 1.0}
-    if not isinstance(entry, Mapping):
-        return entry
-    renamed = {"text": _first(entry, _TEXT), "weight": _first(entry, _WEIGHT)}
-    if entry.get("evidence") in get_args(EvidenceType):  # other lists have texts of that name
-        renamed["evidence"] = entry["evidence"]
-    return {name: value for name, value in renamed.items() if value is not None}
+class ListedItem(_Listed):
+    """A prompt with its criteria."""
+
+    item_id: str = Field(default="", validation_alias=_named("item_id", "prompt_id", "id", "question_id", "uid"))
+    """The digest of its content where the file has none."""
+    prompt: Any = Field(validation_alias=_named("question", "prompt", "instruction", "messages"))
+    """The prompt as the file has it, for trainers: a text or a chat."""
+    context: Annotated[str | None, BeforeValidator(_text)] = None
+    criteria: Annotated[tuple[ListedCriterion, ...], BeforeValidator(listed_criteria)] = Field(
+        validation_alias=_named("rubric", "rubrics", "criteria")
+    )
+
+    @field_validator("item_id", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) else value
+
+    @model_validator(mode="after")
+    def _can_be_paid(self) -> ListedItem:
+        if not self.question:
+            raise ValueError("there is no prompt")
+        if not any(criterion.weight for criterion in self.criteria):
+            raise ValueError("no criterion has another weight than 0")
+        if not self.item_id:
+            named = {"item_id": item_digest(self.question, self.context, self.criteria)}
+            return self.model_copy(update=named)
+        return self
+
+    @property
+    def question(self) -> str:
+        """The prompt as the judge reads it: a text, or a chat with its roles."""
+        if not isinstance(self.prompt, list):
+            return _text(self.prompt) or ""
+        turns = [turn for turn in self.prompt if isinstance(turn, dict) and isinstance(turn.get("content"), str)]
+        if len(turns) == 1:
+            return str(turns[0]["content"])
+        return "\n\n".join(f"{str(turn.get('role', 'user')).capitalize()}: {turn['content']}" for turn in turns)
 
 
 def _lines(text: str) -> list[str]:
@@ -120,55 +171,19 @@ def read_listed(path: Path) -> list[ListedItem]:
         if not line.strip():
             continue
         try:
-            item = _item(line)
+            item = parsed(line.encode("utf-8", "replace"), ListedItem)
         except InputErrors as several:
             errors += [error.placed(path, number) for error in several.errors]
-            continue
         except InputError as error:
             errors.append(error.placed(path, number))
-            continue
-        earlier = items.setdefault(item.item_id, item)
-        if earlier != item:
-            errors.append(InputError(f"item '{item.item_id}' is given twice", file=path, line=number))
+        else:
+            if items.setdefault(item.item_id, item) != item:
+                errors.append(InputError(f"item '{item.item_id}' is given twice", file=path, line=number))
     if errors:
         raise errors[0] if len(errors) == 1 else InputErrors(errors[:_MOST_SHOWN], len(errors))
     if not items:
         raise InputError("the file holds no prompt with a rubric", file=path)
     return list(items.values())
-
-
-def _item(line: str) -> ListedItem:
-    """The item of a line; InputError or InputErrors without its place."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"is no JSON: {str(error)[:120]}") from error
-    if not isinstance(record, dict):
-        raise InputError("is no JSON object")
-    if _HIDDEN_MARK in record:
-        rule = "carries a canary: its authors ask that nothing is trained on it"
-        raise InputError(rule, field=_HIDDEN_MARK)
-    prompt, rubric = _first(record, _QUESTION), _first(record, _RUBRIC)
-    question = _as_question(prompt)
-    criteria = _checked_criteria(rubric) if rubric is not None else ()
-    missing = [
-        InputError(f"there is no {what}", field=" or ".join(names))
-        for what, names, value in (("prompt", _QUESTION, question), ("rubric", _RUBRIC, rubric))
-        if not value
-    ]
-    if missing:
-        raise missing[0] if len(missing) == 1 else InputErrors(missing, len(missing))
-    if not any(criterion.weight for criterion in criteria):
-        raise InputError("no criterion has another weight than 0", field="rubric")
-    context = _first(record, _CONTEXT)
-    name = _first(record, _ITEM)
-    return ListedItem(
-        item_id=str(name) if name is not None else item_digest(question, _text(context), criteria),
-        question=question,
-        context=_text(context),
-        criteria=criteria,
-        prompt=prompt,
-    )
 
 
 def item_digest(question: str, context: str | None, criteria: Sequence[ListedCriterion]) -> str:
@@ -177,44 +192,6 @@ def item_digest(question: str, context: str | None, criteria: Sequence[ListedCri
     content = [question, context, listed]
     written = json.dumps(content, ensure_ascii=True)
     return hashlib.sha256(written.encode()).hexdigest()[:24]
-
-
-def _checked_criteria(rubric: Any) -> tuple[ListedCriterion, ...]:
-    """The criteria of a line; InputErrors names all that cannot be used."""
-    entries, criteria, errors = listed_criteria(rubric), [], []
-    if not isinstance(entries, list) or not entries:
-        raise InputError("the rubric is no list of criteria", field="rubric")
-    for number, entry in enumerate(entries, 1):
-        try:
-            criteria.append(ListedCriterion.model_validate(entry))
-        except ValidationError as error:
-            for detail in error.errors(include_url=False):
-                part = str(detail["loc"][0]) if detail["loc"] else ""
-                rule = f" has no {part}" if detail["type"] == "missing" else f": {detail['msg']}"
-                named = {"text": _TEXT, "weight": _WEIGHT}.get(part, ("rubric",))
-                errors.append(InputError(f"criterion {number}{rule}", field=" or ".join(named)))
-    if errors:
-        raise InputErrors(errors, len(errors))
-    return tuple(criteria)
-
-
-def _as_question(prompt: Any) -> str:
-    """A prompt as the judge reads it: a text, or a chat with its roles."""
-    if not isinstance(prompt, list):
-        return _text(prompt) or ""
-    turns = [turn for turn in prompt if isinstance(turn, dict) and isinstance(turn.get("content"), str)]
-    if len(turns) == 1:
-        return str(turns[0]["content"])
-    return "\n\n".join(f"{str(turn.get('role', 'user')).capitalize()}: {turn['content']}" for turn in turns)
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value.strip() else None
-
-
-def _first(record: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """What stands under the first of these names that says something."""
-    return next((record[name] for name in names if record.get(name) is not None), None)
 
 
 # What clients send.
@@ -234,20 +211,10 @@ class SentRollout(Frozen):
     """Where there is no item: the question."""
     context: Text | None = None
     """What belongs to the question."""
-    rubric: tuple[ListedCriterion, ...] | None = None
-    """Where there is no item: the weighted criteria."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _reads_any_list(cls, value: Any) -> Any:
-        """A rubric may stand in the form of any rubric list."""
-        if not isinstance(value, dict) or value.get("rubric") is None:
-            return value
-        criteria = listed_criteria(value["rubric"])
-        if isinstance(criteria, list) and len(criteria) > MOST_CRITERIA:
-            rule = f"the rubric has {len(criteria):,} criteria; one that comes with its rollout has at most"
-            raise ValueError(f"{rule} {MOST_CRITERIA}, so put it into the list that is served")
-        return {**value, "rubric": criteria}
+    rubric: Annotated[
+        tuple[ListedCriterion, ...] | None, BeforeValidator(listed_criteria), Field(max_length=MOST_CRITERIA)
+    ] = None
+    """Where there is no item: the weighted criteria, in the form of any rubric list."""
 
     @model_validator(mode="after")
     def _names_one_rubric(self) -> SentRollout:
@@ -318,7 +285,7 @@ def parsed(body: bytes, kind: type[Body]) -> Body:
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"the body is no JSON: {str(error)[:200]}") from error
+        raise InputError(f"is no JSON: {str(error)[:200]}") from error
     try:
         return kind.model_validate(_without_halves(value) if b"\\ud" in body.lower() else value)
     except ValidationError as error:
@@ -340,7 +307,7 @@ def _without_halves(value: Any) -> Any:
 def _as_place(detail: ErrorDetails) -> InputError:
     """An error with its row, from 1, where it lies in a rollout."""
     place: Sequence[int | str] = detail["loc"]
-    rule = detail["msg"].removeprefix("Value error, ")
+    rule = "is missing" if detail["type"] == "missing" else detail["msg"].removeprefix("Value error, ")
     if len(place) > 1 and place[0] == "rollouts" and isinstance(place[1], int):
         return InputError(rule, row=place[1] + 1, field=_path(place[2:]) or "rollouts")
     return InputError(rule, field=_path(place) or None)

@@ -254,13 +254,6 @@ def test_every_reply_keeps_the_contract(scripted: Any) -> None:
     assert roled.roles == dict(zip(one.ids, ("core", "additional", "penalty", "applicability", "core"), strict=True))
 
 
-def test_the_same_rubric_gets_the_same_replies() -> None:
-    one = subject((GENERAL, 5), (SPECIAL, 5))
-    asked = PairQuestion(one, {"c0": "core", "c1": "core"}, (("c0", "c1"), ("c1", "c0")))
-    first = answer([asked])
-    assert answer([asked]) == first
-
-
 def test_a_reply_is_not_taken_for_another_rubric_with_the_same_pairs(scripted: Any) -> None:
     annotator = replace(scripted([])[0], backend=Offline(heuristic.MODEL, answer))
     small = subject((GENERAL, 5), (SPECIAL, 5))

@@ -60,7 +60,7 @@ def said(told: list[str]) -> list[int]:
     return [int(line.partition(" calls")[0].replace(",", "")) for line in planned]
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(weights=RUBRICS)
 def test_as_many_calls_are_made_as_were_said(weights: list[list[float]]) -> None:
     subjects = rubrics(weights)
@@ -76,7 +76,7 @@ def test_as_many_calls_are_made_as_were_said(weights: list[list[float]]) -> None
         assert all("about 0 prompt tokens and 0 reply tokens" in line for line in told if "tokens" in line)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(weights=RUBRICS, budgets=st.lists(st.integers(3_000, 30_000), min_size=1, max_size=4))
 def test_a_budget_is_never_passed_and_what_was_paid_is_not_asked_again(
     weights: list[list[float]], budgets: list[int]

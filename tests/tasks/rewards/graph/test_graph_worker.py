@@ -122,7 +122,7 @@ def is_answered(line: Reply | str | None) -> bool:
 RUBRICS = st.lists(st.lists(st.sampled_from([-1, 1, 2]), min_size=1, max_size=6), min_size=1, max_size=7)
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(
     weights=RUBRICS,
     questions=st.integers(1, 3),
@@ -179,7 +179,7 @@ class Model:
         return right(request)
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(survived=st.lists(st.integers(0, 9), min_size=1, max_size=3))
 def test_a_killed_command_asks_nothing_twice(tmp_path_factory: pytest.TempPathFactory, survived: list[int]) -> None:
     folder, model = tmp_path_factory.mktemp("killed"), Model()
@@ -195,7 +195,7 @@ def test_a_killed_command_asks_nothing_twice(tmp_path_factory: pytest.TempPathFa
     assert len(model.answered) == len(set(model.answered)) == calls
 
 
-@settings(max_examples=5)
+@settings(max_examples=2)
 @given(tokens=st.integers(3_000, 6_000))
 def test_a_budget_ends_the_packs_together_and_what_is_left_is_for_the_judge(
     tmp_path_factory: pytest.TempPathFactory, tokens: int

@@ -23,7 +23,7 @@ def graphs(draw: st.DrawFn) -> tuple[list[str], list[tuple[str, str]]]:
     return names, draw(st.permutations(edges))
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(graphs())
 def test_every_box_is_in_the_layer_of_the_longest_path_to_it(graph: tuple[list[str], list]) -> None:
     names, edges = graph
@@ -37,7 +37,7 @@ def test_every_box_is_in_the_layer_of_the_longest_path_to_it(graph: tuple[list[s
     assert {stop[0]: layer for stop, (layer, _) in placed.places.items() if len(stop) == 1} == longest
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(graphs())
 def test_nothing_stands_on_anything_and_all_stands_in_the_picture(graph: tuple[list[str], list]) -> None:
     placed = layout(*graph, HIGH)
@@ -48,7 +48,7 @@ def test_nothing_stands_on_anything_and_all_stands_in_the_picture(graph: tuple[l
     assert max(y + half for _, y, half in edges) == pytest.approx(placed.height)
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(graphs())
 def test_a_line_passes_every_layer_between_its_ends(graph: tuple[list[str], list]) -> None:
     placed = layout(*graph, HIGH)

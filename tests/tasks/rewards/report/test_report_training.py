@@ -125,7 +125,7 @@ def test_an_unscored_criterion_has_no_share():
 LEVELS = st.one_of(st.none(), st.integers(0, 3))
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(LEVELS, LEVELS), max_size=30))
 def test_agreement_is_that_of_plain_counting(pairs):
     keys = [{"response_id": str(number), "criterion_id": "C"} for number in range(len(pairs))]
@@ -144,7 +144,7 @@ def test_agreement_is_that_of_plain_counting(pairs):
         assert by_chance(found) == pytest.approx(np.mean([one == other for one, _ in both for _, other in both]))
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.floats(0, 1)), min_size=1, max_size=8))
 def test_shares_are_what_the_marginals_hold(marginals):
     rows = [

@@ -67,15 +67,6 @@ def test_an_aggregation_is_its_definition(aggregation, data):
     assert found.reward[0] == pytest.approx(worth, abs=1e-12 * max(1, sum(map(abs, weights)) / mass(weights)))
 
 
-@pytest.mark.parametrize("aggregation", ALL)
-def test_a_rubric_that_can_only_cost_rewards_between_minus_1_and_0(aggregation):
-    compiled = rubric([-3, 0, -1], [(1, 2, 0.2)])
-    shares_of = {(0, 0, 0): 0.0, (1, 1, 1): -1.0, (1, 1, 0): -0.75, (0.5, 1, 1): -(3 * 0.5 + 1) / 4}
-    for local, reward in shares_of.items():
-        assert one(compiled, local, aggregation).reward[0] == pytest.approx(reward)
-    assert one(rubric([-3, 0.5, -1], []), (1, 0, 1), aggregation).reward[0] == -8  # some credit: a share of that
-
-
 def test_a_parent_without_a_verdict_leaves_its_child_without_a_share():
     found = one(rubric([1, 1], [(0, 1, 0.6)]), [0.0, 0.9], "hard_verdict", [False, True], decided=[0.0, 1.0])
     assert np.isnan(found.reward[0])
@@ -330,7 +321,3 @@ def test_the_order_of_the_criteria_does_not_matter(aggregation, inference, data)
     first = one(rubric(weights, edges), local, aggregation, inference=inference).reward[0]
     second = one(shuffled, [local[old] for old in moved], aggregation, inference=inference).reward[0]
     assert second == pytest.approx(first, abs=1e-12 * max(1, sum(map(abs, weights)) / mass(weights)))
-
-
-def test_penalties_may_outweigh_credit():
-    assert one(rubric([1, -4]), [0.5, 1.0]).reward[0] == -3.5

@@ -36,7 +36,7 @@ def drawn_edges(rng, count, density) -> list[tuple[int, int, float]]:
     return [(a, b, float(rng.choice([0, 0.2, 0.6, 1, rng.random()]))) for a, b in pairs if rng.random() < density]
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(st.data())
 def test_marginals_are_the_sums_over_all_states(data):
     count = data.draw(st.integers(1, 8))
@@ -87,18 +87,6 @@ def test_no_rounding_lifts_a_marginal_above_its_local_score():
     np.testing.assert_allclose(found, local, atol=1e-15)
 
 
-def test_responses_do_not_touch_one_another():
-    rng = np.random.default_rng(3)
-    compiled = rubric([1] * 10, drawn_edges(rng, 10, 0.4))
-    local = rng.random((50, 10))
-    alone = [exact_marginals(compiled, row[None])[0] for row in local]
-    assert exact_marginals(compiled, local).tolist() == np.array(alone).tolist()
-
-
-def test_no_responses_have_no_marginals():
-    assert exact_marginals(rubric([1, 1], [(0, 1, 0.5)]), np.empty((0, 2))).shape == (0, 2)
-
-
 @pytest.mark.parametrize(
     ("edges", "shape"),
     [
@@ -132,9 +120,3 @@ def test_a_wider_graph_is_refused_with_its_rubric_and_width():
     compiled = rubric([1] * (MOST + 2), [(a, b, 0.5) for a, b in pairs], "essay-7")
     with pytest.raises(TooWide, match=f"rubric 'essay-7': exact inference would hold {MOST + 1} "):
         exact_marginals(compiled, np.ones((1, MOST + 2)))
-
-
-def test_a_common_cause_by_hand():
-    wired = rubric([1] * 4, [(0, 1, 0.0), (0, 2, 0.0), (1, 3, 0.0), (2, 3, 0.0)])
-    found = exact_marginals(wired, np.array([[0.5, 1.0, 1.0, 1.0], [1.0, 0.5, 0.5, 1.0]]))
-    assert found.tolist() == [[0.5, 0.5, 0.5, 0.5], [1.0, 0.5, 0.5, 0.25]]

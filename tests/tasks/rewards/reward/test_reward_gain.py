@@ -6,7 +6,6 @@ from scipy.optimize import lsq_linear
 from scipy.stats import spearmanr
 from sklearn.metrics import cohen_kappa_score
 
-from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch
 from rubricflow.tasks.rewards.reward.factors import METHODS, PAIRS, gains, predict
 from rubricflow.tasks.rewards.reward.learn import learn
@@ -94,26 +93,31 @@ def test_figures_are_those_of_libraries() -> None:
         "spearman": spearmanr(scores, flat).statistic,
         "qwk": cohen_kappa_score(*rounded, weights="quadratic", labels=range(7)),
     }
-    found = [one for one in gains(scores, predicted, np.arange(200), SCALE, 50) if one.over is None]
-    assert {one.statistic: one.value for one in found if one.method == "flat"} == pytest.approx(wanted)
-    assert {one.method for one in found} == set(METHODS)
+    found = figures(scores, predicted, 50)
+    assert {name: found[f"predicts people: {name}", "flat"]["value"] for name in wanted} == pytest.approx(wanted)
+    assert {method for _, method in found} == set(METHODS)
+
+
+def figures(scores, predicted, draws):
+    """Metric and method → its row."""
+    rows = gains(scores, predicted, np.arange(len(scores)), SCALE, draws)
+    return {(row["metric"], row["aggregation"]): row for row in rows}
 
 
 def test_a_difference_is_that_of_two_figures_and_lies_in_its_interval() -> None:
-    scores, predicted = tried()
-    found = gains(scores, predicted, np.arange(200), SCALE, 200)
-    alone = {(one.method, one.statistic): one.value for one in found if one.over is None}
-    between = [one for one in found if one.over is not None]
-    assert [(one.over, one.method) for one in between[::4]] == list(PAIRS)
-    for one in between:
-        assert one.value == pytest.approx(alone[one.method, one.statistic] - alone[one.over, one.statistic])
-        assert one.low is None if one.statistic == "spearman" else one.low <= one.value <= one.high
+    found = figures(*tried(), 200)
+    for over, method in PAIRS:
+        for name in ("rmse", "pearson", "spearman", "qwk"):
+            row = found[f"gain over {over}: {name}", method]
+            alone = [found[f"predicts people: {name}", of]["value"] for of in (method, over)]
+            assert row["value"] == pytest.approx(alone[0] - alone[1])
+            assert row["low"] is None if name == "spearman" else row["low"] <= row["value"] <= row["high"]
 
 
 def test_a_figure_that_is_not_defined_has_no_value() -> None:
-    found = gains(np.full(200, 3.0), tried()[1], np.arange(200), SCALE, 20)
-    assert {one.value for one in found if one.statistic == "pearson"} == {None}
-    assert None not in {one.value for one in found if one.statistic == "rmse"}
+    found = figures(np.full(200, 3.0), tried()[1], 20)
+    assert {row["value"] for (metric, _), row in found.items() if metric.endswith("pearson")} == {None}
+    assert None not in {row["value"] for (metric, _), row in found.items() if metric.endswith("rmse")}
 
 
 def test_a_response_with_an_unscored_criterion_is_not_predicted_nor_counted() -> None:
@@ -123,7 +127,7 @@ def test_a_response_with_an_unscored_criterion_is_not_predicted_nor_counted() ->
     predicted = predict(train, scores, learn(train, scores, np.arange(100)), made(unseen, scored.ravel()))
     assert all(np.flatnonzero(np.isnan(values)).tolist() == [4] for values in predicted.values())
     wanted[7] = np.nan
-    assert {one.n for one in gains(wanted, predicted, np.arange(30), SCALE, 20)} == {28}
+    assert {row["n"] for row in gains(wanted, predicted, np.arange(30), SCALE, 20)} == {28}
 
 
 def test_where_nothing_was_fitted_nothing_is_predicted_or_compared() -> None:
@@ -132,11 +136,3 @@ def test_where_nothing_was_fitted_nothing_is_predicted_or_compared() -> None:
     predicted = predict(train, scores, learn(train, scores, np.arange(4)), made(unseen))
     assert all(np.isnan(values).all() for values in predicted.values())
     assert gains(wanted, predicted, np.arange(30), SCALE) == []
-
-
-def test_another_rubrics_responses_cannot_be_predicted() -> None:
-    local, scores = rated(100, 1)
-    train = made(local)
-    other = batch([rubric("b" * 64)], np.zeros(100, dtype=int), local.ravel())
-    with pytest.raises(ContractError, match="another"):
-        predict(train, scores, learn(train, scores, np.arange(100)), other)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch
 from rubricflow.tasks.rewards.reward.learn import STRENGTHS, folds_of, learn, line, rewards_and_slopes
 
@@ -222,17 +221,3 @@ def test_too_little_to_learn_from_is_refused_with_the_reason(n, scores, says) ->
 def test_too_few_clusters_for_the_folds_are_refused() -> None:
     one = fitted(*simulated(40, noise=0.1), names=np.arange(40) % 4)
     assert one.note == "too few clusters for 5 folds"
-
-
-@pytest.mark.parametrize(
-    ("scores", "clusters", "folds", "says"),
-    [
-        (np.zeros(9), np.arange(10), 5, "9 scores and 10 clusters for 10 responses"),
-        (np.full(10, np.inf), np.arange(10), 5, "its score is infinite"),
-        (np.zeros(10), np.arange(10), 1, "at least 2"),
-    ],
-)
-def test_bad_input_is_refused(scores, clusters, folds, says) -> None:
-    local = np.random.default_rng(0).random((10, 5))
-    with pytest.raises(ContractError, match=says):
-        learn(batch([rubric()], np.zeros(10, int), local.ravel()), scores, clusters, folds)

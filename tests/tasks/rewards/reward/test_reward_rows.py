@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -14,7 +13,7 @@ from rubricflow.tasks.core.contracts.schema import conform, schema
 from rubricflow.tasks.core.contracts.tables.reward import EdgeCases, Rewards
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
 from rubricflow.tasks.rewards.reward.leakage import edge_cases
-from rubricflow.tasks.rewards.reward.rows import cases, rewards
+from rubricflow.tasks.rewards.reward.rows import case_rows, reward_rows
 
 THREE = rubric([5, 3, -2], [(0, 1, WEAK), (0, 2, ACTIVATION)], "three")
 TWO = rubric([1, 1], [(0, 1, STRONG)], "two")
@@ -24,7 +23,7 @@ SCENE = locals_of([THREE, TWO], [1, 0, 0], [[0.2, 0.8], [0.9, 0.6, 0.5], [0.9, N
 def table(aggregation, locals_=SCENE, unscored="null", **given):
     settings = study(**given)
     found = aggregate(locals_.batch, aggregation, inference=settings.inference, unscored=unscored)
-    return pa.concat_tables(rewards(locals_, found, aggregation, settings))
+    return reward_rows(locals_, found, aggregation, settings)
 
 
 def numbers(value):
@@ -84,8 +83,7 @@ def test_bounds_stand_where_there_is_no_reward():
 def test_tables_say_what_the_arrays_say_and_never_nan(seed, aggregation):
     locals_ = random_locals(np.random.default_rng(seed), unscored=0.2)
     found = aggregate(locals_.batch, aggregation, unscored="bounds")
-    (told,) = rewards(locals_, found, aggregation, study())
-    told = conform(Rewards, told).to_pylist()
+    told = conform(Rewards, reward_rows(locals_, found, aggregation, study())).to_pylist()
     for (n, one, start), row in zip(rows_of(locals_), told, strict=True):
         cells = range(start, start + len(one.criteria))
         marginals = {one.criteria[at - start]: found.marginal[at] for at in cells if not np.isnan(found.marginal[at])}
@@ -95,7 +93,7 @@ def test_tables_say_what_the_arrays_say_and_never_nan(seed, aggregation):
             assert [row[name]] == [None if np.isnan(value) else value for value in [getattr(found, name)[n]]]
     selected = edge_cases(locals_.batch, found.marginal, 0.5)
     for row, n, edge, leaked in zip(
-        pa.concat_tables(cases(locals_, selected, aggregation)).to_pylist(),
+        case_rows(locals_, selected, aggregation).to_pylist(),
         selected.response,
         selected.edge,
         selected.leaked,
@@ -114,7 +112,7 @@ def test_tables_say_what_the_arrays_say_and_never_nan(seed, aggregation):
 
 def test_a_case_is_a_row_of_the_contract():
     found = edge_cases(SCENE.batch, aggregate(SCENE.batch, "gear").marginal, 0.5)
-    (told,) = cases(SCENE, found, "gear")
+    told = case_rows(SCENE, found, "gear")
     assert told.schema.equals(schema(EdgeCases))
     assert conform(EdgeCases, told).to_pylist()[:2] == [
         {
@@ -153,5 +151,5 @@ def test_a_case_is_a_row_of_the_contract():
 def test_nothing_makes_empty_tables():
     empty = locals_of([], [], [])
     assert table("gear", empty).num_rows == 0
-    (told,) = cases(empty, edge_cases(empty.batch, empty.batch.local, 0.5), "gear")
+    told = case_rows(empty, edge_cases(empty.batch, empty.batch.local, 0.5), "gear")
     assert told.num_rows == 0

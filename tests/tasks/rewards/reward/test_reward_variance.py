@@ -38,7 +38,7 @@ def two_points(share, doubt):
     return np.clip([share - spread * odds, share + spread / odds], 0, 1)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(st.data())
 def test_it_is_the_variance_over_every_outcome_of_the_doubts(data):
     weights = data.draw(weights_of(most=6))
@@ -60,18 +60,6 @@ def test_the_mean_over_the_doubts_is_the_exact_reward():
     chance = np.where(outcomes == 1, local, 1 - local).prod(axis=1)
     paid = aggregate(batch([compiled], np.zeros(1, np.int32), local), "gear", inference="exact").reward[0]
     assert chance @ rewards_of(compiled, outcomes) == pytest.approx(paid, abs=1e-12)
-
-
-def test_the_plain_sum_varies_by_the_squares_of_its_weights():
-    local = np.array([0.5, 0.2, 0.9, 1.0, 0.4])
-    doubt = local * (1 - local)
-    expected = (np.square(WEIGHTS) * doubt).sum() / 14.0**2
-    assert variance(rubric(WEIGHTS, DIAMOND), local, doubt, "flat")[0] == pytest.approx(expected)
-    assert variance(rubric(WEIGHTS), local, doubt, "gear")[0] == pytest.approx(expected)
-
-
-def test_a_judge_without_doubts_varies_by_nothing():
-    assert variance(rubric(WEIGHTS, DIAMOND), [0.7, 0.4, 0.9, 0.8, 0.3], np.zeros(5)).tolist() == [0.0]
 
 
 def test_a_closed_gate_takes_a_childs_doubt_away():
@@ -112,10 +100,3 @@ def test_responses_and_rubrics_do_not_touch_one_another():
     found = reward_variances(batch(rubrics, of, together, variance=together * (1 - together)), "gear")
     alone = [variance(rubrics[which], one, one * (1 - one))[0] for which, one in zip(of, local, strict=True)]
     assert found.tolist() == alone
-
-
-def test_it_is_the_variance_of_drawn_verdicts():
-    rng = np.random.default_rng(0)
-    wired, local = rubric(WEIGHTS, DIAMOND), np.array([0.7, 0.4, 0.9, 0.8, 0.3])
-    drawn = rewards_of(wired, (rng.random((200_000, 5)) < local).astype(float))
-    assert variance(wired, local, local * (1 - local))[0] == pytest.approx(drawn.var(), rel=0.01)

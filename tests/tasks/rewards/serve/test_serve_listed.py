@@ -61,7 +61,7 @@ def test_all_that_is_missing_is_named_at_once(tmp_path):
     with pytest.raises(InputErrors) as caught:
         read_listed(path)
     said = str(caught.value)
-    parts = ["line 1", "criterion 1 has no weight", "criterion 2 has no text", "line 2", "no prompt", "no rubric"]
+    parts = ["line 1", "rubric[1].weight", "rubric[2].text", "line 2", "'question'", "'rubric'"]
     parts += ["line 3", "JSON", "line 5", "canary", "line 6", "another weight than 0"]
     assert [part for part in parts if part not in said] == []
     assert "line 4" not in said
