@@ -114,7 +114,8 @@ def unfinished(several: Sequence[Graded], in_flight: InFlight) -> dict[str, Unfi
     paid: defaultdict[str, list[Reply]] = defaultdict(list)
     for graded in several:
         for called in graded.called:
-            name, last = called.case.response_id, called.answer.attempts[-1]
+            name = called.case.response_id
+            last = called.answer.attempts[-1]
             paid[name] += made(called)
             if last.reply.error == PENDING:
                 reply = in_flight.reply_of(last.digest)
@@ -143,7 +144,8 @@ def troubles(graded: Graded) -> dict[str, Trouble]:
     """Response → what went wrong with its calls, of several the judge's failure first; nothing where all went well."""
     met: dict[str, Trouble] = {}
     for called in graded.called:
-        answer, last = called.answer, called.answer.attempts[-1]
+        answer = called.answer
+        last = called.answer.attempts[-1]
         trouble = None
         if answer.value is None and last.reply.error is not None:
             trouble = Trouble(last.reply.error.partition(":")[0], last.reply.error)
@@ -165,7 +167,9 @@ class Watch:
     def __init__(self, name: str, on_failure: OnFailure, limit: float) -> None:
         self.unscored: Counter[str] = Counter()
         """Rollouts without a reward, by reason."""
-        self._name, self._on_failure, self._limit = name, on_failure, limit
+        self._name = name
+        self._on_failure = on_failure
+        self._limit = limit
         self._recent: deque[bool] = deque(maxlen=WINDOW)
         self._alarmed = False
         self._shown = UNKNOWN
@@ -179,9 +183,11 @@ class Watch:
             self.unscored.update(trouble.reason for trouble in lost)
             self._recent.extend(trouble is not None for trouble in batch)
             self._shown = next(iter(failures or lost), self._shown)
-            rollouts, unscored = len(self._recent), sum(self._recent)
+            rollouts = len(self._recent)
+            unscored = sum(self._recent)
             enough = rollouts >= FEW or (unscored == rollouts and rollouts > 1)
-            before, self._alarmed = self._alarmed, enough and unscored > self._limit * rollouts
+            before = self._alarmed
+            self._alarmed = enough and unscored > self._limit * rollouts
             reasons = ", ".join(f"{reason} {number:,}" for reason, number in self.unscored.most_common())
             reported = (
                 f"{self._name}: {len(lost)} of {len(batch)} rollouts have no reward; so far, by reason: {reasons}"
@@ -232,7 +238,8 @@ def agreements(first: Sequence[Judged], second: Sequence[Judged]) -> dict[str, A
     levels = {judged.case.response_id: _levels(judged) for judged in first}
     found: dict[str, AgreementAnswer] = {}
     for judged in second:
-        one, two = levels[judged.case.response_id], _levels(judged)
+        one = levels[judged.case.response_id]
+        two = _levels(judged)
         both = one.keys() & two.keys()
         same = sum(one[name] == two[name] for name in both)
         found[judged.case.response_id] = {"same": same, "compared": len(both)}
@@ -254,7 +261,8 @@ def worth_repeating(judged: Sequence[Judged], batch: Batch, weights: Floats, cal
     worths: list[tuple[float, int, frozenset[str]]] = []
     for row, decided in enumerate(judged):
         if not asks_nobody(decided.case):
-            names, part = batch.compiled[batch.rubric_index[row]].criteria, slice(*batch.start[row : row + 2])
+            names = batch.compiled[batch.rubric_index[row]].criteria
+            part = slice(*batch.start[row : row + 2])
             of_criteria: dict[str, float] = dict(zip(names, weights[part].tolist(), strict=True))
             worths += [(worth, row, call) for call, worth in _calls(decided.case.bundle, of_criteria) if worth > 0]
     chosen: defaultdict[int, set[str]] = defaultdict(set)

@@ -72,7 +72,8 @@ def prepared_items(
         for field in ("item_id", "rubric_id", "question"):
             if not isinstance(row.get(field), str):
                 raise InputError(f"an item needs '{field}', as a text", row=number, field=f"items.{field}")
-        item_id, name = row["item_id"], row["rubric_id"]
+        item_id = row["item_id"]
+        name = row["rubric_id"]
         if item_id in prepared:
             raise InputError(f"item '{item_id}' is given twice", row=number, field="items.item_id")
         if name not in bundles or name not in graphs:
@@ -142,7 +143,8 @@ def graphs_of_study(study: Study, path: Path, warehouse: Warehouse) -> StudyGrap
         study, rubrics, authored_by_name, items, replies, lambda store: Replay(store, model_of(study.judge, base))
     )
     bundles = {name: locked_rubric.bundle for name, locked_rubric in locked.items()}
-    plan, rubric_subjects = study.graph, subjects(items, bundles)
+    plan = study.graph
+    rubric_subjects = subjects(items, bundles)
     written = authored(base / plan.file, rubric_subjects) if plan.file else {}
     votes = read_votes(base / plan.votes, rubric_subjects) if plan.votes else []
     settings = settings_of(plan, model_of(plan, base) if is_generative(plan) else MODEL, is_generative(plan))

@@ -115,7 +115,8 @@ def _gathered(run: Run, folder: Path) -> None:
     They are closed to others first and gone after, each in one step: a process that is killed in between makes the same
     shards anew, or none.
     """
-    open_, full = folder / _OPEN, folder / _FULL
+    open_ = folder / _OPEN
+    full = folder / _FULL
     try:
         if full.exists():
             _commit(run, full)
@@ -176,8 +177,10 @@ def _credits(run: Run) -> dict[int, CreditSum]:
         paid[row["response_id"]][row["aggregation"]] = row["reward"]
     credits: dict[int, CreditSum] = {}
     for row in run.table(Responses, TRAINER, ["response_id", "groups"]).to_pylist(maps_as_pydicts="strict"):
-        step, rewards = row["groups"].get("step"), paid[row["response_id"]]
-        flat, gear = rewards.get("flat"), rewards.get("gear")
+        step = row["groups"].get("step")
+        rewards = paid[row["response_id"]]
+        flat = rewards.get("flat")
+        gear = rewards.get("gear")
         if step is not None and flat is not None and gear is not None:
             credits[int(step)] = credits.get(int(step), CreditSum(0.0, 0)).plus(flat - gear, 1)
     return credits

@@ -58,7 +58,8 @@ def reward(
 def stages(job: Plan) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it. No model is asked where the study names a rater of
     the data."""
-    study, base = job.study, job.base
+    study = job.study
+    base = job.base
     data, locked = read_and_lock(job)
     judged: tuple[TableRef, ...] = ()
     with asking_together() as piece:

@@ -69,11 +69,16 @@ class RewardService:
     ) -> None:
         """prompts: of the items, as trainers want them; the questions where not given. judge_urls: the servers that
         have the judge, if any do."""
-        self.name, self._reward, self._inline, self.judge_urls = name, reward, inline, judge_urls
+        self.name = name
+        self._reward = reward
+        self._inline = inline
+        self.judge_urls = judge_urls
         questions = [PromptRow(item_id=key, prompt=item.row["question"]) for key, item in reward.items.items()]
         self._prompts = list(prompts) if prompts is not None else questions
-        self.aggregation, self.deadline_s = reward.options.aggregation, reward.options.deadline
-        self._in_flight, self._record = InFlight(), reward.options.record
+        self.aggregation = reward.options.aggregation
+        self.deadline_s = reward.options.deadline
+        self._in_flight = InFlight()
+        self._record = reward.options.record
         if record := self._record:
             record_criteria(record, {name: item.bundle for name, item in reward.items.items()})
             inline.keep = lambda bundles: record_criteria(record, bundles, shard=f"brought-{min(bundles)}")
@@ -221,8 +226,10 @@ class InlineRubrics:
     """Prepares listed items. Threads may ask at once; what was made of a rubric before is read from the reply store."""
 
     def __init__(self, judge: Judge, settings: Reward, criteria_per_call: int | None, replies: Path | str) -> None:
-        self._judge, self._settings = judge, settings
-        self._criteria_per_call, self._replies = criteria_per_call, replies
+        self._judge = judge
+        self._settings = settings
+        self._criteria_per_call = criteria_per_call
+        self._replies = replies
         self._lock = threading.Lock()
         self._wanted: queue.PriorityQueue[tuple[int, int, ListedItem]] = queue.PriorityQueue()
         self._number = count()

@@ -194,7 +194,8 @@ class RolloutReward:
             raise InputError(f"{fault['msg']}, not {fault['input']!r}", field=str(fault["loc"][0])) from error
         rules = settings if aggregation == "gear" else settings.model_copy(update={"inference": "topological"})
         self.items = prepared_items(items, bundles, graphs, rules, self.options.criteria_per_call, factors)
-        self._settings, self._open_rater = settings, open_rater
+        self._settings = settings
+        self._open_rater = open_rater
         self.__name__ = f"rubric_{aggregation}"
         open_replies(str(self.options.replies)).close()  # or it cannot be used, and that is said now
         if self.options.record:
@@ -258,7 +259,8 @@ class RolloutReward:
         return self._processes.setdefault(os.getpid(), Process(watch))
 
     def _open(self) -> Opened:
-        store, name = open_replies(str(self.options.replies)), secrets.token_hex(4)
+        store = open_replies(str(self.options.replies))
+        name = secrets.token_hex(4)
         recorder = Recorder(self.options.record) if self.options.record else None
         return Opened(self._open_rater(store), store, (f"{name}-{number:06d}" for number in count()), recorder)
 
@@ -314,7 +316,7 @@ class RolloutReward:
                     rule = f"{self.__name__}: {error.reason}; {rule} checkpoint then (replies that came are kept)"
                     raise BackendError(rule) from error
 
-            repeats, twice = None, chosen_share(cases, self.options.judged_twice)
+            twice = chosen_share(cases, self.options.judged_twice)
             with ThreadPoolExecutor(1, thread_name_prefix="second-judging") as threads:
                 second = threads.submit(second_judging, twice, opened.rater, judging) if twice else None
                 graded = judging(cases, opened.rater)
@@ -326,24 +328,28 @@ class RolloutReward:
                 if len(left) == len(cases):
                     return None, left
                 posed = [rollout for place, rollout in enumerate(posed) if place not in left]
-                graded, repeats = finished(graded, open_), finished(repeats, open_) if repeats else None
+                graded = finished(graded, open_)
+                repeats = finished(repeats, open_) if repeats else None
             decisions = judgments(opened.rater, graded.judged)
             local = self._local(decisions, graded, posed)
             if self.options.further_calls:
-                aggregation, calls = self.options.aggregation, round(self.options.further_calls * len(posed))
+                aggregation = self.options.aggregation
+                calls = round(self.options.further_calls * len(posed))
                 weights = weights_of_doubts(local.batch, aggregation, self._settings)
                 if again := worth_repeating(graded.judged, local.batch, weights, calls):
                     more = judging(list(again.values()), repeated(opened.rater, 2)[1])
                     graded.called += more.called
                     said = judgments(more.rater, more.judged)
                     both = averaged(local.batch, self._local(said, more, posed).batch, np.array(list(again)))
-                    local, decisions = replace(local, batch=both), pa.concat_tables([decisions, said])
+                    local = replace(local, batch=both)
+                    decisions = pa.concat_tables([decisions, said])
             lost = troubles(graded)
             failed = [lost.get(judged.case.response_id, UNKNOWN).reason in FAILURES for judged in graded.judged]
             worth = self.aggregated(local, self.options.aggregation)
             worth = replace(worth, **{name: np.where(failed, np.nan, getattr(worth, name)) for name in _PAID})
             variance = np.where(failed, np.nan, reward_variances(local.batch, self.options.aggregation))
-            rewards, variances = or_none(worth.reward), or_none(variance)
+            rewards = or_none(worth.reward)
+            variances = or_none(variance)
             missing = [
                 lost.get(judged.case.response_id, UNKNOWN) if reward is None else None
                 for judged, reward in zip(graded.judged, rewards, strict=True)
@@ -402,7 +408,8 @@ class RolloutReward:
             }
             for judged, rollout in zip(graded.judged, posed, strict=True)
         ]
-        flat, gear = self.aggregated(local, "flat"), self.aggregated(local, "gear")
+        flat = self.aggregated(local, "flat")
+        gear = self.aggregated(local, "gear")
         cases = edge_cases(local.batch, flat.marginal, self.threshold)
         both = [reward_rows(local, flat, "flat", self._settings), reward_rows(local, gear, "gear", self._settings)]
         paid = reward_rows(local, worth, self.options.aggregation, self._settings)

@@ -138,7 +138,9 @@ def service_of(
         "judged_twice": judged_twice,
     }
     if source.suffix == LIST:
-        name, choice, settings = source.stem, list_judge(judge, url), Reward(retention=PAPER)
+        name = source.stem
+        choice = list_judge(judge, url)
+        settings = Reward(retention=PAPER)
         items = read_listed(source)
         inline = InlineRubrics(choice, settings, CRITERIA_PER_CALL, opened.replies)
         print(f"graphs of {len(items):,} rubrics by their wording; retention factors of the paper: 0.6, 0.2, 0")

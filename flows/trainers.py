@@ -66,8 +66,10 @@ class RubricReward(RolloutReward):
         """
         from rubricflow.flows.plan import plan  # with it come the libraries of calibration, which no worker needs
 
-        path, opened = Path(study), Warehouse.open(warehouse)
-        settings, run = _for_training(path), plan(path, warehouse).run
+        path = Path(study)
+        opened = Warehouse.open(warehouse)
+        settings = _for_training(path)
+        run = plan(path, warehouse).run
         has_graphs = run.done("graph", "all")
         graphs = graphs_of_run(run) if has_graphs else graphs_of_study(settings, path, opened)
         return cls._of(settings, path, opened, graphs, aggregation, options)
@@ -86,7 +88,8 @@ class RubricReward(RolloutReward):
         InputError for a study without `reward`, data that is for evaluation only, a judge that cannot judge rollouts,
         and a run of another study; StoreError where the run has no graphs.
         """
-        path, opened = Path(study), Warehouse.open(warehouse)
+        path = Path(study)
+        opened = Warehouse.open(warehouse)
         settings = _for_training(path)
         if not run_id.startswith(f"{settings.name}-"):
             raise InputError(f"run '{run_id}' is not one of study '{settings.name}'", file=path)
@@ -103,7 +106,8 @@ class RubricReward(RolloutReward):
         options: Mapping[str, Any],
     ) -> RubricReward:
         assert settings.reward is not None  # `_for_training` asks for it
-        judge, learned = settings.judge, settings.reward.edge_retention
+        judge = settings.judge
+        learned = settings.reward.edge_retention
         if options.get("further_calls"):
             refuse_same_replies(judge, path)
         asking = partial(study_rater, judge, path.parent)
@@ -124,7 +128,8 @@ class RubricReward(RolloutReward):
         if len(names) != len(completions):
             raise InputError(f"{len(names)} items for {len(completions)} completions", field="item_id")
         rollouts = [Rollout(name, text_of(of)) for name, of in zip(names, completions, strict=True)]
-        state, log = columns.get("trainer_state"), columns.get("log_metric")
+        state = columns.get("trainer_state")
+        log = columns.get("log_metric")
         batch = self._rewarded(rollouts, state.global_step if state else None)
         if batch is None:
             return []
@@ -215,7 +220,8 @@ class Gathering:
     def _judge(self) -> None:
         with self._judging:
             with self._gate:
-                waiting, self._waiting = self._waiting, []
+                waiting = self._waiting
+                self._waiting = []
             waiting = [(rollout, future) for rollout, future in waiting if future.set_running_or_notify_cancel()]
             try:
                 rewards = self._score([rollout for rollout, _ in waiting])
@@ -250,7 +256,8 @@ def _for_training(path: Path) -> Study:
         raise InputError(rule, file=path, field="data.layout")
     if settings.reward is None:
         raise InputError("there is no section 'reward', which names the retention factors", file=path)
-    judge, base = settings.judge, path.parent
+    judge = settings.judge
+    base = path.parent
     # A judge that knows nothing of texts that nobody has seen, or would say it several times, is refused.
     if "rollouts" not in BACKENDS[judge.backend].serves or judge.foreign:
         rule = "this judge knows only the responses of its data, no rollouts"

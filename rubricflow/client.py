@@ -81,7 +81,10 @@ class RewardClient:
             raise ValueError(f"'{url}' is no address of a server, such as http://127.0.0.1:8321")
         if on_failure not in ("stop", "none"):
             raise ValueError(f"on_failure is '{on_failure}'; it is 'stop' or 'none'")
-        self.url, self.deadline_s, self.patience_s, self.on_failure = url, deadline_s, patience_s, on_failure
+        self.url = url
+        self.deadline_s = deadline_s
+        self.patience_s = patience_s
+        self.on_failure = on_failure
         self._most_unscored, self._recent = most_unscored, deque[bool](maxlen=_WINDOW)
         self._token = token if token is not None else os.environ.get("RUBRICFLOW_TOKEN")
         self.__name__ = "rubricflow"
@@ -109,7 +112,8 @@ class RewardClient:
         """RewardError where the judge failed, or too many of the last rollouts have no reward."""
         causes = [rollout["unscored"] for rollout in answer["rollouts"]]
         self._recent.extend(cause is not None for cause in causes)
-        lost, seen = sum(self._recent), len(self._recent)
+        lost = sum(self._recent)
+        seen = len(self._recent)
         failed = [cause for cause in causes if cause and cause["reason"] in FAILURES]
         is_alarming = seen >= _FEW or (lost == seen and seen > 1)
         if failed or (is_alarming and lost > self._most_unscored * seen):
@@ -240,18 +244,22 @@ class RewardClient:
         _NoAnswer where there is none; RewardError where the request is refused.
         """
         content = None if body is None else json.dumps(body, default=str).encode("utf-8", "replace")
-        until, pause, trouble = time.monotonic() + self.patience_s, 0.5, ""
+        until = time.monotonic() + self.patience_s
+        pause = 0.5
+        trouble = ""
         while True:
             try:
                 status, wait_header, answer = self._once(method, path, content)
             except (OSError, http.client.HTTPException) as error:
-                trouble, wait = f"{self.url} cannot be reached: {error or type(error).__name__}", None
+                trouble = f"{self.url} cannot be reached: {error or type(error).__name__}"
+                wait = None
             else:
                 if status == 200 and isinstance(answer, dict):
                     return answer
                 if status == 200:
                     raise _NoAnswer(f"{self.url} answers what is no reward: {str(answer)[:200]!r}")
-                trouble, wait = f"{self.url}: {_said(status, answer)}", _seconds(wait_header)
+                trouble = f"{self.url}: {_said(status, answer)}"
+                wait = _seconds(wait_header)
                 if status not in _AGAIN:
                     raise RewardError(trouble)
             wait = pause * random.uniform(0.5, 1.0) if wait is None else wait
@@ -284,7 +292,8 @@ class _Coroutine:
     """TRL's reward function as a coroutine: TRL asks for all coroutines of a step at once."""
 
     def __init__(self, client: RewardClient) -> None:
-        self._client, self.__name__ = client, client.__name__
+        self._client = client
+        self.__name__ = client.__name__
 
     async def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
         return await asyncio.to_thread(self._client.trl, prompts, completions, **columns)

@@ -198,7 +198,8 @@ def check(request: Request, reply: Reply) -> Checked[dict[str, Role]]:
     stated = artifact["roles"]
     if not isinstance(stated, dict):
         return Checked(None, ("malformed: 'roles' is no object",))
-    roles, violations = dict[str, Role](), list[str]()
+    roles = dict[str, Role]()
+    violations = list[str]()
     for criterion in question.criteria:
         given = stated.get(criterion.id)
         name = given.strip().lower() if isinstance(given, str) else None
@@ -216,7 +217,8 @@ def _missing(
     first: Request, history: tuple[Attempt[dict[str, Role]], ...], annotator: Annotator
 ) -> tuple[str, Request] | None:
     """The demand for the roles still missing; None where there is none."""
-    question, roles = cast(RoleQuestion, first.data), _given(history)
+    question = cast(RoleQuestion, first.data)
+    roles = _given(history)
     missing = tuple(name for name in question.ids if name not in roles)
     if not missing:
         return None

@@ -196,7 +196,8 @@ def planned_calls(requests: Iterable[Request], annotator: Annotator) -> str:
     while together := list(islice(left, _TOGETHER)):
         keys = [digest(request, annotator.backend.model, annotator.backend.by_subject) for request in together]
         known = annotator.replies.get_many(keys)
-        calls, kept = calls + len(together), kept + sum(key in known for key in keys)
+        calls = calls + len(together)
+        kept = kept + sum(key in known for key in keys)
         for request in (request for request, key in zip(together, keys, strict=True) if key not in known):
             characters += sum(len(message.content) for message in request.messages)
             (asked,) = request.keys
@@ -211,7 +212,8 @@ def planned_calls(requests: Iterable[Request], annotator: Annotator) -> str:
 
 def graph_row(built: Built) -> dict[str, Any]:
     """One graph as a row of `RubricGraphs`."""
-    draft, dropped = built.draft, [proposal.dropped for proposal in built.proposals]
+    draft = built.draft
+    dropped = [proposal.dropped for proposal in built.proposals]
     return {
         "rubric_id": draft.subject.rubric_id,
         "graph_id": built.graph.graph_id,

@@ -74,11 +74,13 @@ def ask_dependencies(questions: Sequence[PairQuestion], annotator: Annotator) ->
             requests = [_request(part, shared[part.subject.rubric_id], role, annotator) for part in wave]
             answers = ask(requests, annotator.backend, annotator.replies, check)
             for part, answer in zip(wave, answers, strict=True):
-                labels, attempt = labels_of_rubric[part.subject.rubric_id], answer.attempts[-1]
+                labels = labels_of_rubric[part.subject.rubric_id]
+                attempt = answer.attempts[-1]
                 labels.calls.append(as_call(attempt))
                 smaller += _take(part, answer.value or {}, attempt, labels)
             annotator.tell(f"{role}: {start + len(wave):,} of {len(pending):,} calls, {len(smaller):,} to ask again")
-        pending, role = smaller, "contract_repair"
+        pending = smaller
+        role = "contract_repair"
     return labels_of_rubric
 
 
@@ -190,7 +192,9 @@ def _label(entry: Any, relations: Sequence[Relation]) -> tuple[Label | None, lis
     """(the label, what is wrong with it)."""
     if not isinstance(entry, dict):
         return None, ["no label" if entry is None else f"{entry!r:.40} is no label"]
-    stated, sure, problems = entry.get("relation"), entry.get("confidence"), list[str]()
+    stated = entry.get("relation")
+    sure = entry.get("confidence")
+    problems = list[str]()
     name = stated.strip().lower() if isinstance(stated, str) else None
     if name != NONE and name not in _RELATIONS:
         return None, [f"{stated!r:.40} is no relation"]

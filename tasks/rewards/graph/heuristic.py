@@ -128,7 +128,8 @@ class _ComparedTexts:
     """The k criteria of a rubric held against each other."""
 
     def __init__(self, subject: GraphSubject) -> None:
-        self._subject, self.texts = subject, [criterion.text for criterion in subject.criteria]
+        self._subject = subject
+        self.texts = [criterion.text for criterion in subject.criteria]
         self._covered = coverage(self.texts, self.texts, subject.question)
         has_signs = np.array([is_signs(text) for text in self.texts], dtype=bool)
         self._is_unread = np.logical_or.outer(has_signs, has_signs)
@@ -138,7 +139,9 @@ class _ComparedTexts:
 
     def labels(self, roles: Mapping[str, Role], vectors: Mapping[str, Floats]) -> Callable[[Pair], dict[str, Any]]:
         """Decides all pairs; gives a pair's label in the contract. vectors: of the texts that were read."""
-        criteria, texts, covered = self._subject.criteria, self.texts, self._covered
+        criteria = self._subject.criteria
+        texts = self.texts
+        covered = self._covered
         cosine = np.zeros(covered.shape)  # 0 where it does not matter
         if self.to_read:
             rows = np.stack([vectors[texts[place]] for place in self.to_read])
@@ -155,12 +158,15 @@ class _ComparedTexts:
 
         def label(pair: Pair) -> dict[str, Any]:
             at = place[pair[0]], place[pair[1]]
-            relation, sure = NONE, 1 - float(measure[at])
+            relation = NONE
+            sure = 1 - float(measure[at])
             if active[at]:
-                relation, sure = "activation", float(measure[at])
+                relation = "activation"
+                sure = float(measure[at])
             elif rests[at]:
                 strength = "strong" if covered[at] >= STRONG else "weak"
-                relation, sure = f"{strength}_prerequisite", float(measure[at])
+                relation = f"{strength}_prerequisite"
+                sure = float(measure[at])
             return {"relation": relation, "confidence": round(100 * sure)}
 
         return label
@@ -263,7 +269,8 @@ def coverage(parts: Sequence[str], texts: Sequence[str], query: str) -> np.ndarr
     telling = [word for word, count in counts.items() if count <= max(3, len(texts) / 2)]
     place = {word: index for index, word in enumerate(telling)}
     weight = np.array([np.log((len(texts) + 1) / counts[w]) * (_ASKED_FOR if w in of_query else 1) for w in telling])
-    of_parts, of_texts = _rows(list(map(content, parts)), place), _rows(contents, place)
+    of_parts = _rows(list(map(content, parts)), place)
+    of_texts = _rows(contents, place)
     mass = of_parts @ weight
     share = ((of_parts * weight) @ of_texts.T) / np.where(mass > 0, mass, 1.0)[:, None]
     covered: np.ndarray = np.where(of_parts @ of_texts.T >= _IN_COMMON, share, 0.0)

@@ -204,7 +204,8 @@ def with_votes(proposals: Sequence[EdgeProposal], ballot: Ballot) -> list[EdgePr
             found.append(replace(one, dropped="voted_out", detail=outcome.detail))
         else:
             by = f"annotator: {one.relation or one.detail}" if one.source == "annotator" else f"author: {one.relation}"
-            relation, detail = cast(Relation, outcome.value), f"{outcome.detail}; {by}"
+            relation = cast(Relation, outcome.value)
+            detail = f"{outcome.detail}; {by}"
             found.append(EdgeProposal(*one.pair, relation, 1.0, "vote", detail=detail))
     proposed = {one.pair for one in proposals}
     for on, (value, detail) in ballot.items():
@@ -222,7 +223,8 @@ def with_votes(proposals: Sequence[EdgeProposal], ballot: Ballot) -> list[EdgePr
 def _outcome(votes: Iterable[Vote]) -> VoteOutcome:
     latest = {vote.rater_id: vote.value for vote in sorted(votes, key=lambda vote: vote.voted_at)}
     ranked = sorted(Counter(latest.values()).items(), key=lambda counted: (-counted[1], counted[0]))
-    (first, most), others = ranked[0], ranked[1:]
+    (first, most) = ranked[0]
+    others = ranked[1:]
     if others and others[0][1] == most:
         return VoteOutcome(None, f"tied votes: {', '.join(f'{value} {count}' for value, count in ranked)}")
     return VoteOutcome(first, f"voted {first} by {most} of {len(latest)}")
@@ -240,7 +242,9 @@ def _vote(cells: Mapping[Any, Any], subjects: Mapping[str, GraphSubject], path: 
             raise error(name, "is missing")
         return found
 
-    kind, rubric_id, value = text("subject_kind"), text("rubric_id"), text("value")
+    kind = text("subject_kind")
+    rubric_id = text("rubric_id")
+    value = text("value")
     if kind not in _VALUES:
         raise error("subject_kind", f"{quoted(kind)} is none of {', '.join(_VALUES)}")
     if rubric_id not in subjects:
@@ -254,7 +258,8 @@ def _vote(cells: Mapping[Any, Any], subjects: Mapping[str, GraphSubject], path: 
             raise error(name, f"rubric {quoted(rubric_id)} has no criterion {quoted(criterion)}")
     if len(set(on)) < len(on):
         raise error("child", f"criterion {quoted(on[0])} cannot license itself")
-    rater, said = text("rater_id"), text("voted_at")
+    rater = text("rater_id")
+    said = text("voted_at")
     try:
         voted_at = datetime.fromisoformat(said)
     except ValueError:

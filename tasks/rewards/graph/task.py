@@ -100,7 +100,8 @@ def graph(
     """
 
     def make() -> dict[type[Row], Rows]:
-        plan, assignment = study.graph, GraphAssignment(run, study.graph, base, items, bundles)
+        plan = study.graph
+        assignment = GraphAssignment(run, study.graph, base, items, bundles)
         subjects = rubric_subjects(run, items, bundles)
         written = authored(base / plan.file, subjects) if plan.file else {}
         votes = read_votes(base / plan.votes, subjects) if plan.votes else []

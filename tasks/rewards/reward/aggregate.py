@@ -60,11 +60,13 @@ def aggregate(
     the two together bound every completion without being one. zero: its local score is 0; where nothing is scored there
     is no reward all the same.
     """
-    stack, all_scored = _stack(batch.compiled), bool(batch.scored.all())
+    stack = _stack(batch.compiled)
+    all_scored = bool(batch.scored.all())
 
     def swept_with(unknown: float) -> tuple[Floats, Floats]:
         """Marginals and rewards where every unscored criterion is this."""
-        local, decided = batch.local, batch.decided
+        local = batch.local
+        decided = batch.decided
         if not all_scored:
             local, decided = (np.where(batch.scored, values, unknown) for values in (local, decided))
         marginal, reward = _swept(batch, stack, local, decided, aggregation, threshold)
@@ -87,8 +89,10 @@ def aggregate(
         reward = np.where(np.asarray(np.diff(before[batch.start]) == 0), np.nan, reward)
     low = high = np.full_like(reward, np.nan)
     if unscored == "bounds" and np.isnan(reward).any():
-        least, most = swept_with(0.0)[0], swept_with(1.0)[0]
-        credit, cost = stack.weight.clip(min=0), stack.weight.clip(max=0)
+        least = swept_with(0.0)[0]
+        most = swept_with(1.0)[0]
+        credit = stack.weight.clip(min=0)
+        cost = stack.weight.clip(max=0)
         low = np.where(np.isnan(reward), worth(least, credit) + worth(most, cost), np.nan)
         high = np.where(np.isnan(reward), worth(most, credit) + worth(least, cost), np.nan)
     return Aggregated(reward, low, high, marginal)
@@ -136,7 +140,9 @@ def _swept(
     batch: Batch, stack: _Stack, local: Floats, decided: Floats, aggregation: Aggregation, threshold: float
 ) -> tuple[Floats, Floats]:
     """Marginals and rewards, without exact inference."""
-    marginal, reward, rule = np.empty_like(local), np.empty(len(batch.rubric_index)), RULES.index(aggregation)
+    marginal = np.empty_like(local)
+    reward = np.empty(len(batch.rubric_index))
+    rule = RULES.index(aggregation)
     _sweep(batch.rubric_index, batch.start, stack, local, decided, rule, threshold, marginal, reward)
     return marginal, reward
 
@@ -160,10 +166,12 @@ def _sweep(
     never falls in q."""
     for r in range(len(rubric_index)):
         g = rubric_index[r]
-        p, q = local[start[r] : start[r + 1]], marginal[start[r] : start[r + 1]]
+        p = local[start[r] : start[r + 1]]
+        q = marginal[start[r] : start[r + 1]]
         for i in range(len(p)):
             q[i] = p[i]
-        first, end = stack.edge_start[g], stack.edge_start[g + 1]
+        first = stack.edge_start[g]
+        end = stack.edge_start[g + 1]
         if rule == GEAR:
             for e in range(first, end):
                 factor = stack.retention[e]
@@ -210,7 +218,8 @@ def weights_of_doubts(batch: Batch, aggregation: Aggregation, settings: Reward) 
         cells = batch.start[rows] + place
         rewards = []
         for verdict in (1.0, 0.0):
-            local, decided = batch.local.copy(), batch.decided.copy()
+            local = batch.local.copy()
+            decided = batch.decided.copy()
             local[cells] = decided[cells] = verdict
             rewards.append(pay(replace(batch, local=local, decided=decided)).reward[rows])
         weights[cells] = np.nan_to_num((rewards[0] - rewards[1]) ** 2 * doubts[cells])
@@ -225,8 +234,11 @@ def averaged(batch: Batch, again: Batch, rows: Ints) -> Batch:
     """
     cells = np.concatenate([np.arange(batch.start[row], batch.start[row + 1]) for row in rows])
     both = batch.scored[cells] & again.scored
-    cells, second = cells[both], np.flatnonzero(both)
-    local, decided, variance = batch.local.copy(), batch.decided.copy(), batch.variance.copy()
+    cells = cells[both]
+    second = np.flatnonzero(both)
+    local = batch.local.copy()
+    decided = batch.decided.copy()
+    variance = batch.variance.copy()
     squares = (variance[cells] + local[cells] ** 2 + again.variance[second] + again.local[second] ** 2) / 2
     local[cells] = (local[cells] + again.local[second]) / 2
     decided[cells] = (decided[cells] + again.decided[second]) / 2

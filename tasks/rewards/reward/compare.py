@@ -130,7 +130,8 @@ def random_graph(compiled: CompiledGraph, seed: int) -> CompiledGraph:
     arbitrary. The draw depends on the seed and the rubric_id alone.
     """
     rng = np.random.default_rng([seed, *hashlib.sha256(compiled.rubric_id.encode()).digest()])
-    k, e = len(compiled.criteria), len(compiled.parent)
+    k = len(compiled.criteria)
+    e = len(compiled.parent)
     shuffled = rng.permutation(k)
     earlier, later = np.triu_indices(k, 1)
     drawn = rng.choice(len(earlier), e, replace=False)

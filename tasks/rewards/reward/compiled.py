@@ -113,7 +113,8 @@ def compile_graph(
     top_level = bundle.whole
     criteria = tuple(criterion.id for criterion in top_level)
     weights = np.array([criterion.weight for criterion in top_level], dtype=np.float64)
-    nodes, factors = {node.criterion_id for node in graph.nodes}, dict(learned or {})
+    nodes = {node.criterion_id for node in graph.nodes}
+    factors = dict(learned or {})
     if nodes != set(criteria):
         odd = sorted(nodes ^ set(criteria))
         raise ContractError(f"rubric '{rubric_id}': its graph is of another rubric; they differ in {', '.join(odd)}")
@@ -177,7 +178,9 @@ def eliminate(parents: Shorts, children: Shorts, criteria: int) -> Elimination:
     active: list[int] = []  # criteria that are held, in the order in which they were taken up
     free: list[int] = []  # slots that were given back
     slot_of: dict[int, int] = {}
-    waiting, width, steps = set(range(len(ends))), 0, []
+    waiting = set(range(len(ends)))
+    width = 0
+    steps = []
 
     def leaves(edge: int) -> tuple[bool, bool]:
         """Whether parent and child are done with after it."""
@@ -194,7 +197,8 @@ def eliminate(parents: Shorts, children: Shorts, criteria: int) -> Elimination:
     while waiting and width <= MOST:
         edge = min((edge for edge in waiting if into[ends[edge][0]] == 0), key=cost)
         parent, child = ends[edge]
-        leaving, settles = leaves(edge), into[child] == 1
+        leaving = leaves(edge)
+        settles = into[child] == 1
         enters = parent not in slot_of, child not in slot_of
         for place in ends[edge]:
             if place not in slot_of:

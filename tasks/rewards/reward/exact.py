@@ -39,7 +39,8 @@ def exact_marginals(compiled: CompiledGraph, local: Floats) -> Floats:
     be held together by the order found, which need not be the best there is.
     """
     check_widths([compiled])
-    plan, local = compiled.elimination, np.asarray(local, dtype=np.float64)
+    plan = compiled.elimination
+    local = np.asarray(local, dtype=np.float64)
     marginal = local.copy()
     _sweep(plan, compiled.retention[plan.edge], local, marginal)
     return marginal
@@ -90,7 +91,8 @@ def _enter(states: Floats, slot: int, p: float) -> None:
 @njit(cache=True, nogil=True)
 def suppress(states: Floats, parent: int, child: int, retained: float) -> None:
     """Where the parent does not hold, the child does with this share of its probability."""
-    above, below = 1 << parent, 1 << child
+    above = 1 << parent
+    below = 1 << child
     for state in range(len(states)):
         if state & below and not state & above:
             lost = (1.0 - retained) * states[state]
@@ -111,7 +113,8 @@ def leave(states: Floats, slot: int) -> None:
 @njit(cache=True, nogil=True)
 def _held(states: Floats, slot: int) -> float:
     """The probability that a criterion holds."""
-    bit, total = 1 << slot, 0.0
+    bit = 1 << slot
+    total = 0.0
     for state in range(len(states)):
         if state & bit:
             total += states[state]
@@ -136,8 +139,10 @@ def reward_variances(batch: Batch, aggregation: Aggregation) -> Floats:
         rows = np.flatnonzero(batch.rubric_index == rubric)
         cells = batch.start[rows][:, None] + np.arange(len(compiled.criteria))
         is_computable = batch.scored[cells].all(axis=1) & ~np.isnan(batch.variance[cells]).any(axis=1)
-        rows, cells = rows[is_computable], cells[is_computable]
-        local, doubt = batch.local[cells], batch.variance[cells]
+        rows = rows[is_computable]
+        cells = cells[is_computable]
+        local = batch.local[cells]
+        doubt = batch.variance[cells]
         share = (compiled.weights / compiled.mass) ** 2
         if aggregation == "flat":
             variances[rows] = doubt @ share
@@ -146,7 +151,8 @@ def reward_variances(batch: Batch, aggregation: Aggregation) -> Floats:
         if plan.width <= WIDEST:
             linked = np.zeros(len(share), dtype=bool)
             linked[plan.ends] = True
-            licensed, unsure = np.zeros(len(local)), np.flatnonzero(doubt[:, linked].any(axis=1))
+            licensed = np.zeros(len(local))
+            unsure = np.flatnonzero(doubt[:, linked].any(axis=1))
             both = np.minimum(doubt + local**2, local)
             weights = compiled.weights / compiled.mass
             _sweep_both(plan, compiled.retention[plan.edge], weights, local, both, unsure, licensed)
@@ -161,7 +167,10 @@ def _sweep_both(
     """Fill the variances of these rows, over the criteria with edges. both: (n, k) the probability that a criterion
     holds in both rubrics. A criterion in slot s is held by the bits 2s and 2s + 1."""
     size = 1 << (2 * plan.width)
-    chance, first, second, product = np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size)
+    chance = np.zeros(size)
+    first = np.zeros(size)
+    second = np.zeros(size)
+    product = np.zeros(size)
     moments = (chance, first, second, product)
     for row in rows:
         for states in moments:
@@ -190,7 +199,8 @@ def _sweep_both(
 @njit(cache=True, nogil=True)
 def _enter_both(states: Floats, slot: int, p: float, both: float) -> None:
     """Take up a criterion that holds with probability p in each rubric and with `both` in the two."""
-    first, second = 1 << (2 * slot), 1 << (2 * slot + 1)
+    first = 1 << (2 * slot)
+    second = 1 << (2 * slot + 1)
     for state in range(len(states)):
         if not state & (first | second):
             mass = states[state]
@@ -203,7 +213,8 @@ def _enter_both(states: Floats, slot: int, p: float, both: float) -> None:
 @njit(cache=True, nogil=True)
 def _earn(chance: Floats, first: Floats, second: Floats, product: Floats, slot: int, weight: float) -> None:
     """Add a criterion's weight to the sums of the rubrics in which it holds."""
-    first_bit, second_bit = 1 << (2 * slot), 1 << (2 * slot + 1)
+    first_bit = 1 << (2 * slot)
+    second_bit = 1 << (2 * slot + 1)
     for state in range(len(chance)):
         mine = weight if state & first_bit else 0.0
         theirs = weight if state & second_bit else 0.0

@@ -100,7 +100,8 @@ def taught(
         rule = f"no response of the calibration split has a score by '{plan.target}' to learn from"
         raise InputError(rule, field="reward.learn")
     held_out = human.split == "test"
-    train, test = _part(judged.batch, rubrics, fitted_on), _part(judged.batch, rubrics, held_out)
+    train = _part(judged.batch, rubrics, fitted_on)
+    test = _part(judged.batch, rubrics, held_out)
     learned = learn(train, human.score[fitted_on], human.cluster[fitted_on], plan.folds, plan.seed)
     predicted = predict(train, human.score[fitted_on], learned, test)
     labelled = int((~np.isnan(human.score[held_out])).sum())
@@ -124,7 +125,9 @@ def taught(
 
 def _part(responses: Batch, compiled: list[CompiledGraph], chosen: Bools) -> Batch:
     cells = np.repeat(chosen, np.diff(responses.start))
-    local, scored, decided = responses.local[cells], responses.scored[cells], responses.decided[cells]
+    local = responses.local[cells]
+    scored = responses.scored[cells]
+    decided = responses.decided[cells]
     return batch(compiled, responses.rubric_index[chosen], local, scored, decided)
 
 
@@ -168,7 +171,8 @@ def predict(train: Batch, scores: Floats, learned: list[Learned], test: Batch) -
             continue
         rows, local = complete(train, rubric)
         labelled = ~np.isnan(scores[rows])
-        y, local = scores[rows[labelled]], local[:, labelled]
+        y = scores[rows[labelled]]
+        local = local[:, labelled]
         places, unseen = complete(test, rubric)
         of_methods: dict[Method, Floats] = {
             "flat": np.ones_like(compiled.retention),
@@ -181,7 +185,8 @@ def predict(train: Batch, scores: Floats, learned: list[Learned], test: Batch) -
             predicted[method][places] = intercept + slope * rewards_and_slopes(compiled, unseen, factors)[0]
         # Scores of unseen responses (m,) by the least-squares weights of the rubric's signs, fitted to local (k, n).
         signed = local * np.sign(compiled.weights)[:, None]
-        middle, level = signed.mean(axis=1), y.mean()
+        middle = signed.mean(axis=1)
+        level = y.mean()
         weights, _ = nnls((signed - middle[:, None]).T, y - level)
         predicted["weights"][places] = np.asarray(
             level + weights @ (unseen * np.sign(compiled.weights)[:, None] - middle[:, None])
@@ -208,7 +213,8 @@ def gains(
     compared = ~np.isnan(scores) & np.all([~np.isnan(values) for values in predicted.values()], axis=0)
     if not compared.any():
         return []
-    y, n = scores[compared], int(compared.sum())
+    y = scores[compared]
+    n = int(compared.sum())
     values: dict[Method, dict[str, float | None]] = {}
     figures = []
 
@@ -225,7 +231,8 @@ def gains(
         for name, value in values[method].items():
             add(f"predicts people: {name}", method, value)
     for over, method in PAIRS:
-        first, second = predicted[over][compared], predicted[method][compared]
+        first = predicted[over][compared]
+        second = predicted[method][compared]
         resampled = paired_bootstrap(y, first, second, clusters[compared], scale, draws=draws, seed=seed)
         for name, mine in values[method].items():
             theirs = values[over][name]

@@ -103,7 +103,8 @@ def record(
 def reward_figures(judged: Locals, aggregation: str, aggregated: Aggregated, settings: Reward) -> list[Record]:
     """`reward_mean` and `reward_sd` (n − 1 below) over the responses that have a reward."""
     scored = np.flatnonzero(~np.isnan(aggregated.reward))
-    plan, unscored = Resampling.plan(judged, settings), len(aggregated.reward) - len(scored)
+    plan = Resampling.plan(judged, settings)
+    unscored = len(aggregated.reward) - len(scored)
     rewards = aggregated.reward[scored]
     deviations = _centred(rewards)
     ones = np.ones(len(scored))
@@ -123,10 +124,14 @@ def agreement(judged: Locals, topological: Aggregated, exact: Aggregated, settin
     """
     plan = Resampling.plan(judged, settings)
     owner = np.repeat(np.arange(len(judged.batch.rubric_index)), np.diff(judged.batch.start))
-    apart, gaps = topological.reward - exact.reward, topological.marginal - exact.marginal
-    rewarded, criteria = np.flatnonzero(~np.isnan(apart)), np.flatnonzero(~np.isnan(gaps))
-    a, b = _centred(topological.reward[rewarded]), _centred(exact.reward[rewarded])
-    of_rewards, of_marginals = np.ones(len(rewarded)), np.ones(len(criteria))
+    apart = topological.reward - exact.reward
+    gaps = topological.marginal - exact.marginal
+    rewarded = np.flatnonzero(~np.isnan(apart))
+    criteria = np.flatnonzero(~np.isnan(gaps))
+    a = _centred(topological.reward[rewarded])
+    b = _centred(exact.reward[rewarded])
+    of_rewards = np.ones(len(rewarded))
+    of_marginals = np.ones(len(criteria))
     marginal_mae = plan.figure(ratio, owner[criteria], [np.abs(gaps[criteria]), of_marginals])
     reward_mae = plan.figure(ratio, rewarded, [np.abs(apart[rewarded]), of_rewards])
     reward_correlation = plan.figure(correlation, rewarded, correlation_terms(a, b))

@@ -120,7 +120,8 @@ def diagnose(judged: Locals, aggregation: str, aggregated: Aggregated, settings:
     """
     cases = edge_cases(judged.batch, aggregated.marginal, settings.threshold)
     plan = Resampling.plan(judged, settings)
-    unlicensed, preserved = cases.child[cases.violated], cases.preserved
+    unlicensed = cases.child[cases.violated]
+    preserved = cases.preserved
     # What leakage owes to nothing but the definitions
     note = GATED if aggregation in ("hard_local", "hard_propagated") else None
     if np.isin(judged.batch.local[judged.batch.scored], (0.0, 1.0)).all():
@@ -128,10 +129,12 @@ def diagnose(judged: Locals, aggregation: str, aggregated: Aggregated, settings:
     records = []
     for by, (name, relations) in product(("edge", "child"), SLICES.items()):
         inside = np.isin(cases.relation, [RELATIONS.index(relation) for relation in relations])
-        violated, satisfied = np.flatnonzero(inside & cases.violated), np.flatnonzero(inside & ~cases.violated)
+        violated = np.flatnonzero(inside & cases.violated)
+        satisfied = np.flatnonzero(inside & ~cases.violated)
         if by == "child":
             licensed = satisfied[~np.isin(cases.child[satisfied], unlicensed)]
-            violated, satisfied = _once(cases, violated), _once(cases, licensed)
+            violated = _once(cases, violated)
+            satisfied = _once(cases, licensed)
         leaked, by_flat = (cases.weight[violated] * share[violated] for share in (cases.effective, cases.local))
         for metric, statistic, chosen, terms, remark in (
             ("leakage", ratio, violated, [leaked, np.ones(len(violated))], note),
@@ -155,7 +158,8 @@ def _known(batch: Batch) -> Bools:
     is_known = batch.scored.copy()
     holes = np.unique(np.searchsorted(batch.start, np.flatnonzero(~batch.scored), side="right") - 1)
     for rubric in np.unique(batch.rubric_index[holes]):
-        graph, first = batch.compiled[rubric], batch.start[holes[batch.rubric_index[holes] == rubric]]
+        graph = batch.compiled[rubric]
+        first = batch.start[holes[batch.rubric_index[holes] == rubric]]
         for parent, child in zip(graph.parent, graph.child, strict=True):  # a parent's own parents come before it
             is_known[first + child] &= is_known[first + parent]
     return is_known
@@ -210,7 +214,8 @@ def appraisals(batch: Batch, flat: Aggregated, gear: Aggregated, threshold: floa
     counts = [np.bincount(responses, minlength=n).tolist() for responses in (cases.response, columns[0])]
     rewards = or_none(flat.reward), or_none(gear.reward)
     credit = or_none(np.where(np.isnan(flat.reward + gear.reward), np.nan, false_credit))
-    own, licensed = or_none(local), or_none(gear.marginal)
+    own = or_none(local)
+    licensed = or_none(gear.marginal)
     worth = []
     for response, rubric in enumerate(batch.rubric_index.tolist()):
         names = batch.compiled[rubric].criteria

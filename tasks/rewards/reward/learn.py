@@ -109,7 +109,8 @@ def rewards_and_slopes(compiled: CompiledGraph, local: Floats, factors: Floats) 
 
     local: (k, n) local scores. Differentiated by hand, edges in reverse: a child's share is a product over its edges.
     """
-    share, retained = local.copy(), np.empty((len(factors), local.shape[1]))
+    share = local.copy()
+    retained = np.empty((len(factors), local.shape[1]))
     for edge, (parent, child) in enumerate(zip(compiled.parent, compiled.child, strict=True)):
         retained[edge] = factors[edge] + share[parent] * (1 - factors[edge])
         share[child] *= retained[edge]
@@ -117,7 +118,8 @@ def rewards_and_slopes(compiled: CompiledGraph, local: Floats, factors: Floats) 
     slopes = np.empty_like(retained)
     starts = sorted(np.unique(compiled.child, return_index=True)[1].tolist())
     for first, end in reversed(list(itertools.pairwise([*starts, len(factors)]))):
-        child, parents = compiled.child[first], compiled.parent[first:end]
+        child = compiled.child[first]
+        parents = compiled.parent[first:end]
         # Each row's product of all the other rows, (d, n); division would fail where one is 0.
         rows = retained[first:end]
         ones = np.ones((1, rows.shape[1]))
@@ -131,14 +133,16 @@ def rewards_and_slopes(compiled: CompiledGraph, local: Floats, factors: Floats) 
 
 def _learn_rubric(compiled: CompiledGraph, local: Floats, scores: Floats, fold: Shorts, folds: int) -> Learned:
     """One rubric's factors; local (k, n), scores and fold (n,)."""
-    n, edges = len(scores), len(compiled.retention)
+    n = len(scores)
+    edges = len(compiled.retention)
     if n < edges + SPARE:
         return Learned(compiled.rubric_id, n, note=f"{n} labelled responses for {edges} edges; needs {edges + SPARE}")
     if len(np.unique(fold)) < folds:
         return Learned(compiled.rubric_id, n, note=f"too few clusters for {folds} folds")
     if np.ptp(scores) == 0:
         return Learned(compiled.rubric_id, n, note=f"every human score is {scores[0]:g}")
-    sd, mean = float(scores.std()), float(scores.mean())
+    sd = float(scores.std())
+    mean = float(scores.mean())
     standard = (scores - mean) / sd
     silent = _silent(compiled, local)
     strengths = STRENGTHS if edges > silent.sum() else (math.inf,)

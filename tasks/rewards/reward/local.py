@@ -55,7 +55,8 @@ class Locals:
 
     def only(self, chosen: Bools) -> Locals:
         """Some of the responses and the rubrics that they are under. chosen: (n,)."""
-        everyone, places = self.batch, pa.array(np.flatnonzero(chosen))
+        everyone = self.batch
+        places = pa.array(np.flatnonzero(chosen))
         rubrics, rubric_index = np.unique(everyone.rubric_index[chosen], return_inverse=True)
         cells = np.repeat(chosen, np.diff(everyone.start))
         chosen_batch = batch(
@@ -160,7 +161,8 @@ def local_scores(
         whole_decisions = np.nan_to_num(_put_together(used, rubric_index, start, [decision], [_composed])[0])
     variance = np.minimum(raw_variances, scores * (1.0 - scores))
     graphs = [graph for graph, _, _ in used]
-    responses, kinds = pa.array(response_place), pa.array(["decision", "probability", "both"])
+    responses = pa.array(response_place)
+    kinds = pa.array(["decision", "probability", "both"])
     return Locals(
         batch=batch(graphs, rubric_index.astype(np.int32), scores, scored, whole_decisions, variance),
         response_id=response.values.take(responses),
@@ -207,7 +209,8 @@ def _shares(judgments: pa.Table, counted: Ints, start: Ints, top: Ints, local: s
     _refuse(judgments, (level < 0) | (level > top), "decided at a level that it does not have")
     most = np.maximum(top, 1)
     decided = counted[start + level] / most
-    share, variance = decided.copy(), np.full(len(judgments), np.nan)
+    share = decided.copy()
+    variance = np.full(len(judgments), np.nan)
     likely = np.zeros(len(judgments), dtype=bool)
     if local == "decision":
         return _Shares(share, decided, scored, likely, variance)
@@ -219,7 +222,8 @@ def _shares(judgments: pa.Table, counted: Ints, start: Ints, top: Ints, local: s
     lists = judgments["level_probabilities"].take(pa.array(rows)).combine_chunks()
     sizes = np.asarray(pc.list_value_length(lists), dtype=np.int64)
     _refuse(judgments, sizes != top[rows] + 1, "another number of level probabilities than levels", rows)
-    p, begin = lists.flatten().to_numpy(zero_copy_only=False), _starts(sizes)[:-1]
+    p = lists.flatten().to_numpy(zero_copy_only=False)
+    begin = _starts(sizes)[:-1]
     if len(p):
         inside = np.logical_and.reduceat((p >= 0) & (p <= 1), begin)  # false for NaN, too
         _refuse(judgments, ~inside, "a level probability that is NaN or outside [0, 1]", rows)

@@ -39,7 +39,8 @@ def reward_rows(judged: Locals, aggregated: Aggregated, aggregation: Aggregation
     is the study's for all.
     """
     variance = np.where(np.isnan(aggregated.reward), np.nan, reward_variances(judged.batch, aggregation))
-    batch, n = judged.batch, len(judged.batch.rubric_index)
+    batch = judged.batch
+    n = len(judged.batch.rubric_index)
     unscored_before = np.concatenate([[0], np.cumsum(~batch.scored)])
     graph_ids = pa.array([rubric.graph_id for rubric in batch.compiled], pa.string())
     typed = aggregation == "gear"
@@ -77,7 +78,8 @@ def reward_rows(judged: Locals, aggregated: Aggregated, aggregation: Aggregation
 
 def case_rows(judged: Locals, edge_cases: EdgeCaseArrays, aggregation: Aggregation) -> pa.Table:
     """The table `edge_cases` of the cases of a batch under one aggregation."""
-    batch, rubric_index = judged.batch, judged.batch.rubric_index[edge_cases.response]
+    batch = judged.batch
+    rubric_index = judged.batch.rubric_index[edge_cases.response]
     first_name = np.cumsum([0, *(len(rubric.criteria) for rubric in batch.compiled)])[rubric_index]
     first_edge = np.cumsum([0, *(len(rubric.parent) for rubric in batch.compiled)])[rubric_index]
     parents = np.concatenate([np.empty(0, dtype=np.int64), *(rubric.parent for rubric in batch.compiled)])

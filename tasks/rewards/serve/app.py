@@ -214,7 +214,8 @@ def create_app(service: Service, gate: TokenGate, trouble: str | None = None) ->
         remember(request)
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.state.endpoints, app.state.loggers = endpoints, (__name__,)
+    app.state.endpoints = endpoints
+    app.state.loggers = (__name__,)
     app.add_middleware(Guard, is_own=gate.is_own, most_bytes=MOST_BYTES, admit=admit)
     posts = {
         "/v1/rewards": endpoints.rewards,

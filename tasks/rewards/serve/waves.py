@@ -139,7 +139,9 @@ class Waves:
     """
 
     def __init__(self, judge: Judge, most_open: int = MOST_OPEN, concurrency: int = CONCURRENCY) -> None:
-        self._judge, self._most_open, self._concurrency = judge, most_open, concurrency
+        self._judge = judge
+        self._most_open = most_open
+        self._concurrency = concurrency
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="wave")
         self._waiting: deque[_Waiting] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -157,7 +159,8 @@ class Waves:
         until: its deadline, as `time.monotonic`. TooBusyError where there is no room for it, and what the judge raises.
         """
         self.admit(len(rollouts))
-        asked, loop = _Asked(rollouts, until), asyncio.get_running_loop()
+        asked = _Asked(rollouts, until)
+        loop = asyncio.get_running_loop()
         self._asked.add(asked)
         self.open += len(rollouts)
         unfinished = {place: rollout for place, rollout in enumerate(rollouts) if isinstance(rollout, Unfinished)}
@@ -208,7 +211,8 @@ class Waves:
         self._timer = None
         while self._waiting and self.judging < self._concurrency:
             together = [self._waiting.popleft()]
-            is_last, size = together[0][0].is_due, len(together[0][1])
+            is_last = together[0][0].is_due
+            size = len(together[0][1])
             while self._waiting and size + len(self._waiting[0][1]) <= MOST_TOGETHER:
                 if self._waiting[0][0].is_due != is_last:
                     break
@@ -222,8 +226,10 @@ class Waves:
     async def _judged(self, together: list[_Waiting]) -> None:
         pairs = [(asked, place) for asked, places in together for place in places]
         rollouts = [asked.rollouts[place] for asked, place in pairs]
-        until, is_last = max(asked.due for asked, _ in together), all(asked.is_due for asked, _ in together)
-        begin, loop = time.monotonic(), asyncio.get_running_loop()
+        until = max(asked.due for asked, _ in together)
+        is_last = all(asked.is_due for asked, _ in together)
+        begin = time.monotonic()
+        loop = asyncio.get_running_loop()
         try:
             results = await loop.run_in_executor(self._threads, self._judge, rollouts, until, is_last)
             for (asked, place), result in zip(pairs, results, strict=True):
@@ -251,7 +257,8 @@ class Waves:
         if not missing or asked.is_due:
             self._go_on(asked, place)
             return
-        loop, left = asyncio.get_running_loop(), len(missing)
+        loop = asyncio.get_running_loop()
+        left = len(missing)
 
         def one_less() -> None:
             nonlocal left

@@ -59,7 +59,8 @@ class EarnedCredit(NamedTuple):
 
     def words(self, name: str) -> str:
         """A criterion's own score, and what is left of it where that is less."""
-        local, marginal = self.local.get(name), self.marginal.get(name)
+        local = self.local.get(name)
+        marginal = self.marginal.get(name)
         if local is None:
             return "unscored"
         if marginal is None:
@@ -68,7 +69,8 @@ class EarnedCredit(NamedTuple):
 
     def lacks(self, row: Row) -> bool:
         """Whether the response has an edge's child without its parent."""
-        parent, child = self.local.get(row["parent"]), self.local.get(row["child"])
+        parent = self.local.get(row["parent"])
+        child = self.local.get(row["child"])
         return parent is not None and child is not None and parent < self.threshold <= child
 
 
@@ -201,7 +203,8 @@ def picture(nodes: Rows, edges: Rows, earned: EarnedCredit | None = None) -> Mar
 
 def graph_page(rubric_id: str, nodes: Rows, edges: Rows) -> str:
     """One rubric's graph as a document of its own. nodes, edges: its rows of `graph_nodes` and `graph_edges`."""
-    criteria, dependencies = say.plural(len(nodes), "criterion", "criteria"), sum(row["kept"] for row in edges)
+    criteria = say.plural(len(nodes), "criterion", "criteria")
+    dependencies = sum(row["kept"] for row in edges)
     title = f"{criteria}, {say.plural(dependencies, 'dependency', 'dependencies')}"
     drawn = (Drawing("", picture(nodes, edges)),)
     section = Section("graph", "Graph: which criterion licenses which?", title, LOOK, pictures=drawn)
@@ -235,10 +238,12 @@ def _lines(edges: Mapping[Pair, Row], placed: Layout, box_height: float, earned:
     marks = []
     for pair, row in edges.items():
         (first, _), *between, (last, _) = routes[pair]
-        start, end = leaving[pair], arriving[pair]
+        start = leaving[pair]
+        end = arriving[pair]
         path = f"M{_left(first) + WIDTH:.1f} {start:.1f}"
         for (_, before), (layer, y) in pairwise([(first, start), *between, (last, end)]):
-            middle, stop = _left(layer) - GUTTER / 2, _left(layer) - (HEAD if layer == last else 0)
+            middle = _left(layer) - GUTTER / 2
+            stop = _left(layer) - (HEAD if layer == last else 0)
             path += f"C{middle:.1f} {before:.1f} {middle:.1f} {y:.1f} {stop:.1f} {y:.1f}"
             path += "" if layer == last else f"H{_left(layer) + WIDTH:.1f}"
         tooltip = _in_words(row)

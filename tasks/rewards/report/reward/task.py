@@ -27,7 +27,8 @@ _SHOWN = ["response_id", "rubric_id", "rater_id", "sample", "aggregation", "rewa
 @task(task_run_name="pictures")
 def draw_graphs(run: Run, manifest: Path) -> str:
     """Draw the graph of every rubric into `<run>/graphs/`; print their statistics and where everything is."""
-    nodes, edges = run.read(run.ref(GraphNodes, "graph")), run.read(run.ref(GraphEdges, "graph"))
+    nodes = run.read(run.ref(GraphNodes, "graph"))
+    edges = run.read(run.ref(GraphEdges, "graph"))
     graphs = run.read(run.ref(RubricGraphs, "graph")).to_pylist()
     for rubric in [row["rubric_id"] for row in graphs]:
         drawn = graph_page(rubric, rows_of(nodes, rubric), rows_of(edges, rubric))

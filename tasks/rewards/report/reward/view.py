@@ -93,7 +93,9 @@ class RewardView:
 
 def page(view: RewardView) -> str:
     """The report: a whole HTML document that needs no other file."""
-    figures, both, graphs = by_key(view.diagnostics), side_by_side(view.rewards), view.graphs.to_pylist()
+    figures = by_key(view.diagnostics)
+    both = side_by_side(view.rewards)
+    graphs = view.graphs.to_pylist()
     responses, rubrics = (pc.count_distinct(view.rewards[name]).as_py() for name in ("response_id", "rubric_id"))
     judged = f"{say.plural(responses, 'response')} under {say.plural(rubrics, 'rubric')}"
     others = other_table(figures)
@@ -143,10 +145,12 @@ def summary(diagnostics: pa.Table) -> Table:
     figures = by_key(diagnostics)
     rows = list[Cells]()
     for name in _measured(figures):
-        mean, sd = _of(figures, "reward_mean", name, "response"), _of(figures, "reward_sd", name, "response")
+        mean = _of(figures, "reward_mean", name, "response")
+        sd = _of(figures, "reward_sd", name, "response")
         cells = [count(mean["n"]), count(mean["unscored"]), Cell(mean["value"]), Cell(sd["value"])]
         for metric in DIGITS:
-            edge, child = _of(figures, metric, name), _of(figures, metric, name, "child")
+            edge = _of(figures, metric, name)
+            child = _of(figures, metric, name, "child")
             cells += [_cell(edge), count(edge["n"]), Cell(child["value"], digits=DIGITS[metric])]
         rows.append((COMPARED[name], *cells))
     return Table("diagnostics", "Rewards, and what they pay without licence", HEADER, rows)
@@ -237,7 +241,8 @@ def _rewards(both: pd.DataFrame) -> Section:
 
 def scatter(both: pd.DataFrame, words: str) -> Markup:
     """Flat rewards across, GEAR's upwards, at least one; the size of a dot says how many responses it stands for."""
-    flat, gear = both["flat"].to_numpy(), both["gear"].to_numpy()
+    flat = both["flat"].to_numpy()
+    gear = both["gear"].to_numpy()
     on = axis([*flat.tolist(), *gear.tolist()], left=7, right=98)
     plot = square(on)
     marks = [*plot.frame("flat reward; upwards: GEAR"), plot.diagonal()]
@@ -262,7 +267,9 @@ def earned(view: RewardView, row: Row) -> EarnedCredit:
 def _pictures(view: RewardView, both: pd.DataFrame) -> Section | None:
     drawings = []
     for rubric in drawn_rubrics(view):
-        over, note, mine = None, "No response has a reward under this rubric.", both[both["rubric_id"] == rubric]
+        over = None
+        note = "No response has a reward under this rubric."
+        mine = both[both["rubric_id"] == rubric]
         if len(mine):
             row = mine.iloc[int((mine["flat"] - mine["gear"]).abs().to_numpy().argmax())].to_dict()
             over = earned(view, row)
@@ -298,7 +305,8 @@ def worst(edge_cases: pa.Table) -> list[Row]:
     shown: set[tuple[str, ...]] = set()
     cases: list[Row] = []
     for row in largest:
-        pair, response = (row["rubric_id"], row["parent"], row["child"]), (row["response_id"],)
+        pair = (row["rubric_id"], row["parent"], row["child"])
+        response = (row["response_id"],)
         if pair not in shown and response not in shown:
             shown |= {pair, response}
             cases.append(row)
@@ -321,14 +329,16 @@ def _cases(view: RewardView) -> Section:
 def _case(view: RewardView, row: Row) -> Record:
     """One violated dependency, a row of `edge_cases` under flat aggregation, as the template shows it."""
     nodes = {node["criterion_id"]: node for node in rows_of(view.graph_nodes, row["rubric_id"])}
-    credit, parts = earned(view, row), []
+    credit = earned(view, row)
+    parts = []
     for name, what in ((row["parent"], "missing"), (row["child"], "and yet paid")):
         node = nodes[name]
         title = f"{say.name(name)} ({signed(node['weight'])}, {node['role']})"
         text = say.visible(say.cut(node["text"], CRITERION_LENGTH))
         parts.append({"name": title, "what": what, "text": text, "earned": credit.words(name)})
     paid = f"Flat aggregation counts {say.share(row['leaked'])} of the rubric's credit for it"
-    marginal, local = credit.marginal.get(row["child"]), credit.local.get(row["child"])
+    marginal = credit.marginal.get(row["child"])
+    local = credit.local.get(row["child"])
     if marginal is not None and local:
         paid += f", GEAR {say.share(row['leaked'] * marginal / local)}"
     kind = "credit" if nodes[row["child"]]["weight"] > 0 else "penalty"
@@ -381,7 +391,8 @@ def _graphs(graphs: list[Row]) -> Section:
 
 def _facts(view: RewardView) -> Iterator[tuple[str, str]]:
     """By whom, from what and how the rewards were made: name and value."""
-    settings, gear = view.settings, view.rewards.filter(pc.field("aggregation") == "gear")
+    settings = view.settings
+    gear = view.rewards.filter(pc.field("aggregation") == "gear")
     yield "run", view.run_id
     yield "judged by", ", ".join(map(say.name, sorted(gear["rater_id"].unique().to_pylist()))) or "nobody"
     yield "local scores", ", ".join(f"by {word}" for word in sorted(gear["decided_by"].unique().to_pylist()))

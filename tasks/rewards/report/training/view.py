@@ -61,7 +61,8 @@ def page(view: TrainingView) -> str:
 
 def content(view: TrainingView) -> Page:
     """What the page shows."""
-    rows, gap = view.rollouts, trend(view.rollouts, "gap")
+    rows = view.rollouts
+    gap = trend(view.rollouts, "gap")
     credits = rows.dropna(subset=["gap"]).astype({"step": int}).groupby("step")["gap"].mean()
     quality: defaultdict[int, dict[str, float]] = defaultdict(dict)
     for step, item, value in view.quality[["step", "item_id", "quality"]].itertuples(index=False):
@@ -126,7 +127,8 @@ def _held_out(quality: pd.DataFrame, alarms: Sequence[HackingAlarm]) -> Section:
 
 def _licence(rows: pd.DataFrame, cases: pd.DataFrame) -> Section | None:
     """What the flat sum pays for children of a failing parent, by relation; 0 where it pays nothing."""
-    scored, curves = rows[rows["unscored"] == 0], {}
+    scored = rows[rows["unscored"] == 0]
+    curves = {}
     for relation, of_relation in cases.groupby("relation"):
         sums = of_relation.groupby("response_id")["leaked"].sum()
         leaked = scored.assign(leaked=scored["response_id"].map(sums).fillna(0.0))
@@ -145,9 +147,11 @@ def _criteria(view: TrainingView) -> Section | None:
     lines: list[tuple[float, Cells]] = []
     for key, group in seen.groupby(["item_id", "criterion_id"]):
         item_id, criterion_id = map(str, key)
-        own, licensed = trend(group, "own"), trend(group, "licensed")
+        own = trend(group, "own")
+        licensed = trend(group, "licensed")
         if own is not None and licensed is not None:
-            change, half = own.last - own.first, (own.high - own.low) / 2
+            change = own.last - own.first
+            half = (own.high - own.low) / 2
             words = say.cut(view.texts.get((item_id, criterion_id)) or criterion_id, 160)
             changed = Cell(change, own.low, own.high, ends="interval")
             figures = Cell(own.first), Cell(own.last), changed, Cell(licensed.last), Cell(own.last - licensed.last)
@@ -180,7 +184,8 @@ def _judge(rows: pd.DataFrame, pairs: pd.DataFrame) -> Section | None:
         return None
     lead = ""
     if len(pairs):
-        decisions, same = say.plural(len(pairs), "decision"), say.share(float(pairs["agreed"].mean()))
+        decisions = say.plural(len(pairs), "decision")
+        same = say.share(float(pairs["agreed"].mean()))
         lead = f"Judged a second time, {same} of {decisions} stayed the same; by chance alone "
         lead += f"{say.share(by_chance(pairs))} would."
     return Section(
@@ -200,7 +205,8 @@ def _to_read(view: TrainingView) -> Section | None:
             name = say.cut(view.texts.get((rollout["item_id"], share["criterion_id"])) or share["criterion_id"], 90)
             unlicensed.append(f"{name}: {share['own']:.2f} by itself, {share['licensed']:.2f} licensed")
         numbers = [number(rollout[name]) for name in ("flat", "gear", "gap")]
-        words, text = "; ".join(unlicensed) or "–", say.cut(rollout["text"], CHARACTERS)
+        words = "; ".join(unlicensed) or "–"
+        text = say.cut(rollout["text"], CHARACTERS)
         lines.append((f"{rollout['step']:g}", rollout["item_id"], *numbers, words, text))
     if not lines:
         return None
@@ -250,12 +256,14 @@ def curve(rows: pd.DataFrame, name: str) -> list[ChartPoint]:
     points = []
     for group in np.array_split(steps, min(MOST_POINTS, len(steps))) if len(steps) else ():
         chosen = known[known["step"].isin(group)]
-        step, value = float(np.median(group)), float(chosen[name].mean())
+        step = float(np.median(group))
+        value = float(chosen[name].mean())
         of_items = chosen.groupby("item_id")[name].mean().to_numpy()
         low = high = None
         if len(of_items) >= FEWEST_ITEMS:
             half = _factor(len(of_items) - 1) * _error(of_items)
-            low, high = value - half, value + half
+            low = value - half
+            high = value + half
         points.append(ChartPoint(step, value, low, high))
     return points
 
@@ -266,7 +274,8 @@ def trend(rows: pd.DataFrame, name: str) -> Trend | None:
     third = len(means) // 3
     if third < 2:
         return None
-    first, last = means.to_numpy()[:third], means.to_numpy()[-third:]
+    first = means.to_numpy()[:third]
+    last = means.to_numpy()[-third:]
     half = _factor(2 * third - 2) * math.hypot(_error(first), _error(last))
     change = float(last.mean() - first.mean())
     return Trend(float(first.mean()), float(last.mean()), change - half, change + half)
@@ -292,7 +301,8 @@ def criterion_shares(rewards: pa.Table) -> pd.DataFrame:
         chosen = rewards.filter(pc.field("aggregation") == name).combine_chunks()
         marginals = chosen["marginals"].combine_chunks()
         responses = chosen["response_id"].to_pandas().repeat(np.diff(marginals.offsets)).reset_index(drop=True)
-        criteria, shares = marginals.keys.to_pandas(), marginals.items.to_pandas()
+        criteria = marginals.keys.to_pandas()
+        shares = marginals.items.to_pandas()
         frames[name] = pd.DataFrame({"response_id": responses, "criterion_id": criteria, column: shares})
     return frames["flat"].merge(frames["gear"], on=["response_id", "criterion_id"])
 
