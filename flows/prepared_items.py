@@ -54,6 +54,7 @@ class PreparedItem(NamedTuple):
     """Its row of the table `items`."""
     bundle: Bundle
     """Its rubric, as rollouts are judged under it."""
+    bundle_id: str
     compiled: CompiledGraph
 
 
@@ -67,7 +68,7 @@ def prepared_items(
 ) -> dict[str, PreparedItem]:
     """Item → what its rollouts are judged and rewarded by; see `RolloutReward` for the parameters and the errors."""
     prepared: dict[str, PreparedItem] = {}
-    of_rubric: dict[str, tuple[Bundle, CompiledGraph]] = {}
+    of_rubric: dict[str, tuple[Bundle, str, CompiledGraph]] = {}
     for number, row in enumerate(items, 1):
         for field in ("item_id", "rubric_id", "question"):
             if not isinstance(row.get(field), str):
@@ -81,15 +82,16 @@ def prepared_items(
         if name not in of_rubric:
             learned = (factors or {}).get(name)
             compiled = compile_graph(name, bundles[name], graphs[name], settings.retention, settings.eta, learned)
-            of_rubric[name] = _as_judged(name, bundles[name], criteria_per_call), compiled
+            judged = _as_judged(name, bundles[name], criteria_per_call)
+            of_rubric[name] = judged, judged.bundle_id, compiled
         prepared[item_id] = PreparedItem(row, *of_rubric[name])
     if not prepared:
         raise InputError("there is no item that a rollout could answer")
-    rules = sorted({bundle.protocol.unscored for bundle, _ in of_rubric.values()})
+    rules = sorted({bundle.protocol.unscored for bundle, *_ in of_rubric.values()})
     if len(rules) != 1:
         raise InputError(f"the bundles differ in what an unscored criterion does: {', '.join(rules)}")
     if settings.inference == "exact":
-        check_widths(compiled for _, compiled in of_rubric.values())
+        check_widths(compiled for *_, compiled in of_rubric.values())
     return prepared
 
 

@@ -435,6 +435,6 @@ def _case(name: str, rollout: PosedRollout) -> Case:
         question=item.row["question"],
         context=item.row.get("context"),
         bundle=item.bundle,
-        bundle_id=item.bundle.bundle_id,
+        bundle_id=item.bundle_id,
         reference_answer=item.row.get("reference_answer"),
     )

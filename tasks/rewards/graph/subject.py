@@ -9,40 +9,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.graph import CANDIDATES, Graph, Relation, Role
+from rubricflow.tasks.core.contracts.graph import CANDIDATES, Edge, Graph, Node, Relation, Role
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.written import parse, read_yaml
 from rubricflow.tasks.core.store.files import digest_of
-
-
-class WrittenNode(Frozen):
-    """A criterion in its role, as the file has it."""
-
-    criterion_id: str
-    role: str
-
-
-class WrittenEdge(Frozen):
-    """An edge as the file has it."""
-
-    parent: str
-    child: str
-    relation: str
 
 
 class WrittenGraph(Frozen):
     """One rubric's graph as the file has it."""
 
     rubric_id: str
-    nodes: tuple[WrittenNode, ...] = ()
+    nodes: tuple[Node, ...] = ()
     """Criteria that are not listed are penalties where their weight is negative, and core otherwise."""
-    edges: tuple[WrittenEdge, ...] = ()
+    edges: tuple[Edge, ...] = ()
 
 
 class GraphFile(Frozen):
@@ -163,23 +148,16 @@ def authored(path: Path, subjects: Mapping[str, GraphSubject]) -> dict[str, Auth
 
 def _as_graph(written: WrittenGraph, subject: GraphSubject, path: Path) -> Authored:
     roles = {criterion.id: by_sign(criterion) for criterion in subject.criteria}
-    listed: dict[str, Any] = {}
+    listed: dict[str, Role] = {}
     for node in written.nodes:
-        where = f"rubric '{written.rubric_id}', node '{node.criterion_id}'"
         if node.criterion_id not in roles or node.criterion_id in listed:
             rule = "is given twice" if node.criterion_id in listed else "the rubric has no such criterion"
+            where = f"rubric '{written.rubric_id}', node '{node.criterion_id}'"
             raise InputError(f"{where}: {rule}", file=path, field="nodes")
-        if node.role not in get_args(Role):
-            raise InputError(f"{where}: '{node.role}' is none of {', '.join(get_args(Role))}", file=path, field="role")
         listed[node.criterion_id] = node.role
-    for edge in written.edges:
-        if edge.relation not in get_args(Relation):
-            where = f"rubric '{written.rubric_id}', edge {edge.parent} → {edge.child}"
-            rule = f"'{edge.relation}' is none of {', '.join(get_args(Relation))}"
-            raise InputError(f"{where}: {rule}", file=path, field="relation")
     try:
-        nodes = [{"criterion_id": name, "role": role} for name, role in (roles | listed).items()]
-        graph = Graph.model_validate({"nodes": nodes, "edges": [edge.model_dump() for edge in written.edges]})
+        nodes = tuple(Node(criterion_id=name, role=role) for name, role in (roles | listed).items())
+        graph = Graph(nodes=nodes, edges=written.edges)
     except ValidationError as error:
         rule = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise InputError(f"rubric '{written.rubric_id}': {rule}", file=path, field="edges") from error

@@ -52,10 +52,10 @@ def test_nodes_and_edges_may_be_left_out(tmp_path: Path, rubric: Any) -> None:
             one("[{criterion_id: c0, role: core}, {criterion_id: c0, role: core}]"),
             "rubric 'r', node 'c0': is given twice",
         ),
-        (one("[{criterion_id: c0, role: bonus}]"), "rubric 'r', node 'c0': 'bonus' is none of core, additional"),
+        (one("[{criterion_id: c0, role: bonus}]"), "graphs.0.nodes.0.role': Input should be 'core', 'additional'"),
         (
             one(edges=f"[{an_edge('c0', 'c1', 'trigger')}]"),
-            "rubric 'r', edge c0 → c1: 'trigger' is none of weak_prerequisite",
+            "graphs.0.edges.0.relation': Input should be 'weak_prerequisite'",
         ),
         (one(edges=f"[{an_edge('c0', 'c9')}]"), "rubric 'r': edge c0 → c9: there is no criterion 'c9'"),
         (one(edges=f"[{an_edge('c1', 'c1')}]"), "rubric 'r': criterion 'c1' cannot license itself"),

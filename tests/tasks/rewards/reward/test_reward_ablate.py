@@ -11,9 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from reward_scene import ACTIVATION, STRONG, WEAK, random_rubric, rubric
 
-from rubricflow.tasks.rewards.reward.aggregate import aggregate
 from rubricflow.tasks.rewards.reward.compare import random_graph, shared_factor, untyped
-from rubricflow.tasks.rewards.reward.compiled import batch
 
 SEEDS = st.integers(0, 2**32 - 1)
 THREE = rubric([5, 3, -2, 1], [(0, 1, WEAK), (0, 2, ACTIVATION), (1, 2, STRONG)])
@@ -88,12 +86,3 @@ def test_graphs_without_edges_share_no_factor():
     bare = rubric([1, 2], [])
     assert shared_factor([bare]) is None
     assert untyped([bare]) == [bare]
-
-
-def test_ablated_graphs_can_be_rewarded():
-    rng = np.random.default_rng(0)
-    annotated = [random_rubric(rng, f"rubric{at}") for at in range(10)]
-    local = rng.random(sum(len(one.criteria) for one in annotated))
-    for ablated in ([random_graph(one, 1) for one in annotated], untyped(annotated)):
-        found = aggregate(batch(ablated, np.arange(10, dtype=np.int32), local), "gear")
-        assert np.all((found.marginal >= 0) & (found.marginal <= local))

@@ -73,17 +73,6 @@ def test_agreement_is_over_marginals_and_over_rewards():
     assert [one["n"] for one in found.values()] == [6, 3, 3]
 
 
-def test_intervals_of_agreement_resample_items():
-    locals_, settings = random_locals(np.random.default_rng(2), responses=40, items=7, unscored=0.0), study(draws=30)
-    near = aggregate(locals_.batch, "gear")
-    exact = aggregate(locals_.batch, "gear", inference="exact")
-    found = named(agreement(locals_, near, exact, settings))
-    ends = resampled(locals_, settings, lambda at: np.corrcoef(near.reward[at], exact.reward[at])[0, 1])
-    assert [found["reward_correlation"][end] for end in ("low", "high")] == pytest.approx(ends)
-    ends = resampled(locals_, settings, lambda at: np.abs(near.reward[at] - exact.reward[at]).mean())
-    assert [found["reward_mae"][end] for end in ("low", "high")] == pytest.approx(ends)
-
-
 def test_agreement_leaves_out_what_has_no_value_by_either():
     near = rewarded([0.1, np.nan, 0.9], [0.1, 0.2, np.nan, 0.4, 0.5, 0.6])
     exact = rewarded([np.nan, 0.5, 0.7], [0.1, 0.2, 0.3, 0.4, 0.5, np.nan])
