@@ -275,3 +275,17 @@ def batch(
             raise ContractError(f"{where} of the batch: {values[place]} is no local score in [0, 1]")
     doubts = np.full(len(local), np.nan) if variance is None else variance
     return Batch(tuple(compiled), rubric_index, local, scored, decided, start, doubts)
+
+
+def some_of(responses: Batch, chosen: Bools, compiled: Sequence[CompiledGraph] | None = None) -> Batch:
+    """Some of the responses of a batch. chosen: (n,); compiled: in place of its rubrics, others with the same
+    criteria."""
+    cells = np.repeat(chosen, np.diff(responses.start))
+    return batch(
+        compiled or responses.compiled,
+        responses.rubric_index[chosen],
+        responses.local[cells],
+        scored=responses.scored[cells],
+        decided=responses.decided[cells],
+        variance=responses.variance[cells],
+    )

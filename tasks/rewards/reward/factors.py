@@ -18,12 +18,12 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.settings.reward import Learn
 from rubricflow.tasks.core.stats.agreement import pearson, qwk, rmse, spearman
-from rubricflow.tasks.core.stats.arrays import Bools, Floats
+from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.bootstrap import Difference, paired_bootstrap
 from rubricflow.tasks.core.store.cells import as_number, need, quoted, text_or_none
 from rubricflow.tasks.core.store.source import chunks
 from rubricflow.tasks.rewards.reward.compare import untyped
-from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, batch
+from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, some_of
 from rubricflow.tasks.rewards.reward.figures import Record, RewardFigure, record
 from rubricflow.tasks.rewards.reward.learn import Learned, complete, learn, line, rewards_and_slopes
 from rubricflow.tasks.rewards.reward.local import Locals
@@ -100,8 +100,8 @@ def taught(
         rule = f"no response of the calibration split has a score by '{plan.target}' to learn from"
         raise InputError(rule, field="reward.learn")
     held_out = human.split == "test"
-    train = _part(judged.batch, rubrics, fitted_on)
-    test = _part(judged.batch, rubrics, held_out)
+    train = some_of(judged.batch, fitted_on, rubrics)
+    test = some_of(judged.batch, held_out, rubrics)
     learned = learn(train, human.score[fitted_on], human.cluster[fitted_on], plan.folds, plan.seed)
     predicted = predict(train, human.score[fitted_on], learned, test)
     labelled = int((~np.isnan(human.score[held_out])).sum())
@@ -121,14 +121,6 @@ def taught(
                 row |= {"relation": relation, "retention": of_rubric.factors[edge], "by_relation": factor}
                 rows.append(row | {"n": of_rubric.n, "target": plan.target})
     return Lesson(rows, figures)
-
-
-def _part(responses: Batch, compiled: list[CompiledGraph], chosen: Bools) -> Batch:
-    cells = np.repeat(chosen, np.diff(responses.start))
-    local = responses.local[cells]
-    scored = responses.scored[cells]
-    decided = responses.decided[cells]
-    return batch(compiled, responses.rubric_index[chosen], local, scored, decided)
 
 
 def human_scores(

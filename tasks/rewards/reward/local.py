@@ -21,7 +21,7 @@ from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes
 from rubricflow.tasks.core.stats.probability import ROUNDING
-from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, Shorts, batch
+from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, Shorts, batch, some_of
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,9 @@ class Locals:
         return cluster_codes(self.item)
 
     def only(self, chosen: Bools) -> Locals:
-        """Some of the responses and the rubrics that they are under. chosen: (n,)."""
-        everyone = self.batch
-        places = pa.array(np.flatnonzero(chosen))
-        rubrics, rubric_index = np.unique(everyone.rubric_index[chosen], return_inverse=True)
-        cells = np.repeat(chosen, np.diff(everyone.start))
-        chosen_batch = batch(
-            [everyone.compiled[rubric] for rubric in rubrics],
-            rubric_index.astype(np.int32),
-            everyone.local[cells],
-            scored=everyone.scored[cells],
-            decided=everyone.decided[cells],
-            variance=everyone.variance[cells],
-        )
-        columns = [getattr(self, field.name).take(places) for field in fields(self)[1:]]
-        return Locals(chosen_batch, *columns)
+        """Some of the responses. chosen: (n,)."""
+        columns = [getattr(self, field.name).filter(pa.array(chosen)) for field in fields(self)[1:]]
+        return Locals(some_of(self.batch, chosen), *columns)
 
 
 def local_scores(
