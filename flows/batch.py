@@ -21,7 +21,7 @@ from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.grading.judge.grade import asks_nobody
 from rubricflow.tasks.grading.judge.mend import reason_of
-from rubricflow.tasks.grading.judge.protocol import protocol_module
+from rubricflow.tasks.grading.judge.protocol import protocol_of
 from rubricflow.tasks.grading.judge.rater import repeated
 from rubricflow.tasks.grading.judge.rows import Called, Case, EarlierDecision, Graded, Judged, Rater
 from rubricflow.tasks.rewards.reward.compiled import Batch
@@ -282,7 +282,7 @@ def worth_repeating(judged: Sequence[Judged], batch: Batch, weights: Floats, cal
 def _calls(bundle: Bundle, of_criteria: Mapping[str, float]) -> Iterator[tuple[frozenset[str], float]]:
     """The criteria of each call, and what they are worth: a sub-point is worth what its criterion is."""
     parent_of = {criterion.id: criterion.parent for criterion in (*bundle.criteria, *bundle.composites)}
-    for part in protocol_module(bundle.protocol.name).parts(bundle, ()):
+    for part in protocol_of(bundle.protocol.name).parts(bundle, ()):
         names = frozenset(criterion.id for criterion in part.criteria)
         wholes = set()
         for name in names:

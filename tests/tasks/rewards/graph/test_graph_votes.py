@@ -29,7 +29,7 @@ def vote(
 
 
 def outcome(*votes: Vote) -> VoteOutcome:
-    return ballots(votes)["r"].edges["c0", "c1"]
+    return ballots(votes)["r"]["c0", "c1"]
 
 
 def test_votes_are_rows_of_their_table(tmp_path: Path, rubric: Any) -> None:
@@ -105,18 +105,14 @@ def test_a_tie_decides_nothing_and_is_told() -> None:
 
 def test_votes_are_told_apart_by_rubric_and_kind() -> None:
     found = ballots([vote("core", on=("c0",)), vote("none"), vote("none", rubric_id="s")])
-    assert (set(found["r"].roles), set(found["r"].edges), set(found["s"].edges)) == (
-        {"c0"},
-        {("c0", "c1")},
-        {("c0", "c1")},
-    )
+    assert (set(found["r"]), set(found["s"])) == ({("c0",), ("c0", "c1")}, {("c0", "c1")})
 
 
 WEAK = EdgeProposal("c0", "c1", "weak_prerequisite", 0.4)
 
 
 def applied(proposals: list[EdgeProposal], *votes: Vote) -> list[tuple[Any, ...]]:
-    found = with_votes(proposals, ballots(votes)["r"].edges)
+    found = with_votes(proposals, ballots(votes)["r"])
     return [(one.relation, one.confidence, one.source, one.dropped, one.detail) for one in found]
 
 
@@ -160,4 +156,4 @@ def test_a_vote_settles_a_pair_that_the_annotator_failed_on() -> None:
 
 def test_a_vote_leaves_other_edges_alone() -> None:
     other = EdgeProposal("c1", "c2", "strong_prerequisite", 0.9)
-    assert with_votes([WEAK, other], ballots([vote("none")])["r"].edges)[1] == other
+    assert with_votes([WEAK, other], ballots([vote("none")])["r"])[1] == other
