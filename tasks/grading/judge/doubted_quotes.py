@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -38,6 +38,8 @@ class Wording:
     """The question's words between spaces."""
     runs: frozenset[tuple[str, ...]]
     """Every run of `RUN` consecutive words of a source."""
+    pairs: frozenset[tuple[str, str]]
+    """Every two consecutive words of a source."""
 
     def is_in(self, needle: str, text: str = "", span: tuple[int, int] | None = None) -> bool:
         """Whether a quote, unquoted and folded, repeats.
@@ -45,6 +47,8 @@ class Wording:
         text, span: the response and where the quote stands in it, where it does.
         """
         quote = words(needle)
+        if len(quote) > 2 and self.pairs.isdisjoint(pairwise(quote)) and not fragments(needle):
+            return False  # as most do: no run takes in more than its first and its last word
         pieces = [words(fragment) for fragment in fragments(needle)] or [quote]
         if len(quote) >= INSIDE and all(f" {' '.join(piece)} " in self.question for piece in pieces):
             return True
@@ -171,6 +175,7 @@ def wording(bundle: Bundle, question: str, context: str | None) -> Wording:
     return Wording(
         question=f" {' '.join(sources[0])} ",
         runs=frozenset(chain.from_iterable(map(_runs, sources))),
+        pairs=frozenset(chain.from_iterable(map(pairwise, sources))),
     )
 
 
