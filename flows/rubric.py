@@ -54,10 +54,15 @@ from rubricflow.tasks.grading.lock.rubric import authored, broken
 from rubricflow.tasks.grading.lock.task import lock
 from rubricflow.tasks.grading.rubrics.asked import ReviewedRubric, Reviewer, critiques, revisions
 from rubricflow.tasks.grading.rubrics.findings import RubricFinding, findings, merged
-from rubricflow.tasks.grading.rubrics.item_analysis import MarkedAnswer, mark_findings
+from rubricflow.tasks.grading.rubrics.item_analysis import (
+    MarkedAnswer,
+    held_back,
+    mark_findings,
+    marked_answers,
+    marks_of,
+)
 from rubricflow.tasks.grading.rubrics.page import COLUMNS, page, row, sentence
 from rubricflow.tasks.grading.rubrics.revision import CHANGES, RubricChange, as_yaml, changes, mended, study_of_proposal
-from rubricflow.tasks.grading.rubrics.task import held_back, marked_answers, marks_of
 
 NAME = "rubric-check"
 """Of the page and of the table in the run's folder."""

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from rubricflow.flows import cli
 from rubricflow.flows.rubric import read_rubrics
 from rubricflow.tasks.grading.lock.rubric import authored
-from rubricflow.tasks.grading.rubrics.task import held_back, marks_of
+from rubricflow.tasks.grading.rubrics.item_analysis import held_back, marks_of
 
 
 def command(*words: object) -> Result:

@@ -27,13 +27,14 @@ from rubricflow.tasks.grading.rubrics.item_analysis import (
     checklist_sum,
     counted_shares,
     furthest,
+    held_back,
     item_statistics,
     mark_findings,
     pairs_that_are_one,
+    scored_answers,
     unnamed,
     without,
 )
-from rubricflow.tasks.grading.rubrics.task import held_back, scored_answers
 
 COUNT = Count(points=(0, 1, 1, 3), needs=("A",))
 BUNDLES = {
