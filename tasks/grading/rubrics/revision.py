@@ -32,7 +32,9 @@ CHANGES: Mapping[str, str] = {
     "added": "added",
     "removed": "removed",
     "count": "counting rule changed",
+    "group": "made a group",
     "exclusion": "exclude each other",
+    "other": "changed otherwise",
     "note": "scoring note",
     "note removed": "scoring note removed",
 }
@@ -130,8 +132,8 @@ class Reasons(NamedTuple):
 
 
 def changes(old: Rubric, new: Rubric, reasons: Reasons) -> Iterator[RubricChange]:
-    """Every change from one rubric to another as a judge proposes it, and what it keeps, in the order of the new one,
-    what is removed last. Composites change with their count."""
+    """Every change from one rubric to another as a judge proposes it, and the criteria that it keeps, in the order of
+    the new one; what is removed comes last."""
 
     def change(before: Sequence[str], after: Sequence[str], what: str, why: str) -> RubricChange:
         return RubricChange(old.rubric_id, tuple(before), tuple(after), what, why, "judge")
@@ -143,12 +145,18 @@ def changes(old: Rubric, new: Rubric, reasons: Reasons) -> Iterator[RubricChange
         why, names = reasons.whys.get(name, ""), reasons.sources.get(name, ())
         if not one.count and name in reasons.sources:
             yield change(names, [name], _what(one, [before[other] for other in names], uses), why)
-        elif name not in before or before[name].count != one.count:
-            yield change([name] if name in before else [], [name], "count", why)
+        elif name not in before:
+            yield change([], [name], "added", why)
+        elif one != before[name]:
+            what = _difference(before[name], one) if before[name].count else "group"
+            yield change([name], [name], what, why)
     for name in before:
+        made_of = [new_name for new_name, names in reasons.sources.items() if name in names]
         if name not in (uses if name in was_decided else after):
             why = reasons.whys.get(name, "What was counted under it stands elsewhere.")
             yield change([name], [], "removed", why)
+        elif name not in after and name in reasons.whys:
+            yield change([name], made_of, "joined", reasons.whys[name])
     yield from (change([], [note], "note", reasons.notes[note]) for note in new.notes if note not in old.notes)
     yield from (change([note], [], "note removed", "") for note in old.notes if note not in new.notes)
 
@@ -157,12 +165,18 @@ def _what(new: Criterion, sources: Sequence[Criterion], uses: Mapping[str, int])
     """What became of the criteria that a new one is made of. uses: how many are made of each."""
     if len(sources) != 1:
         return "joined" if sources else "added"
-    (old,) = sources
+    return "split" if uses[sources[0].id] > 1 else _difference(sources[0], new)
+
+
+def _difference(old: Criterion, new: Criterion) -> str:
+    """The first way in which two forms of a criterion or group differ."""
     differs = {
-        "split": uses[old.id] > 1,
+        "count": old.count != new.count,
         "reworded": old.text != new.text,
         "levels": old.levels != new.levels,
         "points": (old.weight, old.parent) != (new.weight, new.parent),
+        "exclusion": set(old.excludes) != set(new.excludes),
+        "other": old.model_copy(update={"id": new.id}) != new,
     }
     return next((what for what, is_so in differs.items() if is_so), "kept")
 

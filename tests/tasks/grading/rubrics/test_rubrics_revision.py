@@ -116,7 +116,7 @@ def test_every_change_is_named_with_its_reason() -> None:
         ("split", ("four",), ("four_b",)),
         ("points", ("five",), ("five",)),
         ("added", (), ("all",)),
-        ("count", (), ("K",)),
+        ("added", (), ("K",)),
         ("removed", ("gone",), ()),
         ("note", (), ("A list counts.",)),
         ("note removed", ("Old.",), ()),
@@ -124,6 +124,37 @@ def test_every_change_is_named_with_its_reason() -> None:
     assert in_words(told[1]) == "two: reworded (judge): Plainer."
     assert in_words(told[8]) == "gone → nothing: removed (judge): The guide does not ask for it."
     assert in_words(told[9]) == "nothing → A list counts.: scoring note (judge): Two lists did."
+
+
+CRITERIA = st.builds(
+    criterion,
+    st.sampled_from(["A", "B", "C", "K"]),
+    text=st.sampled_from(["Says one.", "Says two."]),
+    levels=st.sampled_from([("no", "yes"), HINTED]),
+    weight=st.sampled_from([1.0, 2.0]),
+    parent=st.sampled_from([None, "K"]),
+    excludes=st.sampled_from([(), ("A",)]),
+    evidence=st.sampled_from(["local_quote", "none"]),
+    count=st.sampled_from([None, Count(points=(0, 1)), Count(points=(0, 2))]),
+)
+LISTS = st.lists(CRITERIA, min_size=1, max_size=4, unique_by=lambda one: one.id)
+
+
+@given(LISTS, LISTS, st.data())
+def test_no_difference_between_two_rubrics_is_left_untold(was: list[Criterion], now: list[Criterion], data) -> None:
+    old, new = rubric(*was), rubric(*now)
+    names = [one.id for one in was if not one.count]
+    some = st.lists(st.sampled_from(names), max_size=2, unique=True) if names else st.just([])
+    sources = {one.id: tuple(data.draw(some)) for one in now if not one.count}
+    whys = {one.id: f"because of {one.id}" for one in (*was, *now)}
+    told = list(changes(old, new, Reasons(sources, whys, {})))
+    before, after = ({one.id: one for one in ones} for ones in (was, now))
+    said_before = {name for change in told for name in change.before}
+    said_after = {name for change in told for name in change.after if change.what != "kept"}
+    assert before.keys() - after.keys() <= said_before
+    assert {name for name, one in after.items() if one != before.get(name)} <= said_after
+    gone = {name for name in before.keys() - after.keys() if before[name].count is None}
+    assert all(any(whys[name] == change.why for change in told) for name in gone)
 
 
 def test_a_proposal_is_a_file_of_rubrics_that_says_what_was_changed(tmp_path: Path) -> None:
