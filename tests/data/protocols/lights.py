@@ -11,12 +11,12 @@ from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.llm.schema import record
 from rubricflow.tasks.grading.judge.mend import unread, verdict_in
 from rubricflow.tasks.grading.judge.protocol import Opinion, Part, Question
-from rubricflow.tasks.grading.judge.protocols.dhs import Holistic
+from rubricflow.tasks.grading.judge.protocols.dhs import HolisticProtocol
 
 LIGHTS = ("red", "amber", "green")
 
 
-class Lights(Holistic):
+class Lights(HolisticProtocol):
     """One light in place of one score."""
 
     keys = frozenset({"light"})

@@ -20,7 +20,7 @@ from rubricflow.tasks.grading.judge.rows import Case, Rater
 EXTRACT, SCORE = Part("components"), Part("score")
 
 
-class AutoScore(itemised.ItemisedProtocol):
+class AutoScoreProtocol(itemised.ItemisedProtocol):
     """The components, then the holistic score."""
 
     key = "components"
@@ -101,4 +101,4 @@ class AutoScore(itemised.ItemisedProtocol):
         return {"components": components}
 
 
-PROTOCOL = AutoScore()
+PROTOCOL = AutoScoreProtocol()

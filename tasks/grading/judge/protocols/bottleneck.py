@@ -39,7 +39,7 @@ class GraderEstimate(NamedTuple):
     """Of this score, as the grader sees it."""
 
 
-class Bottleneck(JudgingProtocol):
+class BottleneckProtocol(JudgingProtocol):
     """What a trained grader is asked; it is never asked again."""
 
     keys = frozenset({"levels", "score", "probability"})
@@ -110,4 +110,4 @@ class Bottleneck(JudgingProtocol):
         return {"levels": {c.id: opinion.levels[c.id] for c in question.criteria}, "score": score, "probability": 1.0}
 
 
-PROTOCOL = Bottleneck()
+PROTOCOL = BottleneckProtocol()

@@ -26,7 +26,7 @@ from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.evidence import HOLDS, subject_of
 from rubricflow.tasks.grading.judge.mend import reason_of
 from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Outcome, Part, Question, Shown, build
-from rubricflow.tasks.grading.judge.protocols.rulers import Gathered, Rulers, gathered, graded, in_parts
+from rubricflow.tasks.grading.judge.protocols.rulers import Gathered, RulersProtocol, gathered, graded, in_parts
 from rubricflow.tasks.grading.judge.protocols.unlocked import as_criterion, score_restated, step_score, with_level
 from rubricflow.tasks.grading.judge.rows import Case, Decision, Rater
 from rubricflow.tasks.grading.judge.score import counted, onto, round_half_up, trait_means
@@ -36,7 +36,7 @@ _REASON = 200
 """Characters of a boundary's reason: about thirty words."""
 
 
-class CheckedScore(Rulers):
+class CheckedScoreProtocol(RulersProtocol):
     """The checklist, and then the scores of the traits as further items of it, see `score_items`."""
 
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
@@ -144,7 +144,7 @@ class CheckedScore(Rulers):
         return {"decisions": decisions}
 
 
-PROTOCOL = CheckedScore()
+PROTOCOL = CheckedScoreProtocol()
 
 
 def contradicted(bundle: Bundle, levels: Mapping[str, int | None], stated: Mapping[str, float]) -> list[str]:

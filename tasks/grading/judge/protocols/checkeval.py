@@ -10,14 +10,14 @@ from rubricflow.tasks.core.llm.ask import Checked
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.itemised import Choose
 from rubricflow.tasks.grading.judge.protocol import Opinion, Part, Question
-from rubricflow.tasks.grading.judge.protocols.rulers import Rulers
+from rubricflow.tasks.grading.judge.protocols.rulers import RulersProtocol
 from rubricflow.tasks.grading.judge.rows import Decision
 from rubricflow.tasks.grading.judge.verify import Verdict
 
 _ANSWERS = (contract.NO, contract.YES)
 
 
-class CheckEval(Rulers):
+class CheckEvalProtocol(RulersProtocol):
     """Yes or no in place of levels with evidence."""
 
     key = "answers"
@@ -54,4 +54,4 @@ class CheckEval(Rulers):
         return {"answers": {c.id: contract.YES if opinion.levels[c.id] else contract.NO for c in question.criteria}}
 
 
-PROTOCOL = CheckEval()
+PROTOCOL = CheckEvalProtocol()

@@ -18,12 +18,12 @@ from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.mend import verdict_in
 from rubricflow.tasks.grading.judge.protocol import Part
-from rubricflow.tasks.grading.judge.protocols.rulers import Rulers
+from rubricflow.tasks.grading.judge.protocols.rulers import RulersProtocol
 
 _LINE = ["concept", "label", "evidence"]
 
 
-class Concepts(Rulers):
+class ConceptsProtocol(RulersProtocol):
     """Rulers with the bundle's examples in the prompt, and replies in lines read too."""
 
     def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
@@ -65,7 +65,7 @@ class Concepts(Rulers):
         return super().repair(request, [replace(one, reply=_as_json(one.request, one.reply)) for one in history])
 
 
-PROTOCOL = Concepts()
+PROTOCOL = ConceptsProtocol()
 
 
 def read_lines(text: str) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged
 from rubricflow.tasks.grading.judge.score import Scored, is_tie, round_half_up
 
 
-class Holistic(JudgingProtocol):
+class HolisticProtocol(JudgingProtocol):
     """One score, of which nothing is shown."""
 
     keys = frozenset({itemised.FIELD})
@@ -63,4 +63,4 @@ class Holistic(JudgingProtocol):
         return {"rationale": opinion.because, "score": round_half_up(opinion.score, question.bundle.scale)}
 
 
-PROTOCOL = Holistic()
+PROTOCOL = HolisticProtocol()

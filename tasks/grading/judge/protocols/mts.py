@@ -13,7 +13,7 @@ from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.mend import reason_of
 from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Outcome, Part, Question
-from rubricflow.tasks.grading.judge.protocols.dhs import Holistic
+from rubricflow.tasks.grading.judge.protocols.dhs import HolisticProtocol
 from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged
 from rubricflow.tasks.grading.judge.score import round_half_up, score
 
@@ -23,7 +23,7 @@ def _traits(bundle: Bundle) -> list[Part]:
     return [Part(trait.id, traits=(trait,)) for trait in bundle.judged]
 
 
-class TraitByTrait(Holistic):
+class MtsProtocol(HolisticProtocol):
     """A holistic score of each trait."""
 
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
@@ -62,4 +62,4 @@ class TraitByTrait(Holistic):
         return {"rationale": opinion.because, "score": round_half_up(opinion.traits[trait.id], trait)}
 
 
-PROTOCOL = TraitByTrait()
+PROTOCOL = MtsProtocol()

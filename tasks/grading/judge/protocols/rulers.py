@@ -32,7 +32,7 @@ def in_parts(bundle: Bundle) -> list[Part]:
     return [Part("..".join(dict.fromkeys((call[0].id, call[-1].id))), call) for call in calls]
 
 
-class Rulers(itemised.ItemisedProtocol):
+class RulersProtocol(itemised.ItemisedProtocol):
     """The checklist, once or in parts."""
 
     key = "decisions"
@@ -70,7 +70,7 @@ class Rulers(itemised.ItemisedProtocol):
         return {"decisions": decisions}
 
 
-PROTOCOL = Rulers()
+PROTOCOL = RulersProtocol()
 
 
 class Gathered(NamedTuple):

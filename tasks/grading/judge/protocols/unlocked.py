@@ -31,7 +31,7 @@ def _all_traits(bundle: Bundle) -> Part:
     return Part(ALL, traits=bundle.judged)
 
 
-class Unlocked(itemised.ItemisedProtocol):
+class UnlockedProtocol(itemised.ItemisedProtocol):
     """A score with quotes for each trait."""
 
     key = field = "traits"
@@ -102,7 +102,7 @@ class Unlocked(itemised.ItemisedProtocol):
         return {"traits": entries}
 
 
-PROTOCOL = Unlocked()
+PROTOCOL = UnlockedProtocol()
 
 
 @cached_by_identity

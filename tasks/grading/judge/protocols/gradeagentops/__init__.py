@@ -45,7 +45,7 @@ class Carried(NamedTuple):
     demand: Demand
 
 
-class GradeAgentOps(JudgingProtocol):
+class GradeAgentOpsProtocol(JudgingProtocol):
     """The whole artifact in one call, and what failed of it in others."""
 
     keys = frozenset[str]()
@@ -196,7 +196,7 @@ class GradeAgentOps(JudgingProtocol):
         return {name: fields[name] for name in contract.in_order(demand)}
 
 
-PROTOCOL = GradeAgentOps()
+PROTOCOL = GradeAgentOpsProtocol()
 
 
 def _without_memory(request: Request) -> Request:
