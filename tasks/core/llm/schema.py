@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
-SHOWN = 8
-"""Members of one shape that a form shows in full."""
+_SHOWN = 8
+"""Members of one shape that a form shows in full; of further ones it shows the names."""
 BLANKS = ("\n" * 20, "\t" * 20, " \n" * 20, " " * 200)
 """Where a reply is cut: a weak model whose grammar lets blanks in may write nothing else to its end. The published API
 takes four."""
@@ -40,7 +40,8 @@ def compact(value: object) -> str:
 
 
 def form(schema: Mapping[str, Any], of_refs: Mapping[str, str] | None = None) -> str:
-    """What keeps a schema, as a prompt shows it: compact JSON with placeholders. Of many members the first are shown.
+    """What keeps a schema, as a prompt shows it: compact JSON with placeholders. Every member is named; of many that
+    look alike the first are shown in full.
 
     of_refs: placeholder of what stands under `$defs`, by name.
     """
@@ -50,9 +51,13 @@ def form(schema: Mapping[str, Any], of_refs: Mapping[str, str] | None = None) ->
         return " or ".join(dict.fromkeys(form(kind, of_refs) for kind in schema["anyOf"]))
     match schema.get("type"):
         case "object":
-            properties = schema["properties"]
-            shown = [f"{compact(name)}:{form(of, of_refs)}" for name, of in islice(properties.items(), SHOWN)]
-            return f"{{{','.join([*shown, *['...'] * (len(properties) > SHOWN)])}}}"
+            members, values = list[str](), set[str]()
+            for name, of in schema["properties"].items():
+                value = form(of, of_refs)
+                repeated = len(members) >= _SHOWN and value in values
+                members.append(f"{compact(name)}:{'...' if repeated else value}")
+                values.add(value)
+            return f"{{{','.join(members)}}}"
         case "array":
             return f"[{','.join([form(schema['items'], of_refs)] * max(1, schema.get('minItems', 1)))}]"
         case "string" if "enum" in schema:

@@ -101,17 +101,18 @@ class ItemisedProtocol(JudgingProtocol):
         return follow_up(request, narrowed, schema, names, mend.task(role, names, mine, said(last.reply.text)))
 
     def _read(self, request: Request, reply: Reply) -> tuple[dict[str, Any] | None, str | None]:
-        """The artifact, with the levels that count in place of the stated ones, and how it was found."""
+        """The artifact, with the levels that count in place of the stated ones, and how it was found. An item that
+        stands next to the key, and not under it, counts: models place the last of many so."""
         artifact, note, _ = verdict_in(request, reply, self.keys)
-        protocol, probabilities = request.data.bundle.protocol, reply.level_probabilities
-        if artifact is None or not probabilities or protocol.level == "stated":
-            return artifact, note
-        if not isinstance(artifact[self.key], dict):
+        protocol, probabilities = request.data.bundle.protocol, reply.level_probabilities or {}
+        if artifact is None or not isinstance(artifact[self.key], dict):
             return artifact, note
         entries = dict(artifact[self.key])
         for item in self.items(request.data):
+            if item.id in artifact and item.id != self.key:
+                entries.setdefault(item.id, artifact[item.id])
             likely = probabilities.get(item.id, ())
-            if item.id in entries and len(likely) == len(item.levels):
+            if item.id in entries and len(likely) == len(item.levels) and protocol.level != "stated":
                 entries[item.id] = self.restated(entries[item.id], item, partial(level, protocol, likely))
         return {**artifact, self.key: entries}, note
 

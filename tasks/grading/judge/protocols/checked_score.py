@@ -19,7 +19,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Trait
 from rubricflow.tasks.core.llm.ask import Checked
 from rubricflow.tasks.core.llm.request import Request, cached_by_identity
-from rubricflow.tasks.core.llm.schema import SHOWN, record
+from rubricflow.tasks.core.llm.schema import record
 from rubricflow.tasks.core.llm.schema import text as text_of
 from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
@@ -66,9 +66,7 @@ class CheckedScoreProtocol(RulersProtocol):
     def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
         """The prompt on the criteria and, in the last part, on all traits."""
         criteria, _ = _divided(bundle, part.criteria)
-        stated = part.criteria[len(criteria) :]
-        shown = (*criteria[: max(1, SHOWN - len(stated))], *stated)  # else the form of a long checklist ends before
-        shape, judged = self.schema(bundle, Part(part.name, shown)), bundle.judged if stated else ()
+        shape, judged = self.schema(bundle, part), bundle.judged if len(part.criteria) > len(criteria) else ()
         text = prompt.system(bundle, criteria, question, context, judged, schema=shape, reference=reference)
         return text.rstrip("\n")
 

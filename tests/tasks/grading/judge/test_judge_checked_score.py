@@ -84,6 +84,17 @@ def test_a_score_that_is_none_leaves_the_response_unscored(case_of, grade_all, g
     assert violation in found.attempts[0]["violations"]
 
 
+@pytest.mark.parametrize("names", [["score_a", "score_b"], ["B", "score_b"], ["A", "B", "score_a", "score_b"]])
+def test_items_next_to_the_decisions_count_like_those_among_them(case_of, grade_all, names):
+    among = reply(score_a=3, score_b=1.5)
+    artifact = json.loads(among)
+    artifact |= {name: artifact["decisions"].pop(name) for name in names}
+    texts = among, json.dumps(artifact)
+    whole, moved = (grade_all([case_of(bundle_of())], lambda r, text=text: text) for text in texts)
+    assert moved.judgments == whole.judgments
+    assert [row["trait_scores"] for row in moved.gradings] == [{"a": 3, "b": 1.5}]
+
+
 def test_a_criterion_named_like_a_score_is_no_score(case_of, grade_all):
     odd = bundle_of(criterion("score_a", "a", text="names light"))
     request = first_requests(case_of(odd), Rater("r", "llm", None))[0]
@@ -120,8 +131,8 @@ def test_the_form_shows_every_score_however_long_the_checklist(case_of):
     points = [criterion(f"c{number}", "a") for number in range(12)]
     system = first_requests(case_of(bundle_of(*points)), Rater("r", "llm", None))[0].messages[0].content
     form = system.rpartition("every score in it:\n")[2]
-    assert '"c5":' in form
-    assert ('"score_a":' in form, '"score_b":' in form, '"c6":' in form) == (True, True, False)
+    assert '"c11":...,"score_a":{"not_lower":' in form
+    assert form.endswith('"score_b":...}}')
 
 
 BECAUSE = "It names the cause with its effect, which the step below this one does not ask for in any words"
