@@ -12,22 +12,30 @@ import os
 import re
 import secrets
 import socket
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
 from rubricflow.tasks.core.contracts.backends import install
-from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.contracts.errors import StoreError, first_line
 from rubricflow.tasks.core.llm.calls import looking
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.core.store.sqlite_file import Format, SqliteFile
+from rubricflow.tasks.core.store.sqlite_file import Format, SqliteFile, transaction
 from rubricflow.tasks.core.text.digest import text_digest
+
+if TYPE_CHECKING:
+    import psycopg
+
+T = TypeVar("T")
+Access = Literal["read", "write", "claim"]
+"""What a transaction does: claims are made and given back one transaction after the other."""
 
 CHUNK = 500
 """Replies that are read together."""
@@ -36,13 +44,15 @@ BEAT_S = 5.0
 LEASE_S = 30.0
 """For how long it is believed: a process that is stopped for longer, or another machine's that is gone, loses its
 claims."""
-Line = tuple[str, str, str, str | None]
-"""Digest, model, reply as JSON, seal."""
 _LOOK_S = 0.02, 0.5
 """How soon, and in the end how seldom, a waiting run looks for another one's replies."""
 _SAY_S = 1.0, 60.0
 """After how long a wait is logged, and how often."""
 _DATABASE = re.compile(r"postgres(ql)?://")
+_INSERT = "INSERT INTO replies(digest, model, reply, seal) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_CLAIM = """INSERT INTO claims SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM replies WHERE digest = ?)
+ON CONFLICT DO NOTHING"""
+_ASKERS = "SELECT asker, host, process, since, $now - seen FROM askers"
 _logger = logging.getLogger(__name__)
 
 
@@ -51,8 +61,6 @@ def open_replies(place: str | Path, read_only: bool = False) -> Replies:
     if not is_database(place):
         return ReplyStore(place, read_only)
     try:
-        from rubricflow.tasks.core.llm.postgres import PostgresReplies
-
         return PostgresReplies(str(place), read_only)
     except ImportError as error:
         raise StoreError(f"replies in PostgreSQL need the extra: {install('postgres')}") from error
@@ -85,17 +93,17 @@ class Asker(NamedTuple):
     process: int
     since: float
     """When it began, in seconds of the Unix epoch."""
-    last_beat: float
-    """When it last reported that it lives."""
+    silent_s: float
+    """Since when it has not reported that it lives, by the clock of the store."""
 
     def __str__(self) -> str:
         since = datetime.fromtimestamp(self.since)
         return f"process {self.process} on {self.host.partition('/')[0]} (since {since:%X})"
 
-    def lives(self, clock_s: float | None = None) -> bool:
-        """Whether it may still bring replies. clock_s: the time by the clock of `last_beat`; this machine's if not
-        given."""
-        if (time.time() if clock_s is None else clock_s) - self.last_beat > LEASE_S:
+    @property
+    def lives(self) -> bool:
+        """Whether it may still bring replies."""
+        if self.silent_s > LEASE_S:
             return False
         if self.host != host():
             return True
@@ -130,18 +138,23 @@ class Replies(ABC):
     """Digest → reply, for several threads, processes and, in a database, machines at once.
 
     The first reply of a digest stays, so that two runs agree. Errors are not kept, so that a rerun asks again.
-    StoreError where the store cannot be used.
+    StoreError where the store cannot be used. The same SQL serves SQLite and PostgreSQL.
     """
 
+    _mark: ClassVar[str]
+    """What stands for a parameter in SQL."""
+    _now: ClassVar[str]
+    """The time of the store's own clock in SQL, in seconds of the Unix epoch."""
+    _seal = "seal"
     _said = -_SAY_S[1]
 
     def get_many(self, digests: Iterable[str]) -> dict[str, Reply]:
         """The stored replies to these digests; StoreError where they cannot be read."""
         distinct, replies = list(dict.fromkeys(digests)), dict[str, Reply]()
-        for start in range(0, len(distinct), CHUNK):
-            lines = self._lines(distinct[start : start + CHUNK])
-            with self._named():
-                replies.update((line[0], read(*line)) for line in lines)
+        query = f"SELECT digest, model, reply, {self._seal} FROM replies WHERE digest"
+        rows = self._rows_of(query, distinct)
+        with self._named():
+            replies.update((row[0], read(*row)) for row in rows)
         return replies
 
     def put_many(self, replies: Sequence[tuple[str, str, Reply]]) -> dict[str, Reply]:
@@ -150,8 +163,14 @@ class Replies(ABC):
         Returns the replies that stand where another writer's was first, by digest: mostly none.
         """
         lines = [(digest, model, reply.to_json()) for digest, model, reply in replies if reply.error is None]
-        rows = [(*line, seal(*line)) for line in lines]
-        if not rows or self._keep(rows) == len(rows):
+        # In one order for all writers, so that two that bring the same never wait for each other.
+        rows = sorted((*line, seal(*line)) for line in lines)
+
+        def insert(cursor: Any) -> int:
+            cursor.executemany(self._sql(_INSERT), rows)
+            return int(cursor.rowcount)
+
+        if not rows or self._do("write", insert) == len(rows):
             return {}
         kept = self.get_many(digest for digest, *_ in rows)
         mine = {digest: reply for digest, _, reply in replies}
@@ -170,14 +189,15 @@ class Replies(ABC):
             return
 
         def beat() -> None:
+            query = self._sql("UPDATE askers SET seen = $now WHERE asker = ?")
             with suppress(StoreError):  # where the disk is full, the run itself says so
-                self._beat(asker)
+                self._do("write", lambda cursor: cursor.execute(query, (asker,)))
 
         try:
             with looking(beat, BEAT_S):
                 yield mine
         finally:
-            self._release(asker)
+            self._do("claim", lambda cursor: self._release(cursor, [asker]))
 
     def awaited(self, digests: Iterable[str], until: float = math.inf) -> dict[str, Reply]:
         """The replies to what others are asking for, waited for as long as somebody living asks for all of the rest,
@@ -189,25 +209,36 @@ class Replies(ABC):
         while missing and time.monotonic() < until:
             arrived |= self.get_many(missing)
             missing -= arrived.keys()
-            holders = self._holders(missing)
+            query = f"{_ASKERS.replace('FROM', ', digest FROM')} JOIN claims USING (asker) WHERE digest"
+            claims = self._rows_of(query, list(missing))
+            holders = [asker for asker in (Asker(*row[:5]) for row in claims) if asker.lives]
             if len(holders) < len(missing):
                 break
             if holders and time.monotonic() - start > _SAY_S[0]:
-                self._say(f"waiting for {len(holders):,} replies that {next(iter(holders.values()))} is asking for")
+                self._say(f"waiting for {len(holders):,} replies that {holders[0]} is asking for")
             time.sleep(pause if missing else 0)
             pause = min(2 * pause, _LOOK_S[1])
         return arrived
 
     def look(self) -> StoreLook:
         """Look at every reply; StoreError where they cannot be read at all."""
-        rows, unsealed, problems = 0, 0, self._broken()
-        for line in self._all():
-            rows, unsealed = rows + 1, unsealed + (line[3] is None)
-            try:
-                read(*line)
-            except (ValueError, TypeError) as error:
-                problems.append(str(error))
+        rows, unsealed, problems, last = 0, 0, self._broken(), ""
+        query = self._sql(
+            f"SELECT digest, model, reply, {self._seal} FROM replies WHERE digest > ? ORDER BY digest LIMIT {CHUNK}"
+        )
+        while lines := self._rows(query, [last]):
+            last = lines[-1][0]
+            for line in lines:
+                rows, unsealed = rows + 1, unsealed + (line[3] is None)
+                try:
+                    read(*line)
+                except (ValueError, TypeError) as error:
+                    problems.append(str(error))
         return StoreLook(rows, unsealed, tuple(problems[:100]))
+
+    def __len__(self) -> int:
+        """How many replies it holds."""
+        return int(self._rows("SELECT count(*) FROM replies")[0][0])
 
     def __enter__(self) -> Self:
         return self
@@ -220,44 +251,51 @@ class Replies(ABC):
         """Gives the store back; closing twice is harmless."""
 
     @abstractmethod
-    def __len__(self) -> int:
-        """How many replies it holds."""
-
-    @abstractmethod
-    def _lines(self, digests: Sequence[str]) -> Sequence[Line]:
-        """Those that are there."""
-
-    @abstractmethod
-    def _all(self) -> Iterator[Line]:
-        """All of them, one after the other."""
-
-    @abstractmethod
-    def _broken(self) -> list[str]:
-        """What is wrong with the store itself."""
-
-    @abstractmethod
-    def _keep(self, lines: Sequence[Line]) -> int:
-        """Keeps the lines whose digest is not there yet, all or none; how many."""
-
-    @abstractmethod
-    def _claim(self, asker: str, digests: Sequence[str]) -> list[str]:
-        """Claims for the asker what has no reply and nobody living asks for; what that is."""
-
-    @abstractmethod
-    def _release(self, asker: str) -> None:
-        """Gives an asker's claims back."""
-
-    @abstractmethod
-    def _beat(self, asker: str) -> None:
-        """Notes that an asker lives."""
-
-    @abstractmethod
-    def _holders(self, digests: Iterable[str]) -> dict[str, Asker]:
-        """Digest → who is asking for it; without those that nobody living asks for."""
+    def _do(self, access: Access, act: Callable[[Any], T]) -> T:
+        """What an act does with a cursor, in a transaction."""
 
     @abstractmethod
     def _named(self) -> AbstractContextManager[None]:
         """Says which store a failure is about."""
+
+    def _broken(self) -> list[str]:
+        """What is wrong with the store itself."""
+        return []
+
+    def _sql(self, query: str) -> str:
+        return query.replace("?", self._mark).replace("$now", self._now)
+
+    def _rows(self, query: str, values: Sequence[str] = ()) -> list[tuple[Any, ...]]:
+        return self._do("read", lambda cursor: list(cursor.execute(query, values)))
+
+    def _rows_of(self, query: str, digests: Sequence[str]) -> list[tuple[Any, ...]]:
+        """The rows of a query that ends with the name of the digests' column."""
+        rows = []
+        for start in range(0, len(digests), CHUNK):
+            values = digests[start : start + CHUNK]
+            rows += self._rows(self._sql(f"{query} IN ({','.join('?' * len(values))})"), values)
+        return rows
+
+    def _claim(self, asker: str, digests: Sequence[str]) -> list[str]:
+        """Claims for the asker what has no reply and nobody living asks for; what that is."""
+
+        def act(cursor: Any) -> list[str]:
+            askers = [Asker(*row) for row in cursor.execute(self._sql(_ASKERS)).fetchall()]
+            self._release(cursor, [other.name for other in askers if not other.lives])
+            cursor.executemany(self._sql(_CLAIM), [(digest, asker, digest) for digest in sorted(digests)])
+            claims = cursor.execute(self._sql("SELECT digest FROM claims WHERE asker = ?"), (asker,))
+            mine = {digest for (digest,) in claims.fetchall()}
+            if mine:
+                insert = self._sql("INSERT INTO askers VALUES (?, ?, ?, $now, $now) ON CONFLICT DO NOTHING")
+                cursor.execute(insert, (asker, host(), os.getpid()))
+            return [digest for digest in digests if digest in mine]
+
+        return self._do("claim", act)
+
+    def _release(self, cursor: Any, askers: Sequence[str]) -> None:
+        """Gives the claims of askers back."""
+        for table in ("claims", "askers") if askers else ():
+            cursor.executemany(self._sql(f"DELETE FROM {table} WHERE asker = ?"), [(asker,) for asker in askers])
 
     def _say(self, line: str) -> None:
         """Warns, but not at every wave anew."""
@@ -281,25 +319,6 @@ def read(digest: str, model: str, line: str, sealed: str | None) -> Reply:
     return Reply.from_json(line)
 
 
-_FORMAT = Format(
-    name="reply store",
-    mark=0x52504C59,
-    table="replies",
-    schema=(
-        "CREATE TABLE IF NOT EXISTS replies"
-        "(digest TEXT PRIMARY KEY, model TEXT NOT NULL, reply TEXT NOT NULL, seal TEXT)",
-        "CREATE TABLE IF NOT EXISTS askers(asker TEXT PRIMARY KEY, host TEXT NOT NULL, process INTEGER NOT NULL,"
-        " since REAL NOT NULL, seen REAL NOT NULL)",
-        "CREATE TABLE IF NOT EXISTS claims(digest TEXT PRIMARY KEY, asker TEXT NOT NULL) WITHOUT ROWID",
-    ),
-    synchronous="NORMAL",
-    row="reply",
-    spoilt="bring back a copy, or move it away: what it held is asked for again",
-)
-_INSERT = "INSERT OR IGNORE INTO replies(digest, model, reply, seal) VALUES (?, ?, ?, ?)"
-_CLAIM = "INSERT OR IGNORE INTO claims SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM replies WHERE digest = ?1)"
-
-
 class ReplyStore(SqliteFile, Replies):
     """Digest → reply, for several threads and processes of a machine at once.
 
@@ -307,62 +326,127 @@ class ReplyStore(SqliteFile, Replies):
     only a power cut can lose the last ones). The path ':memory:' keeps nothing beyond the object.
     """
 
-    _format = _FORMAT
+    _mark, _now = "?", "(julianday('now') - 2440587.5) * 86400.0"
+    _format = Format(
+        name="reply store",
+        mark=0x52504C59,
+        table="replies",
+        schema=(
+            "CREATE TABLE IF NOT EXISTS replies"
+            "(digest TEXT PRIMARY KEY, model TEXT NOT NULL, reply TEXT NOT NULL, seal TEXT)",
+            "CREATE TABLE IF NOT EXISTS askers(asker TEXT PRIMARY KEY, host TEXT NOT NULL, process INTEGER NOT NULL,"
+            " since REAL NOT NULL, seen REAL NOT NULL)",
+            "CREATE TABLE IF NOT EXISTS claims(digest TEXT PRIMARY KEY, asker TEXT NOT NULL) WITHOUT ROWID",
+        ),
+        synchronous="NORMAL",
+        row="reply",
+        spoilt="bring back a copy, or move it away: what it held is asked for again",
+    )
 
     def __init__(self, path: str | Path, read_only: bool = False) -> None:
         """Opens the file, or makes it unless `read_only`; StoreError where it is no reply store or not writable."""
         super().__init__(path, read_only)
         with self._named():
-            self._columns = f"digest, model, reply, {'seal' if self._sealed else 'NULL'}"
+            self._seal = "seal" if self._sealed else "NULL"
 
     def look(self) -> StoreLook:
         """Look at the file's structure and at every reply; StoreError where it cannot be read at all."""
-        with self._named(), self._lock:
+        with self._named():
             return super().look()
 
-    def __len__(self) -> int:
-        with self._named(), self._lock:
-            return int(self._connection.execute("SELECT count(*) FROM replies").fetchone()[0])
+    def _do(self, access: Access, act: Callable[[Any], T]) -> T:
+        lock: Literal["DEFERRED", "IMMEDIATE"] = "DEFERRED" if access == "read" else "IMMEDIATE"
+        with self._named(), self._lock, transaction(self._connection, lock):
+            return act(self._connection.cursor())
 
-    def _lines(self, digests: Sequence[str]) -> Sequence[Line]:
-        query = f"SELECT {self._columns} FROM replies WHERE digest IN ({','.join('?' * len(digests))})"
-        with self._named(), self._lock:
-            return self._connection.execute(query, digests).fetchall()
 
-    def _all(self) -> Iterator[Line]:
-        yield from self._connection.execute(f"SELECT {self._columns} FROM replies")
+_PATIENCE_S = 300.0
+"""For how long a database that is not there is waited for."""
+_PAUSE_S = 0.2, 5.0
+_ALIVE = "keepalives_idle=10&keepalives_interval=5&keepalives_count=3&tcp_user_timeout=30000&connect_timeout=10"
+"""A link that is cut says nothing: without these a write would wait for a quarter of an hour."""
+_TURN = 0x52504C59
+"""The lock under which claims are made and given back: a look at replies and claims sees both of one moment."""
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS replies"
+    "(digest TEXT PRIMARY KEY, model TEXT NOT NULL, reply TEXT NOT NULL, seal TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS askers"
+    "(asker TEXT PRIMARY KEY, host TEXT NOT NULL, process BIGINT NOT NULL,"
+    " since DOUBLE PRECISION NOT NULL, seen DOUBLE PRECISION NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS claims(digest TEXT PRIMARY KEY, asker TEXT NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS claims_asker ON claims(asker)",
+)
+_REFUSED = ("authentication failed", "does not exist", "no pg_hba.conf", "no password")
+"""How a server says that it turned the connection down, so that waiting helps nothing."""
 
-    def _keep(self, lines: Sequence[Line]) -> int:
-        with self._writing():
-            return self._connection.executemany(_INSERT, lines).rowcount
 
-    def _claim(self, asker: str, digests: Sequence[str]) -> list[str]:
-        with self._writing():
-            self._give_back(other.name for other in self._askers() if not other.lives())
-            mine = [digest for digest in digests if self._connection.execute(_CLAIM, (digest, asker)).rowcount]
-            if mine:
-                row = asker, host(), os.getpid(), time.time(), time.time()
-                self._connection.execute("INSERT INTO askers VALUES (?, ?, ?, ?, ?)", row)
-            return mine
+class PostgresReplies(Replies):
+    """The replies of a database, `postgresql://user@host/name`, for workers on several machines: durable when
+    `put_many` returns. Times are the database's own, since machines' clocks differ.
 
-    def _release(self, asker: str) -> None:
-        with self._writing():
-            self._give_back([asker])
+    Where the connection is lost, or the database starts anew, it is waited for and what was under way is done again:
+    every act can be done twice.
+    """
 
-    def _beat(self, asker: str) -> None:
-        with self._writing():
-            self._connection.execute("UPDATE askers SET seen = ? WHERE asker = ?", (time.time(), asker))
+    _mark, _now = "%s", "extract(epoch FROM clock_timestamp())::DOUBLE PRECISION"
 
-    def _holders(self, digests: Iterable[str]) -> dict[str, Asker]:
-        with self._named(), self._lock:
-            living = {asker.name: asker for asker in self._askers() if asker.lives()}
-            name_of = dict(self._connection.execute("SELECT digest, asker FROM claims"))
-        return {digest: living[name_of[digest]] for digest in digests if name_of.get(digest) in living}
+    def __init__(self, url: str, read_only: bool = False) -> None:
+        """Connects, and makes the tables unless `read_only`; StoreError where it cannot be used."""
+        self._url, self._shown = url, shown_place(url)
+        self._lock = threading.RLock()
+        self._connection: psycopg.Connection | None = None
+        if not read_only:  # one after the other: CREATE IF NOT EXISTS fails where two are at it
+            self._do("claim", lambda cursor: [cursor.execute(statement) for statement in _TABLES])
 
-    def _askers(self) -> list[Asker]:
-        return [Asker(*row) for row in self._connection.execute("SELECT asker, host, process, since, seen FROM askers")]
+    def close(self) -> None:
+        """Gives the connection back; closing twice is harmless."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
 
-    def _give_back(self, askers: Iterable[str]) -> None:
-        for asker in askers:
-            for table in ("claims", "askers"):
-                self._connection.execute(f"DELETE FROM {table} WHERE asker = ?", (asker,))
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        import psycopg
+
+        try:
+            yield
+        except (psycopg.Error, OSError, ValueError, TypeError) as error:
+            raise StoreError(f"{self._shown}: the replies cannot be used: {first_line(error)}") from error
+
+    def _do(self, access: Access, act: Callable[[Any], T]) -> T:
+        """Done again where the database went away meanwhile; StoreError where it stays away or refuses."""
+        give_up, pause = time.monotonic() + _PATIENCE_S, _PAUSE_S[0]
+        with self._lock, self._named():
+            while True:
+                try:
+                    connection = self._connected()
+                    with connection.transaction(), connection.cursor() as cursor:
+                        if access == "claim":
+                            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_TURN])
+                        return act(cursor)
+                except Exception as error:
+                    if not self._may_return(error) or time.monotonic() > give_up:
+                        raise
+                    self._say(f"{self._shown} is away ({first_line(error)}): waiting for it, up to {_PATIENCE_S:.0f} s")
+                time.sleep(pause)
+                pause = min(2 * pause, _PAUSE_S[1])
+
+    def _may_return(self, error: Exception) -> bool:
+        """Whether a failure is the connection's, or that of two who waited for each other: then to try again helps."""
+        import psycopg
+
+        if isinstance(error, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
+            return True
+        lost = self._connection is None or self._connection.closed
+        refused = any(words in str(error) for words in _REFUSED)
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and bool(lost) and not refused
+
+    def _connected(self) -> psycopg.Connection:
+        if self._connection is None or self._connection.closed:
+            import psycopg
+
+            self._connection = None
+            more = f"{'&' if '?' in self._url else '?'}{_ALIVE}&application_name=rubricflow"
+            self._connection = psycopg.connect(self._url + more, autocommit=True)
+        return self._connection

@@ -216,13 +216,13 @@ def test_replies_that_came_together_are_kept_together_and_none_is_lost_when_it_e
     for name in around:
         backend = wrappers[name](backend)
     with ReplyStore(":memory:") as replies:
-        keep = replies._keep
-        replies._keep = lambda lines: commits.append(len(lines)) or keep(lines)
+        put = replies.put_many
+        replies.put_many = lambda lines: commits.append(len(lines)) or put(lines)
         with pytest.raises(BackendError) if end < count else nullcontext():
             ask([asking(str(number)) for number in range(count)], backend, replies, check)
         assert len(replies) == min(count, end)
     if end >= count:
-        assert commits == bursts
+        assert [size for size in commits if size] == bursts
 
 
 def test_the_reply_that_another_run_kept_first_stands(store):

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.llm import postgres, reply_store
+from rubricflow.tasks.core.llm import reply_store
 from rubricflow.tasks.core.llm.reply_store import is_database, open_replies, shown_place
 from rubricflow.tasks.core.llm.request import Reply
 
@@ -106,7 +106,7 @@ def test_nothing_is_asked_for_twice(url: str) -> None:
 def test_claims_of_who_is_gone_are_free(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_replies(url) as gone, open_replies(url) as store:
         with monkeypatch.context() as patch:
-            patch.setattr(postgres, "host", lambda: "another machine")
+            patch.setattr(reply_store, "host", lambda: "another machine")
             assert gone._claim("gone", ["a"]) == ["a"]
         with store.claim(["a"]) as mine:
             assert mine == []
