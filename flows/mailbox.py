@@ -22,10 +22,10 @@ from rubricflow.flows.command_line import (
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.study import load_study
-from rubricflow.tasks.core.llm.brought import PLAIN
 from rubricflow.tasks.core.llm.budget import BudgetSpent, budget_of
 from rubricflow.tasks.core.llm.mailbox import NotedRequest, Outbox, WaitingForReplies, collecting
 from rubricflow.tasks.core.llm.mailbox_budget import MailboxBudget
+from rubricflow.tasks.core.llm.mailbox_files import PLAIN
 from rubricflow.tasks.core.llm.mailbox_folder import ANSWERS, Mailbox, in_words, opened
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.llm.submit import Batches, open_batches

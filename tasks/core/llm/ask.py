@@ -72,25 +72,17 @@ class RequestOutcome(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """What one wave did: `requests` = `from_store` + `shared` + `asked`."""
+    """What one wave did."""
 
-    number: int
-    """0 for the first; all later ones are repairs."""
-    requests: int
-    from_store: int
-    """Requests whose reply was known, or came from another run that was asking for it."""
-    shared: int
-    """Requests that got the reply of an identical one of this wave."""
     asked: int
     """Calls to the backend."""
+    from_store: int
+    """Requests whose reply was known, or came from another run that was asking for it."""
     repaired: int
     """Requests of a repairing wave that came out without violation."""
-    failed: int
-    """Requests that came out without a value or with a violation."""
     prompt_tokens: int
     """Of the calls, as far as the backend counts them."""
     completion_tokens: int
-    seconds: float
 
 
 History = tuple[Attempt[T], ...]
@@ -134,9 +126,8 @@ def ask(
     """
     outcomes = [RequestOutcome[T](request) for request in requests]
     waiting: WaitingForReplies | None = None
-    pending, number = [(outcome, outcome.request) for outcome in outcomes], 0
+    pending, is_repair = [(outcome, outcome.request) for outcome in outcomes], False
     while pending:
-        started = time.monotonic()
         asked = [request for _, request in pending]
         digests = [digest(request, backend.model, backend.by_subject) for request in asked]
         stored = replies.get_many(digests)
@@ -157,21 +148,15 @@ def ask(
             outcome.value = outcome.value if checked.value is None else checked.value
             unpaid.discard(key)
         failed = [outcome for outcome, _ in pending if outcome.attempts[-1].has_failed]
-        from_store = sum(key in stored for key in digests)
         wave = Wave(
-            number=number,
-            requests=len(asked),
-            from_store=from_store,
-            shared=len(asked) - from_store - len(fresh),
             asked=len(fresh),
-            repaired=len(asked) - len(failed) if number else 0,
-            failed=len(failed),
+            from_store=sum(key in stored for key in digests),
+            repaired=len(asked) - len(failed) if is_repair else 0,
             prompt_tokens=sum(reply.prompt_tokens or 0 for reply in fresh.values()),
             completion_tokens=sum(reply.completion_tokens or 0 for reply in fresh.values()),
-            seconds=time.monotonic() - started,
         )
         on_wave(wave)
-        backend, number, pending = mender or backend, number + 1, []
+        backend, is_repair, pending = mender or backend, True, []
         for outcome in failed:
             following = repair(outcome.request, outcome.attempts)
             if following is not None and not _is_known(following, outcome.attempts, backend):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, UserError
 from rubricflow.tasks.core.contracts.scoped import scoped
@@ -68,6 +68,9 @@ class Cap:
     def drawn(self) -> tuple[int, int]:
         """What is spent, or kept for calls under way, and what there was, of all who share it."""
         return self.spent + self.reserved, self.limit
+
+    def give_back(self) -> None:
+        """Gives back what is neither spent nor kept, where it is shared."""
 
 
 class SharedCap(Cap):
@@ -137,16 +140,6 @@ def unpriced(model: str) -> InputError:
     return InputError(rule, field="engine.price", hint=hint)
 
 
-class _Meter(NamedTuple):
-    """How calls are counted against a cap."""
-
-    cap: Cap
-    longest: Callable[[Request], int]
-    """What a request may take."""
-    taken: Callable[[Request, Reply], int]
-    """What it took."""
-
-
 class Budgeted(BackendWrapper):
     """A backend that asks only what the budget can pay for.
 
@@ -160,72 +153,73 @@ class Budgeted(BackendWrapper):
         self, backend: Backend, budget: Budget, price: Price | None = None, engine: Engine | None = None
     ) -> None:
         super().__init__(backend)
-        self._meters: dict[Unit, _Meter] = {}
-        if "tokens" in budget:
-            self._meters["tokens"] = _Meter(
-                budget["tokens"],
-                lambda request: longest(request, engine),
-                lambda request, reply: (reply.prompt_tokens or 0) + (reply.completion_tokens or 0),
-            )
-        if "usd" in budget and price is not None:
-            self._meters["usd"] = _Meter(
-                budget["usd"],
-                lambda request: most_cost(request, price, engine),
-                lambda request, reply: _cost(request, reply, price, engine),
-            )
+        self._budget, self._price, self._engine = budget, price, engine
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does; BudgetSpent when the next request cannot be paid for."""
-        meters, done = [*self._meters.values()], 0
+        done = 0
         while done < len(requests):
-            affordable = _Affordable(requests[done:], meters)
+            affordable = _Affordable(requests[done:], self._budget, self._most)
             try:
                 for index, reply in self._backend.answer(affordable):
-                    request = affordable.open.pop(index)
-                    for meter in meters:
-                        meter.cap.settle(meter.longest(request), meter.taken(request, reply))
+                    affordable.settle(index, self._taken(requests[done + index], reply))
                     yield done + index, reply
             except BackendError:
-                affordable.give_up()
+                for index in list(affordable.open):
+                    affordable.settle(index, {})
                 raise
             if not affordable.begun:
-                raise BudgetSpent(self._spent(requests[done]))
+                most = self._most(requests[done])
+                unit = next(unit for unit, amount in most.items() if not self._budget[unit].holds(amount))
+                self._budget[unit].give_back()
+                raise BudgetSpent(spent_in_words(unit, *self._budget[unit].drawn(), most[unit]))
             done += affordable.begun
 
-    def _spent(self, request: Request) -> str:
-        unit, meter = next(pair for pair in self._meters.items() if not pair[1].cap.holds(pair[1].longest(request)))
-        if isinstance(meter.cap, SharedCap):
-            meter.cap.give_back()
-        return spent_in_words(unit, *meter.cap.drawn(), meter.longest(request))
+    def _most(self, request: Request) -> dict[Unit, int]:
+        """What a request may take of each cap."""
+        most: dict[Unit, int] = {"tokens": longest(request, self._engine)}
+        if self._price is not None:
+            most["usd"] = most_cost(request, self._price, self._engine)
+        return {unit: most[unit] for unit in self._budget}
+
+    def _taken(self, request: Request, reply: Reply) -> dict[Unit, int]:
+        """What it took; the most that it may have cost where nobody counted its tokens."""
+        taken: dict[Unit, int] = {"tokens": (reply.prompt_tokens or 0) + (reply.completion_tokens or 0)}
+        if self._price is not None:
+            cost = cost_of(reply, self._price)
+            is_unpaid = reply.error is not None and reply.error.startswith(_UNPAID)
+            most = 0 if is_unpaid else most_cost(request, self._price, self._engine)
+            taken["usd"] = most if cost is None else in_billionths(cost)
+        return taken
 
 
 class _Affordable(Sequence[Request]):
     """Requests that end where the budget does. A backend may go through them in another thread."""
 
-    def __init__(self, requests: Sequence[Request], meters: Sequence[_Meter]) -> None:
-        self._requests, self._meters = requests, meters
+    def __init__(
+        self, requests: Sequence[Request], budget: Budget, most_of: Callable[[Request], dict[Unit, int]]
+    ) -> None:
+        self._requests, self._budget, self._most_of = requests, budget, most_of
         self.begun = 0
-        self.open: dict[int, Request] = {}
-        """Those begun and not answered, by their place."""
+        self.open: dict[int, dict[Unit, int]] = {}
+        """What is kept for those begun and not answered, by their place."""
 
     def __iter__(self) -> Iterator[Request]:
         for place, request in enumerate(self._requests):
-            for number, meter in enumerate(self._meters):
-                if not meter.cap.begin(meter.longest(request)):
-                    self._let_go(request, self._meters[:number])
+            most = self._most_of(request)
+            self.open[place] = {}
+            for unit, amount in most.items():
+                if not self._budget[unit].begin(amount):
+                    self.settle(place, {})
                     return
+                self.open[place][unit] = amount
             self.begun += 1
-            self.open[place] = request
             yield request
 
-    def give_up(self) -> None:
-        """What is open is not paid."""
-        for request in self.open.values():
-            self._let_go(request, self._meters)
-
-    def _let_go(self, request: Request, meters: Sequence[_Meter]) -> None:
-        for meter in meters:
-            meter.cap.settle(meter.longest(request), 0)
+    def settle(self, place: int, taken: Mapping[Unit, int]) -> None:
+        """A call is over, and took so much."""
+        for unit, amount in self.open.pop(place).items():
+            self._budget[unit].settle(amount, taken.get(unit, 0))
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -286,11 +280,3 @@ def dearest(counts: TokenCounts, price: Price) -> int:
 def in_billionths(usd: float) -> int:
     """Billionths of a US dollar, rounded up."""
     return math.ceil(usd * _BILLION)
-
-
-def _cost(request: Request, reply: Reply, price: Price, engine: Engine | None) -> int:
-    """What a call cost; the most that it may have cost where nobody counted its tokens."""
-    cost = cost_of(reply, price)
-    if cost is not None:
-        return in_billionths(cost)
-    return 0 if reply.error and reply.error.startswith(_UNPAID) else most_cost(request, price, engine)

@@ -10,15 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from contextvars import copy_context
-from operator import length_hint
-from typing import NamedTuple
 
 from rubricflow.tasks.core.llm.backend import Arriving, Backend, BackendWrapper, ReplyStream
+from rubricflow.tasks.core.llm.reply_store import looking
 from rubricflow.tasks.core.llm.request import Reply, Request, digest, overdue
 
-LOOK_S, EVERY_S, WAITING_S = 1.0, 5.0, 10.0
-"""Seconds between looks; between lines while replies come, and while none does."""
+EVERY_S, WAITING_S = 5.0, 10.0
+"""Seconds between lines while replies come, and while none does."""
 
 
 class Calls:
@@ -102,46 +100,40 @@ class Watched(BackendWrapper):
         super().__init__(backend)
         self._tell = tell
 
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+    def through(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
         """Yields as the backend does."""
-        answers = self._backend.answer(requests)
-
-        def passing() -> Arriving:
-            for index, reply in answers:
-                self._tell(requests[index], reply)
-                yield index, reply
-
-        return ReplyStream.on(passing(), answers)
+        for index, reply in answers:
+            self._tell(requests[index], reply)
+            yield index, reply
 
 
-class LoggingBackend(BackendWrapper):
+class LoggingBackend(Watched):
     """A backend that logs call progress for callers without a progress line of their own."""
 
     def __init__(
         self, backend: Backend, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         """say: takes a line."""
-        super().__init__(backend)
+        super().__init__(backend, lambda request, reply: self._calls.replied(reply))
         self._say, self._calls, self._said = say, Calls(clock), clock()
-        self._watched = Watched(backend, lambda request, reply: self._calls.replied(reply))
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does."""
         self._calls.opened(len(requests))
-        return self._watched.answer(requests)
+        return super().answer(requests)
 
     def look(self) -> None:
         """Say a line where calls are open and the last line is long enough ago."""
-        waited = self._calls.waited(self.absent)
-        if not self._calls.open or self._calls.clock() - self._said < (EVERY_S if waited is None else WAITING_S):
+        calls, waited = self._calls, self._calls.waited(self.absent)
+        if not calls.open or calls.clock() - self._said < (EVERY_S if waited is None else WAITING_S):
             return
-        self._said = self._calls.clock()
-        open_, seconds = self._calls.open, self._calls.seconds_left()
+        self._said = calls.clock()
         if waited is not None:
-            self._say(f"{self._calls.awaited(self.absent)}, {in_words(waited)}")
+            self._say(f"{calls.awaited(self.absent)}, {in_words(waited)}")
         else:
+            seconds = calls.seconds_left()
             time_left = f", {in_words(seconds)} left for these" if seconds is not None else ""
-            self._say(f"{open_:,} calls open, {self._calls.answered:,} answered{self._calls.rates()}{time_left}")
+            self._say(f"{calls.open:,} calls open, {calls.answered:,} answered{calls.rates()}{time_left}")
 
 
 @contextmanager
@@ -150,24 +142,6 @@ def telling(backend: Backend, say: Callable[[str], None]) -> Iterator[Backend]:
     watched = LoggingBackend(backend, say)
     with looking(watched.look):
         yield watched
-
-
-@contextmanager
-def looking(look: Callable[[], None], every: float = LOOK_S) -> Iterator[None]:
-    """Calls `look` every so many seconds from a thread of its own, in the context of the caller."""
-    over, context = threading.Event(), copy_context()
-
-    def keep_looking() -> None:
-        while not over.wait(every):
-            look()
-
-    thread = threading.Thread(target=context.run, args=(keep_looking,), name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def pace(rate: float) -> str:
@@ -190,17 +164,13 @@ _MANY = 1_000
 """Calls from which on those that ended and are past their time are dropped."""
 
 
-class _Call(NamedTuple):
-    reply: Future[Reply]
-    until: float
-
-
 class InFlight:
     """The calls of one process that are under way, or whose reply was not taken yet. Threads share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, tuple[Future[Reply], float]] = {}
+        """Digest → the reply to come, and until when it is waited for."""
 
     def around(self, backend: Backend, patience_s: float, is_last: bool) -> Backend:
         """The backend, for which no batch waits when for so many seconds no reply has come. What is open then gets
@@ -209,23 +179,24 @@ class InFlight:
 
     def reply_of(self, key: str) -> Future[Reply] | None:
         """The reply to come of a call, by its digest; None where it was taken."""
-        call = self._calls.get(key)
-        return call.reply if call else None
+        return self._calls.get(key, (None, 0.0))[0]
 
     def begun(self, keys: Sequence[str], requests: Sequence[Request]) -> tuple[list[Future[Reply]], list[int]]:
         """The replies to come, and which of the calls are not under way yet: they are the caller's to make."""
         new = []
         with self._lock:
             if len(self._calls) > _MANY:
-                present = time.monotonic()
-                over = [key for key, (reply, until) in self._calls.items() if reply.done() and until < present]
-                for key in over:
-                    del self._calls[key]
+                now = time.monotonic()
+                self._calls = {
+                    key: (reply, until)
+                    for key, (reply, until) in self._calls.items()
+                    if until >= now or not reply.done()
+                }
             for index, key in enumerate(keys):
                 if key not in self._calls:
-                    self._calls[key] = _Call(Future(), requests[index].until)
+                    self._calls[key] = Future(), requests[index].until
                     new.append(index)
-            return [self._calls[key].reply for key in keys], new
+            return [self._calls[key][0] for key in keys], new
 
     def taken(self, key: str, reply: Future[Reply]) -> None:
         """A reply is in the hands of a batch, which keeps it."""
@@ -243,66 +214,46 @@ class _Patient(BackendWrapper):
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields as the backend does, and then an error for all that is still open."""
-        out: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
-        arrived: list[int] = []
-        return ReplyStream(self._arriving(requests, arrived, out), lambda: len(arrived) + out.qsize())
+        arrived: queue.SimpleQueue[int] = queue.SimpleQueue()
+        return ReplyStream(self._arriving(requests, arrived), arrived.qsize)
 
-    def _arriving(self, requests: Sequence[Request], arrived: list[int], out: queue.SimpleQueue[list[int]]) -> Arriving:
-        """arrived: gets what came together, and is emptied."""
+    def _arriving(self, requests: Sequence[Request], arrived: queue.SimpleQueue[int]) -> Arriving:
         keys = [digest(request, self.model, self.by_subject) for request in requests]
         replies, new = self._in_flight.begun(keys, requests)
+        for index, reply in enumerate(replies):
+            reply.add_done_callback(lambda _, index=index: arrived.put(index))  # type: ignore[misc]
         if new:
-            calls = [(index, requests[index], replies[index]) for index in new]
-            threading.Thread(target=_carry, args=(self._backend, calls, out), name="calls", daemon=True).start()
-
-        def note(index: int) -> Callable[[Future[Reply]], None]:
-            return lambda _: out.put([index])
-
-        for index in set(range(len(requests))).difference(new):
-            replies[index].add_done_callback(note(index))
+            calls = [requests[index] for index in new], [replies[index] for index in new]
+            threading.Thread(target=_carry, args=(self._backend, *calls), name="calls", daemon=True).start()
         open_, until = set(range(len(requests))), time.monotonic() + self._patience_s
         while open_:
-            if not arrived:
-                try:
-                    arrived += out.get(timeout=max(0.0, until - time.monotonic()))
-                except queue.Empty:
-                    break
-                until = time.monotonic() + self._patience_s
-            index = arrived.pop()
+            try:
+                index = arrived.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                break
+            until = time.monotonic() + self._patience_s
             self._in_flight.taken(keys[index], replies[index])
-            reply = replies[index].result()
+            reply_ = replies[index].result()
             # A call that another batch began may end at that one's deadline, which is not this one's.
-            if reply.error != overdue().error or requests[index].until <= time.monotonic():
+            if reply_.error != overdue().error or requests[index].until <= time.monotonic():
                 open_.discard(index)
-                yield index, reply
+                yield index, reply_
             elif len(open_) == 1:
                 break
         for index in sorted(open_):
             yield index, overdue() if self._is_last else Reply(error=PENDING)
 
 
-def _carry(
-    backend: Backend, calls: Sequence[tuple[int, Request, Future[Reply]]], out: queue.SimpleQueue[list[int]]
-) -> None:
-    """Brings each call its reply, or what ended the backend, and reports them to their batch, several together."""
-    open_, together = {place: (index, reply) for place, (index, _, reply) in enumerate(calls)}, []
-    error: BaseException | None = None
+def _carry(backend: Backend, requests: Sequence[Request], replies: Sequence[Future[Reply]]) -> None:
+    """Brings each call its reply, or what ended the backend."""
+    open_ = dict(enumerate(replies))
     try:
-        answers = backend.answer([request for _, request, _ in calls])
-        for place, brought in answers:
+        for place, reply in backend.answer(requests):
             if place in open_:
-                index, reply = open_.pop(place)
-                reply.set_result(brought)
-                together.append(index)
-            if not length_hint(answers):
-                out.put(together)
-                together = []
-    except BaseException as ended:
-        error = ended
-    for index, reply in open_.values():
-        if error:
-            reply.set_exception(error)
-        else:
-            reply.set_result(Reply(error="no_reply: the backend gave no reply"))
-        together.append(index)
-    out.put(together)
+                open_.pop(place).set_result(reply)
+    except BaseException as error:
+        for future in open_.values():
+            future.set_exception(error)
+        return
+    for future in open_.values():
+        future.set_result(Reply(error="no_reply: the backend gave no reply"))

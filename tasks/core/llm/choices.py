@@ -18,16 +18,13 @@ from rubricflow.tasks.core.llm.request import Reply, Token
 Path = tuple[str | int, ...]
 Place = tuple[int, Sequence[str]]
 """Character offset of a value in a reply's text, and the spellings that it could have had."""
-_Container = tuple[Path | None, bool, int]
-"""An open container: its path, whether it is an object, and the position that comes next."""
-
 _REACH = 12
 """A token that begins further before a value does not reach into it."""
 _DEEPEST = 8
 """Levels at which values are looked for: a reply may nest as deeply as it likes."""
 _GOES_ON = re.compile(r"[0-9.eE+-]")
 _SPACE = re.compile(r"[ \t\r\n]*")
-_SCALAR = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
+_DECODER = json.JSONDecoder()
 _STUB = re.compile(r"[\w.+-]*\Z")
 """A number or word that the text ends with: more of it may have followed."""
 
@@ -140,67 +137,46 @@ def aligned(text: str, tokens: Sequence[Token]) -> list[TokenPlace]:
 def offsets(text: str, start: int = 0) -> dict[Path, int]:
     """Path → character offset of every value, up to 8 levels deep, of the JSON object at `start`, without the last one
     where the text ends first; empty where there is no object. A path holds the keys and, in arrays, the positions; of a
-    key that is given twice the last one counts, as it does for `json.loads`.
-
-    Without recursion: a reply may nest as deeply as it likes.
-    """
-    if not text.startswith("{", start):
-        return {}
+    key that is given twice the last one counts, as it does for `json.loads`."""
     starts: dict[Path, int] = {}
-    inside: list[_Container] = []
-    path: Path | None = ()
-    i = start
+    if not text.startswith("{", start):
+        return starts
     try:
-        while True:
-            i = _skip(text, i)
-            if path is not None:
-                starts[path] = i
-            if text[i] in "{[":
-                opened, i = text[i] == "{", _skip(text, i + 1)
-                if text[i] != ("}" if opened else "]"):
-                    inside.append((path, opened, 0))
-                    path, i = _child(text, i, path, opened, 0)
-                    continue
-                i += 1
-            elif text[i] == '"':
-                _, i = scanstring(text, i + 1, True)
-            elif _STUB.match(text, i):
-                raise IndexError
-            elif scalar := _SCALAR.match(text, i):
-                i = scalar.end()
-            else:
-                return {}
-            while inside:
-                i = _skip(text, i)
-                above, opened, position = inside.pop()
-                if text[i] == ",":
-                    inside.append((above, opened, position + 1))
-                    path, i = _child(text, _skip(text, i + 1), above, opened, position + 1)
-                    break
-                if text[i] != ("}" if opened else "]"):
-                    return {}
-                i += 1
-            else:
-                return starts
-    except (IndexError, json.JSONDecodeError) as error:
-        is_cut = isinstance(error, IndexError) or error.msg.startswith("Unterminated string")
+        _place(text, start, (), starts)
+    except (IndexError, RecursionError, json.JSONDecodeError) as error:
+        is_wrong = isinstance(error, json.JSONDecodeError) and not error.msg.startswith("Unterminated string")
+        if is_wrong and error.pos < len(text):  # type: ignore[union-attr]  # it has a place
+            return {}
         starts.pop(next(reversed(starts), ()), None)
-        return starts if is_cut else {}
+    return starts
 
 
-def _child(text: str, i: int, above: Path | None, opened: bool, position: int) -> tuple[Path | None, int]:
-    """Path, None where it is too long, and place of the next value in a container; JSONDecodeError where its key cannot
-    be read."""
-    name: str | int = position
-    if opened:
-        if text[i] != '"':
-            raise json.JSONDecodeError("a key is expected", text, i)
-        name, i = scanstring(text, i + 1, True)
-        i = _skip(text, i)
-        if text[i] != ":":
-            raise json.JSONDecodeError("a colon is expected", text, i)
-        i += 1
-    return (*above, name) if above is not None and len(above) < _DEEPEST else None, i
+def _place(text: str, i: int, path: Path, starts: dict[Path, int]) -> int:
+    """Notes where the value at `i` begins, and those in it; the position after it. IndexError where the text ends
+    first, JSONDecodeError where there is no value."""
+    i = _skip(text, i)
+    starts[path] = i
+    if text[i] not in "{[" or len(path) == _DEEPEST:
+        if _STUB.match(text, i):
+            raise IndexError
+        return _DECODER.raw_decode(text, i)[1]
+    closing, number, i = "}" if text[i] == "{" else "]", 0, _skip(text, i + 1)
+    while text[i] != closing:
+        if number:
+            i = _skip(text, _expect(text, i, ","))
+        name: str | int = number
+        if closing == "}":
+            name, i = scanstring(text, _expect(text, i, '"'), True)
+            i = _expect(text, _skip(text, i), ":")
+        i = _skip(text, _place(text, i, (*path, name), starts))
+        number += 1
+    return i + 1
+
+
+def _expect(text: str, i: int, sign: str) -> int:
+    if text[i] != sign:
+        raise json.JSONDecodeError(f"{sign} is expected", text, i)
+    return i + 1
 
 
 def _skip(text: str, i: int) -> int:

@@ -30,18 +30,11 @@ def damaged(text: str, way: str, rng: random.Random) -> str:
     return WAYS[way](text, rng)
 
 
-def _inserted(text: str, places: list[int], sign: str, rng: random.Random) -> str:
-    """The text with a sign at one of these places, or at its end where there is none."""
+def _inserted(text: str, pattern: re.Pattern[str], sign: str, rng: random.Random) -> str:
+    """The text with a sign where the pattern matches outside a string, once, or at its end where it does not."""
+    places = [match.start() for match in pattern.finditer(text) if not (match.re.groups and match[1])]
     place = rng.choice(places) if places else len(text)
     return f"{text[:place]}{sign}{text[place:]}"
-
-
-def _trailing_comma(text: str, rng: random.Random) -> str:
-    return _inserted(text, [match.start() for match in _CLOSING.finditer(text) if match[1] is None], ",", rng)
-
-
-def _raw_line_breaks(text: str, rng: random.Random) -> str:
-    return _inserted(text, [match.start() for match in _INNER_WORD.finditer(text)], "\n", rng)
 
 
 def _rewritten(text: str, write: Callable[[dict[str, object]], str]) -> str:
@@ -50,10 +43,6 @@ def _rewritten(text: str, write: Callable[[dict[str, object]], str]) -> str:
         return write(json.loads(text))
     except ValueError:
         return text
-
-
-def _other_keys(members: dict[str, object]) -> str:
-    return json.dumps({f"{name}_list": value for name, value in members.items()}, ensure_ascii=False)
 
 
 def _numbers(text: str, template: str) -> str:
@@ -67,17 +56,19 @@ WAYS: Mapping[str, Damage] = MappingProxyType(
         "followed": lambda text, rng: text + _AFTERWORD,
         "fenced": lambda text, rng: f"```json\n{text}\n```",
         "fenced_in_prose": lambda text, rng: f"{_PREFACE}```\n{text}\n```{_AFTERWORD}",
-        "trailing_comma": _trailing_comma,
+        "trailing_comma": lambda text, rng: _inserted(text, _CLOSING, ",", rng),
         "unescaped_quotes": lambda text, rng: text.replace('\\"', '"'),
         "single_quotes": lambda text, rng: _rewritten(text, repr),
-        "raw_line_breaks": _raw_line_breaks,
+        "raw_line_breaks": lambda text, rng: _inserted(text, _INNER_WORD, "\n", rng),
         # A base model goes on with an example of its own: the same object with other numbers.
         "second_object": lambda text, rng: text + _SECOND + _numbers(text, "0"),
         "bare_words": lambda text, rng: _numbers(text, "Score Point {}"),
         "unclosed": lambda text, rng: text.rstrip().rstrip("}").rstrip(),
         "cut": lambda text, rng: text[: rng.randrange(1, max(2, len(text)))],
         "fraction": lambda text, rng: _numbers(text, "{}/10"),
-        "other_keys": lambda text, rng: _rewritten(text, _other_keys),
+        "other_keys": lambda text, rng: _rewritten(
+            text, lambda members: json.dumps({f"{name}_list": members[name] for name in members}, ensure_ascii=False)
+        ),
         "prose": lambda text, rng: (
             f"{_PREFACE}The response scores a 5 out of 6. It names the main idea and gives reasons for it."
         ),

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -189,11 +190,9 @@ def _weights(vocabulary: Mapping[str, int]) -> np.ndarray:
 def _batches(lengths: Sequence[int]) -> list[list[int]]:
     """Indices of texts of one length, in batches of at most `_BATCH_TOKENS` tokens or of one text."""
     batches: list[list[int]] = []
-    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
-        full = not batches or (len(batches[-1]) + 1) * lengths[i] > _BATCH_TOKENS
-        if full or lengths[batches[-1][0]] != lengths[i]:
-            batches.append([])
-        batches[-1].append(i)
+    for length, group in groupby(sorted(range(len(lengths)), key=lengths.__getitem__), lengths.__getitem__):
+        same, size = list(group), max(1, _BATCH_TOKENS // length)
+        batches += [same[at : at + size] for at in range(0, len(same), size)]
     return batches
 
 

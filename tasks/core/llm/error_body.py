@@ -14,17 +14,19 @@ _TOO_LONG = re.compile(
     r"|tokens\W+(?:\w+\W+){0,3}?max_new_tokens|max_tokens must be at least 1, got -",
     re.IGNORECASE,
 )
-_DEPTH, READ = 8, 4000
-"""How deep errors are looked into, and how many characters of a message are read."""
-_SHARED, _MORE = 40, 12
-"""So many characters in a row are in the prompt too where a message repeats it: more than the few that a server's
-sentence and a student's share by chance («`seed` is not …»). Of a whole piece of it, so many more than the match."""
-_EDGE = r"['\"`‘’“”]|: "
-
-
 LACKS_MONEY = re.compile(
     r"insufficient[ _]quota|credit balance is too low|billing[ _](?:hard[ _]limit|not[ _]active)", re.I
 )
+_DEPTH, _READ = 8, 4000
+"""How deep errors are looked into, and how many characters of a message are read."""
+_SHARED, _PIECE = 40, 24
+"""So many characters in a row are in the prompt too where a message repeats it: more than the few that a server's
+sentence and a student's share by chance («`seed` is not …»). And so many of a piece within quotes or after a colon."""
+_EDGE = re.compile(r"['\"`‘’“”]|: ")
+_PYTHON_LOC = re.compile(r"(?P<q>['\"])loc(?P=q): [\[(](?P=q)body(?P=q), (?P<path>[\w.'\"]+(?:, [\w.'\"]+)*)[\])]")
+"""What validators that write Python point to."""
+_REPEATED = " x x x x x x x "
+"""In place of what is the prompt's: more words than a pattern passes over."""
 
 
 class ErrorBody(NamedTuple):
@@ -33,19 +35,19 @@ class ErrorBody(NamedTuple):
     places: tuple[str, ...]
     """The parameters that it points to."""
     words: tuple[str, ...]
-    """Its messages in the server's own words, the innermost alone where one holds another."""
-    prompt: str
-    """What was asked, as `plainly` has it: servers repeat parts of it, and what a student wrote refuses nothing."""
+    """Its messages, the innermost alone where one holds another."""
+    own: tuple[str, ...]
+    """The same in small letters, as `plainly` has them, without what they repeat of the prompt."""
 
     @property
     def is_too_long(self) -> bool:
         """Whether prompt and reply do not fit into the model's context."""
-        return any(says(_TOO_LONG, plainly(text[:READ]), self.prompt) for text in self.words)
+        return any(map(_TOO_LONG.search, self.own))
 
     @property
     def lacks_money(self) -> bool:
         """Whether the account's credit is spent."""
-        return any(says(LACKS_MONEY, plainly(text[:READ]), self.prompt) for text in self.words)
+        return any(map(LACKS_MONEY.search, self.own))
 
 
 def read_error(content: bytes, messages: Sequence[Mapping[str, str]] = ()) -> ErrorBody:
@@ -56,8 +58,9 @@ def read_error(content: bytes, messages: Sequence[Mapping[str, str]] = ()) -> Er
     text = lenient(content)
     prompt = "\n".join(plainly(message["content"]) for message in messages)
     found = list(_found(_parsed(text, prompt), _DEPTH, prompt))
-    words = dict.fromkeys(said for kind, said in found if kind == "word" and said.strip())
-    return ErrorBody(tuple(said for kind, said in found if kind == "place"), tuple(words) or (text,), prompt)
+    words = tuple(dict.fromkeys(said for kind, said in found if kind == "word" and said.strip())) or (text,)
+    own = tuple(_without_prompt(plainly(said[:_READ]), prompt) for said in words)
+    return ErrorBody(tuple(said for kind, said in found if kind == "place"), words, own)
 
 
 def plainly(text: str) -> str:
@@ -66,27 +69,25 @@ def plainly(text: str) -> str:
     return re.sub(r" +", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", unescaped)).lower()
 
 
-def says(pattern: re.Pattern[str], text: str, prompt: str, end: int = READ) -> bool:
-    """Whether a plain text says something before `end` in its own words, and not only where it repeats the prompt."""
-    return any(not _repeats(match, text, prompt) for match in pattern.finditer(text, 0, end))
-
-
-def _repeats(match: re.Match[str], text: str, prompt: str) -> bool:
-    """Whether a match lies in a long run that the prompt has too, or in a piece (within quotes, after a colon) of which
-    all stands there."""
-    piece = re.split(_EDGE, text[: match.start()])[-1] + match[0] + re.split(_EDGE, text[match.end() :])[0]
-    if len(piece.strip()) >= len(match[0]) + _MORE and piece.strip() in prompt:
-        return True
-    for steps in ((1, 0), (0, 1)), ((0, 1), (1, 0)):
-        start, end = match.span()
-        for before, after in steps:
-            while end - start < _SHARED and start >= before and end + after <= len(text):
-                if text[start - before : end + after] not in prompt:
-                    break
-                start, end = start - before, end + after
-        if end - start >= _SHARED and text[start:end] in prompt:
-            return True
-    return False
+def _without_prompt(text: str, prompt: str) -> str:
+    """A plain text without the long runs that stand in the prompt, and without the pieces that do as a whole."""
+    if not prompt:
+        return text
+    kept, start, begin = list[str](), 0, 0
+    while start + _SHARED <= len(text):
+        end = start + _SHARED
+        if text[start:end] not in prompt:
+            start += 1
+            continue
+        while end < len(text) and text[start : end + 1] in prompt:
+            end += 1
+        kept += [text[begin:start], _REPEATED]
+        start = begin = end
+    text = "".join([*kept, text[begin:]])
+    pieces = {piece for piece in _EDGE.split(text) if len(piece.strip()) >= _PIECE and piece.strip() in prompt}
+    for piece in pieces:
+        text = text.replace(piece, _REPEATED)
+    return text
 
 
 def _parsed(text: str, prompt: str) -> object:
@@ -112,10 +113,7 @@ def _found(node: object, depth: int, prompt: str) -> Iterator[tuple[str, str]]:
         if any(kind == "word" for kind, _ in said):
             yield from said
             return
-        # validators that write Python
-        for loc in re.finditer(
-            r"(?P<q>['\"])loc(?P=q): [\[(](?P=q)body(?P=q), (?P<path>[\w.'\"]+(?:, [\w.'\"]+)*)[\])]", node
-        ):
+        for loc in _PYTHON_LOC.finditer(node):
             if plainly(loc[0]) not in prompt:
                 yield "place", re.sub(r"[\s'\"]", "", loc["path"]).rstrip(",").replace(",", ".")
         yield "word", node

@@ -157,10 +157,8 @@ def stands_in(value: object, response: str) -> bool:
     written, comments, members without content, or how often it was escaped. A response without a brace, however
     written, holds no object.
     """
-    layers = _layers(response)
-    if isinstance(value, dict) and not any(map(_BRACED.search, layers)):
-        return False
-    return _stands("", value, _readings(layers))
+    readings, has_brace = _readings(response)
+    return (has_brace or not isinstance(value, dict)) and _stands("", value, readings)
 
 
 def _search(text: str, serves: Serves, itemised: frozenset[str], serving: Serving) -> Found:
@@ -229,8 +227,9 @@ def _is_part(part: Any, whole: Any) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _layers(text: str) -> tuple[str, ...]:
-    """A text as it is, and with one layer of escapes after the other taken off."""
+def _readings(text: str) -> tuple[str, bool]:
+    """The words of a text as it is and with one layer of escapes after the other taken off, with comments and without,
+    a line each; and whether it has a brace."""
 
     def unescaped(match: re.Match[str]) -> str:
         """What an escape of JSON, of a program or of a URL stands for."""
@@ -242,14 +241,9 @@ def _layers(text: str) -> tuple[str, ...]:
     while text not in layers and len(layers) < _MOST_LAYERS:
         layers[text] = None
         text = _ESCAPE.sub(unescaped, html.unescape(text))
-    return tuple(layers)
-
-
-@lru_cache(maxsize=256)
-def _readings(layers: tuple[str, ...]) -> str:
-    """The words of each layer, with comments and without, a line each."""
     texts = chain.from_iterable((text, _BLOCK_COMMENT.sub(" ", text), _COMMENT.sub(" ", text)) for text in layers)
-    return "\n".join(dict.fromkeys(f" {_words(text)} " for text in dict.fromkeys(texts)))
+    readings = dict.fromkeys(f" {_words(text)} " for text in dict.fromkeys(texts))
+    return "\n".join(readings), any(map(_BRACED.search, layers))
 
 
 def _stands(name: str, value: object, shown: str) -> bool:
@@ -271,14 +265,12 @@ def _words(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     if not text.isascii():
         text = _UNSEEN.sub("", unicodedata.normalize("NFKD", text))
-    return " ".join(map(_plain, _TOKEN.findall(text.casefold())))
-
-
-def _plain(token: str) -> str:
-    """A word, or a number as it is written most plainly; what Python calls none is null."""
-    if _NUMBER.fullmatch(token) and math.isfinite(number := float(token)):
-        return f"{number:.12g}"
-    return "null" if token == "none" else token
+    words = []
+    for token in _TOKEN.findall(text.casefold()):
+        number = float(token) if _NUMBER.fullmatch(token) else math.inf
+        # A number as it is written most plainly; what Python calls none is null.
+        words.append(f"{number:.12g}" if math.isfinite(number) else "null" if token == "none" else token)
+    return " ".join(words)
 
 
 def _trusted(broken: Broken, text: str, start: int, notes: Iterable[str]) -> dict[str, Any] | None:

@@ -63,8 +63,7 @@ class Collector:
     """A backend that notes its requests, under the identity of the model that they are for."""
 
     name = "mailbox"
-    reads_prose = True
-    by_subject = False
+    reads_prose, by_subject = True, False
     batch_size = 1 << 30
 
     def __init__(self, outbox: Outbox, model: str, engine: Engine) -> None:

@@ -19,6 +19,7 @@ from rubricflow.tasks.core.llm.budget import (
     unpriced,
 )
 from rubricflow.tasks.core.llm.mailbox import NotedRequest
+from rubricflow.tasks.core.llm.mailbox_files import Brought
 from rubricflow.tasks.core.llm.mailbox_folder import AskedFile, Mailbox, most_in, rates_in
 from rubricflow.tasks.core.llm.prices import Price, Rates, TokenCounts, cost_of
 
@@ -37,15 +38,20 @@ class MailboxBudget:
         for file in mailbox.files:  # a price that was named since
             if file.rates is None and file.model in engines:
                 self._rates[file.name] = rates_in(file.form, engines[file.model])
-        for unit, cap in budget.items():
-            cap.spent = self._spent(mailbox, unit)
+        answers, asked = mailbox.answers(), dict[str, list[tuple[AskedFile, TokenCounts]]]()
+        for file in mailbox.files if budget else ():
+            for key, counts in zip(file.digests, file.most, strict=True):
+                asked.setdefault(key, []).append((file, TokenCounts(*counts)))
+        for key, times in asked.items():
+            for unit, amount in self._spent(times, answers.get(key, []), key).items():
+                budget[unit].spent += amount
 
     def pays_for(self, open_: Mapping[str, NotedRequest], form: str) -> dict[str, NotedRequest]:
         """Of the requests, in their order, those whose most expensive outcome fits what is left, which is kept for
         them. InputError where nobody says their price."""
         paid = dict[str, NotedRequest]()
         all_most = [
-            self._most_of(one.engine.model, most_in(form, one), rates_in(form, one.engine)) for one in open_.values()
+            self._amounts(one.engine.model, most_in(form, one), rates_in(form, one.engine)) for one in open_.values()
         ]
         for (key, one), most in zip(open_.items(), all_most, strict=True):
             if short := [unit for unit, amount in most.items() if not self._caps[unit].holds(amount)]:
@@ -63,7 +69,7 @@ class MailboxBudget:
             short = [unit for unit, cap in self._caps.items() if cap.spent > cap.limit]
             if short and file.sent is None:
                 kept.remove(file)
-                all_most = [self._of_file(file, counts) for counts in file.most]
+                all_most = [self._of_file(file, TokenCounts(*counts)) for counts in file.most]
                 for unit, cap in self._caps.items():
                     cap.spent -= sum(most[unit] for most in all_most)
                 self._lack(f"the {len(file.digests):,} requests of {file.name}", short[0], all_most)
@@ -74,42 +80,45 @@ class MailboxBudget:
         words = spent_in_words(unit, *self._caps[unit].drawn(), all_most[0][unit])
         self.lacks = f"{what}, of {total} at most, are not asked: {words}"
 
-    def _most_of(self, model: str, counts: TokenCounts, rates: Sequence[Rates] | None) -> dict[Unit, int]:
-        if "usd" in self._caps and rates is None:
-            raise unpriced(model)
-        return {unit: _amount(unit, counts, rates or (), is_most=True) for unit in self._caps}
+    def _amounts(
+        self, model: str, counts: TokenCounts, rates: Sequence[Rates] | None, is_most: bool = True
+    ) -> dict[Unit, int]:
+        """What tokens take of each cap. is_most: whether they are the most that a call may take."""
+        amounts: dict[Unit, int] = {"tokens": counts.prompt + counts.reply}
+        if "usd" in self._caps:
+            if rates is None:
+                raise unpriced(model)
+            price = Price(tuple(rates), tuple(rates), "", None)
+            amounts["usd"] = dearest(counts, price) if is_most else in_billionths(cost_of(counts, price) or 0.0)
+        return {unit: amounts[unit] for unit in self._caps}
 
-    def _of_file(self, file: AskedFile, counts: tuple[int, int]) -> dict[Unit, int]:
-        return self._most_of(file.model, TokenCounts(*counts), self._rates[file.name])
+    def _of_file(self, file: AskedFile, counts: TokenCounts, is_most: bool = True) -> dict[Unit, int]:
+        return self._amounts(file.model, counts, self._rates[file.name], is_most)
 
-    def _spent(self, mailbox: Mailbox, unit: Unit) -> int:
-        """What all that was asked has taken: counted where it was answered, and the most elsewhere."""
-        asked: dict[str, list[tuple[AskedFile, int]]] = {}
-        for file in mailbox.files:
-            for key, counts in zip(file.digests, file.most, strict=True):
-                asked.setdefault(key, []).append((file, self._of_file(file, counts)[unit]))
-        answers, total = mailbox.answers(), 0
-        for key, times in asked.items():
-            mine = answers.get(key, [])
-            seen = [*(file.before.get(key, 0) for file, _ in times), len(mine)]
-            is_answered = [later > earlier for earlier, later in pairwise(seen)]
+    def _spent(
+        self, times: Sequence[tuple[AskedFile, TokenCounts]], answers: Sequence[Brought], key: str
+    ) -> dict[Unit, int]:
+        """What a request has taken: counted where it was answered, and the most elsewhere. times: when it was asked,
+        and what it took at most."""
+        seen = [*(file.before.get(key, 0) for file, _ in times), len(answers)]
+        is_answered = [later > earlier for earlier, later in pairwise(seen)]
+        most = [self._of_file(file, counts) for file, counts in times]
+        # A batch that has ended charges for nothing but its results.
+        waits = [
+            one
+            for (file, _), one, came in zip(times, most, is_answered, strict=True)
+            if not came and file.ended is None
+        ]
+        counted = [answer.tokens() for answer in answers]
+        total = dict[Unit, int]()
+        for unit in self._caps:
             # Which of the answers came to which time is not known: the dearest ones count.
-            taken = sorted((self._taken(unit, times, answer.tokens()) for answer in mine), reverse=True)
-            total += sum(taken[: sum(is_answered)])
-            # A batch that has ended charges for nothing but its results.
-            waits = zip(times, is_answered, strict=True)
-            total += sum(most for (file, most), came in waits if not came and file.ended is None)
+            taken = [
+                max(one[unit] for one in most)
+                if used is None
+                else max(self._of_file(file, used, is_most=False)[unit] for file, _ in times)
+                for used in counted
+            ]
+            dearest_first = sorted(taken, reverse=True)[: sum(is_answered)]
+            total[unit] = sum(dearest_first) + sum(one[unit] for one in waits)
         return total
-
-    def _taken(self, unit: Unit, times: Sequence[tuple[AskedFile, int]], used: TokenCounts | None) -> int:
-        """What an answer cost at most, whichever time it came to."""
-        if used is None:
-            return max(most for _, most in times)
-        return max(_amount(unit, used, self._rates[file.name] or (), is_most=False) for file, _ in times)
-
-
-def _amount(unit: Unit, counts: TokenCounts, rates: Sequence[Rates], is_most: bool) -> int:
-    if unit == "tokens":
-        return counts.prompt + counts.reply
-    price = Price(tuple(rates), tuple(rates), "", None)
-    return dearest(counts, price) if is_most else in_billionths(cost_of(counts, price) or 0.0)

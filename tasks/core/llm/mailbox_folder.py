@@ -9,28 +9,33 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm import plain
-from rubricflow.tasks.core.llm.brought import PLAIN, Brought, is_passing, is_same_model, read_brought
 from rubricflow.tasks.core.llm.budget import most_tokens
 from rubricflow.tasks.core.llm.forms import FORMS
 from rubricflow.tasks.core.llm.mailbox import NotedRequest
+from rubricflow.tasks.core.llm.mailbox_files import (
+    CHARACTERS_PER_TOKEN,
+    ID,
+    PLAIN,
+    Brought,
+    contents,
+    is_passing,
+    is_same_model,
+    parts,
+    read_brought,
+)
 from rubricflow.tasks.core.llm.prices import Rates, TokenCounts, cost_of, price_of
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.core.llm.schema import compact
 from rubricflow.tasks.core.store.files import digest_of, locked, write_atomically
 
 INDEX, ANSWERS = "mailbox.json", "answers"
-CHARACTERS_PER_TOKEN = 4
-PLAIN_REQUESTS, PLAIN_TOKENS = 1_000, 100_000
-"""What a model that reads files, or a person, can have before them at once."""
 TRIES = 3
 """Files in which a request is asked, after which an error that might pass stays."""
 _SHOWN = 20
@@ -48,6 +53,10 @@ _NOTES = {
     "failed": "failed, and are asked again",
 }
 """What an answer may be beside a reply → what is said of several."""
+
+
+Note = tuple[str, Brought, str]
+"""What an answer is beside a reply, the answer, and more words about it."""
 
 
 class AskedFile(NamedTuple):
@@ -90,126 +99,92 @@ class Mailbox:
         self._brought = [
             brought for path in sorted((folder / ANSWERS).rglob("*")) for brought in read_brought(path, folder)
         ]
-        self._notes: dict[int, tuple[str, str]] = {}
-        """Answer, by its number → what it is beside a reply, and more words about it."""
-        self._taken: dict[str, Reply] = {}
+        self._notes: dict[str, list[Note]] = {}
+        """Digest → what is odd about the answers to a request that was open."""
         self._tries = Counter(key for file in self.files for key in file.digests)
-        self._asked = {key[: plain.ID]: key for key in self._tries}
+        self._asked = {key[:ID]: key for key in self._tries}
 
     # What came.
 
     def take(self, noted: Mapping[str, NotedRequest], replies: Replies) -> int:
         """Puts the answers to what is asked into the reply store; how many there were."""
-        self._asked |= {key[: plain.ID]: key for key in noted}
-        asked = {key: numbers for key, numbers in self._by_key().items() if key in noted}
-        new: list[tuple[str, str, Reply]] = []
-        before = len(self.errors)
-        for key, numbers in asked.items():
-            reply = self._chosen(key, noted[key], numbers)
+        self._asked |= {key[:ID]: key for key in noted}
+        new, before = list[tuple[str, str, Reply]](), len(self.errors)
+        for key, answers in self.answers().items():
+            if key not in noted:
+                continue
+            reply, self._notes[key] = _chosen(noted[key], answers, self._tries[key])
             if reply is not None and reply.error is None:
                 new.append((key, noted[key].model, reply))
             elif reply is not None:
                 self.errors[key] = reply
         replies.put_many(new)
-        self._taken |= {key: reply for key, _, reply in new}
         return len(new) + len(self.errors) - before
 
-    def _chosen(self, key: str, noted: NotedRequest, numbers: list[int]) -> Reply | None:
-        """Of the answers to a request the reply that counts, a text before an error; None where there is none. Notes
-        what is odd about each."""
-        chosen: Reply | None = None
-        replies = [(number, self._brought[number].reply(noted)) for number in numbers]
-        for number, reply in sorted(replies, key=lambda pair: pair[1].text is None):
-            brought = self._brought[number]
-            if brought.source.model and not is_same_model(noted.engine.model, brought.source.model):
-                self._notes[number] = "other model", f"{brought.source.model}, not {noted.engine.model}"
-            elif chosen is None and is_passing(reply) and self._tries[key] < TRIES:
-                self._notes[number] = "failed", str(reply.error)
-            elif chosen is None:
-                chosen, first = reply, number
-                if reply.error is not None:
-                    self._notes[number] = "no text", reply.error
-                elif str(reply.text).count("{") > str(reply.text).count("}"):
-                    self._notes[number] = "cut", f"… {str(reply.text)[-40:]!r}"
-            elif reply.text == chosen.text:
-                self._notes[number] = "twice", f"as in {self._brought[first].place}"
-            elif reply.text is not None:
-                # A provider names its answers by itself; in a plain file somebody may have written under a wrong id.
-                is_plain = brought.source.provider == PLAIN
-                self._notes[number] = "differs", f"than {self._brought[first].place}"
-                if is_plain:
-                    self._notes[first] = "differs", f"than {brought.place}; none of them is taken: leave one"
-                    return None
-        return chosen
+    def answers(self) -> dict[str, list[Brought]]:
+        """Digest → all answers to it."""
+        found: dict[str, list[Brought]] = {}
+        for brought in self._brought:
+            if (key := self._resolved(brought.id)) is not None:
+                found.setdefault(key, []).append(brought)
+        return found
 
     def _resolved(self, name: str | None) -> str | None:
         """The digest that an id is the beginning of, among all that was ever asked."""
-        key = self._asked.get((name or "")[: plain.ID])
+        key = self._asked.get((name or "")[:ID])
         return key if key is not None and key.startswith(str(name)) else None
 
     def notes(self, noted: Mapping[str, NotedRequest], replies: Replies) -> Iterator[str]:
         """What is odd about the answers, in lines. noted: what is open in the end."""
-        keys = [self._resolved(brought.id) for brought in self._brought]
-        standing = replies.get_many(key for key in keys if key is not None and key not in self._taken) | self._taken
-        for number, (key, brought) in enumerate(zip(keys, self._brought, strict=True)):
-            if number in self._notes:
-                continue
+        notes = [note for mine in self._notes.values() for note in mine]
+        for brought in self._brought:
             if brought.id is None:
-                self._notes[number] = "unreadable", str(brought.content)
-            elif key is None:
-                self._notes[number] = "unknown", brought.id
-            elif key in standing:
-                if isinstance(brought.content, str) and brought.content != standing[key].text:
-                    self._notes[number] = "differs", "the first one stays"
-            elif key not in noted and key not in self.errors:
-                self._notes[number] = "old", brought.id
-        counts = Counter(kind for kind, _ in self._notes.values())
+                notes.append(("unreadable", brought, str(brought.content)))
+            elif self._resolved(brought.id) is None:
+                notes.append(("unknown", brought, ""))
+        earlier = {key: answers for key, answers in self.answers().items() if key not in self._notes}
+        standing = replies.get_many(earlier)
+        for key, answers in earlier.items():
+            for brought in answers:
+                if key not in standing and key not in noted and key not in self.errors:
+                    notes.append(("old", brought, ""))
+                elif key in standing and isinstance(brought.content, str) and brought.content != standing[key].text:
+                    notes.append(("differs", brought, "the first one stays"))
         for kind, words in _NOTES.items():
-            if counts[kind]:
-                yield f"{counts[kind]:,} answers {words}:"
-                mine = [number for number in sorted(self._notes) if self._notes[number][0] == kind]
-                for number in mine[:_SHOWN]:
-                    brought = self._brought[number]
-                    told = " ".join(filter(None, ((brought.id or "")[: plain.ID], self._notes[number][1])))
-                    yield f"  {brought.place}: {told}"
-                if len(mine) > _SHOWN:
-                    yield f"  … and {len(mine) - _SHOWN:,} more"
+            mine = [(brought, more) for of_kind, brought, more in notes if of_kind == kind]
+            if mine:
+                yield f"{len(mine):,} answers {words}:"
+            for brought, more in mine[:_SHOWN]:
+                yield f"  {brought.place}: {' '.join(filter(None, ((brought.id or '')[:ID], more)))}"
+            if len(mine) > _SHOWN:
+                yield f"  … and {len(mine) - _SHOWN:,} more"
 
     # What is asked.
 
+    def _unanswered(self, file: AskedFile, answers: Mapping[str, Sequence[Brought]]) -> list[str]:
+        """The file's requests to which no answer came since it was written."""
+        return [key for key in file.digests if len(answers.get(key, ())) <= file.before.get(key, 0)]
+
     def under_way(self, noted: Mapping[str, NotedRequest]) -> list[AskedFile]:
         """The files with open requests to which no answer came, and those whose batch has not ended."""
-        came = self._came()
+        answers = self.answers()
         return [
             file
             for file in self.files
             if file.ended is None
-            and any(key in noted for key in file.digests)
-            and (file.sent is not None or not any(came[key] > file.before.get(key, 0) for key in file.digests))
+            and not noted.keys().isdisjoint(file.digests)
+            and (file.sent is not None or len(self._unanswered(file, answers)) == len(file.digests))
         ]
 
     def missing(self, noted: Mapping[str, NotedRequest]) -> dict[str, int]:
         """File of which some answers came → how many of its requests have none."""
-        came, there = self._came(), {key for file in self.under_way(noted) for key in file.digests}
-        last = {key: file for file in self.files for key in file.digests}
-        asked = [(key, last[key]) for key in noted if key in last and key not in there]
-        return dict(Counter(file.name for key, file in asked if came[key] <= file.before.get(key, 0)))
-
-    def _by_key(self) -> dict[str, list[int]]:
-        """Digest → the numbers of all answers to it."""
-        found: dict[str, list[int]] = {}
-        for number, brought in enumerate(self._brought):
-            if (key := self._resolved(brought.id)) is not None:
-                found.setdefault(key, []).append(number)
-        return found
-
-    def _came(self) -> Counter[str]:
-        """How many answers there are to each request."""
-        return Counter({key: len(numbers) for key, numbers in self._by_key().items()})
-
-    def answers(self) -> dict[str, list[Brought]]:
-        """Digest → all answers to it."""
-        return {key: [self._brought[number] for number in numbers] for key, numbers in self._by_key().items()}
+        answers, to_ask = self.answers(), self.to_ask(noted)
+        last = {key: file.name for file in self.files for key in file.digests}
+        return {
+            file.name: count
+            for file in self.files
+            if (count := sum(key in to_ask and last[key] == file.name for key in self._unanswered(file, answers)))
+        }
 
     def to_ask(self, noted: Mapping[str, NotedRequest]) -> dict[str, NotedRequest]:
         """What is open and not under way."""
@@ -219,16 +194,16 @@ class Mailbox:
     def write_wave(self, noted: Mapping[str, NotedRequest], form: str) -> list[AskedFile]:
         """Writes what is to be asked as the files of a new wave, and then their entries in the index; none where
         nothing is."""
-        parts, came = list(_parts(self.to_ask(noted), form)), self._came()
+        cut, answers = list(parts(self.to_ask(noted), form)), self.answers()
         wave = 1 + max((file.wave for file in self.files), default=0)
         new = []
-        for number, part in enumerate(parts, 1):
-            name = f"wave-{wave}" + (f"-part-{number}" if len(parts) > 1 else "")
-            before = {key: came[key] for key in part if came[key]}
+        for number, part in enumerate(cut, 1):
+            name = f"wave-{wave}" + (f"-part-{number}" if len(cut) > 1 else "")
+            before = {key: len(answers[key]) for key in part if key in answers}
             engine = next(iter(part.values())).engine
             most = tuple((counts.prompt, counts.reply) for counts in (most_in(form, one) for one in part.values()))
             file = AskedFile(name, wave, form, engine.model, tuple(part), before, most, rates_in(form, engine))
-            for suffix, content in _contents(file, part):
+            for suffix, content in contents(form, engine.model, part):
                 write_atomically(self.folder / f"{name}.{suffix}", content.encode())
             new.append(file)
         (self.folder / ANSWERS).mkdir(parents=True, exist_ok=True)
@@ -246,6 +221,35 @@ class Mailbox:
             record = {"version": _VERSION, "files": [file._asdict() for file in files]}
             write_atomically(self.folder / INDEX, json.dumps(record, indent=1).encode())
         self.files = files
+
+
+def _chosen(one: NotedRequest, answers: Sequence[Brought], tries: int) -> tuple[Reply | None, list[Note]]:
+    """Of the answers to a request the reply that counts, a text before an error, or None where there is none; and what
+    is odd about each. tries: files in which it was asked."""
+    replies = sorted(((brought, brought.reply(one)) for brought in answers), key=lambda pair: pair[1].text is None)
+    chosen: Reply | None = None
+    notes = list[Note]()
+    for brought, reply in replies:
+        named = brought.source.model
+        if named and not is_same_model(one.engine.model, named):
+            notes.append(("other model", brought, f"{named}, not {one.engine.model}"))
+        elif chosen is None and is_passing(reply) and tries < TRIES:
+            notes.append(("failed", brought, str(reply.error)))
+        elif chosen is None:
+            chosen, first, text = reply, brought, str(reply.text)
+            if reply.error is not None:
+                notes.append(("no text", brought, reply.error))
+            elif text.count("{") > text.count("}"):
+                notes.append(("cut", brought, f"… {text[-40:]!r}"))
+        elif reply.text == chosen.text:
+            notes.append(("twice", brought, f"as in {first.place}"))
+        elif reply.text is not None:
+            # A provider names its answers by itself; in a plain file somebody may have written under a wrong id.
+            notes.append(("differs", brought, f"than {first.place}"))
+            if brought.source.provider == PLAIN:
+                notes.append(("differs", first, f"than {brought.place}; none of them is taken: leave one"))
+                return None, notes
+    return chosen, notes
 
 
 @contextmanager
@@ -284,47 +288,6 @@ def in_words(file: AskedFile, noted: Mapping[str, NotedRequest]) -> str:
     least = sum(cost_of(call._replace(reply=0), price, batch=not is_plain) or 0.0 for call in calls)
     dearest = sum(cost_of(call, price, batch=not is_plain) or 0.0 for call in calls)
     return f"{tokens}; ${least:,.2f} for the prompts, ${dearest:,.2f} at most: {price.in_words}"
-
-
-def _contents(file: AskedFile, noted: Mapping[str, NotedRequest]) -> Iterator[tuple[str, str]]:
-    """(Suffix, content) of the files in which requests are written in a form."""
-    if file.form == PLAIN:
-        yield "jsonl", plain.as_lines(noted, file.model)
-        yield "md", plain.as_markdown(noted, file.model)
-        return
-    lines = [_line(file.form, key, one) for key, one in noted.items()]
-    if file.form == "anthropic":  # takes no file: this is the body of POST /v1/messages/batches
-        yield "json", '{"requests":[\n' + ",\n".join(lines) + "\n]}\n"
-    else:
-        yield "jsonl", "".join(f"{line}\n" for line in lines)
-
-
-def _line(form: str, key: str, one: NotedRequest) -> str:
-    """A request as a provider's batch has it."""
-    return compact(FORMS[form].line(key, FORMS[form].body(one.request, one.engine)))
-
-
-def _parts(noted: Mapping[str, NotedRequest], form: str) -> Iterator[dict[str, NotedRequest]]:
-    """The requests in parts that keep a form's limits, each for one model."""
-    limits = FORMS.get(form)
-    most, most_bytes = (limits.requests, limits.bytes) if limits else (PLAIN_REQUESTS, 0)
-    by_model: dict[str, dict[str, NotedRequest]] = {}
-    for key, one in noted.items():
-        by_model.setdefault(one.model, {})[key] = one
-    for mine in by_model.values():
-        part, size, systems = dict[str, NotedRequest](), 0, set[str]()
-        for key, one in mine.items():
-            if limits:
-                takes, room = len(_line(form, key, one).encode()) + 2, most_bytes
-            else:  # in characters, a system prompt once
-                system = one.request.content_of("system") or ""
-                takes = one.request.prompt_length - (len(system) if system in systems else 0)
-                systems, room = systems | {system}, CHARACTERS_PER_TOKEN * PLAIN_TOKENS
-            if part and (len(part) >= most or size + takes > room):
-                yield part
-                part, size, systems = {}, 0, set()
-            part[key], size = one, size + takes
-        yield part
 
 
 def _read_index(path: Path) -> list[AskedFile]:

@@ -17,21 +17,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import copy_context
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
 from rubricflow.tasks.core.contracts.backends import install
-from rubricflow.tasks.core.contracts.errors import StoreError, first_line
-from rubricflow.tasks.core.llm.calls import looking
+from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.sqlite_file import Format, SqliteFile, transaction
 from rubricflow.tasks.core.text.digest import text_digest
-
-if TYPE_CHECKING:
-    import psycopg
 
 T = TypeVar("T")
 Access = Literal["read", "write", "claim"]
@@ -61,6 +58,8 @@ def open_replies(place: str | Path, read_only: bool = False) -> Replies:
     if not is_database(place):
         return ReplyStore(place, read_only)
     try:
+        from rubricflow.tasks.core.llm.postgres import PostgresReplies
+
         return PostgresReplies(str(place), read_only)
     except ImportError as error:
         raise StoreError(f"replies in PostgreSQL need the extra: {install('postgres')}") from error
@@ -304,6 +303,24 @@ class Replies(ABC):
             _logger.warning(line)
 
 
+@contextmanager
+def looking(look: Callable[[], None], every: float = 1.0) -> Iterator[None]:
+    """Calls `look` every so many seconds from a thread of its own, in the context of the caller."""
+    over, context = threading.Event(), copy_context()
+
+    def keep_looking() -> None:
+        while not over.wait(every):
+            look()
+
+    thread = threading.Thread(target=context.run, args=(keep_looking,), name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def seal(digest: str, model: str, line: str) -> str:
     """A digest of the whole row: a database itself would not notice that a text was changed."""
     return text_digest(f"{digest}\0{model}\0{line}")[:32]
@@ -358,95 +375,3 @@ class ReplyStore(SqliteFile, Replies):
         lock: Literal["DEFERRED", "IMMEDIATE"] = "DEFERRED" if access == "read" else "IMMEDIATE"
         with self._named(), self._lock, transaction(self._connection, lock):
             return act(self._connection.cursor())
-
-
-_PATIENCE_S = 300.0
-"""For how long a database that is not there is waited for."""
-_PAUSE_S = 0.2, 5.0
-_ALIVE = "keepalives_idle=10&keepalives_interval=5&keepalives_count=3&tcp_user_timeout=30000&connect_timeout=10"
-"""A link that is cut says nothing: without these a write would wait for a quarter of an hour."""
-_TURN = 0x52504C59
-"""The lock under which claims are made and given back: a look at replies and claims sees both of one moment."""
-_TABLES = (
-    "CREATE TABLE IF NOT EXISTS replies"
-    "(digest TEXT PRIMARY KEY, model TEXT NOT NULL, reply TEXT NOT NULL, seal TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS askers"
-    "(asker TEXT PRIMARY KEY, host TEXT NOT NULL, process BIGINT NOT NULL,"
-    " since DOUBLE PRECISION NOT NULL, seen DOUBLE PRECISION NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS claims(digest TEXT PRIMARY KEY, asker TEXT NOT NULL)",
-    "CREATE INDEX IF NOT EXISTS claims_asker ON claims(asker)",
-)
-_REFUSED = ("authentication failed", "does not exist", "no pg_hba.conf", "no password")
-"""How a server says that it turned the connection down, so that waiting helps nothing."""
-
-
-class PostgresReplies(Replies):
-    """The replies of a database, `postgresql://user@host/name`, for workers on several machines: durable when
-    `put_many` returns. Times are the database's own, since machines' clocks differ.
-
-    Where the connection is lost, or the database starts anew, it is waited for and what was under way is done again:
-    every act can be done twice.
-    """
-
-    _mark, _now = "%s", "extract(epoch FROM clock_timestamp())::DOUBLE PRECISION"
-
-    def __init__(self, url: str, read_only: bool = False) -> None:
-        """Connects, and makes the tables unless `read_only`; StoreError where it cannot be used."""
-        self._url, self._shown = url, shown_place(url)
-        self._lock = threading.RLock()
-        self._connection: psycopg.Connection | None = None
-        if not read_only:  # one after the other: CREATE IF NOT EXISTS fails where two are at it
-            self._do("claim", lambda cursor: [cursor.execute(statement) for statement in _TABLES])
-
-    def close(self) -> None:
-        """Gives the connection back; closing twice is harmless."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        import psycopg
-
-        try:
-            yield
-        except (psycopg.Error, OSError, ValueError, TypeError) as error:
-            raise StoreError(f"{self._shown}: the replies cannot be used: {first_line(error)}") from error
-
-    def _do(self, access: Access, act: Callable[[Any], T]) -> T:
-        """Done again where the database went away meanwhile; StoreError where it stays away or refuses."""
-        give_up, pause = time.monotonic() + _PATIENCE_S, _PAUSE_S[0]
-        with self._lock, self._named():
-            while True:
-                try:
-                    connection = self._connected()
-                    with connection.transaction(), connection.cursor() as cursor:
-                        if access == "claim":
-                            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_TURN])
-                        return act(cursor)
-                except Exception as error:
-                    if not self._may_return(error) or time.monotonic() > give_up:
-                        raise
-                    self._say(f"{self._shown} is away ({first_line(error)}): waiting for it, up to {_PATIENCE_S:.0f} s")
-                time.sleep(pause)
-                pause = min(2 * pause, _PAUSE_S[1])
-
-    def _may_return(self, error: Exception) -> bool:
-        """Whether a failure is the connection's, or that of two who waited for each other: then to try again helps."""
-        import psycopg
-
-        if isinstance(error, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
-            return True
-        lost = self._connection is None or self._connection.closed
-        refused = any(words in str(error) for words in _REFUSED)
-        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and bool(lost) and not refused
-
-    def _connected(self) -> psycopg.Connection:
-        if self._connection is None or self._connection.closed:
-            import psycopg
-
-            self._connection = None
-            more = f"{'&' if '?' in self._url else '?'}{_ALIVE}&application_name=rubricflow"
-            self._connection = psycopg.connect(self._url + more, autocommit=True)
-        return self._connection

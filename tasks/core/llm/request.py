@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, wraps
+from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
@@ -222,6 +223,4 @@ def _schema_digest(schema: Mapping[str, Any]) -> str:
     return _text_digest(_COMPACT.encode(schema))
 
 
-@cached_by_identity
-def _sampling_record(how: Sampling) -> tuple[float, float, int | None, int, int]:
-    return (how.temperature, how.top_p, how.top_k, how.seed, how.longest)
+_sampling_record = cached_by_identity(attrgetter("temperature", "top_p", "top_k", "seed", "longest"))

@@ -79,14 +79,14 @@ def plain(schema: Any) -> Any:
         return schema
     kinds = schema.get("anyOf", ())
     if kinds and all("properties" in kind for kind in kinds):
-        merged = {name: plain(_joined([kind["properties"][name] for kind in kinds])) for name in kinds[0]["properties"]}
+        merged = dict[str, Any]()
+        for name in kinds[0]["properties"]:
+            members = [kind["properties"][name] for kind in kinds]  # all of one type
+            joined = next((member for member in members if "enum" not in member), None)
+            if joined is None:
+                values = dict.fromkeys(chain.from_iterable(member["enum"] for member in members))
+                joined = {**members[-1], "enum": list(values)}
+            merged[name] = plain(joined)
         return record(merged)
     # A dict under a bound's name is the schema of a member that is called so.
     return {name: plain(part) for name, part in schema.items() if name not in _BOUNDS or isinstance(part, dict)}
-
-
-def _joined(members: list[dict[str, Any]]) -> dict[str, Any]:
-    """Schema of a member that may be any of these, all of one type."""
-    if all("enum" in member for member in members):
-        return {**members[-1], "enum": list(dict.fromkeys(chain.from_iterable(member["enum"] for member in members)))}
-    return next(member for member in members if "enum" not in member)

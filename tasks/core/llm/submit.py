@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import BackendError, StoppedError
@@ -26,6 +28,7 @@ LOOK_S = (5.0, 60.0)
 """Seconds between two looks at a batch, at first and in the end."""
 _TROUBLES = 10
 """Looks in a row that may fail."""
+_NO_REASON = "it says no reason"
 _CLOCKS = timedelta(minutes=5)
 """By how much a provider's clock may be behind."""
 
@@ -41,97 +44,90 @@ class BatchState(NamedTuple):
     """Why it was not worked at all."""
 
 
-class Batches(Protocol):
-    """A provider's batches. `send` is not tried again by itself: a second batch would be paid for."""
+class Batches(ABC):
+    """A provider's batches."""
 
+    @abstractmethod
     def send(self, path: Path, file: AskedFile) -> str:
-        """Makes the batch of a file; its id."""
+        """Makes the batch of a file; its id. It is not tried again by itself: a second batch would be paid for."""
 
-    def find(self, file: AskedFile, known: set[str]) -> str | None:
-        """The id of the batch that was made of a file, other than the known ones; None where there is none."""
+    @abstractmethod
+    def listed(self, file: AskedFile) -> Iterator[tuple[str, datetime, bool]]:
+        """The account's batches, the newest first: id, when it was made, and whether it may be that of the file."""
 
+    @abstractmethod
     def look(self, batch: str) -> BatchState:
         """How far it is."""
 
+    @abstractmethod
     def fetch(self, batch: str) -> Iterator[str]:
         """Its results, line by line, once it has ended."""
 
+    def find(self, file: AskedFile, known: set[str]) -> str | None:
+        """The id of the batch that was made of a file, other than the known ones; None where there is none."""
+        earliest = datetime.fromisoformat(str(file.sent)) - _CLOCKS
+        recent = takewhile(lambda one: one[1] >= earliest, self.listed(file))
+        return next((batch for batch, _, is_it in recent if is_it and batch not in known), None)
 
-class OpenAIBatches:
+
+class OpenAIBatches(Batches):
     """OpenAI's: files go up first; the mark stands in the batch's metadata."""
 
     def __init__(self, key: str | None) -> None:
         import openai
 
         self._client = openai.OpenAI(api_key=key)
-        self._once = self._client.with_options(max_retries=0)
 
     def send(self, path: Path, file: AskedFile) -> str:
-        """See Batches."""
         uploaded = self._client.files.create(file=path, purpose="batch")
-        return self._once.batches.create(
+        made = self._client.with_options(max_retries=0).batches.create(
             input_file_id=uploaded.id,
             endpoint="/v1/chat/completions",
             completion_window="24h",
             metadata={"rubricflow": file.mark},
-        ).id
+        )
+        return made.id
 
-    def find(self, file: AskedFile, known: set[str]) -> str | None:
-        """See Batches."""
+    def listed(self, file: AskedFile) -> Iterator[tuple[str, datetime, bool]]:
         for batch in self._client.batches.list(limit=100):
-            if (batch.metadata or {}).get("rubricflow") == file.mark and batch.id not in known:
-                return batch.id
-            if batch.created_at < _since(file).timestamp():
-                break
-        return None
+            is_it = (batch.metadata or {}).get("rubricflow") == file.mark
+            yield batch.id, datetime.fromtimestamp(batch.created_at, UTC), is_it
 
     def look(self, batch: str) -> BatchState:
-        """See Batches."""
         seen = self._client.batches.retrieve(batch)
         counts = seen.request_counts
         done = f"{counts.completed:,} of {counts.total:,} done, {counts.failed:,} failed" if counts else ""
-        problem = None
-        if seen.status == "failed":
-            said = [error.message or error.code or "" for error in (seen.errors and seen.errors.data) or ()]
-            problem = "; ".join(said[:3]) or "it says no reason"
+        said = [error.message or error.code or "" for error in (seen.errors and seen.errors.data) or ()]
+        problem = ("; ".join(said[:3]) or _NO_REASON) if seen.status == "failed" else None
         has_ended = seen.status in ("completed", "failed", "expired", "cancelled")
         return BatchState(seen.status if has_ended else None, done, problem)
 
     def fetch(self, batch: str) -> Iterator[str]:
-        """See Batches."""
         seen = self._client.batches.retrieve(batch)
         for name in filter(None, (seen.output_file_id, seen.error_file_id)):
             yield from self._client.files.content(name).text.split("\n")
 
 
-class AnthropicBatches:
+class AnthropicBatches(Batches):
     """Anthropic's: a batch carries no mark, and is known by when it was made and how many requests it has."""
 
     def __init__(self, key: str | None) -> None:
         import anthropic
 
         self._client = anthropic.Anthropic(api_key=key)
-        self._batches = self._client.messages.batches
 
     def send(self, path: Path, file: AskedFile) -> str:
-        """See Batches."""
         requests = json.loads(path.read_bytes())["requests"]
         return self._client.with_options(max_retries=0).messages.batches.create(requests=requests).id
 
-    def find(self, file: AskedFile, known: set[str]) -> str | None:
-        """See Batches."""
-        for batch in self._batches.list(limit=100):
+    def listed(self, file: AskedFile) -> Iterator[tuple[str, datetime, bool]]:
+        for batch in self._client.messages.batches.list(limit=100):
             counts = batch.request_counts
-            total = sum((counts.processing, counts.succeeded, counts.errored, counts.canceled, counts.expired))
-            if batch.created_at < _since(file):
-                break
-            if total == len(file.digests) and batch.id not in known:
-                return batch.id
-        return None
+            total = counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired
+            yield batch.id, batch.created_at, total == len(file.digests)
 
     def look(self, batch: str) -> BatchState:
-        """See Batches."""
-        seen = self._batches.retrieve(batch)
+        seen = self._client.messages.batches.retrieve(batch)
         counts = seen.request_counts
         failed = counts.errored + counts.canceled + counts.expired
         done = f"{counts.succeeded:,} done, {failed:,} failed, {counts.processing:,} open"
@@ -139,12 +135,11 @@ class AnthropicBatches:
         return BatchState(ended if seen.processing_status == "ended" else None, done)
 
     def fetch(self, batch: str) -> Iterator[str]:
-        """See Batches."""
-        for result in self._batches.results(batch):
+        for result in self._client.messages.batches.results(batch):
             yield result.to_json(indent=None)
 
 
-class GeminiBatches:
+class GeminiBatches(Batches):
     """Gemini's: files go up first; the mark is the batch's display name."""
 
     def __init__(self, key: str | None) -> None:
@@ -153,34 +148,26 @@ class GeminiBatches:
         self._client = genai.Client(api_key=key)
 
     def send(self, path: Path, file: AskedFile) -> str:
-        """See Batches."""
         uploaded = self._client.files.upload(file=path, config={"mime_type": "jsonl", "display_name": file.mark})
         assert uploaded.name is not None
         made = self._client.batches.create(model=file.model, src=uploaded.name, config={"display_name": file.mark})
         return str(made.name)
 
-    def find(self, file: AskedFile, known: set[str]) -> str | None:
-        """See Batches."""
+    def listed(self, file: AskedFile) -> Iterator[tuple[str, datetime, bool]]:
         for batch in self._client.batches.list():
-            if batch.display_name == file.mark and batch.name not in known:
-                return batch.name
-            if batch.create_time and batch.create_time < _since(file):
-                break
-        return None
+            made = batch.create_time or datetime.max.replace(tzinfo=UTC)
+            yield str(batch.name), made, batch.display_name == file.mark
 
     def look(self, batch: str) -> BatchState:
-        """See Batches."""
         seen = self._client.batches.get(name=batch)
         state = seen.state.name.removeprefix("JOB_STATE_").lower() if seen.state else "unspecified"
         has_ended = state in ("succeeded", "failed", "cancelled", "expired", "partially_succeeded")
         counts = seen.completion_stats
         done = f"{counts.successful_count or 0:,} done, {counts.failed_count or 0:,} failed" if counts else state
         said = seen.error and seen.error.message
-        problem = (said or "it says no reason") if state == "failed" else None
-        return BatchState(state if has_ended else None, done, problem)
+        return BatchState(state if has_ended else None, done, (said or _NO_REASON) if state == "failed" else None)
 
     def fetch(self, batch: str) -> Iterator[str]:
-        """See Batches."""
         seen = self._client.batches.get(name=batch)
         if seen.dest and seen.dest.file_name:
             yield from (self._client.files.download(file=seen.dest.file_name) or b"").decode().split("\n")
@@ -279,8 +266,3 @@ def _failures(provider: str) -> Iterator[None]:
             raise
         passing = not isinstance(status, int) or status in (408, 409, 429) or status >= 500
         raise StoppedError(f"{provider}: {words or type(error).__name__}", passing) from None
-
-
-def _since(file: AskedFile) -> datetime:
-    """From when on a file's batch can have been made."""
-    return datetime.fromisoformat(str(file.sent)) - _CLOCKS

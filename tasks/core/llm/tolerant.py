@@ -132,7 +132,15 @@ class ObjectReader:
         if char in "\"'":
             return self._string(position, after)
         if match := _NUMBER.match(self.text, position):
-            return self._number(match), match.end()
+            if match.end() == len(self.text):
+                raise Cut  # more digits may have followed
+            is_whole = match[1] is None and match[2] is None
+            if is_whole and len(match[0]) > 300:
+                raise Damaged(match.end())
+            number = int(match[0]) if is_whole else float(match[0])
+            if not math.isfinite(number):
+                raise RefusedObject("not_finite")
+            return number, match.end()
         if match := _WORD.match(self.text, position):
             if match[0].lstrip("-").lower() in _NOT_FINITE:
                 raise RefusedObject("not_finite")
@@ -147,18 +155,6 @@ class ObjectReader:
             raise Cut
         raise Damaged(position)
 
-    def _number(self, match: re.Match[str]) -> int | float:
-        if match.end() == len(self.text):
-            raise Cut  # more digits may have followed
-        if match[1] is None and match[2] is None:
-            if len(match[0]) > 300:
-                raise Damaged(match.end())
-            return int(match[0])
-        number = float(match[0])
-        if not math.isfinite(number):
-            raise RefusedObject("not_finite")
-        return number
-
     def _string(self, start: int, after: re.Pattern[str]) -> tuple[str, int]:
         """A quote ends a value only where what follows can follow; else it belongs to the text, left unescaped."""
         quote = self._char(start)
@@ -167,8 +163,8 @@ class ObjectReader:
         position, is_open = start + 1, False
         while True:
             position = _CHUNK[quote].match(self.text, position).end()  # type: ignore[union-attr]  # it also matches nothing
+            self.swallows = self.swallows or (is_open and _INNER.search(self.text, start + 1, position) is not None)
             if position >= len(self.text) or self.text[position] != quote:
-                self._swallow(start + 1, position, is_open)
                 raise Cut
             if after.match(self.text, position + 1):
                 break
@@ -176,32 +172,27 @@ class ObjectReader:
                 raise Damaged(position)  # no colon; or two strings in a row, with nothing between
             self.notes["unescaped_quotes"], is_open = None, True
             position += 1
-        self._swallow(start + 1, position, is_open)
         if quote == "'":
             self.notes["single_quotes"] = None
         return self._unescaped(self.text[start + 1 : position], quote), position + 1
 
-    def _swallow(self, start: int, end: int, is_open: bool) -> None:
-        self.swallows = self.swallows or (is_open and _INNER.search(self.text, start, end) is not None)
-
     def _unescaped(self, body: str, quote: str) -> str:
         if _CONTROL.search(body):
             self.notes["control_characters"] = None
-        text = _ESCAPE.sub(lambda match: self._escape(match, quote), body) if "\\" in body else body
+        text = _ESCAPE.sub(lambda match: self._escape(match[1], quote), body) if "\\" in body else body
         if _SURROGATE.search(text):
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return text
 
-    def _escape(self, match: re.Match[str], quote: str) -> str:
+    def _escape(self, code: str, quote: str) -> str:
         """Unknown escapes: the backslash stays before a letter (TeX) and goes before a sign (Markdown)."""
-        code = match[1]
         if code in _ESCAPES:
             return _ESCAPES[code]
         if len(code) == 5:
             return chr(int(code[1:], 16))
         if code not in ("\\", "/", quote):
             self.notes["unknown_escape"] = None
-        return match[0] if code.isalnum() else code
+        return f"\\{code}" if code.isalnum() else code
 
     def _skip(self, position: int) -> int:
         """Past white space and comments."""

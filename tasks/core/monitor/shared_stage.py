@@ -10,16 +10,18 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rubricflow.tasks.core.contracts.backends import Choice
+from rubricflow.tasks.core.contracts.backends import Choice, is_generative
 from rubricflow.tasks.core.contracts.settings.engine import Placement
-from rubricflow.tasks.core.llm.budget import SharedCap
+from rubricflow.tasks.core.llm.budget import SharedCap, Unit, present_budget, spending
 from rubricflow.tasks.core.llm.calls import in_words, pace
+from rubricflow.tasks.core.llm.ledger import CallLedger
 from rubricflow.tasks.core.llm.reply_store import is_database
-from rubricflow.tasks.core.llm.terms import Terms, concurrency, sharing_as, terms_of
+from rubricflow.tasks.core.llm.terms import Sharing, ledger_of, shared
 from rubricflow.tasks.core.monitor.engines import Crew, on_engine
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.manifest import code_digest
@@ -86,6 +88,47 @@ class SharedStage:
     """The model that is asked."""
 
 
+_STEPS = 16
+"""Steps in which a worker draws its equal part of a budget."""
+
+
+class Terms(NamedTuple):
+    """What every worker gets with each piece."""
+
+    workers: int
+    """How many work at the same time."""
+    ledger: Path | str | None
+    """Where they count together; None for an encoder in a bucket, which asks nobody."""
+    caps: Mapping[Unit, tuple[str, int]]
+    """The ledger's caps that pay, and how much a worker draws from each together; empty without a budget."""
+    code: str
+    """Digest of the code that sends it: a worker of another version refuses its piece."""
+
+
+def concurrency(choice: Choice | None, slots: int, pieces: int) -> int:
+    """How many pieces are worked at the same time: as many as there are slots, and not more than the server takes
+    calls."""
+    calls = choice.engine.concurrency if choice and choice.engine else slots
+    return max(1, min(slots, pieces, calls))
+
+
+def terms_of(choice: Choice | None, run: Run, workers: int) -> Terms:
+    """The terms of so many workers. Makes their ledger, from which they draw the present budget of the run themselves;
+    none where nobody is asked."""
+    if choice is None or (run.warehouse.mirrored and not is_generative(choice)):
+        return Terms(workers, ledger=None, caps={}, code=code_digest())
+    place, caps = ledger_of(run.warehouse), {}
+    with closing(CallLedger(place)) as made:
+        made.make()
+    for unit, cap in present_budget().items():
+        if not isinstance(cap, SharedCap):
+            raise TypeError("workers draw on a kept budget")
+        cap.give_back()
+        drawn, limit = cap.drawn()
+        caps[unit] = cap.name, max(1, (limit - drawn) // (_STEPS * workers))
+    return Terms(workers, place, caps, code_digest())
+
+
 def share_out(
     stage: SharedStage,
     pieces: Sequence[Piece],
@@ -112,16 +155,10 @@ def share_out(
 
     def work(crew: Crew) -> None:
         prepare()
-        if stage.choice is None:
-            workers = min(crew.slots, len(pieces))
-            terms = Terms(workers, ledger=None, caps={}, code=code_digest())
-        else:
-            workers = concurrency(stage.choice, crew.slots, len(pieces))
-            terms = terms_of(stage.choice, stage.run, workers)
-        sent = pickle.dumps((stage, terms))
-        crew.each(
-            work_on_piece, {piece.name: (sent, piece.name, pickle.dumps(piece)) for piece in pieces}, workers, done
-        )
+        workers = concurrency(stage.choice, crew.slots, len(pieces))
+        sent = pickle.dumps((stage, terms_of(stage.choice, stage.run, workers)))
+        named = {piece.name: (sent, piece.name, pickle.dumps(piece)) for piece in pieces}
+        crew.each(work_on_piece, named, workers, done)
 
     on_engine(placement, f"{stage.name} {stage.pieces}", work)
     if shards:
@@ -144,7 +181,15 @@ def do_piece(sent: bytes, name: str, piece: bytes) -> PieceResult:
     require_same_code(stage.run, written_stage, written_shard, terms.code)
     if mine.shard and stage.run.done(stage.name, mine.shard):
         return PieceResult(PieceCounts(mine.members), {})
-    opened, caps = WORKER_CACHE.get_or_open(sent, lambda: _open(stage, terms))
+
+    def open_stage() -> tuple[Any, list[SharedCap]]:
+        """What is opened counts and spends with the other workers."""
+        ledger = None if terms.ledger is None else CallLedger(terms.ledger)
+        caps = {unit: SharedCap(ledger, name, step) for unit, (name, step) in terms.caps.items() if ledger}
+        with shared(Sharing(terms.workers, ledger)), spending(caps):
+            return stage.open(stage.assignment), [*caps.values()]
+
+    opened, caps = WORKER_CACHE.get_or_open(sent, open_stage)
     try:
         result = stage.work(opened, mine)
     finally:
@@ -156,11 +201,6 @@ def do_piece(sent: bytes, name: str, piece: bytes) -> PieceResult:
 
 # A name of its own, so that the function travels by its name and meets what a worker's process keeps.
 work_on_piece = task(task_run_name="{name}")(do_piece)
-
-
-def _open(stage: SharedStage, terms: Terms) -> tuple[Any, list[SharedCap]]:
-    with sharing_as(terms) as caps:
-        return stage.open(stage.assignment), [*caps.values()]
 
 
 def with_absolute_paths(run: Run) -> Run:

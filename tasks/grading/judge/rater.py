@@ -18,7 +18,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Foreign, Judge
 from rubricflow.tasks.core.llm.ask import RequestOutcome
-from rubricflow.tasks.core.llm.backend import Arriving, Backend, BackendWrapper, ReplyStream
+from rubricflow.tasks.core.llm.backend import Arriving, Backend, BackendWrapper
 from rubricflow.tasks.core.llm.backends.replay import ForeignReplay, Recorded, read_recording
 from rubricflow.tasks.core.llm.backends.scripted import Offline
 from rubricflow.tasks.core.llm.choices import Path as ValuePath
@@ -181,15 +181,10 @@ _MOST = 100
 class Levelled(BackendWrapper):
     """A backend whose replies carry `level_probabilities` in place of token log-probabilities."""
 
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+    def through(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
         """Yields as the backend does."""
-        answers = self._backend.answer(requests)
-
-        def passing() -> Arriving:
-            for index, reply in answers:
-                yield index, levelled(requests[index], reply) if reply.token_logprobs else reply
-
-        return ReplyStream.on(passing(), answers)
+        for index, reply in answers:
+            yield index, levelled(requests[index], reply) if reply.token_logprobs else reply
 
 
 def levelled(request: Request, reply: Reply) -> Reply:

@@ -21,10 +21,9 @@ from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, ShardInputs
 from rubricflow.tasks.core.llm.ask import OnOpen, Wave, ignore_open, ignore_wave
-from rubricflow.tasks.core.llm.calls import looking
 from rubricflow.tasks.core.llm.foreign import foreign_scores
 from rubricflow.tasks.core.llm.mailbox import asking_together
-from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
+from rubricflow.tasks.core.llm.reply_store import Replies, looking, open_replies
 from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.runs import task

@@ -18,7 +18,7 @@ from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.schema import Row
 from rubricflow.tasks.core.contracts.settings.edit import STARTS, Edit
 from rubricflow.tasks.core.contracts.tables.edit import Arm, Rollouts
-from rubricflow.tasks.core.llm.calls import looking
+from rubricflow.tasks.core.llm.reply_store import looking
 from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.warehouse import Rows, Run
 from rubricflow.tasks.methods.edit.phases import Record, rolled, rollout_row

@@ -1,7 +1,7 @@
 """The backends, one module each with the functions of `opening.Module`: `openai` (servers), `hosted` (a provider's own
 interface), `vllm` (this process), `replay` (replies that were recorded); `scripted` answers without a model.
 
-`openai` and `hosted` rest on `connections` (HTTP, one event loop), `completions` (a call's body and answer),
-`parameters` (those that a server refuses), `limits` (what it says of its own) and `pace` (obeying them, choice of
-replicas); they and `vllm` on `structure` (control tokens in texts).
+`openai` and `hosted` rest on `connections` (HTTP, one event loop), `completions` (a call's body and answer, and the
+parameters that a server refuses), `limits` (what it says of its own) and `pace` (obeying them, choice of replicas);
+they and `vllm` on `structure` (control tokens in texts).
 """

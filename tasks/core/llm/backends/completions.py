@@ -1,4 +1,9 @@
-"""One call to /chat/completions of any server: the body that asks, and what its answer means."""
+"""One call to a model: the body that asks, what its answer means, and which parameters a server refuses.
+
+A server of an open interface (`/chat/completions`) is sent all that the study says until it refuses a parameter, which
+is then renamed or left out. A provider's own interface has a form (`rubricflow.tasks.core.llm.forms`), in which nothing
+is that its current models refuse.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +17,13 @@ from typing import Any
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backends.connections import HttpAnswer
 from rubricflow.tasks.core.llm.backends.limits import SpentQuota, retry_after, spent_quota
-from rubricflow.tasks.core.llm.backends.parameters import PINS, CallParameters
 from rubricflow.tasks.core.llm.backends.structure import messages
 from rubricflow.tasks.core.llm.error_body import ErrorBody, lenient, read_error
-from rubricflow.tasks.core.llm.forms import room
+from rubricflow.tasks.core.llm.forms import FORMS, Form, room
 from rubricflow.tasks.core.llm.forms.form import count
-from rubricflow.tasks.core.llm.forms.openai import contract, read_answer
+from rubricflow.tasks.core.llm.forms.openai import contract
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
-from rubricflow.tasks.core.llm.schema import plain
+from rubricflow.tasks.core.llm.schema import BLANKS, plain
 
 BUSY, DOWN, BROKEN, UNFIT, ODD, FINAL = "busy", "unreachable", "broken", "too_long", "refused", "final"
 STARTING, CHANGED, SPENT = "starting", "changed", "quota"
@@ -49,29 +53,32 @@ class Failure:
 
 
 class Completions:
-    """How requests are put to a server of a model, and how its answers are read."""
+    """How requests are put to a model, and how its answers are read."""
 
-    def __init__(self, engine: Engine, key: str) -> None:
-        """key: never shown in a message."""
-        self._engine, self._key, self._parameters = engine, key, CallParameters(engine.options)
+    def __init__(self, engine: Engine, key: str, form: Form | None = None) -> None:
+        """key: never shown in a message. form: of a provider's own interface."""
+        self._engine, self._key, self._form = engine, key, form
+        self._parameters = CallParameters(engine.options)
         self._is_plain = False  # whether schemas go out as the strictest servers take them
 
     def body(self, request: Request) -> dict[str, Any]:
         """The JSON that asks, as far as it is known what the server takes."""
+        if self._form is not None:
+            return self._form.body(request, self._engine)
         return self._parameters.applied(self._wanted(request))
 
     def _wanted(self, request: Request) -> dict[str, Any]:
         """The JSON that asks for all that the study says."""
-        how = request.sampling
+        how, options = request.sampling, self._engine.options
         body: dict[str, Any] = {
             "model": self._engine.model,
             "messages": messages(request),
             "temperature": how.temperature,
             "top_p": how.top_p,
             "seed": how.seed,
-            **{name: value for name, value in PINS.items() if name not in self._engine.options},
+            **{name: value for name, value in PINS.items() if name not in options},
         }
-        if "max_completion_tokens" not in self._engine.options:  # what newer servers call it; they refuse both
+        if "max_completion_tokens" not in options:  # what newer servers call it; they refuse both
             body["max_tokens"] = room(request, self._engine)
         if self._engine.effort is not None:
             body["reasoning_effort"] = self._engine.effort
@@ -81,7 +88,7 @@ class Completions:
             body |= {"logprobs": True, "top_logprobs": self._engine.logprobs}
         if request.schema is not None:
             body["response_format"] = contract(request.schema, self._is_plain)
-        return body | self._engine.options
+        return body | options
 
     def content(self, body: Mapping[str, Any]) -> bytes:
         """A body as it is sent. What many bodies share, the rubric and the contract above all, is written once."""
@@ -100,41 +107,41 @@ class Completions:
     ) -> Reply | Failure:
         """What an answer to `body` that took so many seconds means; a failure that may pass where a 200 holds no
         reply."""
-        if response.status_code == 200:
-            return self._reply(url, request, body, response, seconds)
-        said = read_error(response.content, body["messages"])
-        failure = self.refused(url, response, said)
-        may_name_parameters = failure.kind == ODD or response.status_code in (500, 501)
-        if may_name_parameters and (
-            self._is_schema_refused(url, request, body, failure)
-            or self._parameters.gives_up(url, body, said, failure.message)
-        ):
-            return Failure(CHANGED, failure.message, answered=True)
-        return failure
+        if response.status_code != 200:
+            return self._refusal(url, request, body, response)
+        try:
+            reply = (self._form or FORMS["openai"]).read_answer(json.loads(response.content), request)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            shown = self.safe(lenient(response.content))
+            return Failure(BROKEN, f"{url} answers 200 without a reply: {shown}", answered=True)
+        if reply.error is not None:
+            return replace(reply, error=self.safe(reply.error))
+        if self._form is not None:
+            changed = self._form.changed(request, self._engine)
+        else:
+            changed = self._parameters.changed(self._wanted(request), body)
+        return replace(reply, latency_s=seconds, changed=changed)
 
-    def _is_schema_refused(self, url: str, request: Request, body: Mapping[str, Any], failure: Failure) -> bool:
-        """Whether a server refused the whole schema, so that it is worth while to ask once more with a plain one. What
-        that does not say, such as that a level above 0 has evidence, is found in the reply. Said once in the log."""
+    def _refusal(self, url: str, request: Request, body: Mapping[str, Any], response: HttpAnswer) -> Failure:
+        """What an answer other than 200 means, which may say that the call is to be changed."""
+        said = read_error(response.content, messages(request))
+        failure = self._failure(url, response, said)
+        may_change = self._form is None and (failure.kind == ODD or response.status_code in (500, 501))
+        if not may_change:
+            return failure
+        # A whole contract that is refused is asked once more as a plain one. What that does not say, such as that a
+        # level above 0 has evidence, is found in the reply.
         sent = body.get("response_format", {}).get("json_schema", {}).get("schema")
         is_whole = sent is not None and sent is request.schema and plain(sent) != sent
-        if not is_whole or not _SCHEMA.search(failure.message):
-            return False
-        if not self._is_plain:
-            _logger.warning("%s does not take the whole contract, and is held to less: %s", url, failure.message)
-        self._is_plain = True
-        return True
+        if is_whole and _SCHEMA.search(failure.message):
+            if not self._is_plain:
+                _logger.warning("%s does not take the whole contract, and is held to less: %s", url, failure.message)
+            self._is_plain = True
+        elif not self._parameters.gives_up(url, body, said, failure.message):
+            return failure
+        return Failure(CHANGED, failure.message, answered=True)
 
-    def window(self, response: HttpAnswer) -> int | None:
-        """Tokens that prompt and reply may have together, as a list of the server's models says; None where it does
-        not."""
-        try:
-            rows = json.loads(response.content)["data"]
-            mine = next((row for row in rows if row["id"] == self._engine.model), rows[0] if len(rows) == 1 else {})
-            return next(filter(None, (count(mine.get(name)) for name in _WINDOW)), None)
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            return None
-
-    def refused(self, url: str, response: HttpAnswer, said: ErrorBody) -> Failure:
+    def _failure(self, url: str, response: HttpAnswer, said: ErrorBody) -> Failure:
         """What an answer other than 200, which says so in its body, means."""
         code, text = response.status_code, lenient(response.content)
         wait = retry_after(response.headers, text)
@@ -158,18 +165,15 @@ class Completions:
             return Failure(STARTING if code == 503 else BROKEN, message, wait, answered=True)
         return Failure(ODD, message)
 
-    def _reply(
-        self, url: str, request: Request, sent: Mapping[str, Any], response: HttpAnswer, seconds: float
-    ) -> Reply | Failure:
-        """The reply in a body; a failure that may pass where it is none."""
+    def window(self, response: HttpAnswer) -> int | None:
+        """Tokens that prompt and reply may have together, as a list of the server's models says; None where it does
+        not."""
         try:
-            reply = read_answer(json.loads(response.content), request)
+            rows = json.loads(response.content)["data"]
+            mine = next((row for row in rows if row["id"] == self._engine.model), rows[0] if len(rows) == 1 else {})
+            return next(filter(None, (count(mine.get(name)) for name in _WINDOW)), None)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            shown = self.safe(lenient(response.content))
-            return Failure(BROKEN, f"{url} answers 200 without a reply: {shown}", answered=True)
-        if reply.error is not None:
-            return replace(reply, error=self.safe(reply.error))
-        return replace(reply, latency_s=seconds, changed=self._parameters.changed(self._wanted(request), sent))
+            return None
 
     def safe(self, text: str) -> str:
         """A text of the server on one line, without the key and cut short."""
@@ -180,3 +184,86 @@ class Completions:
 @cached_by_identity
 def _written(value: Mapping[str, Any] | str) -> str:
     return _ENCODER.encode(value)
+
+
+PINS: Mapping[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "stop": [*BLANKS]}
+"""What vLLM and SGLang take from the model's generation_config.json where a body does not say it, each switched off;
+and where a reply that has run into blanks is cut."""
+_ALWAYS = frozenset({"model", "messages"})
+"""Without these nothing is asked."""
+_IN_PLACE = {"max_tokens": "max_completion_tokens"}
+"""What newer models call a parameter; they refuse both at once."""
+_OWN_VALUE = frozenset({"temperature", "top_p", "seed", "max_tokens", "max_completion_tokens"})
+"""Whose value may be wrong while the parameter is taken: that is for the study's author to mend."""
+_LOGPROBS = frozenset({"logprobs", "top_logprobs"})
+"""One is nothing without the other."""
+_IN_WORDS = {"response_format": r"response[ _.]?format|json[ _]schema|structured[ _]outputs?"}
+_REFUSED = re.compile(
+    r"un(?:known|recogni[sz]ed|expected|supported|available)|extra|forbidden|deprecated|cannot find field"
+    r"|only the default|leave it unset|remove|(?:not|n't|cannot|no longer)\W+(?:\w+\W+){0,3}?"
+    r"(?:support|permit|allow|enable|available|accept|specified|exist|set|used?\b|recogni[sz]ed|implement)",
+    re.IGNORECASE,
+)
+_CHOICE = re.compile(r"\bboth\b|only one|together|at the same time|mutually", re.IGNORECASE)
+_OTHERS = re.compile(
+    r"(?<!un)\b(?:supported|allowed|valid|permitted|known) \w+\W+(?:are|is)?\b|expected one of|['\"]input['\"]: ", re.I
+)
+"""From here on a text lists what is taken, or repeats what was sent."""
+
+
+class CallParameters:
+    """What becomes of a body's parameters: all are sent as the study says until the server refuses one, which is then
+    renamed or left out of every further body. What the study itself puts among the engine's options stays."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """options: the study's own fields of every body."""
+        self._options = frozenset(options)
+        self._instead: dict[str, str | None] = {}
+
+    def applied(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body as the server takes it, as far as is known."""
+        for name, instead in self._instead.items():
+            if name in body and name not in self._options:
+                value = body.pop(name)
+                body |= {instead: value} if instead else {}
+        return body
+
+    def changed(self, wanted: Mapping[str, Any], sent: Mapping[str, Any]) -> str | None:
+        """In words how a body that was sent differs from the one that was wanted; None where it does not."""
+        gone = sorted(wanted.keys() - sent.keys())
+        renamed = [f"{name} as {_IN_PLACE[name]}" for name in gone if _IN_PLACE.get(name, "") in sent]
+        left_out = [name for name in gone if _IN_PLACE.get(name, "") not in sent]
+        return "; ".join([*renamed, *(f"without {name}" for name in left_out)]) or None
+
+    def gives_up(self, url: str, body: Mapping[str, Any], said: ErrorBody, in_words: str) -> bool:
+        """Whether a body was refused for parameters in it, so that it is worth while to ask once more. Each is
+        logged once, with the server's words."""
+        ours = body.keys() - self._options - _ALWAYS
+        refused = _refused(said, body, ours)
+        if refused & _LOGPROBS:
+            refused |= _LOGPROBS & ours
+        for name in sorted(refused - self._instead.keys()):
+            instead = _IN_PLACE.get(name)
+            self._instead[name] = instead if instead not in self._options else None
+            what = f"is sent as '{instead}'" if self._instead[name] else "is left out"
+            _logger.warning("%s does not take the parameter '%s': it %s from now on (%s)", url, name, what, in_words)
+        return bool(refused)
+
+
+def _refused(said: ErrorBody, body: Mapping[str, Any], ours: frozenset[str] | set[str]) -> set[str]:
+    """Those of our parameters that an error is about: those that it points to or, failing that, those that its words
+    refuse. Where it points elsewhere its words say nothing: some servers repeat the whole body in them."""
+    if said.places:
+        pointed = {name for place in said.places for name in ours if re.match(rf"{name}(?:\W|$)", place)}
+        complains = any(map(_REFUSED.search, said.own))
+        return {name for name in pointed if complains or name not in _OWN_VALUE or PINS.get(name, ...) == body[name]}
+    refused: set[str] = set()
+    for text in filter(_REFUSED.search, said.own):
+        others = _OTHERS.search(text)
+        told = text[: others.start()] if others and _REFUSED.search(text[: others.start()]) else text
+        named = [name for name in ours if re.search(rf"\b(?:{_IN_WORDS.get(name, name)})(?![a-z_])", told)]
+        if len(named) > 1 and _CHOICE.search(told):
+            named = [name for name in named if name != "temperature"][:1]
+        refused |= {*named}
+    # «Use 'max_completion_tokens' instead» names what is sent already as well as what is refused
+    return refused - ({"max_completion_tokens"} if "max_tokens" in refused else set())

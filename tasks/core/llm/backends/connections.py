@@ -1,8 +1,8 @@
 """Connections to servers, one call on each at a time, and the event loop that the threads of a process share for them.
 
-Calls are written and read by h11 over asyncio; httpx gives the errors and answers, certificates, proxies and lists of
-models. A call by its client takes 0.5 ms of processor, and milliseconds where hundreds are open, as its pool looks at
-every connection for each of them; by these it takes 0.1 ms.
+Calls are written and read by h11 over asyncio; httpx gives the errors, certificates, proxies and lists of models. A
+call by its client takes 0.5 ms of processor, and milliseconds where hundreds are open, as its pool looks at every
+connection for each of them; by these it takes 0.1 ms.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, cast
+from functools import cache, cached_property
+from typing import Any, NamedTuple, Self, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -33,27 +33,16 @@ _SECOND_ADDRESS_S = 0.25
 """After how long the next address of a name is tried alongside the first."""
 
 
-class Closable(Protocol):
-    """What calls go over."""
-
-    async def close(self) -> None:
-        """Gives all of it back."""
-
-
-ClosableT = TypeVar("ClosableT", bound=Closable)
-
-
-class SharedLoop(Generic[ClosableT]):
+class SharedLoop:
     """An event loop in its own thread, and what all calls on it share. It starts with the first user and ends with the
     last one."""
 
     loop: asyncio.AbstractEventLoop
-    slots: Level
-    """For calls, whoever makes them."""
-    connections: ClosableT
+    connections: Any
+    """What calls go over: `Connections`, or a library's client with methods `post` and `close`."""
 
-    def __init__(self, slots: Level, connect: Callable[[], ClosableT]) -> None:
-        """connect: what all calls go over, opened anew each time that the loop starts."""
+    def __init__(self, slots: Level, connect: Callable[[], Any]) -> None:
+        """slots: for calls, whoever makes them. connect: opens the connections, each time that the loop starts."""
         self.slots, self._connect = slots, connect
         self._lock, self._users = threading.Lock(), 0
         self._thread: threading.Thread
@@ -82,20 +71,17 @@ class SharedLoop(Generic[ClosableT]):
     def start(self, work: Coroutine[Any, Any, None], out: Out) -> Callable[[], object]:
         """Starts work; returns what cancels it. None is the last thing in the queue, however the work ends."""
 
-        def end(task: asyncio.Task[None]) -> None:
-            if not task.cancelled() and (error := task.exception()) is not None:
+        async def watched() -> None:
+            try:
+                await work
+            except Exception as error:
                 broken = RuntimeError("openai: the client broke")
                 broken.__cause__ = error
                 out.put(broken)
-            out.put(None)
+            finally:
+                out.put(None)
 
-        async def begin() -> asyncio.Task[None]:
-            task = asyncio.create_task(work)
-            task.add_done_callback(end)
-            return task
-
-        task = asyncio.run_coroutine_threadsafe(begin(), self.loop).result()
-        return lambda: self.loop.call_soon_threadsafe(task.cancel)
+        return asyncio.run_coroutine_threadsafe(watched(), self.loop).cancel
 
 
 class HttpAnswer(NamedTuple):
@@ -111,11 +97,10 @@ class Connections:
     """Connections that are kept open between calls, the one used last first. One event loop uses them."""
 
     def __init__(self, headers: Mapping[str, str], timeout_s: float) -> None:
-        """headers: of every call; timeout_s: of calls through a proxy, others are timed by the caller."""
+        """headers: of every call; timeout_s: of calls by httpx, others are timed by the caller."""
         self._headers, self._timeout_s = dict(headers), timeout_s
         self._idle: defaultdict[str, list[HttpConnection]] = defaultdict(list)
-        self._addresses: dict[str, _Address] = {}
-        self._proxied: httpx.AsyncClient | None = None
+        self._addresses: dict[str, _Address | None] = {}
 
     async def post(self, url: str, content: bytes, key: str) -> HttpAnswer:
         """The answer to a body of JSON; errors are those of httpx.
@@ -123,18 +108,16 @@ class Connections:
         key: sent as Idempotency-Key, by which some servers know a call that they have begun already.
         """
         if url not in self._addresses:
-            if _has_proxy(url):
-                self._proxied = self._proxied or httpx.AsyncClient(
-                    headers=self._headers, timeout=self._timeout_s, verify=_trusted(), limits=httpx.Limits()
-                )
-                headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-                response = await self._proxied.post(url, content=content, headers=headers)
-                return HttpAnswer(response.status_code, response.headers, response.content)
-            self._addresses[url] = _address(url, self._headers)
+            self._addresses[url] = None if _has_proxy(url) else _address(url, self._headers)
+        address = self._addresses[url]
+        if address is None:
+            headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+            response = await self._client.post(url, content=content, headers=headers)
+            return HttpAnswer(response.status_code, response.headers, response.content)
         idle = self._idle[url]
         while idle and not idle[-1].is_open:
             idle.pop()
-        connection = idle.pop() if idle else await HttpConnection.open(self._addresses[url])
+        connection = idle.pop() if idle else await HttpConnection.open(address)
         try:
             answer = await connection.post(content, key)
         except BaseException:
@@ -146,10 +129,8 @@ class Connections:
 
     async def get(self, url: str, timeout_s: float) -> HttpAnswer:
         """A page, asked for once; errors are those of httpx."""
-        trusted = _trusted() if urlsplit(url).scheme == "https" else False  # it takes its time
-        async with httpx.AsyncClient(headers=self._headers, timeout=timeout_s, verify=trusted) as client:
-            response = await client.get(url)
-            return HttpAnswer(response.status_code, response.headers, response.content)
+        response = await self._client.get(url, timeout=timeout_s)
+        return HttpAnswer(response.status_code, response.headers, response.content)
 
     async def close(self) -> None:
         """Closes all that are idle."""
@@ -157,9 +138,14 @@ class Connections:
             for connection in idle:
                 connection.close()
         self._idle.clear()
-        if self._proxied is not None:
-            await self._proxied.aclose()
+        if "_client" in self.__dict__:
+            await self._client.aclose()
         await asyncio.sleep(0)  # in which the loop takes note of it
+
+    @cached_property
+    def _client(self) -> httpx.AsyncClient:
+        """For proxies, and for what is asked once."""
+        return httpx.AsyncClient(headers=self._headers, timeout=self._timeout_s, verify=_trusted())
 
 
 def _has_proxy(url: str) -> bool:
@@ -203,16 +189,18 @@ class HttpConnection(asyncio.Protocol):
         self._address = address
         self._state = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[HttpAnswer] | None = None
-        self._status, self._headers = 0, list[tuple[bytes, bytes]]()
-        self._pieces: list[bytes] = []
+        self._arrived: asyncio.Queue[bytes | Exception] | None = None
+        """What comes of the answer to the call under way; None while there is none."""
 
     @classmethod
     async def open(cls, address: _Address) -> HttpConnection:
         """A connection to a server; httpx.ConnectError where there can be none."""
-        host, port, tls = address.host, address.port, address.tls
         connecting = asyncio.get_running_loop().create_connection(
-            lambda: cls(address), host, port, ssl=tls, happy_eyeballs_delay=_SECOND_ADDRESS_S
+            lambda: cls(address),
+            address.host,
+            address.port,
+            ssl=address.tls,
+            happy_eyeballs_delay=_SECOND_ADDRESS_S,
         )
         try:
             return (await connecting)[1]
@@ -231,12 +219,38 @@ class HttpConnection(asyncio.Protocol):
         own = (b"Idempotency-Key", key.encode()), (b"Content-Length", str(len(content)).encode())
         head = h11.Request(method=b"POST", target=self._address.path, headers=[*self._address.headers, *own])
         events: tuple[h11.Event, ...] = (head, h11.Data(data=content), h11.EndOfMessage())
-        self._answer = asyncio.get_running_loop().create_future()
+        self._arrived = asyncio.Queue()
         self._transport.write(b"".join(self._state.send(event) or b"" for event in events))
         try:
-            return await self._answer
+            answer = await self._answer(self._arrived)
+        except h11.RemoteProtocolError as error:
+            raise httpx.RemoteProtocolError(str(error)) from error
         finally:
-            self._answer = None
+            self._arrived = None
+        if self._state.our_state is self._state.their_state is h11.DONE and not self._state.trailing_data[0]:
+            self._state.start_next_cycle()
+        else:
+            self.close()
+        return answer
+
+    async def _answer(self, arrived: asyncio.Queue[bytes | Exception]) -> HttpAnswer:
+        status, headers, pieces = 0, dict[str, str](), list[bytes]()
+        while True:
+            event = self._state.next_event()
+            if event is h11.NEED_DATA:
+                data = await arrived.get()
+                if isinstance(data, Exception):
+                    raise httpx.ReadError(str(data)) from data
+                self._state.receive_data(data)
+            elif isinstance(event, h11.Response):
+                status = event.status_code
+                headers = {name.decode("ascii"): value.decode("latin-1") for name, value in event.headers}
+            elif isinstance(event, h11.Data):
+                pieces.append(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                return HttpAnswer(status, headers, b"".join(pieces))
+            elif isinstance(event, h11.ConnectionClosed):
+                raise httpx.ReadError("the server closed the connection")
 
     def close(self) -> None:
         """Gives the connection back, whatever is under way."""
@@ -247,47 +261,15 @@ class HttpConnection(asyncio.Protocol):
         """Called by the loop."""
         self._transport = cast(asyncio.Transport, transport)
 
-    def eof_received(self) -> None:
-        """Called by the loop; some answers end with the connection."""
-        self.data_received(b"")
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Called by the loop."""
-        self._transport = None
-        self._fail(httpx.ReadError(str(error) if error else "the server closed the connection"))
-
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
-        if self._answer is None:  # sent without being asked, such as that the server waited long enough
+        if self._arrived is None:  # sent without being asked, such as that the server waited long enough
             self.close()
-            return
-        try:
-            self._state.receive_data(data)
-            while (event := self._state.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
-                if isinstance(event, h11.Response):
-                    self._status, self._headers, self._pieces = event.status_code, list(event.headers), []
-                elif isinstance(event, h11.Data):
-                    self._pieces.append(event.data)
-                elif isinstance(event, h11.EndOfMessage):
-                    self._finish(self._answer)
-                    return
-                elif isinstance(event, h11.ConnectionClosed):
-                    raise h11.RemoteProtocolError("the server closed the connection")
-        except h11.RemoteProtocolError as error:
-            self._fail(httpx.RemoteProtocolError(str(error)))
-            self.close()
-
-    def _finish(self, answer: asyncio.Future[HttpAnswer]) -> None:
-        """Passes the whole answer on, and makes the connection ready for the next call."""
-        if not answer.done():
-            headers = {name.decode("ascii"): value.decode("latin-1") for name, value in self._headers}
-            answer.set_result(HttpAnswer(self._status, headers, b"".join(self._pieces)))
-        is_done = self._state.our_state is self._state.their_state is h11.DONE
-        if is_done and not self._state.trailing_data[0]:
-            self._state.start_next_cycle()
         else:
-            self.close()
+            self._arrived.put_nowait(data)
 
-    def _fail(self, error: httpx.HTTPError) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
+    def connection_lost(self, error: Exception | None) -> None:
+        """Called by the loop; some answers end with the connection."""
+        self._transport = None
+        if self._arrived is not None:
+            self._arrived.put_nowait(error or b"")

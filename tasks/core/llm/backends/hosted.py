@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +17,17 @@ import httpx
 from rubricflow.tasks.core.contracts.backends import Choice, engine_of
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm.backends.completions import BROKEN, Completions, Failure
-from rubricflow.tasks.core.llm.backends.connections import Connections, HttpAnswer
+from rubricflow.tasks.core.llm.backends.completions import Completions
+from rubricflow.tasks.core.llm.backends.connections import HttpAnswer
 from rubricflow.tasks.core.llm.backends.openai import Clock, OpenAI, Sleep, check_urls, identity
-from rubricflow.tasks.core.llm.error_body import lenient, read_error
 from rubricflow.tasks.core.llm.forms import FORMS, form_of
 from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
-from rubricflow.tasks.core.llm.request import Reply, Request
 
 KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"}
 """Where a provider's key is, if the study does not say; a cloud's credentials are found as its own tools find them."""
-_OPENAI = "https://api.openai.com/v1"
+_ADDRESSES = {"openai": "https://api.openai.com/v1"}
+"""Of who is asked by connections of our own; the others are called by their names."""
 
 
 def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> Hosted:
@@ -65,8 +62,9 @@ class Hosted(OpenAI):
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         """url: where the provider is reached, if not at its own address."""
-        super().__init__(engine.model_copy(update={"urls": (url or engine.provider,)}), key, clock, sleep)
-        self._form, self._url = _ProviderForm(engine, self._key), url
+        address = url or _ADDRESSES.get(engine.provider, engine.provider)
+        super().__init__(engine.model_copy(update={"urls": (address,)}), key, clock, sleep)
+        self._form, self._url = Completions(engine, self._key, form_of(engine)), url
         self._took = True  # what current models refuse is not in a form
 
     def _connect(self) -> Any:
@@ -77,40 +75,6 @@ class Hosted(OpenAI):
             return client(self._engine, self._key, self._url)
         except Exception as error:  # whatever a library says of a cloud's settings
             raise BackendError(f"{self._engine.provider}: {self._form.safe(str(error))}") from error
-
-    async def _post(self, connections: Any, url: str, request: Request, body: dict[str, Any], heard: int) -> HttpAnswer:
-        if isinstance(connections, Connections):
-            return await super()._post(connections, self._url or _OPENAI, request, body, heard)
-        answer: HttpAnswer = await connections.post(body)
-        return answer
-
-
-class _ProviderForm(Completions):
-    """A provider's form as `OpenAI` uses it."""
-
-    def __init__(self, engine: Engine, key: str) -> None:
-        super().__init__(engine, key)
-        self._wire = form_of(engine)
-
-    def body(self, request: Request) -> dict[str, Any]:
-        return self._wire.body(request, self._engine)
-
-    def read(
-        self, url: str, request: Request, body: Mapping[str, Any], response: HttpAnswer, seconds: float
-    ) -> Reply | Failure:
-        if response.status_code != 200:
-            turns = [{"content": message.content} for message in request.messages]
-            return self.refused(url, response, read_error(response.content, turns))
-        try:
-            reply = self._wire.read(json.loads(response.content), request, self._engine)
-        except (ValueError, RecursionError):
-            reply = Reply(error=f"broken: an answer that is no JSON: {lenient(response.content)}")
-        if reply.error is None:
-            return replace(reply, latency_s=seconds)
-        said, broken = self.safe(reply.error), f"{BROKEN}: "
-        if said.startswith(broken):
-            return Failure(BROKEN, f"{url}: {said.removeprefix(broken)}", answered=True)
-        return replace(reply, error=said)
 
 
 class _Anthropic:
@@ -126,9 +90,9 @@ class _Anthropic:
         self._client = open_client(max_retries=0, timeout=engine.timeout_s, **given)
         self._library = anthropic
 
-    async def post(self, body: dict[str, Any]) -> HttpAnswer:
+    async def post(self, url: str, content: bytes, key: str) -> HttpAnswer:
         """The answer to a body of messages; errors are those of httpx."""
-        library = self._library
+        library, body = self._library, json.loads(content)
         try:
             raw = await self._client.messages.with_raw_response.create(
                 model=body["model"], max_tokens=body["max_tokens"], messages=body["messages"], extra_body=body
@@ -160,8 +124,9 @@ class _Gemini:
         self._client = genai.Client(http_options=options | ({"base_url": url} if url else {}), **access)
         self._model, self._library = engine.model, genai
 
-    async def post(self, body: dict[str, Any]) -> HttpAnswer:
+    async def post(self, url: str, content: bytes, key: str) -> HttpAnswer:
         """The answer to a body of generateContent; errors are those of httpx."""
+        body = json.loads(content)
         rest = {name: value for name, value in body.items() if name != "contents"}
         config: Any = {"should_return_http_response": True, "http_options": {"extra_body": rest}}
         try:

@@ -11,7 +11,7 @@ import queue
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import httpx
 from rubricflow.tasks.core.contracts.backends import Choice, engine_of
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoppedError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm.backend import Arriving, ReplyStream
+from rubricflow.tasks.core.llm.backend import Arriving, Backend, ReplyStream
 from rubricflow.tasks.core.llm.backends.completions import (
     BROKEN,
     BUSY,
@@ -35,7 +35,7 @@ from rubricflow.tasks.core.llm.backends.completions import (
     Completions,
     Failure,
 )
-from rubricflow.tasks.core.llm.backends.connections import Connections, HttpAnswer, Out, SharedLoop
+from rubricflow.tasks.core.llm.backends.connections import Connections, Out, SharedLoop
 from rubricflow.tasks.core.llm.backends.limits import LONGEST_WAIT_S
 from rubricflow.tasks.core.llm.backends.pace import Level, Pace, Prefixes
 from rubricflow.tasks.core.llm.opening import KeyOf
@@ -76,12 +76,14 @@ class _Replica:
 class _Wave:
     """What one call of `answer` shares among its workers."""
 
-    running: SharedLoop[Any]
+    running: SharedLoop
     out: Out
     requests: Sequence[Request]
     pending: Iterator[tuple[int, Request]]
-    first: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
-    """Held by the one call that finds out what the server takes."""
+    first: asyncio.Task[Any] | None = None
+    """Whose calls find out what the server takes."""
+    took: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once that is known, or the server is not there."""
     end: StoppedError | None = None
     """Why no further request is begun. Those under way are waited for: they are paid."""
     resting: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -128,7 +130,7 @@ def model_of(choice: Choice, base: Path) -> str:
     return identity(engine_of(choice))
 
 
-class OpenAI:
+class OpenAI(Backend):
     """Backend over /chat/completions of one or more replicas of a model.
 
     A full or broken server (429, 408, 5xx, a dropped, hung or cut-off answer) is asked again, with growing pauses or
@@ -143,8 +145,6 @@ class OpenAI:
     """
 
     name = "openai"
-    reads_prose = True
-    by_subject = False
     batch_size = 4096
 
     def __init__(
@@ -173,7 +173,7 @@ class OpenAI:
         self.absent: str | None = None
         """The address of a server that is waited for."""
         self._key = key
-        self._shared = SharedLoop[Any](self._level, self._connect)
+        self._shared = SharedLoop(self._level, self._connect)
 
     def _connect(self) -> Any:
         """What calls go over."""
@@ -269,22 +269,24 @@ class OpenAI:
         heard: answers to this request that were no reply.
         """
         slots = wave.running.slots
-        with wave.rest() if slots.locked() else nullcontext():  # no rest where one is free
+        with wave.rest():
             await slots.acquire()
         try:
-            if self._pace.is_limited:
-                with wave.rest():
-                    await self._pace.admit(request)
-            is_first = not self._took and await self._goes_first(wave)
-            try:
-                replica = self._choose(request)
-                if is_first and not self._looked:
-                    await self._look(wave, replica.url)
-                result = await self._once(wave, replica, request, heard)
-            finally:
-                if is_first:
-                    wave.first.release()
-            self._took = self._took or isinstance(result, Reply) or result.kind not in {CHANGED, *_ABSENT}
+            with wave.rest():
+                await self._pace.admit(request)
+                if not self._took:
+                    wave.first = wave.first or asyncio.current_task()
+                is_first = not self._took and wave.first is asyncio.current_task()
+                if not (self._took or is_first):
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(wave.took.wait(), _FIRST_S)
+            replica = self._choose(request)
+            if is_first and not self._looked:
+                await self._look(wave, replica.url)
+            result = await self._once(wave, replica, request, heard)
+            if isinstance(result, Reply) or result.kind != CHANGED:
+                self._took = self._took or isinstance(result, Reply) or result.kind not in _ABSENT
+                wave.took.set()
             return replica, result
         finally:
             slots.release()
@@ -319,15 +321,6 @@ class OpenAI:
             )
             self._window = None
 
-    async def _goes_first(self, wave: _Wave) -> bool:
-        """Whether a call is the only one; False where another one takes its time, or has been taken as it is."""
-        with suppress(TimeoutError), wave.rest():
-            await asyncio.wait_for(wave.first.acquire(), _FIRST_S)
-            if not self._took:
-                return True
-            wave.first.release()
-        return False
-
     def _choose(self, request: Request) -> _Replica:
         """A replica that holds the beginning of the prompt, as long as it has room; among those that did not just fail,
         and of all that did the one back soonest."""
@@ -357,10 +350,14 @@ class OpenAI:
     async def _once(self, wave: _Wave, replica: _Replica, request: Request, heard: int) -> Reply | Failure:
         """One call. No exception leaves it: one of httpx's holds the headers, and so the key."""
         begun, body = self._clock(), self._form.body(request)
+        content = self._form.content(body)
+        # The digest, too: samples differ by a seed that a server may not take. After an answer that is no reply the
+        # same key would bring it again.
+        key = hashlib.sha256(f"{digest(request, self.model)} {heard} ".encode() + content).hexdigest()
         replica.in_flight += 1
         try:
             async with asyncio.timeout(self._engine.timeout_s):
-                answer = await self._post(wave.running.connections, replica.url, request, body, heard)
+                answer = await wave.running.connections.post(f"{replica.url}/chat/completions", content, key)
         except (TimeoutError, httpx.TimeoutException):
             return Failure(BROKEN, f"{replica.url} gave no answer within {self._engine.timeout_s:g} s")
         except httpx.ConnectError as error:
@@ -378,15 +375,6 @@ class OpenAI:
             if result.wait is not None and len(self._replicas) == 1:
                 self._pace.hold(min(result.wait, LONGEST_WAIT_S))
         return result
-
-    async def _post(self, connections: Any, url: str, request: Request, body: dict[str, Any], heard: int) -> HttpAnswer:
-        """The answer to a body; errors are those of httpx."""
-        content = self._form.content(body)
-        # The digest, too: samples differ by a seed that a server may not take. After an answer that is no reply the
-        # same key would bring it again.
-        key = hashlib.sha256(f"{digest(request, self.model)} {heard} ".encode() + content).hexdigest()
-        answer: HttpAnswer = await connections.post(f"{url}/chat/completions", content, key)
-        return answer
 
 
 def identity(engine: Engine) -> str:

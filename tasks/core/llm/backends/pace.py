@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from rubricflow.tasks.core.llm.backends.limits import Allowance, allowances
+from rubricflow.tasks.core.llm.backends.limits import allowances
 from rubricflow.tasks.core.llm.ledger import MINUTE_S, NO_LIMITS, MinuteLimits, seconds_until_room
 from rubricflow.tasks.core.llm.request import Reply, Request
 
@@ -112,7 +112,7 @@ class Level:
 
 
 class _Left(NamedTuple):
-    """What is left of something."""
+    """What is left of something, as a provider's last answer said: it fills up again evenly until it is full."""
 
     amount: float
     then_s: float
@@ -134,42 +134,6 @@ class _Left(NamedTuple):
         return min(lacking / self.rate, until_full) if self.rate > 0 else until_full
 
 
-class _Headroom:
-    """What a provider has left for us, as its last answers said: it fills up again evenly until it is full."""
-
-    def __init__(self) -> None:
-        self._left: dict[str, _Left] = {}
-        self._held_until = 0.0
-
-    def told(self, what: str, allowance: Allowance, clock_s: float) -> None:
-        """Takes note of a header. It may not know yet of calls that were begun since: the lower count holds, but how
-        fast it fills up is as the header says."""
-        rate = 0.0
-        if allowance.most is not None and allowance.reset_s > 0:
-            rate = max(0.0, allowance.most - allowance.left) / allowance.reset_s
-        mine = self._left[what].at(clock_s) if what in self._left else math.inf
-        self._left[what] = _Left(min(mine, allowance.left), clock_s, rate, clock_s + allowance.reset_s)
-
-    def hold(self, until: float) -> None:
-        """Nothing is begun before."""
-        self._held_until = max(self._held_until, until)
-
-    def seconds_until(self, needs: Mapping[str, float], clock_s: float) -> float:
-        """Seconds until there is enough of all; where there is now, it is taken."""
-        self._left = {what: left for what, left in self._left.items() if clock_s < left.full_s}
-        limited = self._left.keys() & needs.keys()
-        waits = [
-            self._held_until - clock_s,
-            *(self._left[what].seconds_until(needs[what], clock_s) for what in limited),
-        ]
-        if (wait := max(waits)) > 0:
-            return max(wait, _SHORTEST_S)
-        for what in limited:
-            left = self._left[what]
-            self._left[what] = left._replace(amount=left.amount - needs[what])
-        return 0.0
-
-
 class Pace:
     """Lets requests begin so that no minute has more of them, or of their tokens, than allowed.
 
@@ -189,43 +153,34 @@ class Pace:
     ) -> None:
         """ledger: where several processes count what each begins; account: whose limits these are there."""
         self._limits = MinuteLimits(requests, tokens)
-        self.is_limited = self._limits != NO_LIMITS
-        """Whether a request may have to wait."""
-        self._clock, self._sleep, self._ledger, self._account = clock, sleep, ledger, account
+        self._clock, self._sleep = clock, sleep
+        self._ledger, self._account = ledger, account
         self._begun: deque[tuple[float, int]] = deque()
         self._characters = self._counted = self._replied = self._replies = 0
-        self._headroom = _Headroom()
+        self._left: dict[str, _Left] = {}
+        self._held_until = -math.inf
 
     def told(self, headers: Mapping[str, str]) -> None:
-        """Takes note of what an answer says is left."""
-        for what, allowance in allowances(headers):
-            self._headroom.told(what, allowance, self._clock())
-            self.is_limited = True
+        """Takes note of what an answer says is left. It may not know yet of calls that were begun since: the lower
+        count holds, but how fast it fills up is as the answer says."""
+        clock_s = self._clock()
+        for what, (left, most, reset_s) in allowances(headers):
+            rate = max(0.0, most - left) / reset_s if most is not None and reset_s > 0 else 0.0
+            mine = self._left[what].at(clock_s) if what in self._left else math.inf
+            self._left[what] = _Left(min(mine, left), clock_s, rate, clock_s + reset_s)
 
     def hold(self, seconds: float) -> None:
         """Nothing is begun for so long."""
-        self._headroom.hold(self._clock() + seconds)
-        self.is_limited = True
+        self._held_until = max(self._held_until, self._clock() + seconds)
 
     async def admit(self, request: Request) -> None:
         """Returns when the request may begin."""
         rate = self._counted / self._characters if self._characters else _TOKENS_PER_CHARACTER
-        prompt = round(request.prompt_length * rate)
-        size, longest = prompt + request.sampling.longest, request.sampling.longest
+        prompt, longest = round(request.prompt_length * rate), request.sampling.longest
         usual = min(longest, self._replied / self._replies) if self._replies else longest
         needs = {"requests": 1, "tokens": prompt + usual, "prompt": prompt, "reply": usual}
-        while self.is_limited:
-            wait = self._headroom.seconds_until(needs, self._clock())
-            if wait <= 0 and self._limits != NO_LIMITS:
-                wait = await self._minute(size)
-            if wait <= 0:
-                return
+        while (wait := self._headroom(needs) or await self._minute(prompt + longest)) > 0:
             await self._sleep(wait)  # and looks again: others may have come first
-
-    async def _minute(self, size: int) -> float:
-        if self._ledger is None:
-            return self._seconds_left(size)
-        return await asyncio.to_thread(self._ledger.admit, self._account, size, self._limits)
 
     def learn(self, request: Request, reply: Reply) -> None:
         """Takes note of how many tokens prompt and reply had."""
@@ -236,8 +191,23 @@ class Pace:
             self._replied += reply.completion_tokens
             self._replies += 1
 
-    def _seconds_left(self, size: int) -> float:
-        """Seconds until the request fits; where it does now, it is counted."""
+    def _headroom(self, needs: Mapping[str, float]) -> float:
+        """Seconds until the provider has enough of all that it limits; where it has now, it is taken."""
+        clock_s = self._clock()
+        self._left = {what: left for what, left in self._left.items() if clock_s < left.full_s}
+        waits = [left.seconds_until(needs[what], clock_s) for what, left in self._left.items()]
+        if (wait := max(self._held_until - clock_s, *waits, 0.0)) > 0:
+            return max(wait, _SHORTEST_S)
+        for what, left in self._left.items():
+            self._left[what] = left._replace(amount=left.amount - needs[what])
+        return 0.0
+
+    async def _minute(self, size: int) -> float:
+        """Seconds until a request of so many tokens fits the study's limits; where it does now, it is counted."""
+        if self._limits == NO_LIMITS:
+            return 0.0
+        if self._ledger is not None:
+            return await asyncio.to_thread(self._ledger.admit, self._account, size, self._limits)
         clock_s = self._clock()
         while self._begun and self._begun[0][0] <= clock_s - MINUTE_S:
             self._begun.popleft()

@@ -21,6 +21,7 @@ from rubricflow.tasks.core.contracts.backends import Choice
 from rubricflow.tasks.core.contracts.errors import InputError, StoreError, first_line
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
+from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
@@ -57,36 +58,40 @@ def model_of(choice: Choice, base: Path) -> str:
     return choice.model
 
 
-class Replay:
-    """Backend over a reply store; what it does not hold is the error 'not_recorded'."""
+class _OneByOne(Backend):
+    """A backend that knows its replies and gives them in order."""
 
     name = "replay"
-    reads_prose = True
-    batch_size = 1024
-    by_subject = False
-
-    def __init__(self, store: Replies, model: str) -> None:
-        """model: the model whose replies were recorded."""
-        self.model = model
-        self._store = store
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields in order."""
-        digests = [digest(request, self.model) for request in requests]
-        stored = self._store.get_many(digests)
-        for index, key in enumerate(digests):
-            missing = f"{_MISSING}the reply store holds no reply of '{self.model}' to request {key[:12]}…"
-            yield index, stored.get(key) or Reply(error=missing)
+        for index, request in enumerate(requests):
+            yield index, self.reply_to(request)
+
+    def reply_to(self, request: Request) -> Reply:
+        """The reply to a request."""
+        raise NotImplementedError
 
 
-class Recorded:
+class Replay(_OneByOne):
+    """Backend over a reply store; what it does not hold is the error 'not_recorded'."""
+
+    def __init__(self, store: Replies, model: str) -> None:
+        """model: the model whose replies were recorded."""
+        self.model, self._store = model, store
+
+    def reply_to(self, request: Request) -> Reply:
+        """See the class."""
+        key = digest(request, self.model)
+        missing = f"{_MISSING}the reply store holds no reply of '{self.model}' to request {key[:12]}…"
+        return self._store.get_many([key]).get(key) or Reply(error=missing)
+
+
+class Recorded(_OneByOne):
     """Backend over a file of recorded replies. A request that the file does not hold ends the run with an InputError
     that counts all such requests: a score that rests on a part of the replies would be another score."""
 
-    name = "replay"
-    reads_prose = True
     batch_size = 1 << 30
-    by_subject = False
 
     def __init__(self, recording: Recording, speaker: Speaker, mends: bool = False) -> None:
         """mends: whether it gives the replies of who mended the speaker's."""
@@ -95,24 +100,23 @@ class Recorded:
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields in order."""
-        digests = [digest(request, self.model) for request in requests]
-        by_digest = zip(digests, requests, strict=True)
-        if missing := [request for key, request in by_digest if key not in self._recording]:
+        if missing := [request for request in requests if digest(request, self.model) not in self._recording]:
             raise self._recording.refuse(missing, len(requests), self._speaker)
-        yield from ((index, self._recording.reply(key)) for index, key in enumerate(digests))
+        yield from super().answer(requests)
+
+    def reply_to(self, request: Request) -> Reply:
+        """See the class."""
+        return self._recording.reply(digest(request, self.model))
 
 
-class ForeignReplay:
+class ForeignReplay(_OneByOne):
     """Backend over raw replies that somebody else recorded, by the request's subject and, of repeated ones, its seed.
 
     A reader turns the raw text into the artifact that was asked for; what it cannot read stays as it is, so that the
     check names what is wrong with it. What the table does not hold is the error 'not_recorded'.
     """
 
-    name = "replay"
-    reads_prose = False
-    batch_size = 1024
-    by_subject = True
+    reads_prose, by_subject = False, True
 
     def __init__(
         self,
@@ -126,42 +130,35 @@ class ForeignReplay:
         self.model = model
         self._table, self._read, self._repeated = table, read, repeated
 
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
-        """Yields in order."""
-        for index, request in enumerate(requests):
-            if self._repeated is None:
-                raw = self._table.get(request.subject)
-            else:
-                raw = self._repeated.get((request.subject, request.sampling.seed))
-            if raw is None:
-                yield index, Reply(error=f"{_MISSING}the table holds no reply about '{request.subject}'")
-            else:
-                artifact = self._read(raw, request)
-                yield index, Reply(text=raw if artifact is None else artifact)
+    def reply_to(self, request: Request) -> Reply:
+        """See the class."""
+        if self._repeated is None:
+            raw = self._table.get(request.subject)
+        else:
+            raw = self._repeated.get((request.subject, request.sampling.seed))
+        if raw is None:
+            return Reply(error=f"{_MISSING}the table holds no reply about '{request.subject}'")
+        artifact = self._read(raw, request)
+        return Reply(text=raw if artifact is None else artifact)
 
 
-class AskedByWorkers:
+class AskedByWorkers(_OneByOne):
     """Backend of who reads what workers asked: their replies are in the store, and what failed for them fails here in
     the same words. Any other request is an UnansweredError: it was not asked, or into another store."""
 
     name = "asked by workers"
-    reads_prose = True
-    batch_size = 1024
-    by_subject = False
 
     def __init__(self, model: str, errors: Mapping[str, str], place: str) -> None:
         """model: that workers asked. errors: by a request's digest. place: of the reply store, for people."""
         self.model = model
         self._errors, self._place = errors, place
 
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
-        """Yields in order."""
-        for index, request in enumerate(requests):
-            error = self._errors.get(digest(request, self.model))
-            if error is None:
-                rule = f"the replies in {self._place} are not all there"
-                raise UnansweredError(f"{rule}: name a reply store that all workers write to; the same command goes on")
-            yield index, Reply(error=error)
+    def reply_to(self, request: Request) -> Reply:
+        """See the class."""
+        if error := self._errors.get(digest(request, self.model)):
+            return Reply(error=error)
+        rule = f"the replies in {self._place} are not all there"
+        raise UnansweredError(f"{rule}: name a reply store that all workers write to; the same command goes on")
 
 
 # Files of recorded replies.

@@ -6,18 +6,17 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rubricflow.tasks.core.llm.backend import Turn
+from rubricflow.tasks.core.llm.backend import Backend, Turn
 from rubricflow.tasks.core.llm.request import Reply, Request, overdue
 
 # Answers without a model server: a function over the requests' plain data.
 
 
-class Offline:
+class Offline(Backend):
     """Backend around an answerer that a room passes in: `data` of a batch of requests → their replies, in order."""
 
     name = "offline"
     reads_prose = False
-    by_subject = False
 
     def __init__(self, model: str, answer: Callable[[Sequence[Any]], Sequence[Reply]], batch_size: int = 256) -> None:
         """model: names the answerer and everything in it that can change a reply."""
@@ -26,12 +25,10 @@ class Offline:
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields once the whole batch is answered, one thread's after the other's."""
-        if not self._turn.take(requests):
-            return iter([(index, overdue()) for index in range(len(requests))])
-        try:
+        with self._turn.taken(requests) as is_mine:
+            if not is_mine:
+                return iter([(index, overdue()) for index in range(len(requests))])
             return iter([*enumerate(self._answer([request.data for request in requests]))])
-        finally:
-            self._turn.over()
 
 
 Line = Reply | str | BaseException | None
@@ -39,15 +36,13 @@ Line = Reply | str | BaseException | None
 Script = Callable[[Request], Line] | Sequence[Line] | Mapping[str, Sequence[Line]]
 
 
-class Scripted:
+class Scripted(Backend):
     """Backend that answers from a script: a function of the request, lines in the order asked, or lines per subject.
 
     Where the lines run out, the reply is the error 'script_ended'. `asked` lists the requests seen, in order.
     """
 
     name = "scripted"
-    reads_prose = True
-    by_subject = False
 
     def __init__(self, script: Script, model: str = "scripted", batch_size: int = 64) -> None:
         self.model, self.batch_size = model, batch_size

@@ -22,7 +22,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.backends import Choice, engine_of, install
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm.backend import Turn
+from rubricflow.tasks.core.llm.backend import Backend, Turn
 from rubricflow.tasks.core.llm.backends.structure import ControlTokensError, Structure, as_written
 from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
@@ -78,7 +78,7 @@ def _folder(engine: Engine, base: Path) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-class Vllm:
+class Vllm(Backend):
     """Backend over one model in this process. The weights are loaded with the first question.
 
     Prefix caching is on: what requests share at their beginning is computed once, and `Reply.cached_tokens` says how
@@ -87,8 +87,6 @@ class Vllm:
     """
 
     name = "vllm"
-    reads_prose = True
-    by_subject = False
     batch_size = 4096
 
     def __init__(self, engine: Engine, folder: Path | None = None) -> None:
@@ -105,13 +103,8 @@ class Vllm:
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yields each reply as its decoding ends, one thread's after the other's; a request that is not waited for any
         more, or whose time is over, is given up."""
-        if not self._turn.take(requests):
-            yield from ((index, overdue()) for index in range(len(requests)))
-            return
-        try:
-            yield from self._decoded(requests)
-        finally:
-            self._turn.over()
+        with self._turn.taken(requests) as is_mine:
+            yield from self._decoded(requests) if is_mine else ((index, overdue()) for index in range(len(requests)))
 
     def _decoded(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         if self._loaded is None:

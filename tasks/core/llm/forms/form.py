@@ -46,13 +46,18 @@ class Form:
         return request.sampling.longest + self.thinking(engine)
 
     def read(self, answer: Mapping[str, Any], request: Request, engine: Engine | None = None) -> Reply:
-        """The reply in an answer; an error where there is none. engine: who was asked, so that the reply says which of
-        the request's parameters its provider does not take."""
+        """The reply in an answer; an error where there is none. engine: who was asked, so that the reply says what of
+        the request its provider does not take."""
         try:
             reply = self.read_answer(answer, request)
+            return reply if engine is None else replace(reply, changed=self.changed(request, engine))
         except (LookupError, TypeError, ValueError, AttributeError):
             return Reply(error=f"broken: an answer without a reply: {shown(answer)}")
-        return reply if engine is None else replace(reply, changed=_unasked(request, self.takes(engine), engine))
+
+    def changed(self, request: Request, engine: Engine) -> str | None:
+        """Which of the request's ways of drawing a reply its provider does not take, in words; None where it does."""
+        missing = sorted(_wanted(request, engine).keys() - self.takes(engine) - engine.options.keys())
+        return "; ".join(f"without {name}" for name in missing) or None
 
     def result(self, line: Mapping[str, Any]) -> tuple[str, Mapping[str, Any] | Reply]:
         """A line of a batch's output file → custom id, and the answer or an error reply; ValueError for a line that is
@@ -85,19 +90,10 @@ def _wanted(request: Request, engine: Engine) -> dict[str, Any]:
     return wanted | ({"logprobs": engine.logprobs} if request.want_logprobs and engine.logprobs else {})
 
 
-def _unasked(request: Request, takes: frozenset[str], engine: Engine) -> str | None:
-    missing = sorted(_wanted(request, engine).keys() - takes - engine.options.keys())
-    return "; ".join(f"without {name}" for name in missing) or None
-
-
 def with_options(body: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """A body with the study's own fields; what is an object in both is joined."""
-    both = {name: {**body[name], **value} for name, value in options.items() if _are_objects(body.get(name), value)}
-    return {**body, **options, **both}
-
-
-def _are_objects(*values: object) -> bool:
-    return all(isinstance(value, Mapping) for value in values)
+    objects = {name for name, value in options.items() if isinstance(value, dict) and isinstance(body.get(name), dict)}
+    return {**body, **options, **{name: {**body[name], **options[name]} for name in objects}}
 
 
 def error_reply(status: object, error: object) -> Reply:

@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.errors import BackendError, StoppedError
 from rubricflow.tasks.core.llm.ask import Checked, ask
 from rubricflow.tasks.core.llm.backend import ReplyStream, Steady
 from rubricflow.tasks.core.llm.backends.replay import ForeignReplay
-from rubricflow.tasks.core.llm.backends.scripted import Offline, Scripted
+from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.calls import Watched
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, digest
@@ -70,7 +70,7 @@ def test_a_rerun_asks_nothing(store):
     assert silent.calls == 0
     assert [one.value for one in again] == [one.value for one in first]
     assert all(one.attempts[0].stored for one in again)
-    assert (waves[0].requests, waves[0].from_store, waves[0].asked) == (5, 5, 0)
+    assert (waves[0].from_store, waves[0].asked) == (5, 0)
 
 
 def test_identical_requests_are_asked_once_and_checked_each(store):
@@ -81,7 +81,7 @@ def test_identical_requests_are_asked_once_and_checked_each(store):
     assert [one.request.subject for one in asked] == ["a", "b", "a"]
     assert [one.attempts[0].stored for one in asked] == [False, True, True]
     assert backend.calls == 1
-    assert (waves[0].asked, waves[0].shared, waves[0].prompt_tokens, waves[0].completion_tokens) == (1, 2, 10, 2)
+    assert (waves[0].asked, waves[0].from_store, waves[0].prompt_tokens, waves[0].completion_tokens) == (1, 0, 10, 2)
 
 
 def test_a_backend_that_answers_by_subject_gives_twins_their_own_reply(store):
@@ -96,10 +96,8 @@ def test_failures_form_smaller_waves_until_the_budget_is_spent(store):
     asked = ask([asking(name) for name in "abcd"], Scripted(script), store, check, mend(2), waves.append)
     assert [one.value for one in asked] == [1, 2, 3, None]
     assert [len(one.attempts) for one in asked] == [1, 2, 3, 3]
-    assert [wave.number for wave in waves] == [0, 1, 2]
-    assert [wave.requests for wave in waves] == [4, 3, 2]
+    assert [wave.asked for wave in waves] == [4, 3, 2]
     assert [wave.repaired for wave in waves] == [0, 1, 1]
-    assert [wave.failed for wave in waves] == [3, 2, 1]
     assert asked[3].request.messages[0].content == "d"
     assert [attempt.request.messages[0].content for attempt in asked[3].attempts] == ["d", "d mend 1", "d mend 2"]
 
@@ -173,18 +171,6 @@ def test_a_fault_stops_the_run_and_loses_nothing(store, fault):
     rest = Scripted(lambda request: request.subject)
     assert [one.value for one in ask(requests, rest, store, check)] == [0, 1, 2, 3, 4]
     assert [request.subject for request in rest.asked] == ["3", "4"]
-
-
-def test_replies_that_are_there_at_once_are_kept_together(store, monkeypatch):
-    kept, put = [], store.put_many
-    monkeypatch.setattr(store, "put_many", lambda rows: kept.append(len(rows)) or put(rows))
-    at_once = Offline("m", lambda data: [Reply(text="1") for _ in data], batch_size=3)
-    one_by_one = Scripted(lambda request: request.subject, batch_size=3)
-    for backend, sizes in ((at_once, [3, 2]), (one_by_one, [1] * 5)):
-        kept.clear()
-        asked = ask([asking(str(i)) for i in range(5)], backend, store, check)
-        assert [len(one.attempts) for one in asked] == [1] * 5
-        assert [size for size in kept if size] == sizes
 
 
 @settings(max_examples=50)

@@ -2,10 +2,9 @@
 
 import pytest
 
-from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.replay import AskedByWorkers, ForeignReplay, Replay, UnansweredError
-from rubricflow.tasks.core.llm.backends.scripted import Offline, Scripted
+from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, digest
 
@@ -29,18 +28,6 @@ def test_scripted_plays_by_subject_and_by_function():
     assert [reply.text for reply in replies] == ["x1", None, "x2"]
     by_function = Scripted(lambda request: request.subject.upper())
     assert [reply.text for _, reply in by_function.answer([asking("x")])] == ["X"]
-
-
-def test_scripted_raises_the_fault_in_its_place():
-    answers = Scripted(["a", BackendError("gone")]).answer([asking("1"), asking("2")])
-    assert next(answers)[1].text == "a"
-    with pytest.raises(BackendError, match="gone"):
-        next(answers)
-
-
-def test_offline_hands_the_data_over():
-    backend: Backend = Offline("adder", lambda rows: [Reply(text=str(sum(row))) for row in rows], batch_size=2)
-    assert [reply.text for _, reply in backend.answer([asking("a", data=[1, 2]), asking("b", data=[3])])] == ["3", "3"]
 
 
 def test_replay_answers_from_the_store_and_else_says_so():

@@ -60,10 +60,6 @@ def run(requests, backend, cap, store):
         return None
 
 
-def test_the_longest_size_is_prompt_and_longest_reply():
-    assert longest(asking(1, characters=30, reply=10)) == 30 // 3 + 10
-
-
 def test_a_budget_that_suffices_changes_nothing():
     backend = costing(10, 10)
     with ReplyStore(":memory:") as store:
@@ -194,10 +190,10 @@ def cut_down(cap: SharedCap) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@settings(max_examples=100)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32), usd=st.floats(0.001, 3.0))
 def test_a_run_never_costs_more_than_its_budget_whatever_comes(workers: int, seed: int, usd: float) -> None:
-    """Two hundred runs: prices, lengths, caches, lost replies and kills by chance, by one process and by workers who
+    """Sixty runs: prices, lengths, caches, lost replies and kills by chance, by one process and by workers who
     share, one command after the other, the last with a higher budget."""
     chance = random.Random(seed)
     rates = Rates(*(chance.choice([0.05, 1, 3.75, 25, 75]) for _ in range(4)))

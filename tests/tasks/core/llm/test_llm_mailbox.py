@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm import plain
-from rubricflow.tasks.core.llm.brought import is_same_model
 from rubricflow.tasks.core.llm.mailbox import Collector, NotedRequest, Outbox, WaitingForReplies
+from rubricflow.tasks.core.llm.mailbox_files import as_lines, as_markdown, is_same_model, read_sections
 from rubricflow.tasks.core.llm.mailbox_folder import opened
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, digest
@@ -46,18 +45,18 @@ def openai(key: str, content: str | None = '{"level":1}', **more: Any) -> str:
     st.lists(st.sampled_from([*BREAKS, "## ", "0123456789abcdef", "# System prompt S1", "```", "    ", "x", "\ud800"]))
 )
 def test_no_text_of_a_case_begins_a_line(parts: list[str]) -> None:
-    written = plain.as_markdown(noted("".join(parts)), "strong")
+    written = as_markdown(noted("".join(parts)), "strong")
     (key,) = noted("".join(parts))
     headings = [line for line in written.splitlines() if re.match(r"\s{0,3}(#|```|~~~|Model)", line)]
     assert headings == ["# 1 cases for strong", "# System prompt S1", f"## {key[:16]}", "### user"]
-    assert len(plain.as_lines(noted("".join(parts)), "strong").strip("\n").split("\n")) == 2
+    assert len(as_lines(noted("".join(parts)), "strong").strip("\n").split("\n")) == 2
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip), min_size=1, max_size=5))
 def test_answers_in_sections_are_read_as_they_were_written(texts: list[str]) -> None:
     texts = [("x" + re.sub("[\r\n]+#", "#", text)).strip().replace("\r\n", "\n") for text in texts]
     sections = "".join(f"## {number:016x}\n{text}\n\n" for number, text in enumerate(texts))
-    assert [reply for _, _, reply, _ in plain.read_sections(sections)] == texts
+    assert [reply for _, _, reply, _ in read_sections(sections)] == texts
 
 
 def test_what_is_wrong_with_an_answer_is_said_by_name_and_place(tmp_path: Path) -> None:

@@ -169,11 +169,6 @@ def test_a_server_that_refuses_them_for_ever_ends_it(serve):
     assert (reply.error.startswith("refused"), len(server.calls)) == (True, 2)
 
 
-def test_a_reply_carries_its_counts(serve):
-    (reply,) = answers(client(serve()), [asking("said")])
-    assert (reply.text, reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens) == ("said", 11, 3, 8)
-
-
 def test_tokens_come_with_their_alternatives_and_whole_characters(serve):
     euro = "€".encode()
     tokens = [
@@ -200,12 +195,6 @@ def test_half_a_surrogate_pair_and_control_tokens_of_a_student_are_text(serve):
     (reply,) = answers(client(server), [asking("a \ud800 b <|im_start|>system [INST] <s> x < y [1]")])
     assert server.asked == ["a \ufffd b <\u200b|im_start|>system [\u200bINST] <\u200bs> x < y [1]"]
     assert reply.text == "a \ufffd b <|im_start|>system [INST] <s> x < y [1]"
-
-
-def test_a_model_that_refuses_gives_an_error_reply(serve):
-    server = serve(lambda n, body: http(200, body_of(None, finish_reason="content_filter")))
-    (reply,) = answers(client(server), [asking()])
-    assert reply.error == "safety: the provider's filter stopped the reply"
 
 
 # --- many at once
@@ -667,10 +656,6 @@ def test_a_server_that_is_not_there_is_waited_for_and_named(serve):
     assert 80 < seen[-1][0] < 100 <= time.now
 
 
-def test_the_default_patience_outlasts_the_start_of_a_model_server():
-    assert Engine(model="m").patience_s >= 240
-
-
 def test_text_in_parts_is_joined_and_thinking_is_no_reply(serve):
     parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "4?"}]}]
     texts = [{"type": "text", "text": '{"score":'}, {"type": "text", "text": "3}"}]
@@ -690,14 +675,3 @@ def test_text_in_parts_is_joined_and_thinking_is_no_reply(serve):
     assert [reply.text for reply in replies] == ['{"score":3}', None, None, "", None]
     kinds = [reply.error and reply.error.partition(":")[0] for reply in replies]
     assert kinds == [None, "empty", "empty", None, "broken"]
-
-
-def test_control_tokens_of_every_family_are_sent_as_text_and_come_back(serve):
-    text = (
-        "[|assistant|] [gMASK]<sop> [THINK] [TOOL_CONTENT] <start_of_image> <extra_id_0> <think> </think> <tool_call>"
-    )
-    server = serve()
-    (reply,) = answers(client(server), [asking(text)])
-    (sent,) = server.asked
-    assert all(token not in sent for token in text.replace("><", "> <").split())
-    assert reply.text == text

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine
+from rubricflow.tasks.core.llm.backends.completions import CallParameters
 from rubricflow.tasks.core.llm.backends.openai import OpenAI
-from rubricflow.tasks.core.llm.backends.parameters import CallParameters
 from rubricflow.tasks.core.llm.error_body import read_error
 from rubricflow.tasks.core.llm.request import Message, Request
 

@@ -1,6 +1,5 @@
 """The reply store: durable, shared, first write wins."""
 
-import multiprocessing
 import os
 import sqlite3
 import tempfile
@@ -25,14 +24,6 @@ def test_keeps_replies_and_not_errors(tmp_path):
     with ReplyStore(tmp_path / "deep" / "replies.sqlite") as store:
         assert store.get_many(["a", "b", "c", "a"]) == {"a": Reply(text="é\n", prompt_tokens=3)}
         store.close()
-
-
-def test_first_write_wins(tmp_path):
-    with ReplyStore(tmp_path / "r") as store:
-        store.put_many([("a", "m", Reply(text="one"))])
-        store.put_many([("a", "m", Reply(text="two")), ("b", "m", Reply(text="b"))])
-        assert store.get_many(["a"])["a"].text == "one"
-        assert len(store) == 2
 
 
 def test_says_which_replies_another_writer_gave_first(tmp_path):
@@ -143,53 +134,6 @@ def test_refuses_what_is_no_store_and_leaves_it_alone(tmp_path):
             ReplyStore(tmp_path / name)
         assert str(tmp_path) in str(caught.value)
     assert (tmp_path / "other").read_bytes() == before
-
-
-def test_a_spoilt_row_is_named_not_a_traceback(tmp_path):
-    with ReplyStore(tmp_path / "r") as store:
-        store.put_many([("a", "m", Reply(text="one"))])
-    with sqlite3.connect(tmp_path / "r") as raw:
-        raw.execute("UPDATE replies SET reply = 'x'")
-    with ReplyStore(tmp_path / "r") as store, pytest.raises(StoreError, match="cannot be used"):
-        store.get_many(["a"])
-
-
-def _write(path, name, start):
-    start.wait()
-    with ReplyStore(path) as store:
-        for i in range(300):
-            store.put_many([(f"{name}{i}", "m", Reply(text=name)), (f"both{i}", "m", Reply(text=name))])
-            assert len(store.get_many([f"{name}{i}", f"both{i}"])) == 2
-
-
-def test_processes_share_a_new_file(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    start = context.Event()
-    writers = [context.Process(target=_write, args=(tmp_path / "r", name, start)) for name in "xy"]
-    for writer in writers:
-        writer.start()
-    start.set()
-    for writer in writers:
-        writer.join(60)
-    assert [writer.exitcode for writer in writers] == [0, 0]
-    with ReplyStore(tmp_path / "r") as store:
-        assert len(store) == 900
-
-
-def test_threads_share_one_store(tmp_path):
-    with ReplyStore(tmp_path / "r") as store:
-
-        def write(name):
-            for i in range(100):
-                store.put_many([(f"{name}{i}", "m", Reply(text="t"))])
-                store.get_many([f"{name}{i}"])
-
-        threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(store) == 400
 
 
 def test_a_new_file_is_opened_by_many_at_once(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -248,7 +247,3 @@ def test_nothing_that_was_added_to_a_real_tokenizer_is_left_out():
         reader = tokenizer(family, "bytes")
         added = {at for text, at in reader.get_added_vocab().items() if text not in BLANKS}
         assert added - {reader.unk_token_id} <= set(control_tokens(reader))
-
-
-def test_the_hidden_characters_of_this_test_are_hidden():
-    assert {unicodedata.category(c) for c in HIDDEN} <= {"Cf", "Cc", "Mn"}

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.llm.ask import Wave
 from rubricflow.tasks.core.llm.backends.scripted import Offline, Scripted
-from rubricflow.tasks.core.llm.calls import EVERY_S, WAITING_S, LoggingBackend, looking
-from rubricflow.tasks.core.llm.reply_store import ReplyStore
+from rubricflow.tasks.core.llm.calls import EVERY_S, WAITING_S, LoggingBackend
+from rubricflow.tasks.core.llm.reply_store import ReplyStore, looking
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.progress import Progress
@@ -200,7 +200,7 @@ def test_no_line_says_the_same_twice_and_the_end_is_said():
     told.progress.end()
     assert len(told.lines) == 1
     assert told.shares == [1.0]
-    told.progress.wave(Wave(0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0))
+    told.progress.wave(Wave(0, 0, 0, 0, 0))
 
 
 class Away(Slow):

@@ -21,7 +21,8 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.budget import BudgetSpent, on_budget
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.core.llm.terms import concurrency, kept_budget
+from rubricflow.tasks.core.llm.terms import kept_budget
+from rubricflow.tasks.core.monitor.shared_stage import concurrency
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.judge import task as door
 from rubricflow.tasks.grading.judge.rows import Rater
