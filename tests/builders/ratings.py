@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from rubricflow.tasks.core.stats.facet_likelihood import Rating
+from rubricflow.tasks.core.stats.facet_likelihood import Design
+from rubricflow.tasks.core.stats.facet_likelihood import design as design_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Rating(NamedTuple):
+    """One person's score of one response; group: responses whose scores have the same steps."""
+
+    response: str
+    group: str
+    rater: str
+    score: float
+
+
+def design(ratings: list[Rating]) -> Design:
+    """Ratings as the many-facet model takes them."""
+    return design_of(pd.DataFrame(ratings, columns=[*Rating._fields]))
 
 
 @dataclass(frozen=True)

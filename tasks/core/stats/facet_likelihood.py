@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain, pairwise
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
-
-Texts: TypeAlias = "pa.Array | pa.ChunkedArray"
-
-
-class Rating(NamedTuple):
-    """One person's score of one response; group: responses whose scores have the same steps, such as those of a rubric;
-    score: finite, in score units."""
-
-    response: str
-    group: str
-    rater: str
-    score: float
-
-
-class RatingColumns(NamedTuple):
-    """The same of many ratings, column by column: (n,) each."""
-
-    response: Texts
-    group: Texts
-    rater: Texts
-    score: Floats
 
 
 class Design(NamedTuple):
@@ -279,39 +253,28 @@ def _sums(codes: Ints, values: Floats, size: int) -> Floats:
 # Ratings as the many-facet model takes them: which cell each rating is in, and who shares answers with whom.
 
 
-def design(ratings: Sequence[Rating]) -> Design:
+def design(ratings: pd.DataFrame) -> Design:
     """Ratings in any order, coded so that equal sets give equal codes.
 
-    ValueError without any, where a rater scores a response twice, a response is in two groups, or a score is no finite
-    number.
+    ratings: one row or more, one for each response and rater: `response`, `rater`, `group` (responses whose scores have
+    the same steps, such as those of a rubric; each is in one) and a finite `score`, in score units.
     """
-    response, group, rater, score = zip(*ratings, strict=True) if ratings else ((), (), (), ())
-    responses, groups, raters = (pa.array(column, pa.string()) for column in (response, group, rater))
-    return design_of_columns(RatingColumns(responses, groups, raters, np.array(score, dtype=np.float64)))
-
-
-def design_of_columns(ratings: RatingColumns) -> Design:
-    """The same as `design`: a few words of memory for each rating, however many there are."""
-    responses, response = _coded(ratings.response)
-    groups, group = _coded(ratings.group)
-    raters, rater = _coded(ratings.rater)
-    _check(ratings, response, group, rater)
-    values = tuple(np.unique(ratings.score[group == code]) for code in range(len(groups)))
-    level = np.zeros(len(group), np.int64)
-    for code, group_values in enumerate(values):
-        in_group = group == code
-        level[in_group] = np.searchsorted(group_values, ratings.score[in_group])
+    columns = (pd.factorize(ratings[name], sort=True) for name in ("response", "group", "rater"))
+    (response, responses), (group, groups), (rater, raters) = columns
+    score = ratings["score"].to_numpy(float)
+    values = tuple(np.unique(score[group == code]) for code in range(len(groups)))
+    level = pd.Series(score).groupby(group).rank("dense").to_numpy(int) - 1
     levels = max(map(len, values))
     pairs, pair = np.unique(group * len(raters) + rater, return_inverse=True)
     cells, cell = np.unique(pair * levels + level, return_inverse=True)
-    # The distinct sets of cells that responses have, in order, and each response's place among them.
-    by_response = cell[np.lexsort((cell, response))].tolist()
-    cuts = np.cumsum(np.bincount(response)).tolist()
-    number_of: dict[tuple[int, ...], int] = {}
-    numbers = [number_of.setdefault(tuple(by_response[a:b]), len(number_of)) for a, b in pairwise([0, *cuts])]
-    patterns = sorted(number_of)
-    pattern = np.argsort([number_of[cells_of_one] for cells_of_one in patterns])[numbers]
-    flat = np.array(list(chain.from_iterable(patterns)))
+    # The cells of each response; its pattern is the place of this set among the distinct ones.
+    ends = np.cumsum(np.bincount(response))
+    of_responses = np.split(cell[np.lexsort((cell, response))], ends[:-1])
+    sets = [tuple(own.tolist()) for own in of_responses]
+    patterns = sorted(set(sets))
+    number = {cells_of_pattern: place for place, cells_of_pattern in enumerate(patterns)}
+    pattern = np.array([number[own] for own in sets])
+    flat = np.concatenate(patterns)
     ends = np.cumsum([0, *map(len, patterns)])
     cell_pair = cells // levels
     pair_group = pairs // len(raters)
@@ -334,32 +297,10 @@ def design_of_columns(ratings: RatingColumns) -> Design:
 def linked(coded: Design) -> list[tuple[str, ...]]:
     """Raters in sets that shared responses link, directly or by way of others, the largest first; severities of two
     sets do not compare."""
-    pairs: npt.NDArray[np.int64] = coded.pair_rater[coded.cell_pair]
-    by_rater = coded.ratings @ csr_array((np.ones(len(pairs)), (np.arange(len(pairs)), pairs)))
+    raters = coded.pair_rater[coded.cell_pair]
+    by_rater = coded.ratings @ csr_array((np.ones(len(raters)), (np.arange(len(raters)), raters)))
     count, label = connected_components(by_rater.T @ by_rater, directed=False)
     sets: list[list[str]] = [[] for _ in range(count)]
     for rater, number in zip(coded.raters, label, strict=True):
         sets[number].append(rater)
     return sorted(map(tuple, sets), key=lambda names: (-len(names), names))
-
-
-def _check(ratings: RatingColumns, response: Ints, group: Ints, rater: Ints) -> None:
-    if not len(response):
-        raise ValueError("there are no ratings")
-    names, raters = ratings.response, ratings.rater
-    for first in np.flatnonzero(~np.isfinite(ratings.score))[:1].tolist():
-        raise ValueError(f"the score of response '{names[first]}' by '{raters[first]}' is no finite number")
-    rows = pd.DataFrame({"response": response, "group": group, "rater": rater})
-    for first in np.flatnonzero(rows.duplicated(["response", "rater"]))[:1].tolist():
-        raise ValueError(f"rater '{raters[first]}' scores response '{names[first]}' twice")
-    groups = rows.groupby("response")["group"]
-    for first in np.flatnonzero(groups.transform("first") != rows["group"])[:1].tolist():
-        raise ValueError(f"response '{names[first]}' is in two groups")
-
-
-def _coded(texts: Texts) -> tuple[list[str], Ints]:
-    """The distinct texts in the order of their code points, and each row's place among them, (n,)."""
-    names = pc.unique(texts)
-    names = names.take(pc.sort_indices(names))
-    places = pc.index_in(texts, value_set=names)
-    return names.to_pylist(), places.to_numpy(zero_copy_only=False).astype(np.int64)

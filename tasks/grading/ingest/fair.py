@@ -10,7 +10,7 @@ import pyarrow as pa
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
-from rubricflow.tasks.core.stats.facet_likelihood import RatingColumns, design_of_columns, linked
+from rubricflow.tasks.core.stats.facet_likelihood import design, linked
 from rubricflow.tasks.core.stats.facets import fair_scores, fit
 from rubricflow.tasks.core.stats.scores import FAIR
 
@@ -52,8 +52,8 @@ def _scored(people: pd.DataFrame, where: str, at_random: bool) -> dict[str, tupl
     """Response -> (fair score, its standard error, the number of its ratings)."""
     if people.empty:
         return {}
-    responses, rubrics, raters = (pa.array(people[name], pa.string()) for name in ("response_id", "rubric", "rater_id"))
-    coded = design_of_columns(RatingColumns(responses, rubrics, raters, people["score"].to_numpy(float)))
+    named = {"response_id": "response", "rubric": "group", "rater_id": "rater"}
+    coded = design(people.rename(columns=named))
     sets = [] if at_random else linked(coded)
     if len(sets) > 1:
         shown = [

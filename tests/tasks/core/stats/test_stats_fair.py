@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.stats.facet_likelihood import Rating, design
 from rubricflow.tasks.core.stats.facets import fair_scores, fit
-from tests.builders.ratings import World, marked, world
+from tests.builders.ratings import Rating, World, design, marked, world
 
 
 def compared(of, seed, **more):

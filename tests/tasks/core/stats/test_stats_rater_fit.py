@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rubricflow.tasks.core.stats.facet_likelihood import Rating, design
 from rubricflow.tasks.core.stats.facets import fit
 from rubricflow.tasks.core.stats.raters import discrimination, halo, infit, leniency, outfit, residuals, shift
-from tests.builders.ratings import World, marked, world
+from tests.builders.ratings import Rating, World, design, marked, world
 
 ONE = np.ones(1)
 

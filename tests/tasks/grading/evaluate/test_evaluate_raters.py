@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 import pytest
 
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.evaluation import RaterEffects
-from rubricflow.tasks.core.stats.facet_likelihood import Rating
-from rubricflow.tasks.grading.evaluate.raters import RaterMarks, rater_effects
-from tests.builders.ratings import World, marked
+from rubricflow.tasks.grading.evaluate.raters import MARK, rater_effects
+from tests.builders.ratings import Rating, World, marked
 
 STEPS = {("g", ""): 1.0}
 EQUAL = World(dict.fromkeys(("anna", "ben", "carla"), 0.0))
@@ -31,16 +30,12 @@ class MarkedResponse(NamedTuple):
     cluster: str
 
 
-def marks_of(rows: list[MarkedResponse]) -> RaterMarks:
+def marks_of(rows: list[MarkedResponse]) -> pd.DataFrame:
     """The same in columns."""
-    names = ("response_id", "item_id", "rubric_id", "rater_id", "period", "cluster")
-    fields = ("response", "item", "rubric", "rater", "period", "cluster")
-    columns = {
-        name: pa.array([getattr(row, field) for row in rows], pa.string())
-        for name, field in zip(names, fields, strict=True)
-    }
-    traits = sorted({trait for row in rows for trait in row.marks})
-    return RaterMarks(pa.table(columns), {t: np.array([row.marks.get(t, np.nan) for row in rows]) for t in traits})
+    names = ("response_id", "item_id", "rubric_id", "rater_id", "marks", "period", "cluster")
+    frame = pd.DataFrame(rows, columns=names)
+    traits = frame.pop("marks").apply(pd.Series)
+    return frame.join(traits.add_prefix(MARK))
 
 
 def scene(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.grading.evaluate.raters import read_marks
+from rubricflow.tasks.grading.evaluate.raters import MARK, read_marks
 
 TRAITS = st.dictionaries(st.sampled_from(["form", "content"]), st.integers(0, 3).map(float))
 SCORES = st.none() | st.integers(0, 6).map(float)
@@ -52,9 +52,10 @@ def test_marks_are_those_of_the_plain_rows_however_the_tables_are_cut(tmp_path_f
     plain = written(run, answers, cut)
     marks = read_marks(run, *(run.ref(row, "ingest") for row in (Items, Responses, Gradings)))
     names = ("response_id", "item_id", "rubric_id", "rater_id", "period", "cluster")
-    rows = list(zip(*(marks.table[name].to_pylist() for name in names), strict=True))
+    rows = list(marks[[*names]].astype(object).where(marks[[*names]].notna(), None).itertuples(index=False, name=None))
+    traits = {name.removeprefix(MARK): marks[name] for name in marks.columns if name.startswith(MARK)}
     scores = [
-        {trait: column[place] for trait, column in marks.scores.items() if not math.isnan(column[place])}
+        {trait: column[place] for trait, column in traits.items() if not math.isnan(column[place])}
         for place in range(len(rows))
     ]
     marked = [(*row, own) for row, own in zip(rows, scores, strict=True)]
