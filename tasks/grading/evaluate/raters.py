@@ -46,8 +46,8 @@ ALONE = "shares no response with another rater"
 
 
 def read_marks(run: Run, items: TableRef, responses: TableRef, people: TableRef) -> pd.DataFrame:
-    """What persons gave responses, of all splits; cluster: the author or, where not known, the response. Read a batch at
-    a time, so that of a million rows a few columns stay."""
+    """What persons gave responses, of all splits; cluster: the author or, where not known, the response. Read a batch
+    at a time, so that of a million rows a few columns stay."""
     ids = ["response_id", "item_id", "rater_id"]
     marks = [pd.DataFrame(columns=[*ids, MARK + SCORE], dtype=str).astype({MARK + SCORE: float})]
     for batch in run.batches(people, [*ids, "rater_kind", "score", "trait_scores"]):

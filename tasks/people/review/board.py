@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from pydantic import ValidationError, model_validator
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, unlocked
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.core.contracts.schema import Frozen
+from rubricflow.tasks.core.contracts.schema import Frozen, TableRef
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.display.table import Record, Row, Rows
+from rubricflow.tasks.core.store.warehouse import Run, pairs
 from rubricflow.tasks.people.review.ledger import Subject, SubjectKind, digest
 
 _KEYS = 10
@@ -258,6 +259,15 @@ def score_text(score: float) -> str:
 def score_texts(scale: Scale) -> list[str]:
     """The scores of a scale as a vote names them, lowest first."""
     return [score_text(scale.min + place * scale.step) for place in range(scale.levels)]
+
+
+def rubrics(
+    run: Run, items: TableRef, responses: TableRef, bundles: TableRef
+) -> tuple[dict[str, Bundle], dict[str, str]]:
+    """Rubric → bundle, and response → rubric."""
+    rubric = dict(pairs(run.read(items, ["item_id", "rubric_id"])))
+    item = pairs(run.read(responses, ["response_id", "item_id"]))
+    return unlocked(run.read(bundles).to_pylist()), {response: rubric[name] for response, name in item}
 
 
 def digests_of(answers: Rows, bundles: Mapping[str, Bundle], rubric_of: Mapping[str, str]) -> dict[Subject, str]:

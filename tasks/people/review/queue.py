@@ -1,20 +1,30 @@
-"""Which cases people are asked about, and in which order: rows of table `queue`.
+"""Labels of a data set, one for each concept of a response: what annotators give, and which cases people are asked
+about, and in which order: rows of table `queue`.
 
-Why a case is asked about is said without any level or score, as those who vote blind read it, too.
+Cells are a frame with a row for every concept of every response: `response_id`, `criterion_id` and `top`, the highest
+level. An annotator's labels are a frame with a row for each cell: `level`, missing where it gives none; its
+`probability`, missing where that is not told; `ungrounded`, whether the level's evidence does not hold. Why a case is
+asked about is said without any level or score, as those who vote blind read it, too.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from rubricflow.tasks.core.contracts.bundle import Criterion
+from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.settings.judge import Doubt
 from rubricflow.tasks.core.contracts.tables.people import Doubtful
 from rubricflow.tasks.core.display.table import Record
-from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
-from rubricflow.tasks.people.review.cells import CellLabels, Cells
+from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.people.review.board import chance_of
 
 UNGROUNDED = 0.25
 """What an annotator's level without evidence that holds adds to the doubt: mostly the words are missing, not the
@@ -24,10 +34,34 @@ _ALONE = 0.5
 AUDITED = "Drawn as a check; nothing speaks against its labels"
 
 
+def cells_of(rubric_of: Mapping[str, str], criteria: Mapping[str, Sequence[Criterion]]) -> pd.DataFrame:
+    """The cells of responses (response → rubric), in the order of their ids, under their rubrics (rubric → its
+    concepts), in their order."""
+    concepts = [(rubric, one.id, one.top) for rubric, given in criteria.items() for one in given]
+    responses = pd.DataFrame(sorted(rubric_of.items()), columns=["response_id", "rubric_id"])
+    return responses.merge(pd.DataFrame(concepts, columns=["rubric_id", "criterion_id", "top"]), on="rubric_id")
+
+
+def cell_labels(cells: pd.DataFrame, judgments: pa.Table, name: str) -> pd.DataFrame:
+    """What the annotator of this name gives in the cells, by its rows of table `judgments`; of several repetitions the
+    first counts, and rows of no cell are passed over. ContractError where a level lies off its scale."""
+    on = ["response_id", "criterion_id"]
+    first = judgments.filter(pc.equal(judgments["sample"], 0))
+    told = first.select([*on, "decision", "verified"]).to_pandas()
+    levels, chances = (first[column].to_pylist() for column in ("decision", "level_probabilities"))
+    told["probability"] = np.array(list(map(chance_of, levels, chances)), float)
+    labels = cells.merge(told, "left", on=on).rename(columns={"decision": "level"}).astype({"level": float})
+    for off in labels[labels["level"] > labels["top"]].head(1).itertuples():
+        where = f"{off.criterion_id} of response {off.response_id}"
+        raise ContractError(f"annotator {name}: level {off.level:g} of {where} is above the highest")
+    labels["ungrounded"] = labels["verified"].eq(False) & labels["level"].notna()
+    return labels[["level", "probability", "ungrounded"]]
+
+
 def label_queue(
-    cells: Cells, annotators: tuple[CellLabels, CellLabels], human_share: Mapping[str, float], plan: Doubt
+    cells: pd.DataFrame, annotators: Sequence[pd.DataFrame], human_share: Mapping[str, float], plan: Doubt
 ) -> list[Record]:
-    """The responses whose labels are in doubt, those with the most labels expected to be wrong first.
+    """The responses whose labels by two annotators are in doubt, those with the most labels expected to be wrong first.
 
     The doubt of a cell, in [0, 1], is the chance that a label there would be wrong, were one annotator simply believed;
     what speaks for that is taken as independent (1 less the product of what is left by each):
@@ -45,102 +79,72 @@ def label_queue(
     distance; of all others, a share `plan.audit` is drawn by a hash of the seed and the response's id, which does not
     depend on who else is there. `plan.most` keeps the first so many, of which the audit gets its share.
     """
-    evidence = _Evidence(cells, annotators, human_share, plan)
-    doubtful = np.any(list(evidence.reasons.values()), axis=0)
+    level, probability = (np.stack([labels[name] for labels in annotators]) for name in ("level", "probability"))
+    top, missing = np.maximum(cells["top"].to_numpy(), 1), np.isnan(level).sum(axis=0)
+    gap = np.nan_to_num(np.abs(level[0] - level[1]))
+    failed = np.sum([labels["ungrounded"] for labels in annotators], axis=0)
+    unsure = np.where(np.isnan(probability), 0.5, 1 - probability).prod(axis=0)
+    # The chance that the label of each cell is wrong by each kind of evidence, and whether that is a reason to ask.
+    parts: dict[Doubtful, Floats] = {
+        "annotators_disagree": np.where(gap > 0, (1 + gap / top) / 2, 0),
+        "ungrounded": 1 - (1 - UNGROUNDED) ** failed,
+        "unscored": np.choose(missing, [0, _ALONE, 1]),
+        "low_probability": np.where(np.isnan(probability).all(axis=0), 0, unsure),
+    }
+    raised = pd.DataFrame(parts) > 0
+    raised["low_probability"] = np.any(probability < plan.probability, axis=0)  # False for NaN
+    doubt = 1 - np.prod([1 - part for part in parts.values()], axis=0)
+    figures = cells.assign(**parts, doubt=doubt, gap=gap, missing=missing, least=np.fmin(*probability))
+
+    response_of, responses = pd.factorize(cells["response_id"])
+
+    def total(of_cells: npt.ArrayLike) -> Floats:
+        """Sums over the cells of each response."""
+        return np.asarray(np.bincount(response_of, of_cells, len(responses)), dtype=np.float64)
+
+    with np.errstate(invalid="ignore"):
+        share = sum(map(total, np.nan_to_num(level) / top)) / total(2 - missing)
+    distance = np.abs(share - np.array([human_share.get(response, np.nan) for response in responses], float))
+    against_human = np.where(distance > plan.human_gap, distance, 0)  # NaN is not above it
+    # Rounded, so that the order of summation breaks no tie.
+    priority = np.round(total(doubt) + against_human, 9)
+    weights = {kind: total(np.where(raised[kind], part, 0)) for kind, part in parts.items()}
+    weights["against_human"] = against_human
+    is_reason = {kind: total(of_cells) > 0 for kind, of_cells in raised.items()} | {"against_human": against_human > 0}
+    doubtful = np.any(list(is_reason.values()), axis=0)
     queued = np.flatnonzero(doubtful)
-    queued = queued[np.argsort(-evidence.priority[queued], kind="stable")]
+    queued = queued[np.argsort(-priority[queued], kind="stable")]
     # Those that the audit draws: by chance but always the same ones, in an order that is by chance too
-    others = [cells.responses[i] for i in np.flatnonzero(~doubtful)]
-    number = {name: hashlib.sha256(f"{plan.seed}:{name}".encode()).digest()[:8] for name in others}
-    chosen = [name for name in others if int.from_bytes(number[name], "big") < plan.audit * 2**64]
+    number = {name: hashlib.sha256(f"{plan.seed}:{name}".encode()).digest()[:8] for name in responses[~doubtful]}
+    chosen = [name for name, drawn in number.items() if int.from_bytes(drawn, "big") < plan.audit * 2**64]
     checked = sorted(chosen, key=number.__getitem__)
     if plan.most is not None:
         places = min(len(checked), max(int(plan.audit * plan.most), plan.most - len(queued)))
         queued, checked = queued[: plan.most - places], checked[:places]
-    rows = [evidence.row(i) for i in queued.tolist()]
+    rows = []
+    for i in queued.tolist():
+        own = slice(*np.searchsorted(response_of, [i, i + 1]))
+        in_doubt = figures[own][raised[own].any(axis=1)].sort_values("doubt", ascending=False, kind="stable")
+        reasons = [kind for kind in weights if is_reason[kind][i]]
+        reasons.sort(key=lambda kind: -weights[kind][i])
+        why = f"Annotators' levels lie {against_human[i]:.0%} of the scale from the human score"
+        if reasons[0] != "against_human":
+            why = _why(reasons[0], figures[own][raised[own][reasons[0]]])
+        row = {"response_id": responses[i], "priority": float(priority[i]), "reasons": reasons, "why": why}
+        rows.append(row | {"criteria": in_doubt["criterion_id"].to_list()})
     audited = {"priority": 0.0, "criteria": [], "reasons": ["audit"], "why": AUDITED}
     rows += [{"response_id": response, **audited} for response in sorted(checked)]
     return [{**row, "subject_kind": "label", "rank": rank} for rank, row in enumerate(rows, 1)]
 
 
-class _Evidence:
-    """What speaks against the labels: of m cells, and of their n responses."""
-
-    def __init__(
-        self,
-        cells: Cells,
-        annotators: tuple[CellLabels, CellLabels],
-        human_share: Mapping[str, float],
-        plan: Doubt,
-    ) -> None:
-        self.cells = cells
-        level = np.stack([annotator.level for annotator in annotators])
-        has_level, top = level >= 0, np.maximum(cells.top, 1)
-        # (m,) levels between the annotators, 0 where one is missing; annotators that give no level
-        self.gap: Ints = np.where(has_level.all(axis=0), np.abs(level[0] - level[1]), 0)
-        self.missing: Ints = (~has_level).sum(axis=0)
-        # (2, m) of each annotator's level; NaN where it gives none
-        self.probability = np.stack([annotator.probability for annotator in annotators])
-        has_probability = ~np.isnan(self.probability)
-        unsure = np.where(has_probability, 1 - self.probability, 0.5).prod(axis=0)
-        failed = np.sum([annotator.ungrounded for annotator in annotators], axis=0)
-        # (m,) the chance that the label is wrong by each kind of evidence, and whether that is a reason to ask
-        self.parts: dict[Doubtful, Floats] = {
-            "annotators_disagree": np.where(self.gap > 0, (1 + self.gap / top) / 2, 0),
-            "ungrounded": 1 - (1 - UNGROUNDED) ** failed,
-            "unscored": np.choose(self.missing, [0, _ALONE, 1]),
-            "low_probability": np.where(has_probability.any(axis=0), unsure, 0),
-        }
-        self.raised: dict[Doubtful, Bools] = {kind: part > 0 for kind, part in self.parts.items()}
-        self.raised["low_probability"] = np.any(self.probability < plan.probability, axis=0)  # False for NaN
-        self.doubt = 1 - np.prod([1 - part for part in self.parts.values()], axis=0)
-        # (n,) the annotators' mean share of the levels lies away from the human score; 0 where it is not worth asking
-        with np.errstate(invalid="ignore"):
-            share = sum(map(self._sum, np.maximum(level, 0) / top)) / self._sum(has_level.sum(axis=0))
-        human = np.array([human_share.get(response, np.nan) for response in cells.responses], float)
-        distance = np.abs(share - human)
-        self.against_human = np.where(distance > plan.human_gap, distance, 0)  # NaN is not above it
-        # (n,) the expected number of wrong labels; rounded, so that the order of summation breaks no tie
-        self.priority = np.round(self._sum(self.doubt) + self.against_human, 9)
-        # (n,) whether there is each reason to ask, and its weight: its part, summed over the cells that raise it
-        self.reasons: dict[Doubtful, Bools] = {kind: self._sum(raised) > 0 for kind, raised in self.raised.items()}
-        self.reasons["against_human"] = self.against_human > 0
-        self.weights = {kind: self._sum(np.where(self.raised[kind], part, 0)) for kind, part in self.parts.items()}
-        self.weights["against_human"] = self.against_human
-        self.first_cell = np.searchsorted(cells.response, np.arange(len(cells.responses) + 1))
-
-    def _sum(self, of_cells: Floats | Bools | Ints) -> Floats:
-        return np.bincount(self.cells.response, of_cells, len(self.cells.responses)).astype(float)
-
-    def row(self, i: int) -> Record:
-        """Response i in the queue, all but its rank."""
-        cells = np.arange(self.first_cell[i], self.first_cell[i + 1])
-        doubtful = cells[np.any([raised[cells] for raised in self.raised.values()], axis=0)]
-        doubtful = doubtful[np.argsort(-self.doubt[doubtful], kind="stable")]
-        reasons = [kind for kind, is_reason in self.reasons.items() if is_reason[i]]
-        reasons.sort(key=lambda kind: -self.weights[kind][i])
-        return {
-            "response_id": self.cells.responses[i],
-            "priority": float(self.priority[i]),
-            "criteria": [self._name(cell) for cell in doubtful.tolist()],
-            "reasons": reasons,
-            "why": self._why(reasons[0], i, cells),
-        }
-
-    def _why(self, kind: Doubtful, i: int, cells: Ints) -> str:
-        if kind == "against_human":
-            return f"Annotators' levels lie {self.against_human[i]:.0%} of the scale from the human score"
-        raised = cells[self.raised[kind][cells]]
-        worst = int(raised[np.argmax(self.parts[kind][raised])])
-        if kind == "annotators_disagree":
-            words = f"Annotators {self.gap[worst]} {'level' if self.gap[worst] == 1 else 'levels'} apart on"
-        elif kind == "ungrounded":
-            words = "Evidence does not hold for"
-        elif kind == "unscored":
-            words = f"No level from {'one annotator' if self.missing[worst] == 1 else 'both annotators'} for"
-        else:
-            words = f"Probability {np.nanmin(self.probability[:, worst]):.2f} of the level of"
-        return f"{words} {self._name(worst)}" + (f" and {len(raised) - 1} more" if len(raised) > 1 else "")
-
-    def _name(self, cell: int) -> str:
-        return self.cells.criteria[int(self.cells.criterion[cell])]
+def _why(kind: Doubtful, raising: pd.DataFrame) -> str:
+    """The doubt of this kind about a response in words. raising: figures of its cells that raise it."""
+    worst = raising.sort_values(kind, ascending=False, kind="stable").iloc[0]
+    words = {
+        "annotators_disagree": f"Annotators {worst['gap']:g} {'level' if worst['gap'] == 1 else 'levels'} apart on",
+        "ungrounded": "Evidence does not hold for",
+        "unscored": f"No level from {'one annotator' if worst['missing'] == 1 else 'both annotators'} for",
+        "low_probability": f"Probability {worst['least']:.2f} of the level of",
+    }
+    more = f" and {len(raising) - 1} more" if len(raising) > 1 else ""
+    return f"{words[kind]} {worst['criterion_id']}{more}"

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import conform, schema
 from rubricflow.tasks.core.contracts.tables.people import Labels, ScoreSettled, Settled
 from rubricflow.tasks.core.display.table import Record
-from rubricflow.tasks.people.review.cells import NO_LEVEL, CellLabels, Cells
 from rubricflow.tasks.people.review.ledger import Stored, Subject
 
-_STEP = schema(Labels).field("history").type.value_type
+_STEP = pa.schema(list(schema(Labels).field("history").type.value_type))
 _RatedCase = tuple[str, str]
 """A response and a rater: a score is submitted together with the levels behind it."""
 
@@ -137,65 +137,43 @@ def _outcome(value: float | None, settled_by: Settled) -> SettledOutcome:
     return SettledOutcome(value, "cannot_be_judged" if value is None else settled_by)
 
 
-def settle(cells: Cells, annotators: Sequence[CellLabels], valid: ValidActs) -> pa.Table:
+def settle(cells: pd.DataFrame, annotators: Mapping[str, pd.DataFrame], valid: ValidActs) -> pa.Table:
     """Table `labels`, a row for every cell. Where people voted, `outcomes` holds; elsewhere the level that all
     annotators give; otherwise the label is open.
 
-    ContractError where a vote says a level off its concept's scale.
+    cells, annotators: by name, as in `queue`. ContractError where a vote says a level off its concept's scale.
     """
     acts = [act for act in valid.in_order if act.criterion_id is not None]
-    cell_of = _cells_of(cells, acts)
-    agreed = np.logical_and.reduce([annotator.level == annotators[0].level for annotator in annotators])
-    level = np.where(agreed, annotators[0].level, NO_LEVEL)
-    settled_by = np.where(level >= 0, "annotators", "open").astype(object)
-    for subject, outcome in outcomes(valid).items():
-        if subject in cell_of:
-            cell = cell_of[subject]
-            level[cell] = NO_LEVEL if outcome.value is None else int(outcome.value)
-            settled_by[cell] = outcome.settled_by
-    columns = {
-        "response_id": pa.array(cells.responses, pa.string()).take(pa.array(cells.response)),
-        "criterion_id": pa.array(cells.criteria, pa.string()).take(pa.array(cells.criterion)),
-        "level": pa.array(level, mask=level == NO_LEVEL),
-        "settled_by": pa.array(settled_by, pa.string()),
-        "history": _history(annotators, acts, [cell_of[act.subject] for act in acts]),
-    }
-    return conform(Labels, pa.table(columns))
-
-
-def _cells_of(cells: Cells, acts: Sequence[Stored]) -> dict[Subject, int]:
-    """The cell of each subject; ContractError where an act is about none, or says a level off its scale."""
-    responses = pa.chunked_array([[act.response_id for act in acts]], pa.string())
-    criteria = pa.chunked_array([[act.criterion_id for act in acts]], pa.string())
-    found = {}
-    for act, cell in zip(acts, cells.find(responses, criteria).tolist(), strict=True):
-        if cell < 0 or (act.numeric_value or 0) > cells.top[cell]:
+    voted = cells[cells["response_id"].isin([act.response_id for act in acts])]
+    cell_of = dict(zip(zip(voted["response_id"], voted["criterion_id"], strict=True), voted.index, strict=True))
+    for act in acts:
+        if act.subject not in cell_of or (act.numeric_value or 0) > cells["top"][cell_of[act.subject]]:
             rule = f"says {act.value} of {act.criterion_id} of response {act.response_id}, which is no level of it"
             raise ContractError(f"the vote of {act.rater_id} {rule}")
-        found[act.subject] = cell
-    return found
-
-
-def _history(annotators: Sequence[CellLabels], acts: Sequence[Stored], cell_of_act: Sequence[int]) -> pa.Array:
-    """A list of steps for every cell: the annotators in their order, then people in theirs."""
-    level = np.stack([annotator.level for annotator in annotators], axis=1)
-    count = len(level)
-    silent = pa.nulls(level.size, pa.string())
-    machine = {
-        "who": pa.array([annotator.rater_id for annotator in annotators] * count, pa.string()),
-        "kind": pa.repeat("annotator", level.size),
-        "level": pa.array(level.ravel(), mask=level.ravel() == NO_LEVEL),
-        "at": silent,
-        "comment": silent,
+    first, *others = (labels["level"] for labels in annotators.values())
+    level = first.where(np.logical_and.reduce([first == other for other in others]))
+    settled_by = level.notna().map({True: "annotators", False: "open"})
+    for subject, outcome in outcomes(valid).items():
+        if subject in cell_of:
+            level[cell_of[subject]], settled_by[cell_of[subject]] = outcome.value, outcome.settled_by
+    said = [
+        pd.DataFrame({"cell": labels.index, "who": name, "kind": "annotator", "level": labels["level"]})
+        for name, labels in annotators.items()
+    ]
+    by_people = [step_of(act) | {"level": act.numeric_value, "cell": cell_of[act.subject]} for act in acts]
+    said.append(pd.DataFrame(by_people, columns=["cell", "who", "kind", "level", "at", "comment"]))
+    # Of each cell the annotators in their order, then people in theirs
+    steps = pd.concat(said).sort_values("cell", kind="stable")
+    ends = np.concatenate([[0], np.cumsum(np.bincount(steps["cell"].astype(int), minlength=len(cells)))])
+    records = pa.Table.from_pandas(steps, schema=_STEP, preserve_index=False).to_struct_array().combine_chunks()
+    columns = {
+        "response_id": pa.array(cells["response_id"], pa.string()),
+        "criterion_id": pa.array(cells["criterion_id"], pa.string()),
+        "level": pa.array(level, from_pandas=True),
+        "settled_by": pa.array(settled_by, pa.string()),
+        "history": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), records),
     }
-    people = [{**step_of(act), "level": act.numeric_value} for act in acts]
-    first = pa.StructArray.from_arrays([machine[field.name] for field in _STEP], fields=list(_STEP))
-    steps = pa.concat_arrays([first, pa.array(people, _STEP)])
-    cell = np.concatenate([np.repeat(np.arange(count), len(annotators)), np.array(cell_of_act, np.int64)])
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=count))])
-    return pa.ListArray.from_arrays(
-        pa.array(offsets, pa.int32()), steps.take(pa.array(np.argsort(cell, kind="stable")))
-    )
+    return conform(Labels, pa.table(columns))
 
 
 def step_of(act: Stored) -> Record:

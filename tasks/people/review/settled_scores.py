@@ -29,8 +29,7 @@ from rubricflow.tasks.core.display.table import Record, Row
 from rubricflow.tasks.core.stats.scores import FAIR, GIVEN, OF_SEVERAL, target_scores
 from rubricflow.tasks.core.store.objects import mirrored_by
 from rubricflow.tasks.core.store.warehouse import Run, pairs
-from rubricflow.tasks.people.review.board import digests_of, score_text, score_texts
-from rubricflow.tasks.people.review.cells import rubrics
+from rubricflow.tasks.people.review.board import digests_of, rubrics, score_text, score_texts
 from rubricflow.tasks.people.review.ledger import LEDGER, Act, Ledger, Stored, acts_of
 from rubricflow.tasks.people.review.settle import SettledOutcome, outcomes, step_of, valid_acts
 

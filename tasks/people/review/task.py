@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import pyarrow as pa
+import pandas as pd
 import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
@@ -16,10 +16,9 @@ from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.people.review.board import digests_of
-from rubricflow.tasks.people.review.cells import CellLabels, Cells, cell_labels, cells_of, rubrics
+from rubricflow.tasks.people.review.board import digests_of, rubrics
 from rubricflow.tasks.people.review.ledger import ActSnapshot, acts_of
-from rubricflow.tasks.people.review.queue import label_queue
+from rubricflow.tasks.people.review.queue import cell_labels, cells_of, label_queue
 from rubricflow.tasks.people.review.settle import settle, valid_acts, vote_rows
 
 
@@ -45,13 +44,13 @@ def queue(
     def make() -> dict[Any, Any]:
         assert study.annotation is not None  # or the flow would have refused the study
         locked, rubric_of = rubrics(run, items, responses, bundles)
-        cells, (first, second) = _labelled(run, locked, rubric_of, annotated)
+        cells, labels = _labelled(run, locked, rubric_of, annotated)
         target = target_scores(run.read(people), study.evaluation.target)
         shares = {}
         for row in target.filter(pc.is_valid(target["score"])).select(["response_id", "score"]).to_pylist():
             scale = locked[rubric_of[row["response_id"]]].scale
             shares[row["response_id"]] = (row["score"] - scale.min) / (scale.max - scale.min)
-        return {Queue: label_queue(cells, (first, second), shares, study.annotation.doubt)}
+        return {Queue: label_queue(cells, [*labels.values()], shares, study.annotation.doubt)}
 
     run.once("queue", make)
     return run.ref(Queue, "queue")
@@ -89,13 +88,8 @@ def adjudicate(
 
 def _labelled(
     run: Run, locked: Mapping[str, Bundle], rubric_of: Mapping[str, str], annotated: Mapping[str, TableRef]
-) -> tuple[Cells, list[CellLabels]]:
+) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     """Every response by every criterion of its rubric, and what each annotator gives, under the name that the study
-    has for it."""
+    has for it; as in `queue`."""
     cells = cells_of(rubric_of, {name: bundle.criteria for name, bundle in locked.items()})
-    labels = []
-    for name, judgments in annotated.items():
-        rows = run.read(judgments)
-        place = rows.schema.get_field_index("rater_id")
-        labels.append(cell_labels(cells, rows.set_column(place, "rater_id", pa.repeat(name, len(rows)))))
-    return cells, labels
+    return cells, {name: cell_labels(cells, run.read(judgments), name) for name, judgments in annotated.items()}

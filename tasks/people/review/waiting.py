@@ -30,9 +30,9 @@ from rubricflow.tasks.people.review.board import (
     Quote,
     chance_of,
     predicted_score,
+    rubrics,
     score_text,
 )
-from rubricflow.tasks.people.review.cells import rubrics
 from rubricflow.tasks.people.review.ledger import Subject, acts_of
 from rubricflow.tasks.people.review.settled_scores import people_of, scores_in_data
 

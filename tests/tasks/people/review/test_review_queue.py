@@ -4,6 +4,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -15,8 +16,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Doubt
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS, Predictions, ReleaseRules
 from rubricflow.tasks.core.contracts.tables.people import NextLabels, Queue
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.people.review.cells import CellLabels, cells_of
-from rubricflow.tasks.people.review.queue import label_queue
+from rubricflow.tasks.people.review.queue import cells_of, label_queue
 from rubricflow.tasks.people.review.waiting import proposed, score_queue, waiting_scores
 
 NAN = np.nan
@@ -28,9 +28,14 @@ def grid(responses, concepts, top=2):
 
 
 def annotator(levels, probabilities=None, ungrounded=()):
-    levels = np.array(levels, np.int64).ravel()
-    failed = np.isin(np.arange(len(levels)), ungrounded)
-    return CellLabels("a", levels, np.array(probabilities or [NAN] * len(levels), float), failed)
+    levels = np.array(levels, float).ravel()
+    return pd.DataFrame(
+        {
+            "level": np.where(levels < 0, NAN, levels),
+            "probability": np.array(probabilities or [NAN] * len(levels), float),
+            "ungrounded": np.isin(np.arange(len(levels)), ungrounded),
+        }
+    )
 
 
 def queue(cells, a, b, human=(), **plan):

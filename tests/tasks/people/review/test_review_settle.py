@@ -5,6 +5,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from builders.rows import judgment
@@ -16,8 +17,8 @@ from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import conform, schema
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.contracts.tables.people import Labels, Votes
-from rubricflow.tasks.people.review.cells import CellLabels, cell_labels, cells_of
 from rubricflow.tasks.people.review.ledger import Stored, digest
+from rubricflow.tasks.people.review.queue import cell_labels, cells_of
 from rubricflow.tasks.people.review.settle import SettledOutcome, outcomes, settle, valid_acts, vote_rows
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -65,9 +66,10 @@ def concept(name, top=2):
 CELLS = cells_of({"r2": "R", "r1": "R"}, {"R": [concept("c1"), concept("c2")]})
 
 
-def annotator(name, *levels):
-    given_ = np.array(levels, np.int64)
-    return CellLabels(name, given_, np.full(len(given_), np.nan), np.zeros(len(given_), bool))
+def annotators(**levels):
+    """The labels of annotators by name, -1 for none."""
+    given_ = {name: np.array(own, float) for name, own in levels.items()}
+    return {name: pd.DataFrame({"level": np.where(own < 0, np.nan, own)}) for name, own in given_.items()}
 
 
 def test_a_digest_tells_every_part_from_the_others():
@@ -180,7 +182,7 @@ def test_scores_are_numbers_however_they_are_written():
         acts.submit(rater, subject_kind="score")
     found = acts.standing()
     assert outcomes(found) == {("r1", None): SettledOutcome(2, "agreed_votes")}
-    labels = settle(CELLS, [annotator("a", 0, 0, 0, 0), annotator("b", 0, 0, 0, 0)], found)
+    labels = settle(CELLS, annotators(a=[0, 0, 0, 0], b=[0, 0, 0, 0]), found)
     assert set(labels["settled_by"].to_pylist()) == {"annotators"}
     assert [(row["subject_kind"], row["subject"]) for row in vote_rows(found)] == [("score", "r1")] * 2
 
@@ -195,7 +197,7 @@ def test_labels_say_how_they_came_about():
     acts.submit("Bob")
     acts.add("adjudicate", "Eve", ("r1", "c2"), "2", comment="=discussed")
     found = acts.standing()
-    labels = settle(CELLS, [annotator("a", 1, 1, 2, -1), annotator("b", 1, 2, 0, 1)], found)
+    labels = settle(CELLS, annotators(a=[1, 1, 2, -1], b=[1, 2, 0, 1]), found)
     assert labels.schema.equals(schema(Labels))
     rows = {(row["response_id"], row["criterion_id"]): row for row in labels.to_pylist()}
     assert list(rows) == [("r1", "c1"), ("r1", "c2"), ("r2", "c1"), ("r2", "c2")]
@@ -228,10 +230,10 @@ def test_a_level_off_the_scale_is_named():
     acts = Acts()
     acts.add("vote", "Ann", value="3")
     acts.submit("Ann")
-    nothing = [annotator("a", 0, 0, 0, 0)] * 2
+    nothing = annotators(a=[0, 0, 0, 0], b=[0, 0, 0, 0])
     with pytest.raises(ContractError, match="Ann says 3 of c1 of response r1"):
         settle(CELLS, nothing, acts.standing())
-    empty = settle(cells_of({}, {}), [annotator("a")] * 2, Acts().standing())
+    empty = settle(cells_of({}, {}), annotators(a=[], b=[]), Acts().standing())
     assert empty.num_rows == 0
 
 
@@ -255,26 +257,19 @@ def test_reads_what_an_annotator_says():
         ("r9", "c1", 9, None, True),
     )
     again = conform(Judgments, [{**rows_of("a", ("r1", "c1", 0, None, None)).to_pylist()[0], "sample": 1}])
-    found = cell_labels(CELLS, pa.concat_tables([again, table.slice(0, 2), table.slice(2)]))
-    assert found.rater_id == "a"
-    assert found.level.tolist() == [-1, 1, 2, -1]
-    assert np.array_equal(found.probability, [np.nan, np.nan, 0.7, np.nan], equal_nan=True)
-    assert found.ungrounded.tolist() == [False, False, True, False]
+    found = cell_labels(CELLS, pa.concat_tables([again, table.slice(0, 2), table.slice(2)]), "a")
+    assert found["level"].fillna(-1).tolist() == [-1, 1, 2, -1]
+    assert np.array_equal(found["probability"], [np.nan, np.nan, 0.7, np.nan], equal_nan=True)
+    assert found["ungrounded"].tolist() == [False, False, True, False]
     with pytest.raises(ContractError, match="level 3 of c1 of response r1 is above"):
-        cell_labels(CELLS, rows_of("a", ("r1", "c1", 3, None, None)))
-    with pytest.raises(ContractError, match="one annotator"):
-        cell_labels(CELLS, pa.concat_tables([table, rows_of("b", ("r1", "c1", 1, None, None))]))
+        cell_labels(CELLS, rows_of("a", ("r1", "c1", 3, None, None)), "a")
 
 
 def test_rubrics_may_share_a_concept_with_scales_of_their_own():
     rubrics = {"R": [concept("c1", 1), concept("c2")], "S": [concept("c3"), concept("c1", 4)], "none": []}
     cells = cells_of({"b": "R", "a": "S", "c": "none"}, rubrics)
-    assert cells.responses == ("a", "b")
-    assert [cells.criteria[c] for c in cells.criterion] == ["c3", "c1", "c1", "c2"]
-    assert cells.top.tolist() == [2, 4, 1, 2]
-    asked = [("a", "c1"), ("a", "c2"), ("b", "c1"), ("b", "c2"), ("x", "c1"), ("a", "x"), ("a", "c3")]
-    columns = [pa.chunked_array([list(column)]) for column in zip(*asked, strict=True)]
-    assert cells.find(*columns).tolist() == [1, -1, 2, 3, -1, -1, 0]
+    rows = [("a", "c3", 2), ("a", "c1", 4), ("b", "c1", 1), ("b", "c2", 2)]
+    assert list(cells[["response_id", "criterion_id", "top"]].itertuples(index=False, name=None)) == rows
 
 
 LEVELS = st.integers(-1, 2)
@@ -289,7 +284,7 @@ def test_settling_follows_its_rules_in_their_order(a, b, said_):
         acts.add(kind, rater, value=value, comment="why")
         acts.submit(rater)
     cells = cells_of({"r1": "R"}, {"R": [concept("c1")]})
-    row = settle(cells, [annotator("a", a), annotator("b", b)], acts.standing()).to_pylist()[0]
+    row = settle(cells, annotators(a=[a], b=[b]), acts.standing()).to_pylist()[0]
     last = {rater: value for rater, kind, value in said_ if kind == "vote"}
     counted = Counter(last.values())
     wins = [value for value, count in counted.items() if count > len(last) / 2]
@@ -308,7 +303,7 @@ def test_a_large_study_is_settled_whole():
     responses, concepts = 17_000, 8
     cells = cells_of({f"r{i}": "R" for i in range(responses)}, {"R": [concept(f"c{k}") for k in range(concepts)]})
     rng = np.random.default_rng(0)
-    both = [annotator(name, *rng.integers(-1, 3, responses * concepts)) for name in "ab"]
+    both = annotators(**{name: rng.integers(-1, 3, responses * concepts) for name in "ab"})
     acts = Acts()
     for i in range(500):
         for k in range(concepts):
