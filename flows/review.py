@@ -39,7 +39,7 @@ from rubricflow.tasks.grading.calibrate.rows import Item, one_per_response
 from rubricflow.tasks.grading.calibrate.texts import Blocks
 from rubricflow.tasks.grading.judge.score import regraded, score_follows
 from rubricflow.tasks.people.review.app import Access, create_app
-from rubricflow.tasks.people.review.board import Board, FollowingScore, predicted_score
+from rubricflow.tasks.people.review.board import Board, PredictedScore, predicted_score
 from rubricflow.tasks.people.review.ledger import ledger_file
 from rubricflow.tasks.people.review.waiting import open_board, waiting_labels, waiting_scores
 
@@ -120,17 +120,17 @@ class Following:
         self._run, self._study, self._lock = run, study, threading.Lock()
         self._blocks: dict[str, Blocks] = {}
 
-    def __call__(self, response_id: str, levels: Mapping[str, int]) -> FollowingScore:
+    def __call__(self, response_id: str, levels: Mapping[str, int]) -> PredictedScore | str:
         """The score of a response with these levels, by criterion, in place of the judge's."""
         of_response = ds.field("response_id") == response_id
         with self._lock:
             gradings = self._rows(Gradings, "judge", of_response)
             bundle = self._bundles[gradings[0]["item_id"]]
             if not score_follows(bundle):
-                return FollowingScore(None, STATED)
+                return STATED
             content = self._calibration(gradings[0]["item_id"], of_response)
             if content is None:
-                return FollowingScore(None, UNFITTED)
+                return UNFITTED
             judgments = self._rows(Judgments, "judge", of_response)
             samples = {row["sample"]: [one for one in judgments if one["sample"] == row["sample"]] for row in gradings}
             moved = [regraded(bundle, grading, samples[grading["sample"]], levels) for grading in gradings]
@@ -143,7 +143,7 @@ class Following:
             if mapping.texts:
                 item = item._replace(blocks=self._texts_of(response_id, item))
             predictions = predict(mapping, item)
-        return FollowingScore(predicted_score(predictions.to_pylist()[0], bundle.scale), None)
+        return predicted_score(predictions.to_pylist()[0], bundle.scale)
 
     def _rows(self, row: type[Row], stage: str, where: ds.Expression | None = None) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self._run.table(row, stage, where=where).to_pylist(maps_as_pydicts="strict")

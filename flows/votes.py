@@ -107,7 +107,7 @@ def write_settled(study_file: Path, warehouse: Path, limit: int | None, to: Path
     board = board_of(study_file, warehouse, limit, {act.response_id for act in acts})
     current = dict[tuple[str, str | None], str]()
     for case in board.cases:
-        current |= {(case.response_id, ballot.criterion_id): ballot.digest for ballot in board.ballots(case)}
+        current |= {(case.response_id, ballot["criterion_id"]): ballot["digest"] for ballot in board.ballots(case)}
     counted = valid_acts(acts, current, {case.response_id: case.marked_at for case in board.cases})
     by_chance = drawn_by_chance(warehouse, study)
     text = io.StringIO(newline="")
@@ -133,17 +133,17 @@ def asked_of(board: Board) -> list[ReviewQuestion]:
     questions = []
     for rank, case in enumerate(board.cases, 1):
         for ballot in board.ballots(case):
-            if ballot.is_needed:
-                of_concept = bool(ballot.criterion_id)
+            if ballot["needed"]:
+                of_concept = bool(ballot["criterion_id"])
                 question = ReviewQuestion(
                     response_id=case.response_id,
-                    criterion_id=ballot.criterion_id,
+                    criterion_id=ballot["criterion_id"],
                     rank=rank,
                     question=case.question,
                     response=case.text,
                     reference=case.reference,
-                    concept=ballot.text if of_concept else "",
-                    levels=tuple(option.text if of_concept else option.value for option in ballot.options),
+                    concept=ballot["text"] if of_concept else "",
+                    levels=tuple(option["text" if of_concept else "value"] for option in ballot["options"]),
                 )
                 questions.append(question)
     return questions

@@ -28,7 +28,7 @@ from rubricflow.tasks.grading.calibrate.predict import predict
 from rubricflow.tasks.grading.calibrate.rows import Item
 from rubricflow.tasks.grading.calibrate.task import calibrate
 from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, text_blocks
-from rubricflow.tasks.people.review.board import predicted_score
+from rubricflow.tasks.people.review.board import PredictedScore, predicted_score
 
 WORDS = ("water", "salt", "osmosis", "leaves", "membrane", "cell", "because", "short")
 NAMES = ("c1", "c2", "c3")
@@ -107,22 +107,21 @@ def test_it_is_the_formula_and_then_the_calibration(
     decided = {row["criterion_id"]: row["decision"] for row in rows if row["response_id"] == key}
     following = Following(run, plan)(key, levels)
     wanted = predicted_score(by_hand(run, plan, key, decided | levels), rubric().scale)
-    assert following.problem is None
-    assert following.predicted == pytest.approx(wanted, abs=1e-9)
+    assert following == pytest.approx(wanted, abs=1e-9)
 
 
 def test_where_nothing_is_moved_it_is_the_runs_own_prediction(graded: tuple[Run, Study]) -> None:
     run, plan = graded
     follow = Following(run, plan)
     for row in run.read(run.ref(Predictions, "calibrate")).to_pylist()[:10]:
-        assert follow(row["response_id"], {}).predicted == predicted_score(row, rubric().scale)
+        assert follow(row["response_id"], {}) == predicted_score(row, rubric().scale)
 
 
 def test_better_levels_lead_to_a_better_score(graded: tuple[Run, Study]) -> None:
     follow = Following(*graded)
-    worst, best = (follow("r0", dict.fromkeys(NAMES, level)).predicted for level in (0, 2))
-    assert worst is not None
-    assert best is not None
+    worst, best = (follow("r0", dict.fromkeys(NAMES, level)) for level in (0, 2))
+    assert isinstance(worst, PredictedScore)
+    assert isinstance(best, PredictedScore)
     assert (worst.points, best.points) == (0, 8)
     assert worst.score < best.score  # type: ignore[operator]
 
@@ -130,4 +129,4 @@ def test_better_levels_lead_to_a_better_score(graded: tuple[Run, Study]) -> None
 def test_a_judge_that_states_the_score_is_named(tmp_path: Path) -> None:
     stated = rubric(name="dhs", final_score="judged", signals=("score", "length"))
     follow = Following(graded_run(tmp_path, RULERS, stated), RULERS)
-    assert follow("r0", {"c1": 2}) == (None, STATED)
+    assert follow("r0", {"c1": 2}) == STATED

@@ -67,7 +67,7 @@ def pages(study: Path, house: Path) -> dict[str, str]:
 
 
 def decide(board: Board, house: Path, name: str, value: str) -> None:
-    (ballot,) = (one for one in board.ballots(board.cases[board.places[name]]) if one.criterion_id is None)
+    (ballot,) = (one for one in board.ballots(board.cases[board.places[name]]) if one["criterion_id"] is None)
     fixed: dict[str, Any] = {
         "study": "tiny",
         "subject_kind": "score",
@@ -76,7 +76,7 @@ def decide(board: Board, house: Path, name: str, value: str) -> None:
         "rater_id": "eva",
     }
     with Ledger(ledger_file(house)) as ledger:
-        acts: list[tuple[Any, str | None, str]] = [("vote", value, ballot.digest), ("submit", None, "")]
+        acts: list[tuple[Any, str | None, str]] = [("vote", value, ballot["digest"]), ("submit", None, "")]
         for kind, said, about in acts:
             ledger.add(Act(**fixed, act_id=str(uuid.uuid4()), kind=kind, value=said, digest=about))
 

@@ -156,7 +156,7 @@ def test_settled_scores_say_which_were_drawn(graded: tuple[Path, Path], tmp_path
     study, house = graded
     rows = propose_labels(study, house, None, 30).rows
     board = board_of(study, house)
-    asked = {case.response_id: board.ballots(case)[0].digest for case in board.cases}
+    asked = {case.response_id: board.ballots(case)[0]["digest"] for case in board.cases}
     with Ledger(house / LEDGER) as ledger:
         for name, digest in asked.items():
             of = {"study": "tiny", "subject_kind": "score", "response_id": name, "criterion_id": None, "rater_id": "an"}

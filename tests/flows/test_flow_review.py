@@ -28,9 +28,8 @@ def board() -> Board:
 
 
 def act(kind: str, response: str, rater: str, value: str | None = None, **more: Any) -> Act:
-    digest = (
-        "" if value is None else board().ballots(next(c for c in board().cases if c.response_id == response))[0].digest
-    )
+    case = next(case for case in board().cases if case.response_id == response)
+    digest = "" if value is None else board().ballots(case)[0]["digest"]
     fixed = {"study": "study", "subject_kind": "score", "criterion_id": None, "digest": digest}
     return Act(act_id=str(uuid.uuid4()), kind=kind, response_id=response, value=value, rater_id=rater, **fixed, **more)
 

@@ -209,17 +209,12 @@ class ScoreCurve(Frozen):
     offsets: dict[str, float]
     """Item → what is added to its scores; 0 for an item that is not here."""
 
-    def offset(self, item_id: str) -> float:
-        """What is added to the scores of an item."""
-        return self.offsets.get(item_id, 0.0)
 
-
-def apply_curve(
-    curve: ScoreCurve, raw: npt.ArrayLike, offset: float | Floats, scale: tuple[float, float, float]
-) -> Aligned:
+def apply_curve(curve: ScoreCurve, raw: npt.ArrayLike, offset: Floats, scale: tuple[float, float, float]) -> Aligned:
     """Aligned and final scores of new rows, in the units of `scale`, onto which the fitted range is stretched.
 
-    raw: (n,) finite raw scores on the scale fitted on; offset: of their item, or (n,). Beyond the range seen in
+    raw: (n,) finite raw scores on the scale fitted on; offset: what is added for
+    their items, (n,). Beyond the range seen in
     calibration the score is that of its nearer end, and `clipped`. There is no latent score: NaN. Equal rows get equal
     scores to the last bit.
     """

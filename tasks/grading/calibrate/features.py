@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Scale, Trait
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.stats.arrays import Bools, Floats
 
 COUNT = "invalid_evidence"
 LONE = frozenset({"length", "confidence", "uncertainty", "tie", "contradicted", COUNT})
@@ -124,26 +124,10 @@ def shares(scores: Floats, scale: Scale) -> Floats:
 
 def map_columns(column: pa.ChunkedArray, names: Sequence[str]) -> Floats:
     """The values of some keys of a map column, shape (n, len(names)), NaN where a row lacks the key."""
-    values = np.full((len(column), len(names)), np.nan)
-    keys = pa.array(names, pa.string())
-    start = 0
-    for chunk in column.chunks:
-        row, entries = map_entries(chunk)
-        column_of_entry = pc.index_in(entries["key"], value_set=keys).fill_null(-1).to_numpy()
-        is_wanted = column_of_entry >= 0
-        values[start + row[is_wanted], column_of_entry[is_wanted]] = entries["value"].to_numpy()[is_wanted]
-        start += len(chunk)
+    values = np.empty((len(column), len(names)))
+    for place, name in enumerate(names):
+        values[:, place] = pc.map_lookup(column, name, "first").to_numpy()
     return values
-
-
-def map_entries(chunk: pa.MapArray) -> tuple[Ints, pa.RecordBatch]:
-    """All m entries of a map array: the row that each belongs to, shape (m,), and their columns `key` and `value`."""
-    offsets = chunk.offsets.to_numpy()
-    row = np.repeat(np.arange(len(chunk)), np.diff(offsets))
-    # Keys and items of a slice are still those of the whole array.
-    first = int(offsets[0]) if len(offsets) else 0
-    entries = [chunk.keys.slice(first, len(row)), chunk.items.slice(first, len(row))]
-    return row, pa.RecordBatch.from_arrays(entries, names=["key", "value"])
 
 
 def graded_traits(bundle: Bundle) -> list[Trait]:

@@ -87,4 +87,4 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study, encoder: str |
         mappings |= dict.fromkeys(labels.items, calibration)
         for trial in decision.candidates:
             candidates.append(trial.row(scope, len(labels), decision.folds, trial.method == decision.method))
-    return FittedItems(mappings, candidates, [promise._asdict() for promise in rules.promises])
+    return FittedItems(mappings, candidates, rules.promises)

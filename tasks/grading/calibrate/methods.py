@@ -28,7 +28,7 @@ from rubricflow.tasks.grading.calibrate.alignment import (
     without_map,
 )
 from rubricflow.tasks.grading.calibrate.rows import RAW, LabelledRows
-from rubricflow.tasks.grading.calibrate.stack import Stack, StackedRows, apply_stack, fit_stack
+from rubricflow.tasks.grading.calibrate.stack import Points, Stack, StackedRows, apply_stack, fit_stack
 from rubricflow.tasks.grading.calibrate.texts import LENGTH
 
 Mapping: TypeAlias = Stack | Alignment | ScoreCurve | None
@@ -77,40 +77,35 @@ def fit_method(method: CalibrationMethod, labels: LabelledRows, alpha: float) ->
             return without_map(fit(labels.matrix, labels.human, *ends, alpha))
 
 
-def apply_method(
-    mapping: Alignment | ScoreCurve | None,
-    matrix: Floats,
-    offset: float | Floats,
-    fitted: tuple[float, float],
-    scale: tuple[float, float, float],
-) -> Aligned:
-    """Aligned and final scores of new rows by any method but a stack, in the units of `scale` (low, high, step).
+def apply_mapping(
+    mapping: Mapping, rows: StackedRows, fitted: tuple[float, float], scale: tuple[float, float, float]
+) -> tuple[Aligned, Points]:
+    """Aligned and final scores of new rows by any method, in the units of `scale` (low, high, step), and what each part
+    of a stack adds to them, NaN for the others.
 
-    matrix: (n, d) the method's `inputs`, finite; offset: of the rows' items, see `ScoreCurve.offset`, scalar or (n,);
-    fitted: ends of the scale fitted on.
+    rows: their matrix holds the method's `inputs`, finite; fitted: ends of the scale fitted on.
     """
+    if isinstance(mapping, Stack):
+        return apply_stack(mapping, rows, scale)
+    nothing = Points(*np.full((3, len(rows.item)), np.nan))
     if isinstance(mapping, Alignment):
-        return apply(mapping, matrix, scale)
+        return apply(mapping, rows.matrix, scale), nothing
+    given = rows.matrix[:, 0]
     if isinstance(mapping, ScoreCurve):
-        return apply_curve(mapping, matrix[:, 0], offset, scale)
-    raw = np.round(stretch(np.clip(matrix[:, 0], *fitted), fitted, scale), DIGITS)
-    return Aligned(np.full(len(raw), np.nan), raw, snap(raw, scale), np.zeros(len(raw), dtype=np.bool_))
+        offset = np.array([mapping.offsets.get(item, 0.0) for item in rows.item.tolist()])
+        return apply_curve(mapping, given, offset, scale), nothing
+    raw = np.round(stretch(np.clip(given, *fitted), fitted, scale), DIGITS)
+    return Aligned(nothing.judge, raw, snap(raw, scale), np.zeros(len(raw), dtype=np.bool_)), nothing
 
 
 def apply_to_labels(mapping: Mapping, labels: LabelledRows, weight: float = 1.0) -> Aligned:
-    """The same for labels, by any method, on the scale fitted on; `score` is not on the steps of the rows' own scales.
-    weight: as in `CrossFitted`."""
+    """The same for labels, on the scale fitted on; `score` is not on the steps of the rows' own scales. weight: as in
+    `CrossFitted`."""
     ends = labels.low, labels.high
     one_step_scale = (*ends, labels.high - labels.low)
-    if isinstance(mapping, Stack):
-        stacked = apply_stack(mapping, _stacked_rows(labels), one_step_scale)[0]
-        return towards(stacked, labels.raw, weight, one_step_scale)
-    offset: float | Floats = 0.0
-    if isinstance(mapping, ScoreCurve):
-        offset = np.array([mapping.offset(item) for item in labels.items])[labels.item]
-    inputs_of_method = labels.matrix if isinstance(mapping, Alignment) else labels.raw[:, None]
-    found = apply_method(mapping, inputs_of_method, offset, ends, one_step_scale)
-    return towards(found, labels.raw, weight, one_step_scale)
+    takes_features = isinstance(mapping, Stack | Alignment)
+    rows = StackedRows(labels.matrix if takes_features else labels.raw[:, None], labels.blocks, labels.item_id)
+    return towards(apply_mapping(mapping, rows, ends, one_step_scale)[0], labels.raw, weight, one_step_scale)
 
 
 def _fit_stack(labels: LabelledRows, with_judge: bool) -> Stack:
@@ -118,16 +113,10 @@ def _fit_stack(labels: LabelledRows, with_judge: bool) -> Stack:
         raise Refusal("the study's features hold nothing of the text")
     if labels.blocks and with_judge and not labels.has_score:
         raise Refusal("the study's signals leave the judge's score out, so that text has no place beside them")
-    ends, fold = (labels.low, labels.high), folds(labels.cluster)
     items_seen = [labels.items[index] for index in np.unique(labels.item)]
-    rows = _stacked_rows(labels)
-    if with_judge:
-        rows = rows._replace(blocks={name: block for name, block in rows.blocks.items() if name != LENGTH})
-    return fit_stack(rows, labels.human, labels.weight, fold, ends, items=items_seen, with_judge=with_judge)
-
-
-def _stacked_rows(labels: LabelledRows) -> StackedRows:
-    return StackedRows(labels.matrix, labels.blocks, labels.item_id)
+    blocks = {name: block for name, block in labels.blocks.items() if name != LENGTH or not with_judge}
+    rows, ends = StackedRows(labels.matrix, blocks, labels.item_id), (labels.low, labels.high)
+    return fit_stack(rows, labels.human, labels.weight, folds(labels.cluster), ends, items_seen, with_judge)
 
 
 FEW = 100

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.agreement import to_levels
 from rubricflow.tasks.core.stats.conformal import interval
-from rubricflow.tasks.grading.calibrate.alignment import ScoreCurve, stretch, towards
+from rubricflow.tasks.grading.calibrate.alignment import stretch, towards
 from rubricflow.tasks.grading.calibrate.calibration import ScaleMapping
 from rubricflow.tasks.grading.calibrate.features import floats, is_scored, is_weak, matrix, without_absent_counts
-from rubricflow.tasks.grading.calibrate.methods import apply_method
+from rubricflow.tasks.grading.calibrate.methods import apply_mapping
 from rubricflow.tasks.grading.calibrate.release import reasons
 from rubricflow.tasks.grading.calibrate.rows import Item, clusters
 from rubricflow.tasks.grading.calibrate.spread import Placed, error_risk, level_probabilities, risks, sigmas
@@ -64,13 +64,9 @@ def _predicted(calibration: ScaleMapping, item: Item, calibration_id: str) -> pa
     of_stack = StackedRows(inputs[ready], taken(item.blocks, ready), np.full(int(ready.sum()), item.item_id))
     latent, aligned, score, judge, text, of_item, text_only = np.full((7, n), np.nan)
     clipped = np.zeros(n, dtype=np.bool_)
-    if isinstance(calibration.mapping, Stack):
-        mapped, points = apply_stack(calibration.mapping, of_stack, scale.bounds)
-        judge[ready], text[ready], of_item[ready] = points
-    else:
-        curve, unit = calibration.mapping, calibration.unit(scale)
-        offset = curve.offset(item.item_id) if isinstance(curve, ScoreCurve) else 0.0
-        mapped = apply_method(curve, inputs[ready], offset, (unit.min, unit.max), scale.bounds)
+    unit = calibration.unit(scale)
+    mapped, points = apply_mapping(calibration.mapping, of_stack, (unit.min, unit.max), scale.bounds)
+    judge[ready], text[ready], of_item[ready] = points
     latent[ready], aligned[ready], score[ready], clipped[ready] = towards(
         mapped, raw[ready], calibration.weight, scale.bounds
     )
@@ -81,7 +77,7 @@ def _predicted(calibration: ScaleMapping, item: Item, calibration_id: str) -> pa
     levels = np.full((n, scale.levels), np.nan)
     is_known = ready & np.isfinite(aligned) & np.isfinite(signals).all(axis=1)
     if spread is not None and is_known.any():
-        unit, top, epsilon = calibration.unit(scale), scale.levels - 1, np.array(spread.epsilon)
+        top, epsilon = scale.levels - 1, np.array(spread.epsilon)
         fitted = stretch(aligned[is_known], (scale.min, scale.max), unit.bounds)
         sigma = sigmas(spread.sigma, fitted, signals[is_known]) / (unit.max - unit.min)
         steps = (aligned[is_known] - scale.min) / scale.step

@@ -60,25 +60,16 @@ class GradingPack(NamedTuple):
     last: tuple[str, str]
 
 
-def in_packs(run: Run, gradings: TableRef, rows: int) -> Iterator[tuple[str, pa.Table]]:
-    """Name and gradings of every pack, columns GRADING, in the order of KEYS; see `whole_responses`."""
-    return _numbered(whole_responses(in_order(run, gradings, GRADING, KEYS), rows))
-
-
 def packs(run: Run, gradings: TableRef, rows: int) -> Iterator[GradingPack]:
-    """The packs of `in_packs` without their gradings, for which only keys are read."""
-    for name, keys in _numbered(whole_responses(in_order(run, gradings, KEYS, KEYS), rows)):
+    """The packs in the order of KEYS, by keys alone, of `rows` gradings or more, see `whole_responses`."""
+    for number, keys in enumerate(whole_responses(in_order(run, gradings, KEYS, KEYS), rows)):
         first, last = (tuple(row[key] for key in KEYS) for row in keys.take([0, len(keys) - 1]).to_pylist())
-        yield GradingPack(name, len(keys), first, last)
-
-
-def _numbered(tables: Iterator[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-    return ((f"predictions-{number:05d}", table) for number, table in enumerate(tables))
+        yield GradingPack(f"predictions-{number:05d}", len(keys), first, last)
 
 
 def gradings_of(run: Run, gradings: TableRef, pack: GradingPack) -> pa.Table:
-    """The gradings of a pack as `in_packs` gives them, read from the files that hold any of its keys; StoreError if
-    they are not as many."""
+    """The gradings of a pack, columns GRADING, in the order of KEYS, read from the files that hold any of its keys;
+    StoreError if they are not as many."""
     item, response = (pc.field(name) for name in KEYS)
     (first_item, first_response), (last_item, last_response) = pack.first, pack.last
     from_first = (item > first_item) | ((item == first_item) & (response >= first_response))
@@ -110,14 +101,10 @@ class Predictor:
         """Whether any mapping, or its baseline, takes what texts tell."""
         return any(mapping.texts for mapping in self._mappings.values())
 
-    def write_pack(self, pack: GradingPack) -> None:
-        """Predict a pack whose gradings are read by its keys."""
-        self.write(pack.name, gradings_of(self._assignment.run, self._assignment.gradings, pack))
-
-    def write(self, name: str, gradings: pa.Table) -> None:
-        """Predict a pack and write it as the shard of this name. gradings: columns GRADING, whole responses."""
+    def write(self, pack: GradingPack) -> None:
+        """Predict a pack and write it as the shard of its name."""
         run, responses = self._assignment.run, self._assignment.responses
-        rows = one_per_response(gradings)
+        rows = one_per_response(gradings_of(run, self._assignment.gradings, pack))
         known = run.read(responses, ["response_id", "split", "author_id"], among(rows["response_id"]))
         place = pc.index_in(rows["response_id"], value_set=known["response_id"])
         for column in ("split", "author_id"):
@@ -126,7 +113,7 @@ class Predictor:
         items = by_item(named, rows)
         answers = self._texts.read([item for item in items if self._mappings[item.item_id].texts])
         predicted = pa.concat_tables([self._predicted(item, answers) for item in items])
-        run.commit(STAGE, name, {Predictions: predicted})
+        run.commit(STAGE, pack.name, {Predictions: predicted})
 
     def _predicted(self, item: Item, answers: pa.Table) -> pa.Table:
         """Predictions for an item's gradings, where the mapping reads texts a part of them at a time. answers: as

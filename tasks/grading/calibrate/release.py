@@ -14,6 +14,7 @@ from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.contracts.tables.calibration import Refusal
 from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.core.stats.agreement import SLACK, level_count
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.stats.bootstrap import within_items
@@ -48,31 +49,6 @@ class Scope(NamedTuple):
     outcome: RiskRows | None
 
 
-class ReleasePromise(NamedTuple):
-    """A row of table `release_rules`."""
-
-    scope: str
-    tolerance: float
-    target: float
-    confidence: float
-    n: int
-    threshold: float | None
-    released: int
-    wrong: int
-    worth: float
-    upper: float | None
-    levels: list[float]
-    refused: Refusal | None
-    note: str | None
-    constant: float | None
-    constant_released: float | None
-    exact: float | None
-    exact_released: float | None
-    asking_tolerance: float | None = None
-    possible_target: float | None = None
-    possible_threshold: float | None = None
-
-
 class ReleaseCandidates(NamedTuple):
     """Labelled rows that would be released but for their risk, (n,) each.
 
@@ -97,11 +73,12 @@ class ReleaseCandidates(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """items: item → its rule; new: largest risk released of an item that has no rule; promises: those made."""
+    """items: item → its rule; new: largest risk released of an item that has no rule; promises: rows of
+    `release_rules`."""
 
     items: dict[str, ReleaseRule]
     new: float | None
-    promises: list[ReleasePromise]
+    promises: list[Record]
 
 
 def release_rules(scopes: Sequence[Scope], release: Release, marked: Mapping[str, int]) -> Rules:
@@ -159,9 +136,9 @@ def release_rules(scopes: Sequence[Scope], release: Release, marked: Mapping[str
     for item in items:
         promised = promises.get(item) or promises[ALL]
         rules[item] = ReleaseRule(
-            scale=scales[item], levels=levels[item], threshold=promised.threshold, refused=promised.refused
+            scale=scales[item], levels=levels[item], threshold=promised["threshold"], refused=promised["refused"]
         )
-    return Rules(rules, promises[ALL].threshold if by_set else None, list(promises.values()))
+    return Rules(rules, promises[ALL]["threshold"] if by_set else None, list(promises.values()))
 
 
 def _by_question_means(scopes: Sequence[Scope]) -> str | None:
@@ -252,7 +229,7 @@ def _refused(
     rows: Mapping[str, ReleaseCandidates],
     scales: Mapping[str, tuple[float, float, float]],
     release: Release,
-) -> ReleasePromise:
+) -> Record:
     """No promise about items of which a constant score for each would keep it."""
     joined, asking = ReleaseCandidates.joined(rows[item] for item in items), None
     for tolerance in range(ceil(release.tolerance) - 1, -1, -1):
@@ -268,31 +245,29 @@ def _refused(
         f"the promise would ask nothing: one and the same score for every answer to a question is wrong for {share} of "
         f"the {say.plural(len(joined.missed), 'marked answer')}, and {say.rate(release.risk)} may be; {remedy}"
     )
-    return _row(scope, joined, NO_PROMISE, [], release)._replace(
-        refused="asks_nothing", note=note, asking_tolerance=None if asking is None else float(asking)
-    )
+    why = {"refused": "asks_nothing", "note": note, "asking_tolerance": asking}
+    return _row(scope, joined, NO_PROMISE, [], release) | why
 
 
-def _row(scope: str, rows: ReleaseCandidates, made: Promise, levels: list[float], release: Release) -> ReleasePromise:
+def _row(scope: str, rows: ReleaseCandidates, made: Promise, levels: list[float], release: Release) -> Record:
     """The row of a promise that is made, or of one for whose absence there is no reason yet."""
     out = rows.risk <= (-np.inf if made.threshold is None else made.threshold)
     parts = rows.missed, rows.missed[out], rows.exact, rows.exact[out]
     constant, constant_released, exact, exact_released = (float(part.mean()) if len(part) else None for part in parts)
-    return ReleasePromise(
-        scope=scope,
-        tolerance=release.tolerance,
-        target=release.risk,
-        confidence=release.confidence,
-        n=len(rows.risk),
-        levels=levels,
-        refused=None,
-        note=None,
-        constant=constant,
-        constant_released=constant_released,
-        exact=exact,
-        exact_released=exact_released,
+    return {
+        "scope": scope,
+        "tolerance": release.tolerance,
+        "target": release.risk,
+        "confidence": release.confidence,
+        "n": len(rows.risk),
+        "levels": levels,
+        "refused": None,
+        "constant": constant,
+        "constant_released": constant_released,
+        "exact": exact,
+        "exact_released": exact_released,
         **made._asdict(),
-    )
+    }
 
 
 def _promise(
@@ -303,21 +278,21 @@ def _promise(
     unlikely: float,
     question_means: str | None,
     marked: int,
-) -> ReleasePromise:
+) -> Record:
     """The promise about some rows, which asks something.
 
     unlikely: as in `promise`; question_means: why nothing is promised of any item, where the scores agree by question
     means alone; marked: marked answers that count, those too that a person has to look at for another reason.
     """
     if question_means:
-        nothing = _row(scope, rows, NO_PROMISE, levels, release)
-        return nothing._replace(refused="question_means", note=question_means)
+        why = {"refused": "question_means", "note": question_means}
+        return _row(scope, rows, NO_PROMISE, levels, release) | why
 
     def made_at(target: float, constant: Floats | None = rows.constant) -> Promise:
         return promise(rows.risk, rows.wrong, target, release.confidence, rows.cluster, constant, unlikely)
 
     promised = _row(scope, rows, made_at(release.risk), levels, release)
-    if promised.threshold is not None:
+    if promised["threshold"] is not None:
         return promised
     n, authors = len(rows.cluster), len(np.unique(rows.cluster))
     fewest = fewest_without_error(release.risk, release.confidence)
@@ -326,7 +301,7 @@ def _promise(
             f"the {say.plural(n, 'marked answer')} do not show that scores are wrong less often than "
             f"one and the same score for every answer to a question, which is wrong for {say.share(rows.missed.mean())}"
         )
-        return promised._replace(refused="no_promise", note=note)
+        return promised | {"refused": "no_promise", "note": note}
     if n < fewest:
         others = f", of which {say.count(marked - n)} go to a person in any case" if marked > n else ""
         here = f"{say.count(marked)} here{others}"
@@ -337,11 +312,11 @@ def _promise(
             f"the {say.count(n)} marked answers{by} do not show, even for the surest scores, "
             f"that at most {say.rate(release.risk)} are wrong"
         )
-    promised = promised._replace(refused="no_promise", note=note)
+    promised |= {"refused": "no_promise", "note": note}
     # Where a constant would keep it, a promise of more wrong scores is none.
     most = min([MOST_POSSIBLE, *np.unique(rows.constant - SLACK)])
     for percent in range(int(100 * release.risk) + 1, int(100 * most) + 1):
         threshold = made_at(percent / 100).threshold
         if threshold is not None:
-            return promised._replace(possible_target=percent / 100, possible_threshold=threshold)
+            return promised | {"possible_target": percent / 100, "possible_threshold": threshold}
     return promised

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +21,7 @@ from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.stats.agreement import SLACK
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.scores import OF_SEVERAL, target_scores
-from rubricflow.tasks.grading.calibrate.features import LONE, features, floats, is_weak, map_entries, matrix, shares
+from rubricflow.tasks.grading.calibrate.features import LONE, features, floats, is_weak, matrix, shares
 from rubricflow.tasks.grading.calibrate.texts import Blocks, stacked_blocks, taken
 
 GRADING = [
@@ -300,29 +302,19 @@ def one_per_response(gradings: pa.Table) -> pa.Table:
         return gradings
     rank = pc.index_in(gradings["status"], value_set=pa.array(["scored", "precheck", "unscored"]))
     by = [(name, "ascending") for name in ("response_id", "rank", "sample")]
-    ranked = gradings.append_column("rank", rank).sort_by(by).combine_chunks()
-    response = ranked["response_id"].combine_chunks().dictionary_encode().indices.to_numpy()
-    first = np.concatenate([[True], np.diff(response) > 0])
-    counts = first | (ranked["rank"].to_numpy() == 0)
-    counted, group = ranked.filter(pa.array(counts)), response[counts]
-    scores = counted.group_by("response_id", use_threads=False).aggregate([("score", "mean")])
-    table = ranked.filter(pa.array(first)).drop_columns(["rank"])
-    table = _replace(table, "score", scores["score_mean"])
-    for name in ("trait_scores", "signals"):
-        table = _replace(table, name, _mean_map(counted[name].combine_chunks(), group, len(table)))
-    return table
+    ranked = gradings.append_column("rank", rank).sort_by(by)
+    rows = []
+    for _, samples in groupby(ranked.to_pylist(maps_as_pydicts="strict"), key=itemgetter("response_id")):
+        first, *others = samples
+        counted = [first, *(row for row in others if row["status"] == "scored")]
+        row = first | {"score": _mean(row["score"] for row in counted)}
+        for name in ("trait_scores", "signals"):
+            keys = sorted(set[str]().union(*(row[name] for row in counted)))
+            row[name] = {key: _mean(row[name].get(key) for row in counted) for key in keys}
+        rows.append(row)
+    return pa.Table.from_pylist(rows, gradings.schema)
 
 
-def _mean_map(column: pa.MapArray, group: npt.NDArray[np.int32], groups: int) -> pa.MapArray:
-    """Key-wise means of a map column's rows, one map per group 0 .. groups - 1; group: (n,)."""
-    row, entries = map_entries(column)
-    long = pa.table({"group": group[row], "key": entries["key"], "value": entries["value"]})
-    means = long.group_by(["group", "key"], use_threads=False).aggregate([("value", "mean")])
-    means = means.sort_by([("group", "ascending"), ("key", "ascending")]).combine_chunks()
-    ends = np.cumsum(np.bincount(means["group"].to_numpy(), minlength=groups))
-    offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
-    return pa.MapArray.from_arrays(offsets, means["key"].combine_chunks(), means["value_mean"].combine_chunks())
-
-
-def _replace(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
-    return table.set_column(table.column_names.index(name), name, column)
+def _mean(values: Iterable[float | None]) -> float | None:
+    given = [value for value in values if value is not None]
+    return sum(given) / len(given) if given else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
-from rubricflow.tasks.core.llm.calls import EVERY_S, in_words, pace
+from rubricflow.tasks.core.llm.calls import in_words
 from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.monitor.shared_stage import (
@@ -36,7 +36,6 @@ from rubricflow.tasks.grading.calibrate.predictions import (
     Predictor,
     Texts,
     among,
-    in_packs,
     packs,
 )
 from rubricflow.tasks.grading.calibrate.rows import GRADING, TAUGHT, graded_items, only_rater
@@ -108,22 +107,26 @@ def _predict(assignment: PredictionAssignment, predictor: Predictor, placement: 
     """Predicts the packs that are not done: here, or by workers where there are several."""
     run, gradings = assignment.run, assignment.gradings
     finished = run.finished(STAGE, run.shards(STAGE))
-    progress = PackProgress(gradings.rows, saying(run.run_id, STAGE))
-    if not placement.is_local:
-        all_packs = list(packs(run, gradings, SHARD_ROWS))
-        pieces = [
-            Piece(f"{STAGE} {pack.name}", pack.rows, pack.name, pack) for pack in all_packs if pack.name not in finished
-        ]
-        if len(pieces) > 1:
-            progress.passed(sum(pack.rows for pack in all_packs if pack.name in finished))
-            share_out(share_of(assignment), pieces, placement, lambda counts: progress.predicted(counts.members))
-            return
-    for name, rows in in_packs(run, gradings, SHARD_ROWS):
-        if name in finished:
-            progress.passed(len(rows))
-        else:
-            predictor.write(name, rows)
-            progress.predicted(len(rows))
+    open_packs = [pack for pack in packs(run, gradings, SHARD_ROWS) if pack.name not in finished]
+    total, to_do, done_now = gradings.rows, sum(pack.rows for pack in open_packs), 0
+    begun, say = time.monotonic(), saying(run.run_id, STAGE)
+
+    def predicted(rows: int) -> None:
+        """Logs how many gradings are predicted, once a pack."""
+        nonlocal done_now
+        done_now += rows
+        seconds_left = (time.monotonic() - begun) / done_now * (to_do - done_now)
+        time_left = f", about {in_words(seconds_left)} left" if done_now < to_do else ""
+        done = total - to_do + done_now
+        say(f"calibrate: {done:,}/{total:,} gradings predicted{time_left}", done / total)
+
+    if len(open_packs) > 1 and not placement.is_local:
+        pieces = [Piece(f"{STAGE} {pack.name}", pack.rows, pack.name, pack) for pack in open_packs]
+        share_out(share_of(assignment), pieces, placement, lambda counts: predicted(counts.members))
+        return
+    for pack in open_packs:
+        predictor.write(pack)
+        predicted(pack.rows)
 
 
 def share_of(assignment: PredictionAssignment) -> SharedStage:
@@ -137,33 +140,5 @@ def share_of(assignment: PredictionAssignment) -> SharedStage:
 
 def _predict_piece(predictor: Predictor, piece: Piece) -> PieceResult:
     pack: GradingPack = piece.content
-    predictor.write_pack(pack)
+    predictor.write(pack)
     return PieceResult(PieceCounts(pack.rows), {})
-
-
-class PackProgress:
-    """Counts gradings pack by pack; logs a line every few seconds, and one at the end."""
-
-    def __init__(
-        self, total: int, say: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """total: gradings of all packs. say: takes the line and the share that is done. clock: seconds."""
-        self._total, self._say, self._clock = total, say, clock
-        self._begun = self._said = clock()
-        self._earlier = self._now = 0
-
-    def passed(self, gradings: int) -> None:
-        """A pack was predicted before this command."""
-        self._earlier += gradings
-
-    def predicted(self, gradings: int) -> None:
-        """A pack is predicted."""
-        self._now += gradings
-        done, now = self._earlier + self._now, self._clock()
-        if done != self._total and now - self._said < EVERY_S:
-            return
-        self._said, seconds = now, now - self._begun
-        seconds_left = seconds / self._now * (self._total - done)
-        rate = f", {pace(self._now / seconds)}/s" if seconds > 0 else ""
-        time_left = f", about {in_words(seconds_left)} left" if seconds_left else ""
-        self._say(f"calibrate: {done:,}/{self._total:,} gradings predicted{rate}{time_left}", done / self._total)

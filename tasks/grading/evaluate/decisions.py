@@ -107,7 +107,12 @@ def decision_figures(
         cut += [(name, str(value), part) for value, part in rows.groupby(by) if len(part) >= FEWEST]
     for name, value, scored in cut:
         part = ScoreSlice(name, value, scored, OWN_SCALE, resampled)
-        for metric, (stat, ends) in _figures(scored, on).items():
+        codes, ones, likeliest = scored["cluster"].to_numpy(), np.ones(len(scored)), _top(scored)
+        figures = {metric: share(scored[column].to_numpy(float), ones, codes, on) for metric, column in MEANS.items()}
+        ends = ece_interval(likeliest, codes, on.draws, on.seed) if on.draws else None
+        figures |= {"decision_ece": (ece(likeliest), ends)}
+        figures |= {"decision_ece_by_chance": (ece_by_chance(likeliest, seed=on.seed), None)}
+        for metric, (stat, ends) in figures.items():
             yield record(part, metric, stat, len(scored), stage="raw", raters=names, interval=ends)
     for number, found in enumerate(reliability(_top(rows)), 1):
         part = ScoreSlice("confidence", f"{number:02d}", rows, OWN_SCALE, EXACT)
@@ -115,15 +120,6 @@ def decision_figures(
         yield record(part, "decision_confidence", Stat(found.confidence), found.n, stage="raw", raters=names)
         accuracy = Stat(found.accuracy)
         yield record(part, "decision_accuracy", accuracy, found.n, stage="raw", raters=names, interval=exact)
-
-
-def _figures(rows: pd.DataFrame, on: Setting) -> dict[str, tuple[Stat, Interval | None]]:
-    """Metric → its figure of these decisions, with its interval."""
-    codes, ones, likeliest = rows["cluster"].to_numpy(), np.ones(len(rows)), _top(rows)
-    figures = {metric: share(rows[column].to_numpy(float), ones, codes, on) for metric, column in MEANS.items()}
-    figures["decision_ece"] = ece(likeliest), ece_interval(likeliest, codes, on.draws, on.seed) if on.draws else None
-    figures["decision_ece_by_chance"] = ece_by_chance(likeliest, seed=on.seed), None
-    return figures
 
 
 def ece_interval(likeliest: Top, codes: Ints, draws: int, seed: int) -> Interval:

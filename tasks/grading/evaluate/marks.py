@@ -110,7 +110,11 @@ def validity(part: ScoreSlice, on: Setting) -> Iterator[Record]:
     if len(rows) < FEWEST:
         return
     scores = [rows[name].to_numpy(float) for name in columns]
-    value, ends = _by_length(scores, rows["cluster"].to_numpy(), on)
+    products = [a * b for a, b in combinations_with_replacement(scores, 2)]
+    sums = cluster_sums(np.column_stack([np.ones(len(rows)), *scores, *products]), rows["cluster"].to_numpy())
+    share_of_length = float(_length_share(sums.sum(axis=0, keepdims=True))[0])
+    value = Stat(None, "undefined: constant scores") if np.isnan(share_of_length) else Stat(share_of_length)
+    ends = interval(_length_share(draw_totals([sums], on.draws, on.seed)[0]), len(sums)) if on.draws else None
     yield record(part, "length_share", value, len(rows), raters=on.raters, interval=ends)
     for name in criteria:
         scored = rows[rows[name].notna()]
@@ -119,19 +123,17 @@ def validity(part: ScoreSlice, on: Setting) -> Iterator[Record]:
         human, criterion, length = (scored[column].to_numpy(float) for column in (TARGET, name, "signal:length"))
         value_of = f"{part.value_of} / {name.removeprefix('signal:criterion.')}"
         of_criterion = part._replace(slice="criterion", value_of=value_of)
-        figures = {"criterion_r": pearson(human, criterion), "criterion_partial_r": _partial(human, criterion, length)}
+        plain = pearson(human, criterion)
+        by_length = [pearson(scores, length).value for scores in (human, criterion)]
+        partial = Stat(None, "undefined: constant scores")
+        if plain.value is not None and by_length[0] is not None and by_length[1] is not None:
+            unexplained = (1 - by_length[0] ** 2) * (1 - by_length[1] ** 2)
+            partial = Stat(None, "undefined: length explains all")
+            if unexplained > 0:
+                partial = Stat((plain.value - by_length[0] * by_length[1]) / unexplained**0.5)
+        figures = {"criterion_r": plain, "criterion_partial_r": partial}
         for metric, stat in figures.items():
             yield record(of_criterion, metric, stat, len(scored), stage="raw", raters=on.raters)
-
-
-def _by_length(columns: Sequence[Floats], codes: np.ndarray, on: Setting) -> tuple[Stat, Interval | None]:
-    """The share of what human, machine and length columns have in common that is length alone, with its interval."""
-    products = [a * b for a, b in combinations_with_replacement(columns, 2)]
-    terms = np.column_stack([np.ones(len(codes)), *columns, *products])
-    sums = cluster_sums(terms, codes)
-    value = float(_length_share(sums.sum(axis=0, keepdims=True))[0])
-    drawn = interval(_length_share(draw_totals([sums], on.draws, on.seed)[0]), len(sums)) if on.draws else None
-    return Stat(None, "undefined: constant scores") if np.isnan(value) else Stat(value), drawn
 
 
 def _length_share(totals: Floats) -> Floats:
@@ -150,16 +152,6 @@ def _length_share(totals: Floats) -> Floats:
         multiple = (r_hm**2 + r_hx**2 - 2 * r_hm * r_hx * r_mx) / (1 - r_mx**2)
         shares = np.clip(r_hx**2 / multiple, 0.0, 1.0)
     return np.where(np.isfinite(shares), shares, np.nan)
-
-
-def _partial(human: Floats, machine: Floats, length: Floats) -> Stat:
-    r, with_human, with_own = (pearson(*pair).value for pair in ((human, machine), (human, length), (machine, length)))
-    if r is None or with_human is None or with_own is None:
-        return Stat(None, "undefined: constant scores")
-    unexplained = (1 - with_human**2) * (1 - with_own**2)
-    if unexplained <= 0:
-        return Stat(None, "undefined: length explains all")
-    return Stat((r - with_human * with_own) / unexplained**0.5)
 
 
 def fairness(whole_set: ScoreSlice, groups: Sequence[str], reliability: Stat, on: Setting) -> Iterator[Record]:

@@ -41,9 +41,17 @@ def compare_with_people(part: ScoreSlice, on: Setting) -> Iterator[Record]:
     doubles = int((marks_per_row >= 2).sum())
     reliability = human_reliability(ratings)
     per_row = float(marks_per_row[marks_per_row > 0].mean()) if marks_per_row.any() else 0.0
+    # The QWK that a perfect judge of true score reaches with the target, a person's score or the mean of theirs.
+    best = reliability
+    if reliability.value is not None and on.target in on.people:
+        best = ceiling(reliability.value)
+    elif reliability.value is not None and on.target in OF_SEVERAL:
+        best = ceiling(per_row * reliability.value / (1 + (per_row - 1) * reliability.value))
+    elif reliability.value is not None:
+        best = Stat(None, "undefined: how reliable a score resolved from several people's is, theirs do not tell")
     figures = {
         "reliability": reliability,
-        "ceiling_qwk": _ceiling(reliability, per_row, on),
+        "ceiling_qwk": best,
         "alpha_ordinal": krippendorff_ordinal(ratings),
     }
     for name, stat in figures.items():
@@ -51,17 +59,6 @@ def compare_with_people(part: ScoreSlice, on: Setting) -> Iterator[Record]:
     if part.slice in ("all", "item"):
         yield from _true_scores(single, ratings, on)
         yield from _lost(single, on)
-
-
-def _ceiling(reliability: Stat, per_row: float, on: Setting) -> Stat:
-    """The QWK that a perfect judge of true score reaches with the target, a person's score or the mean of theirs."""
-    if reliability.value is None:
-        return reliability
-    if on.target in on.people:
-        return ceiling(reliability.value)
-    if on.target not in OF_SEVERAL:
-        return Stat(None, "undefined: how reliable a score resolved from several people's is, theirs do not tell")
-    return ceiling(per_row * reliability.value / (1 + (per_row - 1) * reliability.value))
 
 
 def _true_scores(part: ScoreSlice, ratings: Floats, on: Setting) -> Iterator[Record]:

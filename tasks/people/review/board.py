@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from pydantic import ValidationError, model_validator
+from pydantic import ValidationError
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, unlocked
 from rubricflow.tasks.core.contracts.errors import ContractError
@@ -21,35 +21,6 @@ from rubricflow.tasks.people.review.ledger import Subject, SubjectKind, digest
 _KEYS = 10
 """Digits on a keyboard."""
 NO_INTERVAL = "how far off it may be is not known"
-
-
-class Quote(NamedTuple):
-    """Evidence as table `judgments` keeps it; start and end are characters of the response, None unless found."""
-
-    text: str
-    status: str
-    start: int | None = None
-    end: int | None = None
-
-
-@dataclass(frozen=True)
-class MachineLabel:
-    """What one machine rater gives for one criterion of a response."""
-
-    rater: str
-    """Its name, for people."""
-    level: int | None
-    """The level; for a case of kind score the number of the score on its scale, from 0. None with a reason."""
-    probability: float | None = None
-    """Of that level, where the rater gives one."""
-    quotes: tuple[Quote, ...] = ()
-    """Its evidence."""
-    reason: str | None = None
-    """Why there is no level."""
-    stated: int | None = None
-    """The level that it gave before its quotes were checked; None where that is not known."""
-    action: str = "none"
-    """What quotes that failed did to the level, a key of ACTIONS."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +76,6 @@ class GraderHead(Frozen):
     temperature: float
     """What logits are divided by."""
 
-    @model_validator(mode="after")
-    def _fits(self) -> GraderHead:
-        concepts, grades = len(self.criteria), len(self.scores)
-        shapes = (len(self.tops) == len(self.correction) == concepts, len(self.weights) == len(self.bias) == grades)
-        rows = all(len(row) == concepts for row in (*self.correction, *self.weights))
-        if not (all(shapes) and rows and grades > 1 and concepts and min(self.tops) > 0 and self.temperature > 0):
-            raise ValueError("the matrices of the grader's head do not fit together")
-        return self
-
     @classmethod
     def read(cls, text: str) -> GraderHead:
         """From `Models.head`; ContractError for one that cannot be reckoned with."""
@@ -121,36 +83,6 @@ class GraderHead(Frozen):
             return cls.model_validate_json(text)
         except ValidationError as error:
             raise ContractError(f"the head in table models cannot be read: {error.errors()[0]['msg']}") from error
-
-
-class Option(NamedTuple):
-    """One answer that a reviewer can give."""
-
-    value: str
-    """What the vote says."""
-    key: str | None
-    """The digit that votes it at once; None where answers are typed, as scores are and levels above 9."""
-    text: str
-    """What it means; '' where the value says it all."""
-
-
-@dataclass(frozen=True)
-class Ballot:
-    """One thing that is voted on in a case."""
-
-    criterion_id: str | None
-    """The criterion; None for the score."""
-    text: str
-    """What is looked for."""
-    options: tuple[Option, ...]
-    digest: str
-    """Of what is voted on, see `ledger.digest`."""
-    is_needed: bool = True
-    """Whether a case without a vote on it cannot be submitted."""
-    weight: float | None = None
-    """What a criterion counts; None for the score."""
-    part_of: str | None = None
-    """The criterion that this one is a sub-point of."""
 
 
 class PredictedScore(NamedTuple):
@@ -169,17 +101,9 @@ class PredictedScore(NamedTuple):
     """Why there is no score, a key of UNSCORED_REASONS."""
 
 
-class FollowingScore(NamedTuple):
-    """The score that follows from levels that a reviewer set."""
-
-    predicted: PredictedScore | None
-    problem: str | None
-    """Why none follows, in words; None where one does."""
-
-
-Follow = Callable[[str, Mapping[str, int]], FollowingScore]
-"""A response and the levels that a reviewer set, by criterion, to the score that follows; the other levels stay as the
-judge decided them."""
+Follow = Callable[[str, Mapping[str, int]], PredictedScore | str]
+"""A response and the levels that a reviewer set, by criterion, to the score that follows, or why none does, in words;
+the other levels stay as the judge decided them."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +120,8 @@ class Board:
     """Rubric → its criteria."""
     scales: Mapping[str, Scale]
     """Rubric → its scale."""
-    machine: Mapping[Subject, tuple[MachineLabel, ...]]
-    """(response, criterion; None for the score) → what machines say."""
+    machine: Mapping[Subject, list[tuple[str, Row]]]
+    """(response, criterion; None for the score) → rows of `judgments`, each with its rater's name for people."""
     grader: GraderHead | None = None
     """The study's bottleneck grader, if it has one."""
     estimates: Mapping[str, Mapping[str, float]] | None = None
@@ -218,16 +142,45 @@ class Board:
         """Response → the number of its case, from 0."""
         return {case.response_id: number for number, case in enumerate(self.cases)}
 
-    def ballots(self, case: QueuedCase) -> tuple[Ballot, ...]:
-        """What is voted on: every criterion of the rubric; where the score is asked for, first the score as if it were
-        a criterion whose levels are scores, and then the criteria, on which nobody has to vote."""
-        is_score = case.subject_kind == "score"
-        criteria = tuple(_criterion_ballot(case.text, c, not is_score) for c in self.criteria[case.rubric_id])
-        if not is_score:
-            return criteria
-        values = score_texts(self.scales[case.rubric_id])
-        options = tuple(Option(value, None, "") for value in values)
-        return (Ballot(None, "What the response is worth", options, digest(case.text, "", values)), *criteria)
+    def ballots(self, case: QueuedCase) -> list[Record]:
+        """What is voted on, as the page has it: every criterion of the rubric; where the score is asked for, first the
+        score as if it were a criterion whose levels are scores, and then the criteria, on which nobody has to vote.
+
+        criterion_id: None for the score; text: what is looked for; options: the answers, each with what the vote says
+        (value), the digit that votes it at once, None where answers are typed (key), and what it means (text); digest:
+        see `ledger.digest`; needed: whether a case without a vote on it cannot be submitted; weight, part_of: of the
+        criterion.
+        """
+        ballots = list[Record]()
+        if case.subject_kind == "score":
+            values = score_texts(self.scales[case.rubric_id])
+            ballots.append(
+                {
+                    "criterion_id": None,
+                    "text": "What the response is worth",
+                    "options": [{"value": value, "key": None, "text": ""} for value in values],
+                    "digest": digest(case.text, "", values),
+                    "needed": True,
+                    "weight": None,
+                    "part_of": None,
+                }
+            )
+        for criterion in self.criteria[case.rubric_id]:
+            levels = {str(level): words for level, words in enumerate(criterion.levels)}
+            has_keys = len(levels) <= _KEYS
+            options = [{"value": level, "key": level if has_keys else None, "text": levels[level]} for level in levels]
+            ballots.append(
+                {
+                    "criterion_id": criterion.id,
+                    "text": criterion.text,
+                    "options": options,
+                    "digest": digest(case.text, criterion.text, criterion.levels),
+                    "needed": case.subject_kind != "score",
+                    "weight": criterion.weight,
+                    "part_of": criterion.parent,
+                }
+            )
+        return ballots
 
     def shares(self, case: QueuedCase) -> list[float] | None:
         """s̃ in the order of the grader's concepts; None where there is no grader or no estimate."""
@@ -235,20 +188,6 @@ class Board:
         if self.grader is None or not all(criterion in shares for criterion in self.grader.criteria):
             return None
         return [shares[criterion] for criterion in self.grader.criteria]
-
-
-def _criterion_ballot(text: str, criterion: Criterion, is_needed: bool) -> Ballot:
-    has_keys = len(criterion.levels) <= _KEYS
-    options = (Option(str(i), str(i) if has_keys else None, words) for i, words in enumerate(criterion.levels))
-    return Ballot(
-        criterion_id=criterion.id,
-        text=criterion.text,
-        options=tuple(options),
-        digest=digest(text, criterion.text, criterion.levels),
-        is_needed=is_needed,
-        weight=criterion.weight,
-        part_of=criterion.parent,
-    )
 
 
 def score_text(score: float) -> str:

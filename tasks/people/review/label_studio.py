@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, tostring
 
+from pydantic import BaseModel, Field, StrictInt, ValidationError
+
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.display.table import Record, Row, Rows
+from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.core.store.cells import quoted, text_or_none
 from rubricflow.tasks.people.review.ledger import CANNOT_BE_JUDGED, DIGEST, Act, Subject
 from rubricflow.tasks.people.review.sheet import (
@@ -26,8 +28,6 @@ from rubricflow.tasks.people.review.sheet import (
 _COMMENT = "comment"
 _SHOWN = "response"
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_Fault = Callable[[str, str], InputError]
-"""A field of a task in an export and what is wrong with it, to the error."""
 
 
 def config(questions: Iterable[ReviewQuestion]) -> str:
@@ -77,6 +77,56 @@ def _plain(text: str) -> str:
     return _NOT_XML.sub("\ufffd", text).replace("$", "$\u2060")
 
 
+class _Person(BaseModel):
+    id: StrictInt | None = None
+    email: str = ""
+
+
+class _Value(BaseModel):
+    choices: list[str] = []
+    text: list[str] | str = []
+
+
+class _Entry(BaseModel):
+    """What was said at one control."""
+
+    from_name: str
+    value: _Value = _Value()
+
+
+class _Annotation(BaseModel):
+    id: str | int | None = None
+    completed_by: StrictInt | _Person
+    result: list[_Entry]
+    was_cancelled: bool | None = False
+    created_at: str | None = None
+    updated_at: str | None = None
+
+    @property
+    def changed(self) -> str:
+        """When it was last changed; in ISO 8601, so that the latest sorts last."""
+        return self.updated_at or self.created_at or ""
+
+    @property
+    def rater(self) -> str:
+        """Whose it is; '' where it does not say."""
+        person = self.completed_by if isinstance(self.completed_by, _Person) else _Person(id=self.completed_by)
+        return text_or_none(person.email) or ("" if person.id is None else f"label-studio-{person.id}")
+
+
+class _Meta(BaseModel):
+    """What `project` wrote of a task."""
+
+    response_id: str
+    digests: dict[str, Annotated[str, Field(pattern=DIGEST)]]
+
+
+class _Task(BaseModel):
+    meta: _Meta
+    annotations: list[_Annotation]
+    predictions: list[object] = []
+
+
 def read_export(path: Path, study: str, questions: Iterable[ReviewQuestion]) -> list[Act]:
     """The acts of a project's JSON export: each annotator's votes and submit of each task. Annotations that were
     skipped are passed over.
@@ -85,7 +135,7 @@ def read_export(path: Path, study: str, questions: Iterable[ReviewQuestion]) -> 
     1), field and rule: no such export, an unknown response or concept, a level off the scale, 'x' without a comment,
     a task with levels for some of its concepts only.
     """
-    cases = {tuple(case): of_case for case, of_case in cases_of(questions).items()}
+    cases = {response: of_case for (response, _), of_case in cases_of(questions).items()}
     acts = []
     try:
         tasks = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -93,76 +143,57 @@ def read_export(path: Path, study: str, questions: Iterable[ReviewQuestion]) -> 
         raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"is not JSON: {getattr(error, 'msg', error)}", file=path) from error
-    if not _are_objects(tasks):
+    if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
         raise InputError("is not a list of tasks, as Label Studio exports them", file=path)
-    for row, task in enumerate(tasks, 1):
+    for row, content in enumerate(tasks, 1):
 
         def wrong(field: str, rule: str, row: int = row) -> InputError:
             return InputError(rule, file=path, row=row, field=field)
 
-        meta, annotations = task.get("meta"), task.get("annotations")
-        if not isinstance(annotations, list):
-            raise wrong("annotations", "is missing; export as JSON, which says who annotated")
-        if not isinstance(meta, dict) or not isinstance(meta.get("digests"), dict):
-            raise wrong("meta", "is not as it was written")
-        response, kind = meta.get("response_id"), meta.get("subject_kind")
-        of_case = cases.get((response, kind)) if isinstance(response, str) and isinstance(kind, str) else None
-        if of_case is None:
-            raise wrong("meta", f"{quoted(response)} is not asked about")
-        if not _are_objects(annotations):
-            raise wrong("annotations", "is not a list of objects")
-        submitted = [annotation for annotation in annotations if not annotation.get("was_cancelled")]
-        for annotation in sorted(submitted, key=_changed):
-            answers = _answers(wrong, annotation, of_case, meta["digests"])
-            origin = str(annotation.get("id")), _changed(annotation)
-            blind = False if task.get("predictions") else None
-            acts += acts_of_answers(study, _rater(wrong, annotation), answers, blind=blind, origin=origin)
+        try:
+            task = _Task.model_validate(content)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise wrong(
+                ".".join(map(str, first["loc"])), f"is not as Label Studio exports JSON: {first['msg']}"
+            ) from error
+        case = cases.get(task.meta.response_id)
+        if case is None:
+            raise wrong("meta", f"{quoted(task.meta.response_id)} is not asked about")
+        submitted = [annotation for annotation in task.annotations if not annotation.was_cancelled]
+        for annotation in sorted(submitted, key=lambda annotation: annotation.changed):
+            if not annotation.rater:
+                raise wrong("completed_by", "does not say who annotated")
+            answers = _answers(wrong, annotation.result, case, task.meta.digests)
+            origin = str(annotation.id), annotation.changed
+            blind = False if task.predictions else None
+            acts += acts_of_answers(study, annotation.rater, answers, blind=blind, origin=origin)
     return acts
 
 
-def _are_objects(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(value, dict) for value in values)
-
-
-def _changed(annotation: Row) -> str:
-    """When it was last changed; in ISO 8601, so that the latest sorts last."""
-    return str(annotation.get("updated_at") or annotation.get("created_at") or "")
-
-
-def _rater(wrong: _Fault, annotation: Row) -> str:
-    person = annotation.get("completed_by")
-    email, number = (person.get("email"), person.get("id")) if isinstance(person, dict) else (None, person)
-    if isinstance(email, str) and email.strip():
-        return text_or_none(email) or ""
-    if isinstance(number, int) and not isinstance(number, bool):
-        return f"label-studio-{number}"
-    raise wrong("completed_by", "does not say who annotated")
-
-
 def _answers(
-    wrong: _Fault,
-    annotation: Row,
+    wrong: Callable[[str, str], InputError],
+    result: Sequence[_Entry],
     questions: Mapping[Subject, ReviewQuestion],
-    digests: Row,
+    digests: Mapping[str, str],
 ) -> dict[Subject, ReviewAnswer]:
-    """An annotation's answers to the questions of its task."""
-    result = annotation.get("result")
-    if not isinstance(result, list) or not _are_objects(result):
-        raise wrong("result", "is not a list of objects")
-    comment = _comment(wrong, result)
+    """An annotation's answers to the questions of its task. wrong: a field and what is wrong with it, to the error."""
+    lines = list[str]()
+    for entry in result:
+        if entry.from_name == _COMMENT:
+            lines += [entry.value.text] if isinstance(entry.value.text, str) else entry.value.text
+    comment = text_or_none("\n".join(lines))
     by_control = {_control(criterion): question for (_, criterion), question in questions.items()}
     answers: dict[Subject, ReviewAnswer] = {}
     for entry in result:
-        name = entry.get("from_name")
+        name, choices = entry.from_name, entry.value.choices
         if name == _COMMENT:
             continue
-        if not isinstance(name, str) or name not in by_control:
+        if name not in by_control:
             raise wrong("from_name", f"{quoted(name)} is not asked about")
-        question = by_control[name]
-        given = entry.get("value")
-        choices = given.get("choices") if isinstance(given, dict) else None
-        if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], str):
+        if len(choices) != 1:
             raise wrong("choices", "is not one choice")
+        question = by_control[name]
         # A project without aliases exports the words of a choice.
         value = {_plain(shown): choice for choice, shown in question.choices.items()}.get(choices[0], choices[0])
         broken = fault(question, value, comment)
@@ -170,22 +201,10 @@ def _answers(
             raise wrong(name, broken)
         if question.subject in answers:
             raise wrong(name, "is answered twice")
-        if not DIGEST.fullmatch(str(digests.get(name))):
+        if name not in digests:
             raise wrong("meta", "is not as it was written")
         answers[question.subject] = ReviewAnswer(value, comment, digests[name])
     missing = unanswered(questions, answers)
     if missing:
         raise wrong("result", f"says nothing of {missing}")
     return answers
-
-
-def _comment(wrong: _Fault, result: Rows) -> str | None:
-    lines: list[Any] = []
-    for entry in result:
-        value = entry.get("value")
-        if entry.get("from_name") == _COMMENT and isinstance(value, dict):
-            text = value.get("text")
-            lines += text if isinstance(text, list) else [text] if isinstance(text, str) else []
-    if not all(isinstance(line, str) for line in lines):
-        raise wrong(_COMMENT, "is not text")
-    return text_or_none("\n".join(lines))

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from rubricflow.tasks.people.review.board import Ballot, Board, QueuedCase
+from rubricflow.tasks.core.display.table import Record
+from rubricflow.tasks.people.review.board import Board, QueuedCase
 from rubricflow.tasks.people.review.ledger import CANNOT_BE_JUDGED, Act, Stored
 from rubricflow.tasks.people.review.settle import live_acts, outcomes, valid_acts
 
@@ -71,7 +72,7 @@ class Reviews:
         """Of the last act added."""
         self._by_case: dict[str, list[Stored]] = defaultdict(list)
         self._by_id: dict[str, Stored] = {}
-        self._ballots: dict[str, tuple[Ballot, ...]] = {}
+        self._ballots: dict[str, list[Record]] = {}
         self._states: dict[str, CaseState] = {}
         self._shown: set[tuple[str, str]] = set()
 
@@ -88,15 +89,15 @@ class Reviews:
         """The act of that id, if there is one."""
         return self._by_id.get(act_id)
 
-    def ballots(self, case: QueuedCase) -> tuple[Ballot, ...]:
-        """What is voted on in a case."""
+    def ballots(self, case: QueuedCase) -> list[Record]:
+        """What is voted on in a case, see `Board.ballots`."""
         if case.response_id not in self._ballots:
             self._ballots[case.response_id] = self.board.ballots(case)
         return self._ballots[case.response_id]
 
     def needed(self, case: QueuedCase) -> list[str | None]:
         """The criteria of a case that everybody votes on."""
-        return [ballot.criterion_id for ballot in self.ballots(case) if ballot.is_needed]
+        return [ballot["criterion_id"] for ballot in self.ballots(case) if ballot["needed"]]
 
     def live(self, response_id: str) -> list[Stored]:
         """The acts on a case that were not taken back, in order; undos themselves are not among them."""
@@ -104,13 +105,10 @@ class Reviews:
 
     def state(self, case: QueuedCase) -> CaseState:
         """What people have come to on a case, by the acts so far."""
-        if case.response_id not in self._states:
-            self._states[case.response_id] = self._state_now(case)
-        return self._states[case.response_id]
-
-    def _state_now(self, case: QueuedCase) -> CaseState:
+        if case.response_id in self._states:
+            return self._states[case.response_id]
         name, needed = case.response_id, self.needed(case)
-        current = {(name, ballot.criterion_id): ballot.digest for ballot in self.ballots(case)}
+        current = {(name, ballot["criterion_id"]): ballot["digest"] for ballot in self.ballots(case)}
         valid = valid_acts(self._by_case.get(name, []), current, {name: case.marked_at})
         counted: dict[str, dict[str | None, Stored]] = defaultdict(dict)
         for vote in valid.votes:
@@ -132,7 +130,8 @@ class Reviews:
         settled = {act.criterion_id: act for act in valid.adjudications}
         left_open = {subject for subject, outcome in outcomes(valid).items() if outcome.settled_by == "open"}
         apart = tuple(criterion for criterion in needed if (name, criterion) in left_open)
-        return CaseState(reviewers, counted, settled, apart, valid.notes)
+        self._states[name] = CaseState(reviewers, counted, settled, apart, valid.notes)
+        return self._states[name]
 
     def part(self, case: QueuedCase, rater: str) -> ReviewerCase:
         """One reviewer's part."""
@@ -201,57 +200,43 @@ class Reviews:
         """NotAllowed for an act on a case that must not be stored."""
         part = self.part(case, act.rater_id)
         if act.kind in ("vote", "adjudicate", "note"):
-            ballot = self._ballot(case, act)
-            options = {CANNOT_BE_JUDGED, *(option.value for option in ballot.options)}
+            ballot = next((one for one in self.ballots(case) if one["criterion_id"] == act.criterion_id), None)
+            if ballot is None:
+                raise NotAllowed(404, "this criterion is not asked")
+            if ballot["digest"] != act.digest:
+                raise NotAllowed(409, "the response or the criterion has changed since you opened it")
+            options = {CANNOT_BE_JUDGED, *(option["value"] for option in ballot["options"])}
             if act.kind != "note" and act.value not in options:
                 raise NotAllowed(422, "there is no such level")
         if act.kind == "vote" and part.submission:
             raise NotAllowed(409, _SUBMITTED)
         if act.kind == "undo":
-            self._check_undo(case, act, part)
+            gone = self.by_id(act.undoes or "")
+            if gone is None or gone.rater_id != act.rater_id or gone.response_id != case.response_id:
+                raise NotAllowed(404, "this is no act of yours on this case")
+            if gone not in self.live(case.response_id):
+                raise NotAllowed(409, "this was taken back already")
+            if gone.kind == "vote" and part.submission:
+                raise NotAllowed(409, _SUBMITTED)
         elif act.kind == "submit":
-            self._check_submit(case, part)
+            if part.submission:
+                raise NotAllowed(409, "you have submitted this case")
+            missing = [criterion or "the score" for criterion in self.needed(case) if criterion not in part.votes]
+            if missing:
+                raise NotAllowed(409, f"no vote yet on {', '.join(missing)}")
+            unjudged = [(name, vote) for name, vote in part.votes.items() if vote.value == CANNOT_BE_JUDGED]
+            silent = [name or "the score" for name, vote in unjudged if not (vote.comment or "").strip()]
+            if silent:
+                raise NotAllowed(409, f"a comment must say why it cannot be judged: {', '.join(silent)}")
         elif act.kind == "adjudicate":
-            self._check_adjudication(case, act)
-
-    def _ballot(self, case: QueuedCase, act: Act) -> Ballot:
-        """The ballot that an act is about, as it is now."""
-        ballot = next((ballot for ballot in self.ballots(case) if ballot.criterion_id == act.criterion_id), None)
-        if ballot is None:
-            raise NotAllowed(404, "this criterion is not asked")
-        if ballot.digest != act.digest:
-            raise NotAllowed(409, "the response or the criterion has changed since you opened it")
-        return ballot
-
-    def _check_undo(self, case: QueuedCase, act: Act, part: ReviewerCase) -> None:
-        gone = self.by_id(act.undoes or "")
-        if gone is None or gone.rater_id != act.rater_id or gone.response_id != case.response_id:
-            raise NotAllowed(404, "this is no act of yours on this case")
-        if gone not in self.live(case.response_id):
-            raise NotAllowed(409, "this was taken back already")
-        if gone.kind == "vote" and part.submission:
-            raise NotAllowed(409, _SUBMITTED)
-
-    def _check_submit(self, case: QueuedCase, part: ReviewerCase) -> None:
-        if part.submission:
-            raise NotAllowed(409, "you have submitted this case")
-        missing = [criterion or "the score" for criterion in self.needed(case) if criterion not in part.votes]
-        if missing:
-            raise NotAllowed(409, f"no vote yet on {', '.join(missing)}")
-        unjudged = [(name, vote) for name, vote in part.votes.items() if vote.value == CANNOT_BE_JUDGED]
-        silent = [name or "the score" for name, vote in unjudged if not (vote.comment or "").strip()]
-        if silent:
-            raise NotAllowed(409, f"a comment must say why it cannot be judged: {', '.join(silent)}")
-
-    def _check_adjudication(self, case: QueuedCase, act: Act) -> None:
-        if not self.may_adjudicate(case, act.rater_id):
-            raise NotAllowed(403, "you have votes here: submit them first")
-        if not self.was_shown(case, act.rater_id):
-            raise NotAllowed(403, "open this case to adjudicate it")
-        if act.criterion_id not in self.state(case).apart:
-            raise NotAllowed(409, "there is nothing to adjudicate")
-        if not (act.comment or "").strip():
-            raise NotAllowed(422, "a comment must say how it was settled")
+            if not self.may_adjudicate(case, act.rater_id):
+                raise NotAllowed(403, "you have votes here: submit them first")
+            if not self.was_shown(case, act.rater_id):
+                raise NotAllowed(403, "open this case to adjudicate it")
+            if act.criterion_id not in self.state(case).apart:
+                raise NotAllowed(409, "there is nothing to adjudicate")
+            if not (act.comment or "").strip():
+                raise NotAllowed(422, "a comment must say how it was settled")
 
 
 def informed(acts: Iterable[Stored]) -> set[tuple[str, str]]:

@@ -120,21 +120,18 @@ def outcomes(valid: ValidActs) -> dict[Subject, SettledOutcome]:
     values = defaultdict[Subject, list[float | None]](list)
     for act in valid.votes:
         values[act.subject].append(act.numeric_value)
-    settled = {subject: _voted(given) for subject, given in values.items()}
-    return settled | {act.subject: _outcome(act.numeric_value, "discussion") for act in valid.adjudications}
-
-
-def _voted(values: Sequence[float | None]) -> SettledOutcome:
-    (first, most), *others = Counter(values).most_common()
-    if 2 * most <= len(values):
-        return SettledOutcome(None, "open")
-    if others:
-        return _outcome(first, "majority")
-    return _outcome(first, "agreed_votes" if most > 1 else "one_vote")
-
-
-def _outcome(value: float | None, settled_by: Settled) -> SettledOutcome:
-    return SettledOutcome(value, "cannot_be_judged" if value is None else settled_by)
+    settled: dict[Subject, tuple[float | None, Settled]] = {}
+    for subject, given in values.items():
+        (first, most), *others = Counter(given).most_common()
+        if 2 * most <= len(given):
+            settled[subject] = None, "open"
+        else:
+            settled[subject] = first, "majority" if others else "agreed_votes" if most > 1 else "one_vote"
+    settled |= {act.subject: (act.numeric_value, "discussion") for act in valid.adjudications}
+    return {
+        subject: SettledOutcome(value, "cannot_be_judged" if value is None and by != "open" else by)
+        for subject, (value, by) in settled.items()
+    }
 
 
 def settle(cells: pd.DataFrame, annotators: Mapping[str, pd.DataFrame], valid: ValidActs) -> pa.Table:

@@ -187,23 +187,24 @@ def keep_marks(run: Run, study: str, people: pa.Table, notes: Mapping[_Given, st
                     theirs = _given(people_of(run.warehouse.run(name)))
                     earlier |= {(key, _text(score)) for key, score in theirs.items()}
             changed = [key for key in changed if key not in late or (key, now[key][0]) not in earlier]
-        ledger.add_all(_mark(study, key, *now[key], last.get(key)) for key in changed)
-
-
-def _mark(study: str, key: _Given, value: str | None, note: str | None, last: Stored | None) -> Act:
-    # The same change, found by two commands at once, is stored once.
-    name = json.dumps([study, *key, value, note, last.number if last else 0])
-    return Act(
-        act_id=str(uuid.uuid5(uuid.NAMESPACE_OID, name)),
-        study=study,
-        kind="mark",
-        subject_kind="score",
-        response_id=key[0],
-        criterion_id=None,
-        value=value,
-        rater_id=key[1],
-        comment=note,
-    )
+        acts = []
+        for key in changed:
+            (response, rater), (value, note) = key, now[key]
+            # The same change, found by two commands at once, is stored once.
+            name = json.dumps([study, *key, value, note, last[key].number if key in last else 0])
+            act = Act(
+                act_id=str(uuid.uuid5(uuid.NAMESPACE_OID, name)),
+                study=study,
+                kind="mark",
+                subject_kind="score",
+                response_id=response,
+                criterion_id=None,
+                value=value,
+                rater_id=rater,
+                comment=note,
+            )
+            acts.append(act)
+        ledger.add_all(acts)
 
 
 def scores_in_data(

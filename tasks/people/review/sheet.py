@@ -8,7 +8,7 @@ import io
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -203,7 +203,16 @@ def read_sheet(path: Path, study: str, questions: Iterable[ReviewQuestion], rate
     cases = cases_of(questions)
     filled = defaultdict[tuple[str, Case], dict[Subject, ReviewAnswer]](dict)
     first_rows: dict[tuple[str, Subject], int] = {}
-    for row, cells in _rows(path):
+    sheet = open_sheet(path)
+    for name in NEEDED:
+        if name not in sheet.columns:
+            raise InputError("there must be one such column, as the sheet was written", file=path, field=name)
+    for sheet_row in sheet.rows():
+        row, cells = sheet_row.number, dict(zip(sheet.columns, sheet_row.cells, strict=True))
+        for name in NEEDED:
+            if isinstance(cells[name], UnreadableCell):
+                rule, hint = cells[name]
+                raise InputError(rule, file=path, line=sheet_row.line, row=row, field=name, hint=hint)
         question = _question(path, row, cells, cases)
         rater = cells.get("rater_id", "").strip() or (rater_id or "").strip()
         earlier = first_rows.setdefault((rater, question.subject), row)
@@ -224,21 +233,6 @@ def read_sheet(path: Path, study: str, questions: Iterable[ReviewQuestion], rate
     for (rater, _), answers in filled.items():
         acts += acts_of_answers(study, rater, answers, blind=True)
     return acts
-
-
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Number and cells of each row that is not blank, of a CSV file or a workbook (see `open_sheet`)."""
-    sheet = open_sheet(path)
-    for name in NEEDED:
-        if name not in sheet.columns:
-            raise InputError("there must be one such column, as the sheet was written", file=path, field=name)
-    for row in sheet.rows():
-        cells = dict(zip(sheet.columns, row.cells, strict=True))
-        for name in NEEDED:
-            if isinstance(cells[name], UnreadableCell):
-                rule, hint = cells[name]
-                raise InputError(rule, file=path, line=row.line, row=row.number, field=name, hint=hint)
-        yield row.number, cells
 
 
 def _question(

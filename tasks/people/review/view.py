@@ -14,15 +14,15 @@ from pydantic import Field, StrictInt
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, QUOTES, STANDING
-from rubricflow.tasks.core.display.table import Record
+from rubricflow.tasks.core.display.table import Record, Row
 from rubricflow.tasks.core.text.highlight import Highlight, joined, pieces
 from rubricflow.tasks.people.review.board import (
-    Ballot,
     Board,
     Follow,
-    MachineLabel,
+    PredictedScore,
     QueuedCase,
     as_words,
+    chance_of,
     without_score,
 )
 from rubricflow.tasks.people.review.ledger import Act, Ledger, Stored, SubjectKind
@@ -30,7 +30,7 @@ from rubricflow.tasks.people.review.reviews import NotAllowed, ReviewerCase, Rev
 
 _LATEST = 200
 """Acts of a reviewer that can be taken back one after the other."""
-_Machine = Mapping[str | None, tuple[MachineLabel, ...]]
+_Machine = Mapping[str | None, list[tuple[str, Row]]]
 
 
 class Sent(Frozen):
@@ -90,13 +90,13 @@ class ReviewService:
             if not self._reviews.visibility(case, rater).machine:
                 raise NotAllowed(403, "the machine's work stays hidden until you submit")
             self._reviews.show(case, rater)
-            counts = {ballot.criterion_id: len(ballot.options) for ballot in self._reviews.ballots(case)}
+            counts = {ballot["criterion_id"]: len(ballot["options"]) for ballot in self._reviews.ballots(case)}
             if not all(0 <= level < counts.get(criterion, 0) for criterion, level in levels.items()):
                 raise NotAllowed(422, "there is no such level")
         following = self._follow(case.response_id, levels)
-        if following.predicted is None:
-            return without_score(following.problem or "")
-        return as_words(following.predicted, self._board.scales[case.rubric_id])
+        if isinstance(following, PredictedScore):
+            return as_words(following, self._board.scales[case.rubric_id])
+        return without_score(following)
 
     def store(self, sent: Sent) -> Stored:
         """The stored act; the same one sent again is answered alike. NotAllowed where it must not be stored."""
@@ -143,34 +143,34 @@ def list_cases(reviews: Reviews, rater: str, adjudicating: bool = False) -> Reco
         {"case": board.places[act.response_id], **{name: getattr(act, name) for name in named}}
         for act in mine[-_LATEST:]
     ]
+    rows = []
+    for case in board.cases:
+        part, needed = reviews.part(case, rater), reviews.needed(case)
+        shown = reviews.visibility(case, rater).machine and reviews.was_shown(case, rater)
+        row = {
+            "subject_kind": case.subject_kind,
+            "response_id": case.response_id,
+            "item_id": case.item_id,
+            "student": case.student,
+            "why": case.why if shown or case.history else None,
+            "marked": case.marked,
+            "second": reviews.is_second(case, rater),
+            "asked": 0 if case.marked else len(needed),
+            "voted": sum(criterion in part.votes for criterion in needed),
+            "submitted": part.submission is not None,
+            "conflicts": reviews.conflicts(case, rater, adjudicating),
+        }
+        rows.append(row)
     return {
         "title": board.title,
         "study": board.study,
         "reviewer": rater,
         "adjudicating": adjudicating,
         "grader": board.grader is not None,
-        "cases": [_row(reviews, case, rater, adjudicating) for case in board.cases],
+        "cases": rows,
         "questions": {case.item_id: case.question for case in board.cases},
         "coverage": board.coverage,
         "latest": latest,
-    }
-
-
-def _row(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool) -> Record:
-    part, needed = reviews.part(case, rater), reviews.needed(case)
-    shown = reviews.visibility(case, rater).machine and reviews.was_shown(case, rater)
-    return {
-        "subject_kind": case.subject_kind,
-        "response_id": case.response_id,
-        "item_id": case.item_id,
-        "student": case.student,
-        "why": case.why if shown or case.history else None,
-        "marked": case.marked,
-        "second": reviews.is_second(case, rater),
-        "asked": 0 if case.marked else len(needed),
-        "voted": sum(criterion in part.votes for criterion in needed),
-        "submitted": part.submission is not None,
-        "conflicts": reviews.conflicts(case, rater, adjudicating),
     }
 
 
@@ -184,12 +184,25 @@ def show_case(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool
     from_machine: Record = {"predicted": None, "grader": None, "history": ()}
     if sees.machine:
         criteria = [*(criterion.id for criterion in board.criteria.get(case.rubric_id, ())), None]
-        labels = {criterion: board.machine.get((case.response_id, criterion), ()) for criterion in criteria}
+        labels = {criterion: board.machine.get((case.response_id, criterion)) for criterion in criteria}
         machine = {criterion: given for criterion, given in labels.items() if given}
         predicted = board.predictions.get(case.response_id)
         words = as_words(predicted, board.scales[case.rubric_id]) if predicted else None
         from_machine = {"predicted": words, "grader": _grader(board, case), "history": case.history}
-    notes = [note for note in reviews.state(case).notes if sees.people or note.rater_id == rater]
+    state = reviews.state(case)
+    notes = [note for note in state.notes if sees.people or note.rater_id == rater]
+    # Votes of others that count, what they differ on and what is settled; the key '' stands for the score.
+    from_people: Record = {"others": [], "apart": [], "settled": {}}
+    if sees.people:
+        others = [(name, votes) for name, votes in state.counted.items() if name != rater]
+        from_people["others"] = [
+            {"rater": name, "votes": {key or "": _content(vote) for key, vote in votes.items()}}
+            for name, votes in others
+        ]
+        from_people["apart"] = [criterion or "" for criterion in state.apart]
+        from_people["settled"] = {
+            key or "": {"rater": act.rater_id, **_content(act)} for key, act in state.settled.items()
+        }
     return {
         "subject_kind": case.subject_kind,
         "response_id": case.response_id,
@@ -209,56 +222,39 @@ def show_case(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool
         "pieces": _pieces(case.text, machine),
         "asked": [_ballot(ballot, case, part, machine) for ballot in reviews.ballots(case)],
         "notes": [{"act_id": note.act_id, "rater": note.rater_id, "text": note.comment} for note in notes],
-        **(_people(reviews, case, rater) if sees.people else {"others": [], "apart": [], "settled": {}}),
+        **from_people,
     }
-
-
-def _people(reviews: Reviews, case: QueuedCase, rater: str) -> Record:
-    """Votes of others that count, what they differ on and what is settled; the key '' stands for the score."""
-    state = reviews.state(case)
-    others = [
-        {"rater": name, "votes": {key or "": _content(vote) for key, vote in votes.items()}}
-        for name, votes in state.counted.items()
-        if name != rater
-    ]
-    settled = {key or "": {"rater": act.rater_id, **_content(act)} for key, act in state.settled.items()}
-    return {"others": others, "apart": [criterion or "" for criterion in state.apart], "settled": settled}
 
 
 def _content(act: Stored) -> Record:
     return {"act_id": act.act_id, "value": act.value, "comment": act.comment}
 
 
-def _ballot(ballot: Ballot, case: QueuedCase, part: ReviewerCase, machine: _Machine) -> Record:
-    mine = part.votes.get(ballot.criterion_id)
-    values = [option.value for option in ballot.options]
+def _ballot(ballot: Record, case: QueuedCase, part: ReviewerCase, machine: _Machine) -> Record:
+    criterion, mine = ballot["criterion_id"], part.votes.get(ballot["criterion_id"])
+    values = [option["value"] for option in ballot["options"]]
     return {
-        "criterion_id": ballot.criterion_id,
-        "text": ballot.text,
-        "options": [option._asdict() for option in ballot.options],
-        "digest": ballot.digest,
-        "doubtful": bool(machine) and ballot.criterion_id in case.doubtful,
-        "needed": ballot.is_needed,
-        "weight": ballot.weight,
-        "part_of": ballot.part_of,
+        **ballot,
+        "doubtful": bool(machine) and criterion in case.doubtful,
         "mine": _content(mine) if mine else None,
-        "machine": [_label(label, values) for label in machine.get(ballot.criterion_id, ())],
+        "machine": [_label(rater, row, values) for rater, row in machine.get(criterion, ())],
     }
 
 
-def _label(label: MachineLabel, values: list[str]) -> Record:
+def _label(rater: str, row: Row, values: list[str]) -> Record:
+    """What a row of `judgments` says, the level before its quotes were checked (stated) with it."""
     quotes = []
-    for quote in label.quotes:
-        note = None if quote.status == "verified" else QUOTES.get(quote.status)
-        quotes.append({"text": quote.text, "note": note, "holds": quote.status in STANDING})
-    is_known = label.stated is not None and label.stated < len(values)
+    for quote in row["evidence"]:
+        note = None if quote["status"] == "verified" else QUOTES.get(quote["status"])
+        quotes.append({"text": quote["quote"], "note": note, "holds": quote["status"] in STANDING})
+    level, stated, reason = row["decision"], row["stated"], row["unscored_reason"]
     return {
-        "rater": label.rater,
-        "value": None if label.level is None else values[label.level],
-        "probability": label.probability,
-        "reason": UNSCORED_REASONS[label.reason] if label.reason else None,
-        "stated": values[label.stated or 0] if is_known else None,
-        "action": None if label.action == "none" else ACTIONS[label.action],
+        "rater": rater,
+        "value": None if level is None else values[level],
+        "probability": chance_of(level, row["level_probabilities"]),
+        "reason": UNSCORED_REASONS[reason] if reason else None,
+        "stated": values[stated] if stated is not None and stated < len(values) else None,
+        "action": None if row["action"] == "none" else ACTIONS[row["action"]],
         "quotes": quotes,
     }
 
@@ -280,9 +276,9 @@ def _pieces(text: str, machine: _Machine) -> list[Record]:
     """
     spans: list[Highlight[str]] = []
     for criterion, labels in machine.items():
-        for quote in chain.from_iterable(label.quotes for label in labels):
-            start, end = quote.start, quote.end
-            if criterion is None or start is None or end is None or quote.status not in STANDING:
+        for quote in chain.from_iterable(row["evidence"] for _, row in labels):
+            start, end = quote["start"], quote["end"]
+            if criterion is None or start is None or end is None or quote["status"] not in STANDING:
                 continue
             if 0 <= start < end <= len(text):
                 spans.append(Highlight(start, end, criterion))

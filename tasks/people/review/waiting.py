@@ -25,10 +25,7 @@ from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.people.review.board import (
     Board,
     GraderHead,
-    MachineLabel,
     QueuedCase,
-    Quote,
-    chance_of,
     predicted_score,
     rubrics,
     score_text,
@@ -132,11 +129,11 @@ def open_board(
     mine = ds.field("response_id").isin([row["response_id"] for row in waiting])
     answers = {row["response_id"]: row for row in run.read(responses, _OF_ANSWERS, mine).to_pylist()}
     sheets = {row["item_id"]: row for row in run.read(items).to_pylist()}
-    machine: dict[Subject, tuple[MachineLabel, ...]] = defaultdict(tuple)
+    machine: dict[Subject, list[tuple[str, Row]]] = defaultdict(list)
     for name, ref in raters.items():
         for row in run.read(ref, where=mine).to_pylist():
             if not row["sample"]:
-                machine[row["response_id"], row["criterion_id"]] += (_machine_label(name, row),)
+                machine[row["response_id"], row["criterion_id"]].append((name, row))
     scales = {name: bundle.scale for name, bundle in locked.items()}
     predictions = {}
     if not study.annotation:
@@ -145,7 +142,26 @@ def open_board(
     cases = []
     for row in waiting:
         answer = answers[row["response_id"]]
-        cases.append(_case(row, answer, sheets[answer["item_id"]], rubric_of[row["response_id"]]))
+        item, student = sheets[answer["item_id"]], None
+        if row["subject_kind"] == "score":  # who labels concepts is not to know the student
+            student = (answer.get(_NAME) or "").strip() or answer["author_id"]
+        case = QueuedCase(
+            response_id=row["response_id"],
+            subject_kind=row["subject_kind"],
+            rubric_id=rubric_of[row["response_id"]],
+            why=row["why"],
+            text=answer["text"],
+            question=item["question"],
+            reference=item["reference_answer"],
+            context=item["context"],
+            doubtful=tuple(row["criteria"]),
+            item_id=answer["item_id"],
+            student=student,
+            marked=row.get("marked", False),
+            marked_at=row.get("marked_at", 0),
+            history=tuple(row.get("history", ())),
+        )
+        cases.append(case)
     head, estimates = _grader(taught, mine) if taught else (None, None)
     return Board(
         study=study.name,
@@ -159,41 +175,6 @@ def open_board(
         predictions=predictions,
         rubric_texts={name: bundle.text for name, bundle in locked.items()},
         coverage=study.release.coverage,
-    )
-
-
-def _case(queued: Row, answer: Row, item: Row, rubric: str) -> QueuedCase:
-    # The student's name, else their id. Who labels concepts is not to know them.
-    student = ((answer.get(_NAME) or "").strip() or answer["author_id"]) if queued["subject_kind"] == "score" else None
-    return QueuedCase(
-        response_id=queued["response_id"],
-        subject_kind=queued["subject_kind"],
-        rubric_id=rubric,
-        why=queued["why"],
-        text=answer["text"],
-        question=item["question"],
-        reference=item["reference_answer"],
-        context=item["context"],
-        doubtful=tuple(queued["criteria"]),
-        item_id=answer["item_id"],
-        student=student,
-        marked=queued.get("marked", False),
-        marked_at=queued.get("marked_at", 0),
-        history=tuple(queued.get("history", ())),
-    )
-
-
-def _machine_label(rater: str, row: Row) -> MachineLabel:
-    """A row of `judgments`: the level with its evidence."""
-    quotes = [Quote(quote["quote"], quote["status"], quote["start"], quote["end"]) for quote in row["evidence"]]
-    return MachineLabel(
-        rater=rater,
-        level=row["decision"],
-        probability=chance_of(row["decision"], row["level_probabilities"]),
-        quotes=tuple(quotes),
-        reason=row["unscored_reason"],
-        stated=row["stated"],
-        action=row["action"],
     )
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.tables.data import MEASURED
-from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums, statistics_of_totals
 from rubricflow.tasks.core.stats.scores import resampled
 from rubricflow.tasks.core.stats.verdict import Estimate
@@ -95,8 +94,11 @@ def agreement(frame: pd.DataFrame, a: str, b: str, scale: ScaleBounds, plan: Boo
     sums = pair_sums(human, machine, codes, size, scale)
     estimates = statistics_of_totals(sums.sum(axis=0, keepdims=True))
     (totals,) = draw_totals([sums], plan.draws, plan.seed)
-    drawn = statistics_of_totals(totals)
-    statistics = {name: _estimate(float(value[0]), drawn[name], size) for name, value in estimates.items()}
+    statistics = {}
+    for name, drawn in statistics_of_totals(totals).items():
+        value, ends, defined = float(estimates[name][0]), interval(drawn, size), drawn[~np.isnan(drawn)]
+        se = float(defined.std(ddof=1)) if len(defined) > 1 else None
+        statistics[name] = Estimate(None) if np.isnan(value) else Estimate(value, ends.low, ends.high, se, size)
     return ArmAgreement(statistics, len(rows), float(human.mean()), float(machine.mean()))
 
 
@@ -110,15 +112,6 @@ def gains(a: pd.DataFrame, b: pd.DataFrame, scale: ScaleBounds, plan: BootstrapP
         return {}, 0
     differences, n, _ = compare(a, b, scale, plan.draws, plan.seed)
     return {name: (Estimate(*gap[:3], clusters=gap.clusters), gap.p) for name, gap in differences.items()}, n
-
-
-def _estimate(value: float, drawn: Floats, clusters: int) -> Estimate:
-    if np.isnan(value):
-        return Estimate(None)
-    ends = interval(drawn, clusters)
-    defined = drawn[~np.isnan(drawn)]
-    se = float(defined.std(ddof=1)) if len(defined) > 1 else None
-    return Estimate(value, ends.low, ends.high, se, clusters)
 
 
 # The calls of an arm, response by response.

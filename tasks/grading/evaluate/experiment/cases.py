@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.settings.experiment import Orders, ordered
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, bar, count, number
-from rubricflow.tasks.core.stats.verdict import Estimate
+from rubricflow.tasks.core.display.table import Bar, Cells, Panel, Table, bar, count, number
 from rubricflow.tasks.grading.evaluate.experiment.arm import (
     ArmAgreement,
     BootstrapPlan,
@@ -117,9 +117,16 @@ def tables(arms: Mapping[str, ExperimentArm], setting: Orders, plan: BootstrapPl
             words = "by id" if order == name else order.removeprefix(f"{name}, ")
             rows.append((name, words, count(found.n), *(number(found[key], ends="interval") for key in STATISTICS)))
             bars += bar(f"{name}, {words}", found["mae"])
-        movements = _movements(spread_of_scores([arms[order] for order in orders]))
+        # How far single scores move: mean and largest SD, share that move at all, largest range.
+        moved = spread_of_scores([arms[order] for order in orders])
+        moves = (moved["sd"].mean(), moved["sd"].max(), (moved["range"] > 0).mean())
+        movements = *(number(_known(value)) for value in moves), number(_known(moved["range"].max()), 1)
         for key, title in STATISTICS.items():
-            spreads.append((name, title, *_spread_over_orders([found[key] for found in orders.values()]), *movements))
+            of_orders = [found[key] for found in orders.values()]
+            values = pd.Series([estimate.value for estimate in of_orders], dtype=float).dropna()
+            width, sd, se = _known(values.max() - values.min()), _known(values.std(ddof=1)), of_orders[0].se
+            shown = number(width), number(sd), number(se), number(sd / se if sd is not None and se else None, 2)
+            spreads.append((name, title, count(len(values)), *shown, *movements))
     yield Table(
         "gao_orders",
         "Order effect: agreement by order of the responses",
@@ -143,23 +150,9 @@ def tables(arms: Mapping[str, ExperimentArm], setting: Orders, plan: BootstrapPl
     )
 
 
-def _spread_over_orders(statistics: Sequence[Estimate]) -> tuple[Cell, ...]:
-    """Orders that have the statistic, its range and SD over them, the bootstrap SE of the first, SD over SE."""
-    values = pd.Series([estimate.value for estimate in statistics], dtype=float).dropna()
-    width = float(values.max() - values.min()) if len(values) else None
-    sd = float(values.std(ddof=1)) if len(values) > 1 else None
-    se = statistics[0].se
-    share = sd / se if sd is not None and se else None
-    return count(len(values)), number(width), number(sd), number(se), number(share, 2)
-
-
-def _movements(spread: pd.DataFrame) -> tuple[Cell, ...]:
-    """How far single scores move: mean and largest SD, share that move at all, largest range."""
-    if spread.empty:
-        return (*[Cell(None)] * 3, Cell(None, digits=1))
-    moves = float((spread["range"] > 0).mean())
-    mean_sd, largest_sd = float(spread["sd"].mean()), float(spread["sd"].max())
-    return number(mean_sd), number(largest_sd), number(moves), number(float(spread["range"].max()), 1)
+def _known(value: float) -> float | None:
+    """The value; None for NaN."""
+    return None if math.isnan(value) else float(value)
 
 
 def spread_of_scores(arms: Sequence[ExperimentArm]) -> pd.DataFrame:

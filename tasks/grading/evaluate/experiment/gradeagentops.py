@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import pandas as pd
-
 from rubricflow.tasks.core.contracts.settings.experiment import ArmPair, GradeAgentOps
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, bar, count, number
 from rubricflow.tasks.core.stats.verdict import Estimate
@@ -56,7 +54,8 @@ def tables(
 def human(arm: ExperimentArm, second: str, reference: str, plan: BootstrapPlan) -> Table:
     """Table 4: how well two people agree, overall and by type of item; errors are reference − second."""
     rows = list[Cells]()
-    for name, part in _parts(arm.scores):
+    by_type = ((str(kind), part) for kind, part in arm.scores.groupby("type", sort=True))
+    for name, part in (("overall", arm.scores), *by_type):
         agreed = agreement(part, f"human:{second}", f"human:{reference}", arm.scale, plan)
         if agreed.n:
             means = number(agreed.mean_a), number(agreed.mean_b)
@@ -281,9 +280,3 @@ def _both(base: ExperimentArm, better: ExperimentArm, plan: BootstrapPlan) -> tu
 def _only(arm: ExperimentArm, column: str, value: str) -> ExperimentArm:
     """The arm with the responses of one item or type."""
     return arm._replace(scores=arm.scores[arm.scores[column] == value])
-
-
-def _parts(scores: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The whole set, then each type of item."""
-    yield "overall", scores
-    yield from ((str(kind), part) for kind, part in scores.groupby("type", sort=True))

@@ -85,7 +85,10 @@ def advice(
         return "These answers do not tell: no way of asking has an agreement with people on them"
     best = max(known, key=lambda at: kappas[at].value or 0)
     behind = {at: _gain(shared[at], shared[best], plan) for at in known if at != best}
-    near = [best, *(at for at, gap in behind.items() if _within(gap))]
+    near = [best]
+    for at, gap in behind.items():
+        if gap.value is not None and gap.low is not None and gap.high is not None:
+            near += [at] if gap.value <= (gap.high - gap.low) / (2 * _NORMAL) else []
     checked = [at for at in near if arms[at].quotes] or near
     chosen = min(checked, key=lambda at: (arms[at].tokens or 0, arms[at].calls, -(kappas[at].value or 0)))
     words = f"Use {arms[chosen].name}: QWK {kappas[chosen].value:.3f} on {len(shared[chosen])} answers"
@@ -98,10 +101,3 @@ def _gain(base: pd.DataFrame, better: pd.DataFrame, plan: BootstrapPlan) -> Esti
     """What the second frame has more of QWK than the first, paired."""
     found, _ = gains(base, better, _SHARES, plan)
     return found[KAPPA][0] if found else Estimate(None)
-
-
-def _within(gap: Estimate) -> bool:
-    """Whether a paired difference is at most its standard error; not where that is unknown."""
-    if gap.value is None or gap.low is None or gap.high is None:
-        return False
-    return gap.value <= (gap.high - gap.low) / (2 * _NORMAL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -32,31 +32,25 @@ def tables(arms: Mapping[str, ExperimentArm], experiment: Experiment, reference:
 
     arms: those of the file and those that tables add; reference: the human score compared with, as a rater id.
     """
-    plain = list(_tables(arms, experiment, reference))
-    if any(arm.simulated for arm in arms.values()):
-        return [labelled(table) for table in plain]
-    return plain
-
-
-def _tables(arms: Mapping[str, ExperimentArm], experiment: Experiment, reference: str) -> Iterator[Table]:
-    setting = experiment.tables
+    setting, found = experiment.tables, list[Table]()
     plan = BootstrapPlan(experiment.draws, experiment.seed)
     if setting.gradeagentops:
-        yield from gradeagentops.tables(arms, setting.gradeagentops, reference, plan)
+        found += gradeagentops.tables(arms, setting.gradeagentops, reference, plan)
     if setting.orders:
-        yield from cases.tables(arms, setting.orders, plan)
+        found += cases.tables(arms, setting.orders, plan)
     if setting.rulers:
-        yield from rulers.tables(arms, setting.rulers, plan)
+        found += rulers.tables(arms, setting.rulers, plan)
     if setting.calibration_size:
-        yield rulers.calibration_size(arms, setting.calibration_size, plan)
+        found.append(rulers.calibration_size(arms, setting.calibration_size, plan))
     if setting.perturbation:
-        yield rulers.perturbation(arms, setting.perturbation, plan)
+        found.append(rulers.perturbation(arms, setting.perturbation, plan))
     if setting.ablation:
-        yield rulers.ablation(arms, setting.ablation, plan)
+        found.append(rulers.ablation(arms, setting.ablation, plan))
     if setting.stability:
-        yield rulers.stability(arms, setting.stability, plan)
+        found.append(rulers.stability(arms, setting.stability, plan))
     if setting.decisions:
-        yield decisions([arms[name] for name in setting.decisions.arms])
+        found.append(decisions([arms[name] for name in setting.decisions.arms]))
+    return [labelled(table) for table in found] if any(arm.simulated for arm in arms.values()) else found
 
 
 def decisions(arms: Sequence[ExperimentArm]) -> Table:
@@ -65,7 +59,13 @@ def decisions(arms: Sequence[ExperimentArm]) -> Table:
     for arm in arms:
         metrics = arm.metrics[arm.metrics["metric"].isin(FIGURES)].set_index("metric")
         n = int(metrics["n"].max()) if len(metrics) else 0
-        rows.append((arm.name, count(n), *(_cell(metrics, metric) for metric in FIGURES)))
+        cells = list[Cell]()
+        for metric in FIGURES:
+            ends = metrics.reindex([metric])[["value", "low", "high", "clusters"]].astype(float).iloc[0]
+            value, low, high, clusters = (None if math.isnan(end) else end for end in ends)
+            estimate = Estimate(value, low, high, clusters=None if clusters is None else int(clusters))
+            cells.append(number(estimate, ends="interval") if metric in metrics.index else Cell(None))
+        rows.append((arm.name, count(n), *cells))
     return Table(
         "decisions",
         "Probabilities of single decisions against people's marks",
@@ -76,14 +76,6 @@ def decisions(arms: Sequence[ExperimentArm]) -> Table:
             "a dash: the judge gives no probabilities, or decides on other levels than people marked",
         ),
     )
-
-
-def _cell(metrics: pd.DataFrame, metric: str) -> Cell:
-    if metric not in metrics.index:
-        return Cell(None)
-    ends = metrics.loc[[metric], ["value", "low", "high", "clusters"]].to_numpy(dtype=float)[0].tolist()
-    value, low, high, clusters = (None if math.isnan(end) else end for end in ends)
-    return number(Estimate(value, low, high, clusters=None if clusters is None else int(clusters)), ends="interval")
 
 
 def main_contrast(arms: Mapping[str, ExperimentArm], experiment: Experiment, plan: BootstrapPlan) -> str:

@@ -1,12 +1,15 @@
 """Labelled rows as fits take them, without gradings and tables."""
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from rubricflow.tasks.core.contracts.bundle import Scale
+from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.study import Release
+from rubricflow.tasks.core.contracts.tables.calibration import ReleaseRules
 from rubricflow.tasks.grading.calibrate.release import Rules, Scope, release_rules
 from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 
@@ -36,5 +39,7 @@ def labelled_rows(raw: Any, human: Any, scale: Scale = SCALE, **more: Any) -> La
 
 
 def rules_of(scope: Scope, release: Release) -> Rules:
-    """The rules of one mapping, all of whose labels count."""
-    return release_rules([scope], release, Counter(scope.labels.item_id.tolist()))
+    """The rules of one mapping, all of whose labels count; of a promise each column of `release_rules` by its name."""
+    rules = release_rules([scope], release, Counter(scope.labels.item_id.tolist()))
+    rows = conform(ReleaseRules, rules.promises).to_pylist()
+    return rules._replace(promises=[SimpleNamespace(**row) for row in rows])

@@ -111,10 +111,13 @@ def test_each_items_offset_is_added_and_a_new_item_gets_none(fit):
     raw, human, weight, _ = sample(1, 80)
     item = np.arange(80) % 2
     curve = fitted(fit, raw, np.where(item, human / 2 + 2, human / 2), weight, item, ("low", "high"))
-    assert curve.offset("high") > 0.5 > -0.5 > curve.offset("low")
-    assert curve.offset("new") == 0
-    gap = [float(apply_curve(curve, [2.0], curve.offset(name), SCALE).aligned[0]) for name in ("low", "new", "high")]
-    np.testing.assert_allclose(np.diff(gap), [-curve.offset("low"), curve.offset("high")])
+    assert curve.offsets.get("high", 0.0) > 0.5 > -0.5 > curve.offsets.get("low", 0.0)
+    assert curve.offsets.get("new", 0.0) == 0
+    gap = [
+        float(apply_curve(curve, [2.0], curve.offsets.get(name, 0.0), SCALE).aligned[0])
+        for name in ("low", "new", "high")
+    ]
+    np.testing.assert_allclose(np.diff(gap), [-curve.offsets.get("low", 0.0), curve.offsets.get("high", 0.0)])
 
 
 def test_raw_scores_outside_the_range_seen_are_clipped_and_flagged():
@@ -141,7 +144,7 @@ def test_maps_rise_stay_on_the_scale_and_do_not_depend_on_the_order_of_rows(seed
         return
     assert fitted(fit, raw[order], human[order], weight[order], item[order], ("a", "b", "c")) == curve
     assert ScoreCurve.model_validate_json(curve.model_dump_json()) == curve
-    found = apply_curve(curve, np.linspace(-1, 6, 60), curve.offset("a"), (10.0, 20.0, 2.0))
+    found = apply_curve(curve, np.linspace(-1, 6, 60), curve.offsets.get("a", 0.0), (10.0, 20.0, 2.0))
     assert (np.diff(found.aligned) >= 0).all()
     assert ((found.aligned >= 10) & (found.aligned <= 20)).all()
     assert set(found.score) <= {10, 12, 14, 16, 18, 20}

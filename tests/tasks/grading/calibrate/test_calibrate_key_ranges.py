@@ -4,6 +4,7 @@ import random
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from builders.rows import grading
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.calibrate.predictions import gradings_of, in_packs, packs
+from rubricflow.tasks.grading.calibrate.predictions import GRADING, KEYS, gradings_of, packs
 
 ID = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3)
 ITEMS = st.dictionaries(ID, st.dictionaries(ID, st.integers(1, 5), max_size=12), max_size=5)
@@ -40,10 +41,15 @@ def written(folder, items, order, shards):
 def test_a_pack_read_by_its_keys_is_what_a_pass_over_all_gradings_gives(items, order, shards, rows):
     with tempfile.TemporaryDirectory() as folder:
         run, gradings = written(Path(folder), items, order, shards)
-        passed = [(name, table.to_pylist()) for name, table in in_packs(run, gradings, rows)]
         parted = list(packs(run, gradings, rows))
-        assert [(pack.name, gradings_of(run, gradings, pack).to_pylist()) for pack in parted] == passed
-        assert [pack.rows for pack in parted] == [len(table) for _, table in passed]
+        read = [gradings_of(run, gradings, pack) for pack in parted]
+        assert [pack.rows for pack in parted] == [len(table) for table in read]
+        whole = run.read(gradings, GRADING).sort_by([(name, "ascending") for name in KEYS])
+        together = pa.concat_tables(read) if read else whole
+        assert together["response_id"].equals(whole["response_id"])
+        assert sorted(map(str, together.to_pylist())) == sorted(map(str, whole.to_pylist()))
+        of_packs = [table["response_id"].unique() for table in read]
+        assert sum(map(len, of_packs)) == len(whole["response_id"].unique())
         assert sum(pack.rows for pack in parted) == gradings.rows
         assert not [pack for pack in parted[:-1] if pack.rows < rows]
 

@@ -57,16 +57,16 @@ def test_killed_between_packs_it_goes_on_and_predicts_no_pack_twice(whole, tmp_p
     run, refs = run_of(tmp_path / "killed")
     write, written = Predictor.write, []
 
-    def dying(self, name, gradings):
+    def dying(self, pack):
         if len(written) == 2:
             raise KeyboardInterrupt
-        written.append(name)
-        write(self, name, gradings)
+        written.append(pack.name)
+        write(self, pack)
 
     monkeypatch.setattr(Predictor, "write", dying)
     with pytest.raises(KeyboardInterrupt):
         calibrate.fn(run, plan(), *refs)
-    monkeypatch.setattr(Predictor, "write", lambda *pack: (written.append(pack[1]), write(*pack)))
+    monkeypatch.setattr(Predictor, "write", lambda own, pack: (written.append(pack.name), write(own, pack)))
     monkeypatch.setattr(
         "rubricflow.tasks.grading.calibrate.task.fit_items", lambda *_: pytest.fail("it was fitted again")
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from builders.crew import CrewHere, piece_arguments
@@ -17,7 +16,7 @@ from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.calibrate import predictions, task
 from rubricflow.tasks.grading.calibrate.calibration import read_calibration
 from rubricflow.tasks.grading.calibrate.predictions import GradingPack, PredictionAssignment, packs
-from rubricflow.tasks.grading.calibrate.task import PackProgress, calibrate, share_of
+from rubricflow.tasks.grading.calibrate.task import calibrate, share_of
 
 DASK = Placement(engine="dask")
 PACK = 20
@@ -111,20 +110,6 @@ def test_hidden_states_are_one_more_block_and_a_worker_loads_the_model_once_for_
         blocks = {block.name for block in read_calibration(content).mapping.blocks}
         assert {"judge", "hidden"} <= blocks <= {"judge", "hidden", "item"}
     assert None not in run.read(done.predictions)["points_text"].to_pylist()
-
-
-def test_lines_come_now_and_then_and_one_at_the_end() -> None:
-    lines, now = list[tuple[str, float]](), SimpleNamespace(seconds=0.0)
-    progress = PackProgress(100, lambda *line: lines.append(line), lambda: now.seconds)
-    progress.passed(20)
-    for _ in range(8):
-        now.seconds += 2.0
-        progress.predicted(10)
-    assert lines == [
-        ("calibrate: 50/100 gradings predicted, 5/s, about 10 s left", 0.5),
-        ("calibrate: 80/100 gradings predicted, 5/s, about 4 s left", 0.8),
-        ("calibrate: 100/100 gradings predicted, 5/s", 1.0),
-    ]
 
 
 def test_a_worker_loads_a_model_once_for_all_packs_of_a_command(

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Scale
-from rubricflow.tasks.people.review.board import Board, GraderHead, MachineLabel, QueuedCase, Quote
+from rubricflow.tasks.core.display.table import Record
+from rubricflow.tasks.people.review.board import Board, GraderHead, QueuedCase
 
 PORT = 8765
 """Where the page is thought to be, where nothing really listens."""
@@ -35,9 +36,29 @@ HEAD = GraderHead(
 )
 
 
-def span(text: str, words: str, status: str = "verified") -> Quote:
+def quote(words: str, status: str, start: int | None = None, end: int | None = None) -> Record:
+    """A quote as table `judgments` keeps it."""
+    return {"quote": words, "status": status, "start": start, "end": end}
+
+
+def span(text: str, words: str, status: str = "verified") -> Record:
     """A quote where it stands in a text."""
-    return Quote(words, status, text.index(words), text.index(words) + len(words))
+    return quote(words, status, text.index(words), text.index(words) + len(words))
+
+
+def machine_label(
+    rater: str,
+    level: int | None,
+    probability: float | None = None,
+    quotes: tuple[Record, ...] = (),
+    reason: str | None = None,
+    stated: int | None = None,
+    action: str = "none",
+) -> tuple[str, Record]:
+    """A rater's name and its row of `judgments`, whose other levels have no probability."""
+    likely = None if level is None or probability is None else [*[0.0] * level, probability]
+    row = {"decision": level, "level_probabilities": likely, "evidence": quotes, "unscored_reason": reason}
+    return rater, {**row, "stated": stated, "action": action}
 
 
 def case(response_id: str, why: str = "Annotators 2 levels apart on C3", text: str = PLAIN) -> QueuedCase:
@@ -53,14 +74,14 @@ def scene(cases: tuple[QueuedCase, ...] | None = None) -> Board:
         cases = (case("R-0412"), case("R-0093", "Quote not in the text on C2", HOSTILE), case("R-0276"), score)
     machine = {
         ("R-0412", "C1"): (
-            MachineLabel("annotator-a", 2, 0.93, (span(PLAIN, "water comes out of the potato"),)),
-            MachineLabel("annotator-b", 1, None, (span(PLAIN, "comes out of the potato because"),)),
+            machine_label("annotator-a", 2, 0.93, (span(PLAIN, "water comes out of the potato"),)),
+            machine_label("annotator-b", 1, None, (span(PLAIN, "comes out of the potato because"),)),
         ),
-        ("R-0412", "C2"): (MachineLabel("annotator-a", 1, 0.88, (Quote("partially permeable", "fabricated"),)),),
-        ("R-0412", "C3"): (MachineLabel("annotator-a", None, reason="invalid_reply"),),
-        ("R-0093", "C1"): (MachineLabel("<b>judge</b>", 1, 0.41, (span(HOSTILE, "salt sucks & it"),)),),
-        ("R-0618", "C1"): (MachineLabel("judge", 2, 0.7, (span(PLAIN, "because of osmosis"),)),),
-        ("R-0618", None): (MachineLabel("judge", 4, 0.6),),
+        ("R-0412", "C2"): (machine_label("annotator-a", 1, 0.88, (quote("partially permeable", "fabricated"),)),),
+        ("R-0412", "C3"): (machine_label("annotator-a", None, reason="invalid_reply"),),
+        ("R-0093", "C1"): (machine_label("<b>judge</b>", 1, 0.41, (span(HOSTILE, "salt sucks & it"),)),),
+        ("R-0618", "C1"): (machine_label("judge", 2, 0.7, (span(PLAIN, "because of osmosis"),)),),
+        ("R-0618", None): (machine_label("judge", 4, 0.6),),
     }
     shares = {"R-0412": (0.95, 0.5, 0.25), "R-0093": (0.5, 0.15, 0.2), "R-0276": (1.0, 0.9, 0.7)}
     estimates = {response: dict(zip(HEAD.criteria, given, strict=True)) for response, given in shares.items()}

@@ -318,7 +318,7 @@ def test_what_another_process_stores_in_between_is_seen(ledger_path: Path) -> No
 
     board = scene()
     ballot = board.ballots(board.cases[0])[0]
-    fields = {"criterion_id": ballot.criterion_id, "value": "1", "digest": ballot.digest, "rater": "Ada"}
+    fields = {"criterion_id": ballot["criterion_id"], "value": "1", "digest": ballot["digest"], "rater": "Ada"}
     with Raced(ledger_path) as ledger:
         desk = ReviewService(board, ledger)
         desk.store(Sent(act_id=next(IDS), kind="vote", subject_kind="label", response_id="R-0412", **fields))

@@ -15,11 +15,11 @@ import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from review_scene import HEAD, PLAIN, PORT, case, scene, span
+from review_scene import HEAD, PLAIN, PORT, case, machine_label, quote, scene, span
 
 from rubricflow.flows.votes import asked_of
 from rubricflow.tasks.people.review.app import Access, create_app
-from rubricflow.tasks.people.review.board import Board, FollowingScore, MachineLabel, PredictedScore, Quote
+from rubricflow.tasks.people.review.board import Board, PredictedScore
 from rubricflow.tasks.people.review.label_studio import config, project
 from rubricflow.tasks.people.review.ledger import Act, Ledger, Stored
 from rubricflow.tasks.people.review.reviews import NotAllowed, Reviews, with_blindness
@@ -28,11 +28,11 @@ from rubricflow.tasks.people.review.sheet import as_csv, read_sheet
 from rubricflow.tasks.people.review.view import list_cases
 
 LABELS = st.builds(
-    MachineLabel,
+    machine_label,
     st.sampled_from(("annotator-a", "annotator-b")),
     st.none() | st.integers(0, 2),
     st.none() | st.floats(0, 1),
-    st.sampled_from(((), (span(PLAIN, "osmosis"),), (Quote("membrane", "fabricated"),))),
+    st.sampled_from(((), (span(PLAIN, "osmosis"),), (quote("membrane", "fabricated"),))),
     st.none() | st.just("invalid_reply"),
 )
 VALUES = st.sampled_from(("0", "1", "2", "x"))
@@ -77,13 +77,13 @@ def acts_of(board: Board, hidden: dict[str, Any]) -> Iterator[Act]:
         at = board.cases[number]
         about = {"study": board.study, "subject_kind": at.subject_kind, "response_id": at.response_id}
         for ballot, value in zip(board.ballots(at), hidden[rater.lower()], strict=False):
-            said = {"criterion_id": ballot.criterion_id, "value": value, "digest": ballot.digest}
-            said["subject_kind"] = "score" if ballot.criterion_id is None else "label"
+            said = {"criterion_id": ballot["criterion_id"], "value": value, "digest": ballot["digest"]}
+            said["subject_kind"] = "score" if ballot["criterion_id"] is None else "label"
             yield Act(next(ids), kind="vote", rater_id=rater, comment=hidden["comment"], **about | said)
         if number == 0:
             yield Act(next(ids), kind="submit", rater_id=rater, criterion_id=None, value=None, **about)
         if at.subject_kind == "score":
-            note = {"criterion_id": None, "value": None, "digest": board.ballots(at)[0].digest}
+            note = {"criterion_id": None, "value": None, "digest": board.ballots(at)[0]["digest"]}
             yield Act(next(ids), kind="note", rater_id=rater, comment=hidden["comment"], **about, **note)
 
 
@@ -93,7 +93,7 @@ def served(board: Board, hidden: dict[str, Any], folder: Path) -> list[Any]:
     with Ledger(path) as ledger:
         ledger.add_all(acts_of(board, hidden))
     client = TestClient(
-        create_app(board, path, Access("127.0.0.1", PORT), lambda *_: FollowingScore(hidden["predicted"], None)),
+        create_app(board, path, Access("127.0.0.1", PORT), lambda *_: hidden["predicted"]),
         base_url=f"http://127.0.0.1:{PORT}",
     )
     answers = [client.post("/api/me", json={"name": "Cyd"})]
@@ -103,8 +103,13 @@ def served(board: Board, hidden: dict[str, Any], folder: Path) -> list[Any]:
         act = {"subject_kind": at.subject_kind, "response_id": at.response_id, "rater": "Cyd", "kind": "adjudicate"}
         act["act_id"] = "10000000-0000-4000-8000-000000000000"  # each is refused, so none is the same act again
         for ballot in board.ballots(at):
-            about = {"criterion_id": ballot.criterion_id, "value": "1", "digest": ballot.digest, "comment": "settled"}
-            about |= {"subject_kind": "score"} if ballot.criterion_id is None else {"subject_kind": "label"}
+            about = {
+                "criterion_id": ballot["criterion_id"],
+                "value": "1",
+                "digest": ballot["digest"],
+                "comment": "settled",
+            }
+            about |= {"subject_kind": "score"} if ballot["criterion_id"] is None else {"subject_kind": "label"}
             answers.append(client.post("/api/acts", json=act | about))
         answers.append(client.post(f"/api/cases/{number}/following", json={"levels": {"C1": 2}}))
         answers.append(client.post("/api/acts", json=act | {"kind": "submit"}))
@@ -205,7 +210,7 @@ class Page:
             None,
             move if kind == "vote" else None,
             rater,
-            digest=BALLOT.digest if kind == "vote" else "",
+            digest=BALLOT["digest"] if kind == "vote" else "",
             undoes=undone.act_id if kind == "undo" and undone else None,
             number=number,
             stored_at=datetime.now(UTC),
@@ -231,7 +236,7 @@ def settled(words: list[str]) -> dict[Any, SettledOutcome]:
 
 
 def compare(page: Page, parts: dict[str, Part]) -> None:
-    found = valid_acts(page.acts, {(SCORE.response_id, None): BALLOT.digest})
+    found = valid_acts(page.acts, {(SCORE.response_id, None): BALLOT["digest"]})
     words = {rater: part.last_word for rater, part in parts.items() if part.last_word}
     assert {vote.rater_id: (vote.value, vote.blind) for vote in found.votes} == words
     assert len(found.votes) == len(words)

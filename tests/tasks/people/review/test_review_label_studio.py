@@ -144,22 +144,26 @@ def with_result(*result, **more):
 @pytest.mark.parametrize(
     ("annotations", "field", "rule"),
     [
-        (None, "annotations", "is missing; export as JSON"),
-        ([3], "annotations", "not a list of objects"),
+        (None, "annotations", "is not as Label Studio exports JSON"),
+        ([3], "annotations.0", "is not as Label Studio exports"),
         (with_result(FINE[0]), "result", "says nothing of 'c2'"),
         (with_result(*FINE, FINE[0]), "level-c1", "answered twice"),
         (with_result(*FINE, chosen("other", "1")), "from_name", "'other' is not asked"),
-        (with_result(*FINE, chosen(None, "1")), "from_name", "not asked"),
+        (with_result(*FINE, chosen(None, "1")), "annotations.0.result.2.from_name", "is not as Label Studio exports"),
         (with_result(chosen("level-c1", "3")), "level-c1", "'3' is none of 0, 1, 2 and x"),
         (with_result(chosen("level-c1", "x")), "level-c1", "x needs a comment"),
         (with_result(chosen("level-c1", "x"), commented(" ")), "level-c1", "x needs a comment"),
-        (with_result(chosen("level-c1", 1)), "choices", "not one choice"),
+        (
+            with_result(chosen("level-c1", 1)),
+            "annotations.0.result.0.value.choices.0",
+            "is not as Label Studio exports",
+        ),
         (with_result({"from_name": "level-c1", "value": {"choices": ["1", "2"]}}), "choices", "not one choice"),
         (with_result({"from_name": "level-c1"}), "choices", "not one choice"),
-        (with_result(*FINE, commented({})), "comment", "not text"),
-        ([annotation(None)], "result", "not a list"),
-        ([annotation(FINE, by=None)], "completed_by", "who annotated"),
-        ([annotation(FINE, by=True)], "completed_by", "who annotated"),
+        (with_result(*FINE, commented({})), "annotations.0.result.2.value.text.list[str].0", "is not as Label"),
+        ([annotation(None)], "annotations.0.result", "is not as Label Studio exports"),
+        ([annotation(FINE, by=None)], "annotations.0.completed_by.int", "is not as Label Studio exports"),
+        ([annotation(FINE, by=True)], "annotations.0.completed_by.int", "is not as Label Studio exports"),
         ([annotation(FINE, by={"email": " "})], "completed_by", "who annotated"),
     ],
 )
@@ -177,14 +181,13 @@ def test_a_bad_annotation_is_named(tmp_path, annotations, field, rule):
         {},
         {"digests": {}, "response_id": "r9", "subject_kind": "label"},
         {"digests": {}, "response_id": [], "subject_kind": "label"},
-        {"digests": {}, "response_id": "r1", "subject_kind": []},
         {"digests": {"level-c1": ""}, "response_id": "r1", "subject_kind": "label"},
     ],
 )
 def test_a_task_that_is_not_ours_is_named(tmp_path, meta):
     path = tmp_path / "e.json"
     path.write_text(json.dumps([{"meta": meta, "annotations": [annotation(FINE)]}]))
-    with pytest.raises(InputError, match="row 1, field 'meta'"):
+    with pytest.raises(InputError, match="row 1, field 'meta"):
         read_export(path, "study", TWO)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from review_scene import HOSTILE, PLAIN, case, scene, span
+from review_scene import HOSTILE, PLAIN, case, machine_label, quote, scene, span
 
-from rubricflow.tasks.people.review.board import Board, FollowingScore, MachineLabel, PredictedScore, Quote
+from rubricflow.tasks.people.review.board import Board, PredictedScore
 from rubricflow.tasks.people.review.ledger import Ledger, Stored
 
 Person = Callable[..., Any]
@@ -27,9 +27,9 @@ def board() -> Board:
         for name, (student, question) in STUDENTS.items()
     )  # fmt: skip
     machine = {
-        ("R-1", "C1"): (MachineLabel("judge", 2, 0.93, (span(PLAIN, "water comes out of the potato"),), None, 2),),
-        ("R-1", "C2"): (MachineLabel("judge", 0, 0.8, (Quote("membrane", "fabricated"),), None, 2, "demoted"),),
-        ("R-1", "C3"): (MachineLabel("judge", None, reason="invalid_reply"),),
+        ("R-1", "C1"): (machine_label("judge", 2, 0.93, (span(PLAIN, "water comes out of the potato"),), None, 2),),
+        ("R-1", "C2"): (machine_label("judge", 0, 0.8, (quote("membrane", "fabricated"),), None, 2, "demoted"),),
+        ("R-1", "C3"): (machine_label("judge", None, reason="invalid_reply"),),
     }
     return replace(
         scene(cases),
@@ -41,9 +41,9 @@ def board() -> Board:
     )
 
 
-def follow(response_id: str, levels: Mapping[str, int]) -> FollowingScore:
+def follow(response_id: str, levels: Mapping[str, int]) -> PredictedScore:
     """A point for every level that was set, 4 at most."""
-    return FollowingScore(MACHINE._replace(score=float(min(4, sum(levels.values()))), low=0.0, high=4.0), None)
+    return MACHINE._replace(score=float(min(4, sum(levels.values()))), low=0.0, high=4.0)
 
 
 def acts(path: Path) -> list[Stored]:

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from review_scene import PORT, case, scene
 
 from rubricflow.tasks.people.review.app import Access, create_app
-from rubricflow.tasks.people.review.board import Board, FollowingScore, PredictedScore
+from rubricflow.tasks.people.review.board import Board, PredictedScore
 from rubricflow.tasks.people.review.ledger import Ledger
 from rubricflow.tasks.people.review.reviews import Reviews
 from rubricflow.tasks.people.review.settle import valid_acts
@@ -30,10 +30,10 @@ def board() -> Board:
     )
 
 
-def follow(response_id: str, levels: Mapping[str, int]) -> FollowingScore:
+def follow(response_id: str, levels: Mapping[str, int]) -> PredictedScore:
     """As many points as levels were set."""
     assert response_id == "R-1"
-    return FollowingScore(MACHINE._replace(score=float(sum(levels.values()))), None)
+    return MACHINE._replace(score=float(sum(levels.values())))
 
 
 @pytest.fixture
@@ -59,12 +59,12 @@ def send(client: TestClient, kind: str, status: int = 200, **fields: Any) -> dic
 
 
 def vote(client: TestClient, criterion: str | None, value: str, status: int = 200) -> dict[str, Any]:
-    ballots = {ballot.criterion_id: ballot for ballot in board().ballots(SCORE)}
-    return send(client, "vote", status, criterion_id=criterion, value=value, digest=ballots[criterion].digest)
+    ballots = {ballot["criterion_id"]: ballot for ballot in board().ballots(SCORE)}
+    return send(client, "vote", status, criterion_id=criterion, value=value, digest=ballots[criterion]["digest"])
 
 
 def note(client: TestClient, words: str) -> dict[str, Any]:
-    return send(client, "note", comment=words, digest=board().ballots(SCORE)[0].digest)
+    return send(client, "note", comment=words, digest=board().ballots(SCORE)[0]["digest"])
 
 
 def view(client: TestClient) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def test_a_score_alone_is_submitted_and_levels_count_with_it(visit: Visit, ledge
     vote(ada, "C2", "1", 409)
     with Ledger(ledger_path) as ledger:
         acts = ledger.acts("science")
-    current = {("R-1", ballot.criterion_id): ballot.digest for ballot in board().ballots(SCORE)}
+    current = {("R-1", ballot["criterion_id"]): ballot["digest"] for ballot in board().ballots(SCORE)}
     assert [(act.criterion_id, act.value) for act in valid_acts(acts, current).votes] == [("C1", "2"), (None, "3")]
 
 
@@ -161,6 +161,6 @@ def test_a_note_is_kept_with_its_history_and_the_last_that_stands_is_shown_last(
 def test_an_empty_note_and_a_submission_of_levels_alone_are_refused(visit: Visit, act: dict[str, Any]) -> None:
     ada = visit("Ada")
     vote(ada, None, "3")
-    digest = board().ballots(SCORE)[0].digest if act["kind"] == "note" else ""
+    digest = board().ballots(SCORE)[0]["digest"] if act["kind"] == "note" else ""
     sent = {"act_id": next(IDS), "subject_kind": "score", "response_id": "R-1", "rater": "Ada", "digest": digest}
     assert ada.post("/api/acts", json=sent | act).status_code in (404, 422)
