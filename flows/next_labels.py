@@ -22,7 +22,7 @@ from rubricflow.tasks.core.display.reasons import needs_of, too_small_words
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.ordered import read_marked
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.core.text.formulas import guarded
+from rubricflow.tasks.core.text.formulas import guarded, readable
 from rubricflow.tasks.grading.calibrate.next_labels import (
     agreement,
     held_out,
@@ -37,8 +37,6 @@ from rubricflow.tasks.grading.calibrate.next_labels import (
 
 SHEET = ("rank", "item_id", "response_id", "split", "question", "response", "score")
 """The columns of the file that people write scores into."""
-LONGEST = 32_000
-"""Characters of a text: a spreadsheet's cell holds little more, and spills the rest over the rows below."""
 _SHOWN = ("rank", "item_id", "response_id", "sampled", "why")
 
 
@@ -108,12 +106,6 @@ def write_sheet(run: Run, rows: list[dict[str, Any]], to: Path) -> None:
     for row in rows:
         split = "chosen" if row["sampled"] == "chosen" else ""
         item, response = row["item_id"], row["response_id"]
-        words = (_readable(questions[item]), _readable(texts[response]))
+        words = (readable(questions[item]), readable(texts[response]))
         writer.writerow([row["rank"], guarded(item), guarded(response), split, *words, ""])
     write_atomically(to, text.getvalue().encode("utf-8-sig", "replace"))
-
-
-def _readable(text: str) -> str:
-    """A text as a spreadsheet's cell shows it, cut where a cell ends."""
-    safe = guarded(text.replace("\r\n", "\n").replace("\r", "\n"))
-    return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}\n[… cut here]"

@@ -4,10 +4,10 @@ follows from levels that a teacher sets there. No Prefect run: people take their
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pyarrow.dataset as ds
 import typer
@@ -21,22 +21,18 @@ from rubricflow.flows.command_line import (
     WarehouseFolder,
     arguments,
 )
-from rubricflow.flows.finished_runs import item_bundles, settle_scores
+from rubricflow.flows.finished_runs import settle_scores
 from rubricflow.flows.plan import annotating, plan
-from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.schema import Row, conform
+from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
-from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Predictions
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.core.web.server import serve
-from rubricflow.tasks.grading.calibrate.calibration import POOLED, read_calibration
-from rubricflow.tasks.grading.calibrate.predict import predict
-from rubricflow.tasks.grading.calibrate.predictions import Texts
-from rubricflow.tasks.grading.calibrate.rows import Item, one_per_response
-from rubricflow.tasks.grading.calibrate.texts import Blocks
+from rubricflow.tasks.grading.calibrate.predictions import PredictionAssignment, Predictor
+from rubricflow.tasks.grading.calibrate.rows import GRADING
 from rubricflow.tasks.grading.judge.score import regraded, score_follows
 from rubricflow.tasks.people.review.app import Access, create_app
 from rubricflow.tasks.people.review.board import Board, PredictedScore, predicted_score
@@ -77,15 +73,9 @@ def review(
     serve(create_app(board, votes, access, follow), host, port, browser and not reviewer)
 
 
-def board_of(
-    study_file: str | Path, warehouse: str | Path, limit: int | None = None, scored: Collection[str] = frozenset()
-) -> Board:
-    """The board of a study: its queue of labels where it is annotated, of scores where it is graded only.
-
-    scored: responses whose scores are on it though nothing waits there any more.
-
-    InputError where that was not done yet, or nothing waits.
-    """
+def reviewed_run(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> tuple[Study, Run]:
+    """A study and its run that people look at: annotated or, where it is graded only, with scores settled by what
+    people have said until now. InputError where that was not done yet."""
     study = load_study(Path(study_file))
     annotated = study.annotation is not None
     run = (annotating if annotated else plan)(study_file, warehouse, limit).run
@@ -94,9 +84,17 @@ def board_of(
         rule = f"{study.name} is not there to review in {place}, as study, data and code are now"
         hint = f"rubricflow {'annotate' if annotated else 'grade'} {arguments(study_file, place, limit)}"
         raise InputError(rule, file=study_file, hint=hint)
-    if study.annotation is None:
+    if not annotated:
         settle_scores(run, study)
-        raters, waiting = {"judge": run.ref(Judgments, "judge")}, waiting_scores(run, scored)
+    return study, run
+
+
+def board_of(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> Board:
+    """The board of a study: its queue of labels where it is annotated, of scores where it is graded only. InputError
+    as for `reviewed_run`, and where nothing waits."""
+    study, run = reviewed_run(study_file, warehouse, limit)
+    if study.annotation is None:
+        raters, waiting = {"judge": run.ref(Judgments, "judge")}, waiting_scores(run)
     else:
         raters = {name: run.ref(Judgments, f"annotate-{name}") for name in study.annotation.annotators}
         waiting = waiting_labels(run)
@@ -118,59 +116,29 @@ class Following:
 
     def __init__(self, run: Run, study: Study) -> None:
         self._run, self._study, self._lock = run, study, threading.Lock()
-        self._blocks: dict[str, Blocks] = {}
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        """Opened where the first score is asked for."""
+        named = ((Items, "ingest"), (Responses, "ingest"), (Gradings, "judge"), (Bundles, "lock"))
+        refs = (self._run.ref(row, stage) for row, stage in named)
+        return Predictor.of(PredictionAssignment(self._run, self._study.calibration, *refs))
 
     def __call__(self, response_id: str, levels: Mapping[str, int]) -> PredictedScore | str:
         """The score of a response with these levels, by criterion, in place of the judge's."""
         of_response = ds.field("response_id") == response_id
         with self._lock:
-            gradings = self._rows(Gradings, "judge", of_response)
-            bundle = self._bundles[gradings[0]["item_id"]]
+            gradings, judgments = (
+                self._run.table(row, "judge", where=of_response).to_pylist(maps_as_pydicts="strict")
+                for row in (Gradings, Judgments)
+            )
+            item_id = gradings[0]["item_id"]
+            bundle = self._predictor.bundles[item_id]
             if not score_follows(bundle):
                 return STATED
-            content = self._calibration(gradings[0]["item_id"], of_response)
-            if content is None:
+            if item_id not in self._predictor.mappings:
                 return UNFITTED
-            judgments = self._rows(Judgments, "judge", of_response)
             samples = {row["sample"]: [one for one in judgments if one["sample"] == row["sample"]] for row in gradings}
             moved = [regraded(bundle, grading, samples[grading["sample"]], levels) for grading in gradings]
-            rows = one_per_response(conform(Gradings, moved))
-            # A marked answer of a crossed set has the score of the fit that has not seen its author.
-            known = self._run.table(Responses, "ingest", ["split", "author_id"], of_response)
-            for name in ("split", "author_id"):
-                rows = rows.append_column(name, known[name])
-            mapping, item = read_calibration(content), Item(gradings[0]["item_id"], bundle, rows)
-            if mapping.texts:
-                item = item._replace(blocks=self._texts_of(response_id, item))
-            predictions = predict(mapping, item)
+            predictions = self._predictor.predicted(conform(Gradings, moved).select(GRADING))
         return predicted_score(predictions.to_pylist()[0], bundle.scale)
-
-    def _rows(self, row: type[Row], stage: str, where: ds.Expression | None = None) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self._run.table(row, stage, where=where).to_pylist(maps_as_pydicts="strict")
-        return rows
-
-    def _calibration(self, item_id: str, of_response: ds.Expression) -> str | None:
-        """The calibration that the response's score went through or, where it had none, the question's."""
-        applied = {row["calibration_id"] for row in self._rows(Predictions, "calibrate", of_response)}
-        contents: dict[str, str] = {row["scope"]: row["content"] for row in self._calibrations}
-        used = [str(row["content"]) for row in self._calibrations if row["calibration_id"] in applied]
-        return used[0] if used else contents.get(item_id, contents.get(POOLED))
-
-    def _texts_of(self, response_id: str, item: Item) -> Blocks:
-        """What the response's text tells; read once."""
-        if response_id not in self._blocks:
-            self._blocks[response_id] = next(iter(self._texts.with_blocks_of_all([item]))).blocks
-        return self._blocks[response_id]
-
-    @cached_property
-    def _bundles(self) -> dict[str, Bundle]:
-        return item_bundles(self._run)
-
-    @cached_property
-    def _calibrations(self) -> list[dict[str, Any]]:
-        return self._rows(Calibrations, "calibrate")
-
-    @cached_property
-    def _texts(self) -> Texts:
-        items, responses = self._run.ref(Items, "ingest"), self._run.ref(Responses, "ingest")
-        return Texts(self._run, self._study.calibration, items, responses, self._bundles)

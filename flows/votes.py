@@ -13,19 +13,21 @@ from typing import Annotated
 import typer
 
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder, print_rows
-from rubricflow.flows.review import board_of, runs_of
+from rubricflow.flows.review import board_of, reviewed_run, runs_of
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.contracts.tables.people import SettledScores
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.sheets import ENDINGS
 from rubricflow.tasks.core.text.formulas import guarded
-from rubricflow.tasks.people.review.board import Board
 from rubricflow.tasks.people.review.label_studio import config, project, read_export
 from rubricflow.tasks.people.review.ledger import Ledger, acts_of, ledger_file
 from rubricflow.tasks.people.review.reviews import with_blindness
-from rubricflow.tasks.people.review.settle import outcomes, valid_acts
-from rubricflow.tasks.people.review.sheet import ReviewQuestion, as_csv, read_sheet
+from rubricflow.tasks.people.review.sheet import as_csv, questions_of, read_sheet
 from rubricflow.tasks.people.review.waiting import proposed
+
+BY_VOTES = ("one_vote", "agreed_votes", "majority", "discussion")
+"""What settles a score, of `SettledScores.settled_by`, by votes."""
 
 
 def votes(
@@ -64,14 +66,14 @@ def export_votes(study_file: Path, warehouse: Path, limit: int | None, to: Path)
     waiting = tuple(case for case in board.cases if not case.marked)
     if not waiting:
         raise InputError(f"nothing of {board.study} waits for people: they marked it in the data", file=study_file)
-    questions = asked_of(replace(board, cases=waiting))
+    questions = questions_of(replace(board, cases=waiting))
     if _kind(to) == ".csv":
         write_atomically(to, as_csv(questions))
     else:
         tasks = project(questions)
         write_atomically(to.with_suffix(".xml"), config(questions).encode())
         write_atomically(to, json.dumps(tasks, ensure_ascii=True, indent=1).encode())
-    return len({entry.case for entry in questions})
+    return len(waiting)
 
 
 def import_votes(study_file: Path, warehouse: Path, limit: int | None, read: Path, rater: str | None) -> int:
@@ -79,7 +81,7 @@ def import_votes(study_file: Path, warehouse: Path, limit: int | None, read: Pat
     it, and nothing is stored then."""
     ledger_path = ledger_file(warehouse)
     board = board_of(study_file, warehouse, limit)
-    questions = asked_of(board)
+    questions = questions_of(board)
     if read.suffix.lower() in ENDINGS or _kind(read) == ".csv":
         acts = read_sheet(read, board.study, questions, rater)
     else:
@@ -102,21 +104,16 @@ def write_settled(study_file: Path, warehouse: Path, limit: int | None, to: Path
     The split is 'chosen' for all but those that `next` drew by chance: a score that was looked at for its risk does not
     stand for others. An id that a spreadsheet would run as a formula has an apostrophe before it, and is known by it
     when the file is read."""
-    study = load_study(study_file).name
-    acts = [act for act in acts_of(warehouse, study) if act.subject_kind == "score"]
-    board = board_of(study_file, warehouse, limit, {act.response_id for act in acts})
-    current = dict[tuple[str, str | None], str]()
-    for case in board.cases:
-        current |= {(case.response_id, ballot["criterion_id"]): ballot["digest"] for ballot in board.ballots(case)}
-    counted = valid_acts(acts, current, {case.response_id: case.marked_at for case in board.cases})
-    by_chance = drawn_by_chance(warehouse, study)
+    study, run = reviewed_run(study_file, warehouse, limit)
+    said = run.table(SettledScores, "settle").to_pylist() if run.done("settle", "all") else []
+    settled = [row for row in said if row["score"] is not None and row["settled_by"] in BY_VOTES]
+    by_chance = drawn_by_chance(warehouse, study.name)
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["response_id", "score", "settled_by", "split"])
-    settled = {on: outcome for on, outcome in outcomes(counted).items() if outcome.value is not None}
-    for (response, _), outcome in settled.items():
-        split = "" if response in by_chance else "chosen"
-        rows.writerow([guarded(response), f"{outcome.value:g}", outcome.settled_by, split])
+    for row in settled:
+        split = "" if row["response_id"] in by_chance else "chosen"
+        rows.writerow([guarded(row["response_id"]), f"{row['score']:g}", row["settled_by"], split])
     write_atomically(to, text.getvalue().encode())
     return len(settled)
 
@@ -126,24 +123,3 @@ def drawn_by_chance(warehouse: Path, study: str) -> set[str]:
     return {
         row["response_id"] for run in runs_of(warehouse, study) for row in proposed(run) if row["sampled"] == "drawn"
     }
-
-
-def asked_of(board: Board) -> list[ReviewQuestion]:
-    """What the page asks, for people who answer elsewhere."""
-    questions = []
-    for rank, case in enumerate(board.cases, 1):
-        for ballot in board.ballots(case):
-            if ballot["needed"]:
-                of_concept = bool(ballot["criterion_id"])
-                question = ReviewQuestion(
-                    response_id=case.response_id,
-                    criterion_id=ballot["criterion_id"],
-                    rank=rank,
-                    question=case.question,
-                    response=case.text,
-                    reference=case.reference,
-                    concept=ballot["text"] if of_concept else "",
-                    levels=tuple(option["text" if of_concept else "value"] for option in ballot["options"]),
-                )
-                questions.append(question)
-    return questions

@@ -20,7 +20,6 @@ from rubricflow.flows.annotate import annotate, settle
 from rubricflow.flows.bottleneck import bottleneck
 from rubricflow.flows.grade import grade
 from rubricflow.flows.review import board_of
-from rubricflow.flows.votes import asked_of
 from rubricflow.tasks.core.contracts.tables.bottleneck import Models, Traces, Trials
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
@@ -28,6 +27,7 @@ from rubricflow.tasks.core.contracts.tables.people import Agreements, Labels, Qu
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.people.review.ledger import LEDGER, acts_of
+from rubricflow.tasks.people.review.sheet import questions_of
 
 GREAT_EXPECTATIONS = True
 """Held by the real checkpoints, see conftest.py."""
@@ -176,7 +176,7 @@ def test_the_page_reckons_with_the_trained_grader(chain: Chain) -> None:
     assert board.grader is not None
     assert len(board.grader.scores) == 5
     assert all(board.shares(case) is not None for case in board.cases)
-    assert len(asked_of(board)) == 5 * len(board.cases)
+    assert len(questions_of(board)) == 5 * len(board.cases)
     levels = rows(chain.trained, Judgments, "bottleneck")
     assert {row["rater_kind"] for row in levels} == {"trained"}
 

@@ -4,50 +4,33 @@ from __future__ import annotations
 
 import csv
 import io
-import uuid
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from rubricflow.flows import votes as review
 from rubricflow.flows.command_line import print_rows
-from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.data import ScoreColumns, Source
+from rubricflow.tasks.core.contracts.tables.people import SettledScores
+from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.canonical import scored
-from rubricflow.tasks.people.review.board import Board, QueuedCase
-from rubricflow.tasks.people.review.ledger import LEDGER, Act, Ledger
-
-
-def board() -> Board:
-    cases = tuple(
-        QueuedCase(name, "score", "r", "Not released", "An answer.", "Why?") for name in ("r1", "r2", "=r3", "r4")
-    )
-    return Board("study", "Study", cases, {"r": ()}, {"r": Scale(min=0, max=2, step=0.5)}, {})
-
-
-def act(kind: str, response: str, rater: str, value: str | None = None, **more: Any) -> Act:
-    case = next(case for case in board().cases if case.response_id == response)
-    digest = "" if value is None else board().ballots(case)[0]["digest"]
-    fixed = {"study": "study", "subject_kind": "score", "criterion_id": None, "digest": digest}
-    return Act(act_id=str(uuid.uuid4()), kind=kind, response_id=response, value=value, rater_id=rater, **fixed, **more)
 
 
 def test_what_votes_on_scores_come_to_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(review, "board_of", lambda *_: board())
+    settled = {"r1": (1.5, "agreed_votes"), "r2": (1, "discussion"), "=r3": (0.5, "one_vote"), "r5": (2, "marked")}
+    settled |= {"r4": (None, "cannot_be_judged"), "r6": (None, "open")}
+    rows = [
+        {"response_id": name, "score": score, "settled_by": by, "history": [], "levels": {}}
+        for name, (score, by) in settled.items()
+    ]
+    run = Warehouse.open(tmp_path / "house").run("study")
+    monkeypatch.setattr(review, "reviewed_run", lambda *_: (SimpleNamespace(name="study"), run))
     monkeypatch.setattr(review, "drawn_by_chance", lambda *_: {"r1"})
-    study = tmp_path / "study.yaml"
-    study.write_text("{name: study, data: {sources: [{file: x.csv}]}, rubrics: {file: r.yaml}}")
-    said = {"r1": ("1.5", "1.5"), "r2": ("0", "2"), "=r3": ("0.5",), "r4": ("x", "x")}
-    with Ledger(tmp_path / LEDGER) as ledger:
-        for response, values in said.items():
-            for rater, value in zip(("anna", "ben"), values, strict=False):
-                ledger.add(act("vote", response, rater, value, comment="why" if value == "x" else None))
-                ledger.add(act("submit", response, rater))
-        assert review.write_settled(study, tmp_path, None, tmp_path / "before.csv") == 2
-        ledger.add(act("adjudicate", "r2", "cyd", "1", comment="Both looked again."))
-    assert review.write_settled(study, tmp_path, None, tmp_path / "after.csv") == 3
+    assert review.write_settled(tmp_path, tmp_path, None, tmp_path / "before.csv") == 0
+    run.commit("settle", "all", {SettledScores: rows})
+    assert review.write_settled(tmp_path, tmp_path, None, tmp_path / "after.csv") == 3
     with (tmp_path / "after.csv").open(newline="") as file:
         assert list(csv.reader(file)) == [
             ["response_id", "score", "settled_by", "split"],

@@ -25,15 +25,14 @@ from scipy.stats import binom
 from rubricflow.tasks.core.contracts.settings.study import Calibration, Release
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.stats.conformal import aurc, oracle_aurc, random_aurc
-from rubricflow.tasks.core.stats.promise import Promise, fewest_without_error, promise
+from rubricflow.tasks.core.stats.promise import Promise, exact_interval, fewest_without_error, promise
 from rubricflow.tasks.grading.calibrate.choose import decide
 from rubricflow.tasks.grading.calibrate.features import LONE
+from rubricflow.tasks.grading.calibrate.fit import outcome
 from rubricflow.tasks.grading.calibrate.methods import CrossFitted, apply_to_labels, cross_fit, folds
-from rubricflow.tasks.grading.calibrate.outcome import outcome
 from rubricflow.tasks.grading.calibrate.release import ReleaseCandidates, Scope, release_candidates, seen_levels
 from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 from rubricflow.tasks.grading.calibrate.spread import Placed, Spread, error_risk, risks, sigmas
-from rubricflow.tasks.grading.evaluate.released import binomial
 
 STUDIES = 250
 SIZES = (50, 100, 200)
@@ -168,8 +167,7 @@ def _row(
     world: str, n: int, by: str, how: str, target: float, cells: list[tuple[float, float, bool]]
 ) -> dict[str, object]:
     coverage, share, broken = (np.array(column, dtype=float) for column in zip(*cells, strict=True))
-    ends = binomial(int(broken.sum()), len(broken))
-    assert ends
+    low, high = exact_interval(int(broken.sum()), len(broken))
     return {
         "world": world,
         "labels": n,
@@ -180,8 +178,8 @@ def _row(
         "coverage": coverage.mean(),
         "wrong": float(np.nanmean(share)) if (coverage > 0).any() else np.nan,
         "broken": broken.mean(),
-        "low": ends.low,
-        "high": ends.high,
+        "low": low,
+        "high": high,
         "n": len(broken),
     }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.stats import rankdata
 
@@ -33,7 +33,7 @@ class Stat(NamedTuple):
     note: str | None = None
 
 
-def checked_pair(human: npt.ArrayLike, machine: npt.ArrayLike) -> tuple[Floats, Floats]:
+def checked_pair(human: ArrayLike, machine: ArrayLike) -> tuple[Floats, Floats]:
     """Both score columns as float arrays of shape (n,); ValueError on a bad shape, unequal lengths, NaN or inf."""
     pair = np.asarray(human, dtype=np.float64), np.asarray(machine, dtype=np.float64)
     if pair[0].ndim != 1 or pair[0].shape != pair[1].shape:
@@ -53,7 +53,7 @@ def level_count(low: float, high: float, step: float) -> int:
     return round(steps) + 1
 
 
-def to_levels(scores: npt.ArrayLike, low: float, high: float, step: float) -> Ints:
+def to_levels(scores: ArrayLike, low: float, high: float, step: float) -> Ints:
     """Level index 0 .. level_count - 1 of every score: nearest level, halves go up, then clipped to the scale.
 
     scores: any shape, score units. ValueError on NaN, infinity or a malformed scale.
@@ -67,7 +67,7 @@ def to_levels(scores: npt.ArrayLike, low: float, high: float, step: float) -> In
     return np.clip(nearest, 0, levels - 1).astype(np.int64)
 
 
-def qwk(human: npt.ArrayLike, machine: npt.ArrayLike, low: float, high: float, step: float = 1.0) -> Stat:
+def qwk(human: ArrayLike, machine: ArrayLike, low: float, high: float, step: float = 1.0) -> Stat:
     """Quadratic weighted kappa of the rounded scores over the full scale, -1 .. 1 (Cohen 1968).
 
     Undefined and flagged cases are those of `qwk_continuous`, judged after rounding.
@@ -78,7 +78,7 @@ def qwk(human: npt.ArrayLike, machine: npt.ArrayLike, low: float, high: float, s
     return qwk_continuous(to_levels(human, low, high, step), to_levels(machine, low, high, step))
 
 
-def qwk_continuous(human: npt.ArrayLike, machine: npt.ArrayLike) -> Stat:
+def qwk_continuous(human: ArrayLike, machine: ArrayLike) -> Stat:
     """Quadratic weighted kappa of unrounded scores, -1 .. 1: 2 cov / (var_H + var_M + (mean_M - mean_H)^2).
 
     Moments have divisor n; the same number is Lin's (1989) concordance coefficient. None for n < 2 and where both
@@ -99,14 +99,14 @@ def qwk_continuous(human: npt.ArrayLike, machine: npt.ArrayLike) -> Stat:
     return Stat(float(2 * covariance / (human.var() + machine.var() + shift**2)))
 
 
-def exact_agreement(human: npt.ArrayLike, machine: npt.ArrayLike, low: float, high: float, step: float = 1.0) -> Stat:
+def exact_agreement(human: ArrayLike, machine: ArrayLike, low: float, high: float, step: float = 1.0) -> Stat:
     """Share of pairs on the same level after rounding, 0 .. 1. None without pairs."""
     human, machine = checked_pair(human, machine)
     return _mean(to_levels(human, low, high, step) == to_levels(machine, low, high, step))
 
 
 def adjacent_agreement(
-    human: npt.ArrayLike, machine: npt.ArrayLike, low: float, high: float, step: float = 1.0, within: int = 1
+    human: ArrayLike, machine: ArrayLike, low: float, high: float, step: float = 1.0, within: int = 1
 ) -> Stat:
     """Share of pairs at most `within` levels (not score points) apart after rounding, 0 .. 1. None without pairs.
 
@@ -121,26 +121,26 @@ def adjacent_agreement(
     return Stat(share.value, f"says little: the scale has {levels} levels only")
 
 
-def mae(human: npt.ArrayLike, machine: npt.ArrayLike) -> Stat:
+def mae(human: ArrayLike, machine: ArrayLike) -> Stat:
     """Mean absolute error of the unrounded machine score, score units, >= 0. None without pairs."""
     human, machine = checked_pair(human, machine)
     return _mean(np.abs(machine - human))
 
 
-def rmse(human: npt.ArrayLike, machine: npt.ArrayLike) -> Stat:
+def rmse(human: ArrayLike, machine: ArrayLike) -> Stat:
     """Root mean squared error of the unrounded machine score, score units, >= 0. None without pairs."""
     human, machine = checked_pair(human, machine)
     square = _mean((machine - human) ** 2)
     return square if square.value is None else Stat(float(np.sqrt(square.value)))
 
 
-def bias(human: npt.ArrayLike, machine: npt.ArrayLike) -> Stat:
+def bias(human: ArrayLike, machine: ArrayLike) -> Stat:
     """Mean of machine - human, score units; positive where the machine is lenient. None without pairs."""
     human, machine = checked_pair(human, machine)
     return _mean(machine - human)
 
 
-def smd(human: npt.ArrayLike, machine: npt.ArrayLike) -> Stat:
+def smd(human: ArrayLike, machine: ArrayLike) -> Stat:
     """Standardised mean difference (mean_M - mean_H) / s_H, in human standard deviations (divisor n - 1; Glass 1976).
 
     None for n < 2 and for constant human scores.
@@ -153,7 +153,7 @@ def smd(human: npt.ArrayLike, machine: npt.ArrayLike) -> Stat:
     return Stat(float(np.mean(machine - human) / human.std(ddof=1)))
 
 
-def smd_pooled(human: npt.ArrayLike, machine: npt.ArrayLike) -> Stat:
+def smd_pooled(human: ArrayLike, machine: ArrayLike) -> Stat:
     """Standardised mean difference by sqrt((s_H^2 + s_M^2) / 2), divisor n - 1 (Williamson, Xi and Breyer 2012).
 
     None for n < 2 and where both columns are constant.
@@ -167,19 +167,19 @@ def smd_pooled(human: npt.ArrayLike, machine: npt.ArrayLike) -> Stat:
     return Stat(float(np.mean(machine - human) / pooled))
 
 
-def pearson(human: npt.ArrayLike, machine: npt.ArrayLike) -> Stat:
+def pearson(human: ArrayLike, machine: ArrayLike) -> Stat:
     """Product-moment correlation of the unrounded scores, -1 .. 1. None for n < 2 or a constant column."""
     human, machine = checked_pair(human, machine)
     return without_variance(human, machine) or Stat(float(stats.pearsonr(human, machine).statistic))
 
 
-def spearman(human: npt.ArrayLike, machine: npt.ArrayLike) -> Stat:
+def spearman(human: ArrayLike, machine: ArrayLike) -> Stat:
     """Rank correlation of the unrounded scores, ties at mean rank, -1 .. 1. None for n < 2 or a constant column."""
     human, machine = checked_pair(human, machine)
     return without_variance(human, machine) or Stat(float(stats.spearmanr(human, machine).statistic))
 
 
-def icc_2_1(ratings: npt.ArrayLike) -> Stat:
+def icc_2_1(ratings: ArrayLike) -> Stat:
     """Intraclass correlation, two-way random, absolute agreement, single rating (Shrout and Fleiss 1979), <= 1.
 
     ratings: (n responses, k raters), complete; a column is one rater throughout. ValueError on another shape, NaN
@@ -202,7 +202,7 @@ def icc_2_1(ratings: npt.ArrayLike) -> Stat:
     return Stat(float((ms_rows - ms_error) / total))
 
 
-def confusion(human: npt.ArrayLike, machine: npt.ArrayLike, low: float, high: float, step: float = 1.0) -> Ints:
+def confusion(human: ArrayLike, machine: ArrayLike, low: float, high: float, step: float = 1.0) -> Ints:
     """Counts of rounded pairs, shape (L, L) for the L levels of the full scale: human in rows, machine in columns."""
     human, machine = checked_pair(human, machine)
     size = level_count(low, high, step)
@@ -210,7 +210,7 @@ def confusion(human: npt.ArrayLike, machine: npt.ArrayLike, low: float, high: fl
     return np.bincount(cell, minlength=size * size).reshape(size, size).astype(np.int64)
 
 
-def macro_f1(human: npt.ArrayLike, machine: npt.ArrayLike, low: float, high: float, step: float = 1.0) -> Stat:
+def macro_f1(human: ArrayLike, machine: ArrayLike, low: float, high: float, step: float = 1.0) -> Stat:
     """Plain mean over levels of F1 after rounding, 0 .. 1. None without pairs.
 
     Averaged are the levels that either column uses; one used by a single column counts with F1 = 0, one used by
@@ -221,7 +221,7 @@ def macro_f1(human: npt.ArrayLike, machine: npt.ArrayLike, low: float, high: flo
     return _mean(2 * np.diag(table)[uses > 0] / uses[uses > 0])
 
 
-def fisher_mean_kappa(kappas: npt.ArrayLike, weights: npt.ArrayLike) -> Stat:
+def fisher_mean_kappa(kappas: ArrayLike, weights: ArrayLike) -> Stat:
     """Mean kappa through Fisher's z: tanh of the weighted mean of atanh(kappa), kappas clipped to +-0.999.
 
     kappas, weights: shape (k,); undefined kappas are dropped, and listed, by the caller. ValueError on unequal
@@ -259,7 +259,7 @@ def without_variance(human: Floats, machine: Floats) -> Stat | None:
 # Agreement among any number of raters, with gaps.
 
 
-def krippendorff_ordinal(ratings: npt.ArrayLike) -> Stat:
+def krippendorff_ordinal(ratings: ArrayLike) -> Stat:
     """Krippendorff's alpha for ordered levels, <= 1; 0 is chance, below it systematic disagreement (Krippendorff 2004).
 
     ratings: (n responses, k raters), NaN where a rater gave none; responses with one rating do not count. The distance

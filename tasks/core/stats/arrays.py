@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -30,7 +31,7 @@ def about_mean(n: Floats, x: Floats, xx: Floats) -> Floats:
 # The table of ratings: a row per response, a column per rater, NaN where a rater gave none.
 
 
-def checked_ratings(ratings: npt.ArrayLike) -> Floats:
+def checked_ratings(ratings: ArrayLike) -> Floats:
     """The ratings as a float array of shape (n responses, k raters); ValueError on another shape or an infinity."""
     table = np.asarray(ratings, dtype=np.float64)
     if table.ndim != 2 or np.isinf(table).any():

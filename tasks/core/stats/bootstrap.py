@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import ArrayLike
 from scipy.stats import norm, t
 
 from rubricflow.tasks.core.stats.agreement import Stat, checked_pair, level_count, to_levels
@@ -66,9 +67,9 @@ class Difference(NamedTuple):
 
 
 def bootstrap(
-    human: npt.ArrayLike,
-    machine: npt.ArrayLike,
-    clusters: npt.ArrayLike,
+    human: ArrayLike,
+    machine: ArrayLike,
+    clusters: ArrayLike,
     scale: Scale,
     draws: int = 2000,
     seed: int = 0,
@@ -89,10 +90,10 @@ def bootstrap(
 
 
 def paired_bootstrap(
-    human: npt.ArrayLike,
-    machine_a: npt.ArrayLike,
-    machine_b: npt.ArrayLike,
-    clusters: npt.ArrayLike,
+    human: ArrayLike,
+    machine_a: ArrayLike,
+    machine_b: ArrayLike,
+    clusters: ArrayLike,
     scale: Scale,
     draws: int = 2000,
     seed: int = 0,
@@ -115,7 +116,7 @@ def paired_bootstrap(
     return differences
 
 
-def cluster_sums(terms: Floats, clusters: npt.ArrayLike) -> Floats:
+def cluster_sums(terms: Floats, clusters: ArrayLike) -> Floats:
     """Sums of the rows of each cluster, shape (clusters, columns), clusters in sorted order.
 
     terms: (n, columns); clusters: (n,) ids. ValueError on another length or on None or NaN among the ids.
@@ -123,7 +124,7 @@ def cluster_sums(terms: Floats, clusters: npt.ArrayLike) -> Floats:
     return sums_by_code(terms, *cluster_codes(clusters, most=None))
 
 
-def cluster_codes(clusters: npt.ArrayLike, most: int | None = MOST_CLUSTERS) -> tuple[Ints, int]:
+def cluster_codes(clusters: ArrayLike, most: int | None = MOST_CLUSTERS) -> tuple[Ints, int]:
     """(code 0 .. size - 1 of every row, size), clusters in sorted order. ValueError on None or NaN among the ids.
 
     More than `most` clusters are merged at random into that many groups, to be resampled in their place: sums over
@@ -139,7 +140,7 @@ def cluster_codes(clusters: npt.ArrayLike, most: int | None = MOST_CLUSTERS) -> 
     return np.random.default_rng(len(names)).permutation(len(names))[codes] % most, most
 
 
-def pair_sums(human: npt.ArrayLike, machine: npt.ArrayLike, codes: Ints, size: int, scale: Scale) -> Floats:
+def pair_sums(human: ArrayLike, machine: ArrayLike, codes: Ints, size: int, scale: Scale) -> Floats:
     """Sums of `pair_terms` of each code, shape (size, columns); arguments as there and in `sums_by_code`."""
     human, machine = checked_pair(human, machine)
     if codes.shape != human.shape:
@@ -254,10 +255,10 @@ def difference(estimate: float, drawn: Floats, clusters: int) -> Difference:
 
 
 def within_items(
-    human: npt.ArrayLike,
-    machine: npt.ArrayLike,
-    items: npt.ArrayLike,
-    clusters: npt.ArrayLike,
+    human: ArrayLike,
+    machine: ArrayLike,
+    items: ArrayLike,
+    clusters: ArrayLike,
     draws: int = 2000,
     seed: int = 0,
 ) -> tuple[Stat, Interval | None]:
@@ -308,7 +309,7 @@ TERMS: Final = ("n", "h", "m", "hh", "mm", "hm", "d", "dd", "abs_d", "i", "j", "
 MACRO_F1_LEVELS = 15
 
 
-def pair_terms(human: npt.ArrayLike, machine: npt.ArrayLike, scale: Scale) -> Floats:
+def pair_terms(human: ArrayLike, machine: ArrayLike, scale: Scale) -> Floats:
     """Terms to be summed, shape (n, 17), or (n, 17 + 3 L) on scales of L <= 15 levels.
 
     human, machine: (n,) finite scores; scale: (low, high, step). The columns are those of TERMS, then for every

@@ -7,7 +7,7 @@ from math import ceil
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from rubricflow.tasks.core.stats.agreement import SLACK, checked_pair, level_count, to_levels
 from rubricflow.tasks.core.stats.arrays import Floats
@@ -40,7 +40,7 @@ def quantile_rank(n: int, alpha: float) -> int:
     return ceil((n + 1) * (1 - Fraction(str(float(alpha)))))
 
 
-def conformal_quantile(residuals: npt.ArrayLike, alpha: float) -> float:
+def conformal_quantile(residuals: ArrayLike, alpha: float) -> float:
     """The absolute residual of rank `quantile_rank`, infinite where the rank exceeds their number.
 
     residuals: (n,) finite, of rows that the score was not fitted on. The interval covers a new score with probability
@@ -54,9 +54,7 @@ def conformal_quantile(residuals: npt.ArrayLike, alpha: float) -> float:
     return float(np.partition(values, rank - 1)[rank - 1]) if rank <= len(values) else float("inf")
 
 
-def interval(
-    score: npt.ArrayLike, q: npt.ArrayLike, scale: tuple[float, float, float], grain: float
-) -> tuple[Floats, Floats]:
+def interval(score: ArrayLike, q: ArrayLike, scale: tuple[float, float, float], grain: float) -> tuple[Floats, Floats]:
     """(lowest, highest) of the human scores within q of the score and of the score's nearest level.
 
     score: any shape, score units, unrounded; q: of a shape that goes with it, score units, >= 0, may be infinite;
@@ -85,7 +83,7 @@ def interval(
 # Risk and coverage: what the mean loss would be if only the most confident scores were kept.
 
 
-def risk_coverage(loss: npt.ArrayLike, confidence: npt.ArrayLike, total: int | None = None) -> RiskCoverage:
+def risk_coverage(loss: ArrayLike, confidence: ArrayLike, total: int | None = None) -> RiskCoverage:
     """The risk-coverage curve (El-Yaniv and Wiener 2010).
 
     total: rows including those without a score, which are never covered, so that the curve ends early; None where
@@ -102,12 +100,12 @@ def risk_coverage(loss: npt.ArrayLike, confidence: npt.ArrayLike, total: int | N
     return RiskCoverage(covered / every, np.cumsum(shared) / covered)
 
 
-def aurc(loss: npt.ArrayLike, confidence: npt.ArrayLike) -> float:
+def aurc(loss: ArrayLike, confidence: ArrayLike) -> float:
     """Area under the risk-coverage curve: mean of R(k) over the covered rows, unit as loss (Geifman et al. 2019)."""
     return float(risk_coverage(loss, confidence).risk.mean())
 
 
-def augrc(loss: npt.ArrayLike, confidence: npt.ArrayLike, total: int | None = None) -> float:
+def augrc(loss: ArrayLike, confidence: ArrayLike, total: int | None = None) -> float:
     """Area under the generalised curve: mean of (k / total) R(k) over the covered rows, unit of the loss (Traub et al.
     2024).
 
@@ -117,13 +115,13 @@ def augrc(loss: npt.ArrayLike, confidence: npt.ArrayLike, total: int | None = No
     return float(np.mean(curve.coverage * curve.risk))
 
 
-def oracle_aurc(loss: npt.ArrayLike) -> float:
+def oracle_aurc(loss: ArrayLike) -> float:
     """The least `aurc` that any confidence reaches: rows kept in order of their loss."""
     values = np.asarray(loss, dtype=np.float64)
     return aurc(values, -values)
 
 
-def random_aurc(loss: npt.ArrayLike) -> float:
+def random_aurc(loss: ArrayLike) -> float:
     """The `aurc` of a confidence that knows nothing, on average: the mean loss."""
     values = np.asarray(loss, dtype=np.float64)
     return aurc(values, np.zeros_like(values))

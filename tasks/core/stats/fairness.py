@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from rubricflow.tasks.core.stats.agreement import Stat, checked_pair, without_variance
 from rubricflow.tasks.core.stats.arrays import FLAT, Floats, Ints, about_mean, ratio
@@ -31,7 +32,7 @@ class Fairness(NamedTuple):
     csd_coefficients: dict[str, float]
 
 
-def dsm(human: npt.ArrayLike, machine: npt.ArrayLike, groups: npt.ArrayLike) -> dict[str, Stat]:
+def dsm(human: ArrayLike, machine: ArrayLike, groups: ArrayLike) -> dict[str, Stat]:
     """Difference of standardised means: group -> mean of z_machine - z_human, in standard deviations.
 
     z takes mean and standard deviation (divisor n - 1) of the whole set, so that a shift of all scores does not show.
@@ -46,10 +47,10 @@ def dsm(human: npt.ArrayLike, machine: npt.ArrayLike, groups: npt.ArrayLike) -> 
 
 
 def dsm_intervals(
-    human: npt.ArrayLike,
-    machine: npt.ArrayLike,
-    groups: npt.ArrayLike,
-    clusters: npt.ArrayLike,
+    human: ArrayLike,
+    machine: ArrayLike,
+    groups: ArrayLike,
+    clusters: ArrayLike,
     draws: int,
     seed: int,
 ) -> dict[str, Interval]:
@@ -70,7 +71,7 @@ def dsm_intervals(
     return intervals
 
 
-def overall_differences(human: npt.ArrayLike, machine: npt.ArrayLike, groups: npt.ArrayLike) -> Fairness:
+def overall_differences(human: ArrayLike, machine: ArrayLike, groups: ArrayLike) -> Fairness:
     """What group membership explains of the errors (Loukina, Madnani and Zechner 2019).
 
     Least squares with an intercept; R^2 is adjusted by the rank of the regressors. None for a single group, errors that
@@ -127,7 +128,7 @@ def _adjusted(y: Floats, left_over: float, rank: int) -> Stat:
     return Stat(1 - (left_over / freedom) / (total / (len(y) - 1)))
 
 
-def _members(groups: npt.ArrayLike, n: int) -> tuple[list[str], Ints]:
+def _members(groups: ArrayLike, n: int) -> tuple[list[str], Ints]:
     ids: npt.NDArray[Any] = np.asarray(groups)
     if ids.shape != (n,):
         raise ValueError(f"groups must have shape {(n,)}, got {ids.shape}")

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from scipy.stats import beta
+from numpy.typing import ArrayLike
 
 from rubricflow.tasks.core.stats.agreement import EMPTY, SLACK, Stat
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.stats.promise import exact_interval
 
 ROUNDING = 1e-5
 """Probabilities written with six digits still sum to 1."""
@@ -47,20 +47,20 @@ class Bin(NamedTuple):
     high: float
 
 
-def top(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Top:
+def top(probabilities: ArrayLike, levels: ArrayLike) -> Top:
     """The likeliest level of every row; of equally likely ones the lowest."""
     p, y = _checked(probabilities, levels)
     chosen = p.argmax(axis=1)
     return Top(p[np.arange(len(p)), chosen], chosen == y)
 
 
-def brier(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Floats:
+def brier(probabilities: ArrayLike, levels: ArrayLike) -> Floats:
     """Brier score of every row, sum over levels of (p - [level given])^2, 0 .. 2 (Brier 1950)."""
     p, y = _checked(probabilities, levels)
     return np.asarray(((p - np.eye(p.shape[1])[y]) ** 2).sum(axis=1))
 
 
-def ranked(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Floats:
+def ranked(probabilities: ArrayLike, levels: ArrayLike) -> Floats:
     """Ranked probability score of every row, 0 .. 1: the mean over the L - 1 thresholds of (P(level >= t) - [human >=
     t])^2 (Epstein 1969), so that a near miss costs less than a far one. `stats.ordinal.rps` is the sum in its place."""
     p, y = _checked(probabilities, levels)
@@ -68,13 +68,13 @@ def ranked(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Floats:
     return np.asarray(((above - (y[:, None] > np.arange(above.shape[1]))) ** 2).mean(axis=1))
 
 
-def log_loss(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Floats:
+def log_loss(probabilities: ArrayLike, levels: ArrayLike) -> Floats:
     """Minus the natural log of the probability of the human level, row by row, 0 .. 13.8: never below `CLIP`."""
     p, y = _checked(probabilities, levels)
     return np.asarray(-np.log(np.maximum(p[np.arange(len(p)), y], CLIP)))
 
 
-def bins_of(confidence: npt.ArrayLike) -> Ints:
+def bins_of(confidence: ArrayLike) -> Ints:
     """The bin 0, 1, ... of every row, about equally many rows in each; equal confidences are never parted.
 
     At most `BINS`, and no more than leave `FEWEST` rows in each on average; a constant confidence makes one bin.
@@ -95,9 +95,7 @@ def reliability(claims: Top) -> list[Bin]:
     for number in range(int(bin_of.max()) + 1 if len(bin_of) else 0):
         rows = bin_of == number
         n, right = int(rows.sum()), int(claims.correct[rows].sum())
-        low = float(beta.ppf(0.025, right, n - right + 1)) if right else 0.0
-        high = float(beta.ppf(0.975, right + 1, n - right)) if right < n else 1.0
-        table.append(Bin(n, float(claims.confidence[rows].mean()), right / n, low, high))
+        table.append(Bin(n, float(claims.confidence[rows].mean()), right / n, *exact_interval(right, n)))
     return table
 
 
@@ -128,7 +126,7 @@ def ece_by_chance(claims: Top, seed: int) -> Stat:
     return Stat(float(np.mean(gaps) / len(bin_of)))
 
 
-def _checked(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> tuple[Floats, Ints]:
+def _checked(probabilities: ArrayLike, levels: ArrayLike) -> tuple[Floats, Ints]:
     p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(levels)
     if p.ndim != 2 or p.shape[1] < 2 or y.shape != p.shape[:1]:
         raise ValueError(f"needs probabilities (n, L >= 2) and levels (n,), got {p.shape} and {y.shape}")
@@ -139,7 +137,7 @@ def _checked(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> tuple[Float
     return p, y.astype(np.int64)
 
 
-def ordinal_ece(probabilities: npt.ArrayLike, levels: npt.ArrayLike, bins: int = 10) -> Stat:
+def ordinal_ece(probabilities: ArrayLike, levels: ArrayLike, bins: int = 10) -> Stat:
     """Expected calibration error of the thresholds, 0 .. 1: mean over l of the row-weighted gaps |mean p - mean y|.
 
     Bins are of equal width and half-open, [0, 1/bins), [1/bins, 2/bins), ...; the last one holds 1 too. Biased upwards
@@ -160,7 +158,7 @@ def ordinal_ece(probabilities: npt.ArrayLike, levels: npt.ArrayLike, bins: int =
     return Stat(float(np.abs(gaps).sum() / (len(table) * len(gaps))))
 
 
-def rps(probabilities: npt.ArrayLike, levels: npt.ArrayLike) -> Stat:
+def rps(probabilities: ArrayLike, levels: ArrayLike) -> Stat:
     """Ranked probability score, 0 .. L - 1: mean over rows of the sum over l of (p - y)^2 (Epstein 1969)."""
     table, human = _checked(probabilities, levels)
     if not len(table):

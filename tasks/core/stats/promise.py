@@ -11,7 +11,7 @@ from math import ceil, log
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 from scipy.stats import beta, binom, poisson
 
 from rubricflow.tasks.core.stats.agreement import SLACK
@@ -87,6 +87,12 @@ def upper_bound(wrong: float, released: float, confidence: float) -> float:
     return 1.0 if wrong == released else float(beta.ppf(confidence, wrong + 1, released - wrong))
 
 
+def exact_interval(count: int, n: int) -> tuple[float, float]:
+    """Exact 95% interval of a share of n independent cases (Clopper and Pearson 1934); n: >= 1."""
+    low = float(beta.ppf(0.025, count, n - count + 1)) if count else 0.0
+    return low, float(beta.ppf(0.975, count + 1, n - count)) if count < n else 1.0
+
+
 def fewest_without_error(target: float, confidence: float) -> int:
     """Fewest released scores, none of them wrong, whose `upper_bound` is at most the target: (1 - target)^n <= 1 -
     confidence.
@@ -113,12 +119,12 @@ def missed_by_constant(human: Floats, top: float, tolerance: float, of_others: b
 
 
 def promise(
-    risk: npt.ArrayLike,
-    wrong: npt.ArrayLike,
+    risk: ArrayLike,
+    wrong: ArrayLike,
     target: float,
     confidence: float,
-    cluster: npt.ArrayLike | None = None,
-    constant: npt.ArrayLike | None = None,
+    cluster: ArrayLike | None = None,
+    constant: ArrayLike | None = None,
     unlikely: float = UNLIKELY,
 ) -> Promise:
     """The largest release whose share of wrong scores is at most the target, at the given confidence.
@@ -192,7 +198,7 @@ def _allowed(released: Ints, worth: Floats, target: float | Floats, level: float
 # How alike the answers of one cluster are, and how many independent ones a number of them is worth.
 
 
-def likeness(flag: Bools, cluster: npt.ArrayLike) -> float:
+def likeness(flag: Bools, cluster: ArrayLike) -> float:
     """Cautious estimate of the intraclass correlation of a flag, 0 .. 1.
 
     flag: (n,), one at least; cluster: (n,) of any kind, whose equal values belong together. It lies one standard error
@@ -214,7 +220,7 @@ def likeness(flag: Bools, cluster: npt.ArrayLike) -> float:
     return float(np.clip(_correlation(every)[0] + error, least, 1.0))
 
 
-def squared_sizes(cluster: npt.ArrayLike) -> Ints:
+def squared_sizes(cluster: ArrayLike) -> Ints:
     """Sum of the squared cluster sizes among the first k rows, for k = 1 .. n, shape (n,). cluster: (n,)."""
     _, codes = np.unique(np.asarray(cluster), return_inverse=True)
     order = np.argsort(codes, kind="stable")
@@ -294,9 +300,7 @@ def released_for_promise(wrong: float, target: float, confidence: float) -> int 
     return int(n[enough[0]]) if len(enough) else None
 
 
-def labels_for_promise(
-    risk: npt.ArrayLike, wrong: npt.ArrayLike, target: float, confidence: float
-) -> tuple[int, float] | None:
+def labels_for_promise(risk: ArrayLike, wrong: ArrayLike, target: float, confidence: float) -> tuple[int, float] | None:
     """(Labels, coverage) of the release that takes the fewest labels to be promised, by held-out scores.
 
     risk: (n,) finite; wrong: (n,) bool, of scores whose labels the mapping has not seen. At each coverage the share

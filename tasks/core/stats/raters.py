@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import ArrayLike
 from scipy.special import softmax
 from scipy.stats import norm
 from scipy.stats import t as student
@@ -47,7 +48,7 @@ class Tendency(NamedTuple):
     others_ends: Stat
 
 
-def severity(ratings: npt.ArrayLike, clusters: npt.ArrayLike, draws: int, seed: int) -> list[Severity]:
+def severity(ratings: ArrayLike, clusters: ArrayLike, draws: int, seed: int) -> list[Severity]:
     """Every rater's mean difference from the others, in column order; clusters: (n,) ids.
 
     Every shared response counts once, against the mean of its other ratings. Noted below 30 shared responses.
@@ -70,7 +71,7 @@ def severity(ratings: npt.ArrayLike, clusters: npt.ArrayLike, draws: int, seed: 
     return severities
 
 
-def central_tendency(ratings: npt.ArrayLike, low: float, high: float) -> list[Tendency]:
+def central_tendency(ratings: ArrayLike, low: float, high: float) -> list[Tendency]:
     """Every rater's use of the scale low .. high against the others', in column order.
 
     sd_ratio compares single ratings: pairs with each other rater on the responses of both, sums of squares

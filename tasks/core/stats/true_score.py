@@ -8,7 +8,7 @@ scores understate the error. See `true_score` for the source; no estimate is cli
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from rubricflow.tasks.core.stats.agreement import SLACK, Stat
 from rubricflow.tasks.core.stats.arrays import FLAT, Bools, Floats, about_mean, checked_ratings, ratio
@@ -48,7 +48,7 @@ class TrueScore(NamedTuple):
     qwk_true: float | None
 
 
-def true_score(ratings: npt.ArrayLike, machine: npt.ArrayLike) -> TrueScore:
+def true_score(ratings: ArrayLike, machine: ArrayLike) -> TrueScore:
     """Proportional reduction of mean squared error (PRMSE; Loukina et al. 2020) with its parts.
 
     ratings: (n, k), NaN where a rater gave none; rows without any are dropped. machine: (n,) finite. The error variance
@@ -80,9 +80,9 @@ def true_score(ratings: npt.ArrayLike, machine: npt.ArrayLike) -> TrueScore:
 
 
 def true_score_intervals(
-    ratings: npt.ArrayLike,
-    machine: npt.ArrayLike,
-    clusters: npt.ArrayLike,
+    ratings: ArrayLike,
+    machine: ArrayLike,
+    clusters: ArrayLike,
     draws: int,
     seed: int,
 ) -> dict[str, Interval]:
@@ -102,7 +102,7 @@ def true_score_intervals(
     return {name: interval(drawn[name], size) for name in names}
 
 
-def human_reliability(ratings: npt.ArrayLike) -> Stat:
+def human_reliability(ratings: ArrayLike) -> Stat:
     """Reliability of a single rating: true_variance / (true_variance + error_variance), over 0 .. 1.
 
     ratings: (n, k), NaN where a rater gave none. None without doubles or where true_variance is not positive.
@@ -127,7 +127,7 @@ def ceiling(reliability: float) -> Stat:
     return Stat(2 * reliability / (1 + reliability))
 
 
-def _rows(ratings: npt.ArrayLike, machine: npt.ArrayLike) -> tuple[Bools, Floats]:
+def _rows(ratings: ArrayLike, machine: ArrayLike) -> tuple[Bools, Floats]:
     """(rows with a rating, (n,); their terms, (rows, columns of TERMS))."""
     table, scores = checked_ratings(ratings), np.asarray(machine, dtype=np.float64)
     if scores.shape != table.shape[:1] or not np.isfinite(scores).all():

@@ -17,6 +17,8 @@ _STARTS = regex.compile(rf"((?:\A|[,;\t\r\n])[\p{{Z}}\p{{C}}\"',;]*+)([{_SIGNS}]
 """Where a cell begins, and the sign there that makes a formula of it. It consumes all it looks at, so that hostile
 texts cost no more than others."""
 _BREAKS = regex.compile(r"[ ']*[\t\r\n]")
+LONGEST = 32_000
+"""Characters of a text: a spreadsheet's cell holds little more, and spills the rest over the rows below."""
 
 
 def guarded(text: str) -> str:
@@ -32,6 +34,12 @@ def unguarded(text: str) -> str:
     """What `guarded` was given."""
     plain = text[1:] if text.startswith("'") and _BREAKS.match(text) else text
     return _STARTS.sub(lambda start: start[1].removesuffix("'") + start[2] if start[2] else start[0], plain)
+
+
+def readable(text: str) -> str:
+    """A guarded text as a spreadsheet's cell shows it: in lines of one kind, cut where a cell ends."""
+    safe = guarded(text.replace("\r\n", "\n").replace("\r", "\n"))
+    return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}\n[… cut here]"
 
 
 def cell(value: object) -> object:

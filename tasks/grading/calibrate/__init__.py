@@ -7,13 +7,12 @@ task         the entry point: fit, then predict pack by pack, here or by workers
 rows         one grading per response with its label; the labelled rows of one mapping
 features     gradings as a matrix of the signals that the bundle names
 texts        what the text itself tells, as blocks of columns
-fit          a mapping for every item
+fit          a mapping for every item, and what cross-fitted scores of the labels are worth
 choose       which method, by figures inside folds
 methods      the methods behind one interface, in folds and over them
 alignment    Rulers' phase III and curves of the raw score
 stack        features, text and item under one ridge
 spread       how far human scores may lie, and the risk of each score
-outcome      what cross-fitted scores of the labels are worth
 release      the promise: levels, threshold and route
 calibration  a mapping as it is stored
 predict      a mapping applied to gradings

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
@@ -64,7 +64,7 @@ class Aligned(NamedTuple):
     clipped: Bools
 
 
-def fit(matrix: npt.ArrayLike, target: npt.ArrayLike, low: float, high: float, alpha: float = 2.5) -> Alignment:
+def fit(matrix: ArrayLike, target: ArrayLike, low: float, high: float, alpha: float = 2.5) -> Alignment:
     """Fit phi (features) -> z (latent) -> human score (Rulers, section 3.4, Eqs. 4-5).
 
     matrix: (n, d) finite, d >= 1; target: (n,) finite human scores on low .. high; n >= 2. The order of the rows does
@@ -97,7 +97,7 @@ def without_map(alignment: Alignment) -> Alignment:
     return alignment.model_copy(update={"latent_knots": ends, "score_knots": ()})
 
 
-def apply(alignment: Alignment, matrix: npt.ArrayLike, scale: tuple[float, float, float]) -> Aligned:
+def apply(alignment: Alignment, matrix: ArrayLike, scale: tuple[float, float, float]) -> Aligned:
     """Latent, aligned and final scores of new rows, in the units of `scale` (low, high, step).
 
     matrix: (n, d) finite, the fitted features in their order. A scale other than the fitted one stretches the fitted
@@ -133,7 +133,7 @@ def towards(found: Aligned, raw: Floats, weight: float, scale: tuple[float, floa
     return found._replace(aligned=aligned, score=snap(aligned, scale))
 
 
-def snap(scores: npt.ArrayLike, scale: tuple[float, float, float]) -> Floats:
+def snap(scores: ArrayLike, scale: tuple[float, float, float]) -> Floats:
     """Scores on the steps of the scale (low, high, step): nearest step, halves up, within low .. high; any shape."""
     low, _, step = scale
     # 3 steps of 0.1 are 0.30000000000000004; what is written down is 0.3.
@@ -148,7 +148,7 @@ def stretch(values: Floats, fitted: tuple[float, float], scale: tuple[float, flo
     return low + (values - fitted[0]) * ((high - low) / (fitted[1] - fitted[0]))
 
 
-def latent_scores(alignment: Alignment, matrix: npt.ArrayLike) -> Floats:
+def latent_scores(alignment: Alignment, matrix: ArrayLike) -> Floats:
     """z of every row (Eq. 4), shape (n,), in the units fitted on. Equal rows have equal latents, to the last bit."""
     x = np.asarray(matrix, dtype=np.float64)
     means, scales, coefficients = (np.array(v) for v in (alignment.means, alignment.scales, alignment.coefficients))
@@ -210,7 +210,7 @@ class ScoreCurve(Frozen):
     """Item → what is added to its scores; 0 for an item that is not here."""
 
 
-def apply_curve(curve: ScoreCurve, raw: npt.ArrayLike, offset: Floats, scale: tuple[float, float, float]) -> Aligned:
+def apply_curve(curve: ScoreCurve, raw: ArrayLike, offset: Floats, scale: tuple[float, float, float]) -> Aligned:
     """Aligned and final scores of new rows, in the units of `scale`, onto which the fitted range is stretched.
 
     raw: (n,) finite raw scores on the scale fitted on; offset: what is added for

@@ -257,23 +257,30 @@ def proposals(
     """
     if not askable.any():
         return []
-    variance = _Variance(ridge, taught, askable)
+    labelled, wanted_terms = ridge.terms[taught], ridge.terms[askable]
+    leverage = ridge.terms @ np.linalg.inv(labelled.T @ labelled + np.diag(ridge.penalty))  # (n, p): X C
+    wanted = wanted_terms.T @ wanted_terms / len(wanted_terms)  # (p, p): the mean of x x' over the askable rows
+    variance = (leverage * ridge.terms).sum(axis=1)  # (n,): x' C x, in units of the residual's
     unproposed = askable.copy()
     drawn = iter(order[askable[order]].tolist())
     proposed = []
     owed = 0.0
     for _ in range(min(count, int(askable.sum()))):
-        before = variance.mean
+        before = float(variance[askable].mean())
         owed += before / (1 + before)
         sampled: Sampled = "chosen" if owed >= 0.5 and (unproposed & choosable).any() else "drawn"
         if sampled == "chosen":
             owed -= 1
-            row = int(np.argmax(np.where(unproposed & choosable, variance.gains(), -np.inf)))
+            gains = ((leverage @ wanted) * leverage).sum(axis=1) / (1 + variance)  # by how much labels lower the mean
+            row = int(np.argmax(np.where(unproposed & choosable, gains, -np.inf)))
         else:
             row = next(row for row in drawn if unproposed[row])
         unproposed[row] = False
-        variance.add(row)
-        proposed.append(LabelProposal(row, sampled, max(0.0, 1 - variance.mean / before)))
+        # The row is labelled (Sherman and Morrison 1950).
+        shared = leverage @ ridge.terms[row]
+        leverage = leverage - np.outer(shared, leverage[row] / (1 + variance[row]))
+        variance = variance - shared**2 / (1 + variance[row])
+        proposed.append(LabelProposal(row, sampled, max(0.0, 1 - float(variance[askable].mean()) / before)))
     return proposed
 
 
@@ -282,34 +289,3 @@ def by_chance(response_ids: Sequence[str], seed: int) -> Ints:
     apart from that of the split."""
     number = [hashlib.sha256(f"next:{seed}:{name}".encode()).digest() for name in response_ids]
     return np.array(sorted(range(len(number)), key=number.__getitem__), dtype=np.int64)
-
-
-class _Variance:
-    """The variance of a ridge's predictions, in units of the residual's, as rows are labelled one after the other."""
-
-    def __init__(self, ridge: RidgeDesign, taught: Bools, askable: Bools) -> None:
-        self._terms = ridge.terms
-        labelled = ridge.terms[taught]
-        self._leverage = ridge.terms @ np.linalg.inv(labelled.T @ labelled + np.diag(ridge.penalty))  # (n, p): X C
-        askable_terms = ridge.terms[askable]
-        self._wanted = (
-            askable_terms.T @ askable_terms / len(askable_terms)
-        )  # (p, p): the mean of x x' over what can be asked about
-        self._own = (self._leverage * ridge.terms).sum(axis=1)  # (n,): x' C x
-        self._askable = askable
-
-    @property
-    def mean(self) -> float:
-        """Mean over the askable rows."""
-        return float(self._own[self._askable].mean())
-
-    def gains(self) -> Floats:
-        """By how much each row's label would lower the mean, (n,)."""
-        gain = ((self._leverage @ self._wanted) * self._leverage).sum(axis=1) / (1 + self._own)
-        return np.asarray(gain, dtype=np.float64)
-
-    def add(self, row: int) -> None:
-        """A row is labelled (Sherman and Morrison 1950)."""
-        shared = self._leverage @ self._terms[row]
-        self._leverage = self._leverage - np.outer(shared, self._leverage[row] / (1 + self._own[row]))
-        self._own = self._own - shared**2 / (1 + self._own[row])

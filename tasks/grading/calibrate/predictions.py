@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -85,10 +85,10 @@ class Predictor:
 
     def __init__(self, assignment: PredictionAssignment, bundle_of: Mapping[str, Bundle], texts: Texts) -> None:
         """StoreError where nothing is fitted yet."""
-        self._assignment, self._bundles, self._texts = assignment, bundle_of, texts
+        self._assignment, self.bundles, self._texts = assignment, bundle_of, texts
         contents = assignment.run.shard(Calibrations, STAGE, FITTED)["content"].to_pylist()
         mappings = [read_calibration(content) for content in contents]
-        self._mappings = {item: mapping for mapping in mappings for item in mapping.rules}
+        self.mappings = {item: mapping for mapping in mappings for item in mapping.rules}
 
     @classmethod
     def of(cls, assignment: PredictionAssignment) -> Predictor:
@@ -99,32 +99,32 @@ class Predictor:
     @property
     def reads_texts(self) -> bool:
         """Whether any mapping, or its baseline, takes what texts tell."""
-        return any(mapping.texts for mapping in self._mappings.values())
+        return any(mapping.texts for mapping in self.mappings.values())
 
     def write(self, pack: GradingPack) -> None:
         """Predict a pack and write it as the shard of its name."""
+        run, gradings = self._assignment.run, self._assignment.gradings
+        run.commit(STAGE, pack.name, {Predictions: self.predicted(gradings_of(run, gradings, pack))})
+
+    def predicted(self, gradings: pa.Table) -> pa.Table:
+        """Predictions for all gradings of some responses, columns GRADING; where texts are read, some at a time."""
         run, responses = self._assignment.run, self._assignment.responses
-        rows = one_per_response(gradings_of(run, self._assignment.gradings, pack))
+        rows = one_per_response(gradings)
         known = run.read(responses, ["response_id", "split", "author_id"], among(rows["response_id"]))
         place = pc.index_in(rows["response_id"], value_set=known["response_id"])
         for column in ("split", "author_id"):
             rows = rows.append_column(column, known[column].take(place))
-        named = {item: self._bundles[item] for item in rows["item_id"].unique().to_pylist() if item in self._bundles}
+        named = {item: self.bundles[item] for item in rows["item_id"].unique().to_pylist() if item in self.bundles}
         items = by_item(named, rows)
-        answers = self._texts.read([item for item in items if self._mappings[item.item_id].texts])
-        predicted = pa.concat_tables([self._predicted(item, answers) for item in items])
-        run.commit(STAGE, pack.name, {Predictions: predicted})
-
-    def _predicted(self, item: Item, answers: pa.Table) -> pa.Table:
-        """Predictions for an item's gradings, where the mapping reads texts a part of them at a time. answers: as
-        `Texts.read` gives them."""
-        mapping = self._mappings[item.item_id]
-        rows = TEXT_ROWS if mapping.texts else len(item.rows)
+        answers = self._texts.read([item for item in items if self.mappings[item.item_id].texts])
         tables = []
-        for start in range(0, len(item.rows), rows):
-            part = item.take(start, rows)
-            with_texts = self._texts.with_blocks(part, answers) if mapping.texts else part
-            tables.append(predict(mapping, with_texts).append_column("split", part.rows["split"]))
+        for item in items:
+            mapping = self.mappings[item.item_id]
+            size = TEXT_ROWS if mapping.texts else len(item.rows)
+            for start in range(0, len(item.rows), size):
+                part = item.take(start, size)
+                with_texts = self._texts.with_blocks(part, answers) if mapping.texts else part
+                tables.append(predict(mapping, with_texts).append_column("split", part.rows["split"]))
         return pa.concat_tables(tables)
 
 
@@ -141,9 +141,12 @@ class Texts:
     @cached_property
     def _readers(self) -> Readers:
         """Loaded where the first text is to be read."""
+        folder = self._plan.language_model
         return Readers(
             encode=minilm() if "embedding" in self._plan.texts else None,
-            hidden=HiddenStates(self._plan.language_model) if self._plan.language_model else None,
+            hidden=lru_cache(maxsize=1)(HiddenStates(folder))
+            if folder
+            else None,  # the page asks of one again and again
         )
 
     @property
@@ -170,7 +173,7 @@ class Texts:
         at = pc.index_in(item.rows["response_id"], value_set=answers["response_id"])
         asked = self._items[item.item_id]
         source = TextSource(
-            texts=answers["text"].take(at).to_pylist(),
+            texts=tuple(answers["text"].take(at).to_pylist()),
             question=asked["question"],
             reference=asked["reference_answer"] or "\n".join(asked["reference_answers"] or ()),
             rubric=self._bundles[item.item_id].text,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
@@ -144,7 +144,7 @@ def risks(
     aligned: Floats,
     sigma: Floats,
     level: Floats,
-    top: npt.ArrayLike,
+    top: ArrayLike,
     epsilon: Floats,
     tolerance: float,
     grain: float,

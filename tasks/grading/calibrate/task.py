@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
-from rubricflow.tasks.core.llm.calls import in_words
+from rubricflow.tasks.core.llm.calls import in_words, pace
 from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.monitor.shared_stage import (
@@ -115,10 +115,10 @@ def _predict(assignment: PredictionAssignment, predictor: Predictor, placement: 
         """Logs how many gradings are predicted, once a pack."""
         nonlocal done_now
         done_now += rows
-        seconds_left = (time.monotonic() - begun) / done_now * (to_do - done_now)
-        time_left = f", about {in_words(seconds_left)} left" if done_now < to_do else ""
+        rate = done_now / (time.monotonic() - begun)
+        time_left = f", about {in_words((to_do - done_now) / rate)} left" if done_now < to_do else ""
         done = total - to_do + done_now
-        say(f"calibrate: {done:,}/{total:,} gradings predicted{time_left}", done / total)
+        say(f"calibrate: {done:,}/{total:,} gradings predicted, {pace(rate)}/s{time_left}", done / total)
 
     if len(open_packs) > 1 and not placement.is_local:
         pieces = [Piece(f"{STAGE} {pack.name}", pack.rows, pack.name, pack) for pack in open_packs]

@@ -18,16 +18,18 @@ from rubricflow.tasks.core.stats.scores import ScoreFrame
 from rubricflow.tasks.core.stats.verdict import labels_needed, margin, verdict
 from rubricflow.tasks.grading.evaluate.agree import agree, pairs
 from rubricflow.tasks.grading.evaluate.baselines import against_length, against_others, against_text, rank_raters
-from rubricflow.tasks.grading.evaluate.marks import (
+from rubricflow.tasks.grading.evaluate.people import (
     FEWEST,
     again,
+    compare_with_people,
     fairness,
     level_shares,
+    lost_over_items,
+    rater_effects,
     spread,
     validity,
     variety,
 )
-from rubricflow.tasks.grading.evaluate.people import compare_with_people, lost_over_items, rater_effects
 from rubricflow.tasks.grading.evaluate.released import released
 from rubricflow.tasks.grading.evaluate.slices import (
     TARGET,

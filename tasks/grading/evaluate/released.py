@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-from scipy.stats import beta
 
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.agreement import Stat, level_count, to_levels
@@ -14,7 +13,7 @@ from rubricflow.tasks.core.stats.arrays import Floats, Ints, ratio
 from rubricflow.tasks.core.stats.bootstrap import Interval, cluster_sums, draw_totals, interval
 from rubricflow.tasks.core.stats.conformal import augrc, aurc, oracle_aurc, random_aurc
 from rubricflow.tasks.core.stats.probability import ordinal_ece, rps
-from rubricflow.tasks.core.stats.promise import missed_by_constant
+from rubricflow.tasks.core.stats.promise import exact_interval, missed_by_constant
 from rubricflow.tasks.core.stats.scores import level_probabilities
 from rubricflow.tasks.grading.evaluate.slices import TARGET, Record, ScoreSlice, Setting, both_scored, record
 
@@ -47,7 +46,9 @@ def released(part: ScoreSlice, likely: pa.ChunkedArray, plan: Release, on: Setti
         n = int(chosen.sum())
         for name, flags in (("beyond_tolerance", wrong), ("constant_beyond_tolerance", missed)):
             bad = int((flags & chosen).sum())
-            value, ends = Stat(bad / n) if n else Stat(None, "nothing is released"), binomial(bad, n)
+            value, ends = Stat(None, "nothing is released"), None
+            if n:
+                value, ends = Stat(bad / n), Interval(*exact_interval(bad, n), 0)
             yield record(part, name, value, n, stage=stage, raters=on.raters, interval=ends, resampled=EXACT)
     bounded = rows[["low", "high"]].notna().all(axis=1).to_numpy()
     if bounded.any():
@@ -83,12 +84,3 @@ def share(top: Floats, bottom: Floats, codes: Ints, on: Setting) -> tuple[Stat, 
     sums = cluster_sums(np.column_stack([top, bottom]).astype(float), codes)
     (totals,) = draw_totals([sums], on.draws, on.seed)
     return value, interval(ratio(*totals.T), len(sums))
-
-
-def binomial(count: int, n: int) -> Interval | None:
-    """Exact 95% interval of a share (Clopper and Pearson 1934); it takes the cases as independent."""
-    if not n:
-        return None
-    low = float(beta.ppf(0.025, count, n - count + 1)) if count else 0.0
-    high = float(beta.ppf(0.975, count + 1, n - count)) if count < n else 1.0
-    return Interval(low, high, 0)

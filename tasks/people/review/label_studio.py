@@ -34,14 +34,15 @@ def config(questions: Iterable[ReviewQuestion]) -> str:
     """The labelling configuration of a project, as XML: the question, the response, the model answer, and choices for
     every concept. InputError where the cases do not all ask the same: a project has one configuration."""
     cases = [list(case.values()) for case in cases_of(questions).values()]
-    if len({tuple((asked.criterion_id, asked.concept, asked.levels) for asked in case) for case in cases}) != 1:
+    asks = ([(asked.criterion_id, asked.ballot["text"], asked.choices) for asked in case] for case in cases)
+    if len(set(map(repr, asks))) != 1:
         raise InputError("a Label Studio project is about one rubric; take the cases of each rubric apart")
     view = Element("View")
     for name, title in (("question", "Question"), (_SHOWN, "Response"), ("reference", "Model answer")):
         SubElement(view, "Header", value=title)
         SubElement(view, "Text", name=name, value=f"${name}")
     for asked in cases[0]:
-        title = "Score" if asked.criterion_id is None else f"{asked.criterion_id}: {asked.concept}"
+        title = "Score" if asked.criterion_id is None else f"{asked.criterion_id}: {asked.ballot['text']}"
         SubElement(view, "Header", value=_plain(title))
         control = {"name": _control(asked.criterion_id), "toName": _SHOWN, "choice": "single-radio", "required": "true"}
         choices = SubElement(view, "Choices", control)
@@ -58,10 +59,11 @@ def project(questions: Iterable[ReviewQuestion]) -> list[Record]:
     cases = [list(case.values()) for case in cases_of(questions).values()]
     for case in sorted(cases, key=lambda case: case[0].rank):
         first = case[0]
-        response_id, kind = first.case
-        digests = {_control(question.criterion_id): question.digest for question in case}
-        meta = {"response_id": response_id, "subject_kind": kind, "rank": first.rank, "digests": digests}
-        data = {"question": first.question, "response": first.response, "reference": first.reference or "–"}
+        answer = first.case
+        digests = {_control(question.criterion_id): question.ballot["digest"] for question in case}
+        meta = {"response_id": answer.response_id, "subject_kind": answer.subject_kind, "rank": first.rank}
+        meta["digests"] = digests
+        data = {"question": answer.question, "response": answer.text, "reference": answer.reference or "–"}
         tasks.append({"data": data, "meta": meta})
     return tasks
 

@@ -10,15 +10,17 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.core.store.cells import UnreadableCell, quoted
 from rubricflow.tasks.core.store.sheets import open_sheet
-from rubricflow.tasks.core.text.formulas import guarded, unguarded
+from rubricflow.tasks.core.text.formulas import guarded, readable, unguarded
 from rubricflow.tasks.core.text.tokens import number_of
-from rubricflow.tasks.people.review.ledger import CANNOT_BE_JUDGED, DIGEST, Act, Subject, SubjectKind, digest
+from rubricflow.tasks.people.review.board import Board, QueuedCase
+from rubricflow.tasks.people.review.ledger import CANNOT_BE_JUDGED, DIGEST, Act, Subject, SubjectKind
 
 COLUMNS = (
     "rank",
@@ -35,54 +37,41 @@ COLUMNS = (
 )
 NEEDED = ("response_id", "criterion_id", "level", "comment", "digest")
 """The columns that are read back, and `rater_id` where it is there."""
-LONGEST = 32_000
-"""Characters of a text; a spreadsheet's cell holds little more, and spills the rest over the rows below."""
 Case = tuple[str, SubjectKind]
 """A response, and what is asked of it: levels of its concepts, or its score."""
 _ACTS = uuid.UUID("6f0b1c58-6a53-4f0e-9d0c-0d2f6a7b9e41")
 
 
-@dataclass(frozen=True)
-class ReviewQuestion:
-    """One question to a person: the level of one concept of a queued response, or its score."""
+class ReviewQuestion(NamedTuple):
+    """One question to a person: what is voted on in a queued case."""
 
-    response_id: str
-    criterion_id: str | None
-    """The concept; None for the score."""
     rank: int
-    """The response's place in the queue."""
-    question: str
-    """The question that the response answers."""
-    response: str
-    """Its text."""
-    reference: str | None
-    """A model answer."""
-    concept: str
-    """What is looked for; '' for the score."""
-    levels: tuple[str, ...]
-    """The anchors, level 0 first; the scale's scores as text for the score."""
+    """The case's place in the queue."""
+    case: QueuedCase
+    ballot: Record
+    """As `Board.ballots` has it."""
+
+    @property
+    def criterion_id(self) -> str | None:
+        """The concept; None for the score."""
+        return None if self.ballot["criterion_id"] is None else str(self.ballot["criterion_id"])
 
     @property
     def subject(self) -> Subject:
         """What a vote is on."""
-        return self.response_id, self.criterion_id
-
-    @property
-    def case(self) -> Case:
-        """What it is a part of: people answer all or nothing of a case."""
-        return self.response_id, "score" if self.criterion_id is None else "label"
+        return self.case.response_id, self.criterion_id
 
     @property
     def choices(self) -> dict[str, str]:
         """What a vote may say, but for 'x' → in words."""
-        if self.criterion_id is None:
-            return {score: score for score in self.levels}
-        return {str(level): f"{level} = {anchor}" for level, anchor in enumerate(self.levels)}
+        values = {option["value"]: option["text"] for option in self.ballot["options"]}
+        return {value: value if self.criterion_id is None else f"{value} = {text}" for value, text in values.items()}
 
-    @cached_property
-    def digest(self) -> str:
-        """Of what is voted on."""
-        return digest(self.response, self.concept, self.levels)
+
+def questions_of(board: Board) -> list[ReviewQuestion]:
+    """What the page asks, for people who answer elsewhere."""
+    ranked = enumerate(board.cases, 1)
+    return [ReviewQuestion(rank, case, it) for rank, case in ranked for it in board.ballots(case) if it["needed"]]
 
 
 @dataclass(frozen=True)
@@ -100,7 +89,7 @@ def cases_of(questions: Iterable[ReviewQuestion]) -> dict[Case, dict[Subject, Re
     """Case → its questions by subject."""
     cases = defaultdict[Case, dict[Subject, ReviewQuestion]](dict)
     for question in questions:
-        cases[question.case][question.subject] = question
+        cases[question.case.response_id, question.case.subject_kind][question.subject] = question
     return dict(cases)
 
 
@@ -170,22 +159,20 @@ def as_csv(questions: Iterable[ReviewQuestion]) -> bytes:
     writer.writeheader()
     for question in questions:
         texts = {
-            "question": question.question,
-            "response": question.response,
-            "concept": question.concept or "Score",
+            "question": question.case.question,
+            "response": question.case.text,
+            "concept": "Score" if question.criterion_id is None else question.ballot["text"],
             "levels": "\n".join(question.choices.values()),
         }
-        # A text to read is cut where a cell ends.
         for name, words in texts.items():
-            safe = guarded(words.replace("\r\n", "\n").replace("\r", "\n"))
-            texts[name] = safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}\n[… cut here]"
+            texts[name] = readable(words)
         # The apostrophe keeps the id 007 from becoming 7, and MAR-1 from becoming a date.
         cells = {
             "rank": str(question.rank),
-            "response_id": "'" + guarded(question.response_id),
+            "response_id": "'" + guarded(question.case.response_id),
             "criterion_id": "'" + guarded(question.criterion_id or ""),
             **texts,
-            "digest": question.digest,
+            "digest": question.ballot["digest"],
         }
         writer.writerow(cells)
     return b"\xef\xbb\xbf" + text.getvalue().encode(errors="replace")
@@ -223,7 +210,7 @@ def read_sheet(path: Path, study: str, questions: Iterable[ReviewQuestion], rate
             continue
         if not rater:
             raise InputError("names nobody, and the rater is not given", file=path, row=row, field="rater_id")
-        filled[rater, question.case][question.subject] = answer
+        filled[rater, (question.case.response_id, question.case.subject_kind)][question.subject] = answer
     for (rater, case), answers in filled.items():
         missing = unanswered(cases[case], answers)
         if missing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,10 +44,10 @@ def waiting_labels(run: Run) -> list[Record]:
     return list(run.table(Queue, "queue").sort_by("rank").to_pylist())
 
 
-def waiting_scores(run: Run, scored: Collection[str] = ()) -> list[Record]:
+def waiting_scores(run: Run) -> list[Record]:
     """The scores of a graded run that people are asked for: those that `next` proposed, then those that were not
-    released, riskiest first; of the responses in `scored`, those that the run still grades; last, what people marked in
-    the data, of which nobody is asked but where their marks decide nothing."""
+    released, riskiest first; last, what people marked in the data, of which nobody is asked but where their marks
+    decide nothing."""
     predictions = run.table(Predictions, "calibrate")
     rules = by_scope(run.table(ReleaseRules, "calibrate").to_pylist())
     on_score = {"criteria": [], "subject_kind": "score"}
@@ -58,9 +58,6 @@ def waiting_scores(run: Run, scored: Collection[str] = ()) -> list[Record]:
     cases = [row for row in marked if not row["marked"]]
     cases += [{**row, **on_score} for row in proposed(run) if row["response_id"] not in known]
     cases += score_queue(predictions.filter(pc.invert(is_marked)), rules)
-    graded = set(predictions["response_id"].to_pylist())
-    for name in sorted(graded.intersection(scored) - known):
-        cases.append({"response_id": name, **on_score, "why": "Scored by people before"})
     first: dict[str, Record] = {}
     for case in cases + decided:
         first.setdefault(case["response_id"], case)

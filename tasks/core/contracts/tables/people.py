@@ -125,7 +125,7 @@ class Queue(Row, table="queue", key=("subject_kind", "response_id")):
     rank: Positive
     """1 is asked first."""
     priority: NonNegative
-    """How much an answer is expected to tell, see tasks/people/review/queue.py."""
+    """How much an answer is expected to tell, see tasks/people/review/task.py."""
     criteria: list[str]
     """The concepts in doubt, most doubtful first; all of them are voted on."""
     reasons: Annotated[list[str], DOUBTS]

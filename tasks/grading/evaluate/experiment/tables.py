@@ -3,18 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 
+import numpy as np
 import pandas as pd
 
-from rubricflow.tasks.core.contracts.settings.experiment import Experiment, backed
+from rubricflow.tasks.core.contracts.settings.experiment import (
+    Ablation,
+    CalibrationSize,
+    Experiment,
+    Perturbation,
+    Rulers,
+    Stability,
+    backed,
+    induced,
+    presented,
+)
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.table import SIMULATED, Cell, Cells, Table, count, labelled, number
+from rubricflow.tasks.core.display.table import (
+    SIMULATED,
+    Bar,
+    Cell,
+    Cells,
+    LevelShares,
+    Panel,
+    Table,
+    bar,
+    count,
+    labelled,
+    number,
+)
+from rubricflow.tasks.core.stats.agreement import level_count, to_levels
 from rubricflow.tasks.core.stats.bootstrap import is_few
 from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.grading.evaluate.compare import compare
-from rubricflow.tasks.grading.evaluate.experiment import cases, gradeagentops, rulers
-from rubricflow.tasks.grading.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement, on_same_answers
+from rubricflow.tasks.grading.evaluate.experiment import cases, gradeagentops
+from rubricflow.tasks.grading.evaluate.experiment.arm import (
+    ArmAgreement,
+    BootstrapPlan,
+    ExperimentArm,
+    agreement,
+    gains,
+    on_same_answers,
+    per_response,
+)
 
 FIGURES = {
     "decision_accuracy": "accuracy",
@@ -39,15 +72,15 @@ def tables(arms: Mapping[str, ExperimentArm], experiment: Experiment, reference:
     if setting.orders:
         found += cases.tables(arms, setting.orders, plan)
     if setting.rulers:
-        found += rulers.tables(arms, setting.rulers, plan)
+        found += rulers_tables(arms, setting.rulers, plan)
     if setting.calibration_size:
-        found.append(rulers.calibration_size(arms, setting.calibration_size, plan))
+        found.append(calibration_size(arms, setting.calibration_size, plan))
     if setting.perturbation:
-        found.append(rulers.perturbation(arms, setting.perturbation, plan))
+        found.append(perturbation(arms, setting.perturbation, plan))
     if setting.ablation:
-        found.append(rulers.ablation(arms, setting.ablation, plan))
+        found.append(ablation(arms, setting.ablation, plan))
     if setting.stability:
-        found.append(rulers.stability(arms, setting.stability, plan))
+        found.append(stability(arms, setting.stability, plan))
     if setting.decisions:
         found.append(decisions([arms[name] for name in setting.decisions.arms]))
     return [labelled(table) for table in found] if any(arm.simulated for arm in arms.values()) else found
@@ -124,10 +157,175 @@ def _contrasted(arms: Mapping[str, ExperimentArm], experiment: Experiment) -> di
     if tables.gradeagentops:
         names = [tables.gradeagentops.full, tables.gradeagentops.baseline]
         return {name: arms[name].scores.assign(calibrated=arms[name].scores["raw"]) for name in names}
-    if tables.rulers and len(tables.rulers.methods) > 1:
-        backbone = next(iter(tables.rulers.backbones), None)
-        *others, studied = (backed(name, backbone) if backbone else name for name in tables.rulers.methods)
+    if tables.rulers and len(tables.methods) > 1:
+        backbone = next(iter(tables.backbones), None)
+        *others, studied = (backed(name, backbone) if backbone else name for name in tables.methods)
         return {name: arms[name].held_out for name in (studied, *others)}
     if tables.ablation:
         return {name: arms[name].held_out for name in (tables.ablation.full, *tables.ablation.others.values())}
     return {}
+
+
+# The tables of Rulers: calibrated scores of the held-out responses, by method and backbone, calibration size,
+# presentation of the rubric, ablation and induction.
+
+SE_ALONE = "QWK ± bootstrap standard error, whole authors resampled; held-out responses that all arms score"
+SE_NOTE = f"{SE_ALONE}, mapped as each study says"
+STANDARD = "standard"
+
+
+def rulers_tables(arms: Mapping[str, ExperimentArm], setting: Rulers, plan: BootstrapPlan) -> Iterator[Table]:
+    """Table 2 with Figure 2, and Table 8: all methods on each backbone, as given where the file names none."""
+    methods, labels = setting.methods, list(setting.backbones) or [""]
+    every = [arms[backed(name, label) if label else name] for label, name in product(labels, methods)]
+    shared = _alike(every)
+    kappas, tokens = list[Cells](), list[Cells]()
+    figures, bars = list[Panel | LevelShares](), list[Bar]()
+    for start, label in enumerate(labels):
+        of_label = slice(start * len(methods), (start + 1) * len(methods))
+        alike, place, name_of = shared[of_label], f" on {label}" if label else "", label or "as given"
+        agreements = [_held_out(arm, plan) for arm in alike]
+        kappas.append((name_of, *map(_kappa, agreements)))
+        figures.append(Panel(f"QWK{place}", _bars(methods, agreements)))
+        low, high, step = alike[0].scale
+        levels = tuple(f"{low + step * level:g}" for level in range(level_count(low, high, step)))
+        people = _levels(max(alike, key=lambda arm: len(arm.scores)), "target")
+        machines = {name: _levels(arm, "calibrated") for name, arm in zip(methods, alike, strict=True)}
+        figures.append(LevelShares(f"Figure 2: held-out scores{place}", levels, people, machines))
+        means = []
+        for name, arm in zip(methods, every[of_label], strict=True):
+            calls = per_response(arm.attempts)
+            known = (calls["prompt_tokens"] + calls["completion_tokens"]).dropna()
+            means.append(float(known.mean()) if len(known) else None)
+            bars += [Bar(f"{name} {label}".strip(), float(known.mean()))] if len(known) else []
+        tokens.append((name_of, *(number(mean, 1) for mean in means)))
+    header = ("backbone", *methods)
+    yield Table("rulers_2", "Table 2: QWK by method and backbone", header, tuple(kappas), (SE_NOTE,), tuple(figures))
+    yield Table(
+        "rulers_8",
+        "Table 8: tokens per response",
+        header,
+        tuple(tokens),
+        ("prompts and replies of all calls about a response; a dash: the backend does not tell",),
+        (Panel("Tokens per response", tuple(bars)),),
+    )
+
+
+def _alike(arms: Sequence[ExperimentArm]) -> list[ExperimentArm]:
+    """The arms of a table with the held-out responses that all of them score."""
+    shared = on_same_answers([arm.held_out for arm in arms], "calibrated")
+    return [arm._replace(scores=rows) for arm, rows in zip(arms, shared, strict=True)]
+
+
+def calibration_size(arms: Mapping[str, ExperimentArm], setting: CalibrationSize, plan: BootstrapPlan) -> Table:
+    """Tables 3 and 11: the same held-out responses, phase III fitted to more and more labels."""
+    rows, missing, frames = list[Cells](), list[str](), dict[tuple[str, int], pd.DataFrame]()
+    for name in setting.arms:
+        uncalibrated = arms[name].held_out
+        frames[name, 0] = uncalibrated.assign(calibrated=uncalibrated["raw"])
+        for size in setting.sizes:
+            frame = arms[name].resized[size]
+            if frame is None:
+                missing.append(f"{name} has no {size} labelled responses in its calibration split")
+            else:
+                frames[name, size] = frame[frame["split"] == "test"]
+    shared = dict(zip(frames, on_same_answers([*frames.values()], "calibrated"), strict=True))
+    for name in setting.arms:
+        of_arm = {size: frame for (arm, size), frame in shared.items() if arm == name}
+        agreed = {
+            size: agreement(frame, "target", "calibrated", arms[name].scale, plan) for size, frame in of_arm.items()
+        }
+        kappas = (_kappa(agreed[size]) if size in agreed else Cell(None) for size in setting.sizes)
+        rows.append((name, count(agreed[0].n), _kappa(agreed[0]), *kappas))
+    return Table(
+        "rulers_11",
+        "Table 11: calibration control, QWK by number of labels",
+        ("method", "n", "no calibration", *(f"N = {size}" for size in setting.sizes)),
+        tuple(rows),
+        (
+            SE_ALONE,
+            "every method is mapped by phase III (ridge and map of distributions), whatever its study says",
+            *missing,
+        ),
+    )
+
+
+def perturbation(arms: Mapping[str, ExperimentArm], setting: Perturbation, plan: BootstrapPlan) -> Table:
+    """Figure 3: QWK under each presentation, and the largest shift from the standard one."""
+    variants = [STANDARD, *(variant for variant in setting.variants if variant != STANDARD)]
+    words = [say.worded(variant) for variant in variants]
+    rows, panels = list[Cells](), list[Panel]()
+    every = _alike([arms[presented(name, variant)] for name in setting.arms for variant in variants])
+    for place, name in enumerate(setting.arms):
+        agreements = [_held_out(arm, plan) for arm in every[place * len(variants) :][: len(variants)]]
+        standard, *others = (agreed["qwk"].value for agreed in agreements)
+        shifts = [abs(value - standard) for value in others if value is not None and standard is not None]
+        rows.append((name, *map(_kappa, agreements), number(max(shifts, default=None))))
+        panels.append(Panel(f"QWK of {name} by presentation", _bars(words, agreements)))
+    return Table(
+        "rulers_figure_3",
+        "Figure 3: QWK by presentation of the rubric",
+        ("method", *words, "largest shift"),
+        tuple(rows),
+        (SE_NOTE, "largest shift: largest absolute difference from the standard presentation"),
+        tuple(panels),
+    )
+
+
+def _bars(labels: Iterable[str], agreements: Sequence[ArmAgreement]) -> tuple[Bar, ...]:
+    bars = list[Bar]()
+    for label, agreed in zip(labels, agreements, strict=True):
+        bars += bar(label, agreed["qwk"])
+    return tuple(bars)
+
+
+def ablation(arms: Mapping[str, ExperimentArm], setting: Ablation, plan: BootstrapPlan) -> Table:
+    """Table 4: the full arm, and what changes without a part of it, paired over the same responses."""
+    full, *others = _alike([arms[name] for name in (setting.full, *setting.others.values())])
+    agreed = _held_out(full, plan)
+    rows: list[Cells] = [(setting.full, count(agreed.n), _kappa(agreed), Cell(None), Cell(None))]
+    bars = list(bar(setting.full, agreed["qwk"]))
+    for label, other in zip(setting.others, others, strict=True):
+        agreed, found = _held_out(other, plan), gains(full.held_out, other.held_out, full.scale, plan)[0]
+        change, p = found.get("qwk", (Estimate(None), None))
+        rows.append((label, count(agreed.n), _kappa(agreed), number(change, ends="interval"), number(p, 4)))
+        bars += bar(label, agreed["qwk"])
+    return Table(
+        "rulers_4",
+        f"Table 4: ablations of {setting.full}",
+        ("setting", "n", "QWK", f"change from {setting.full}", "p"),
+        tuple(rows),
+        (SE_NOTE, "change: paired over the same responses, with its 95% interval"),
+        (Panel("QWK by setting", tuple(bars)),),
+    )
+
+
+def stability(arms: Mapping[str, ExperimentArm], setting: Stability, plan: BootstrapPlan) -> Table:
+    """Table 9: QWK of bundles induced independently, their mean and sample standard deviation."""
+    bundles = _alike([arms[induced(setting.arm, seed)] for seed in setting.seeds])
+    agreements = [_held_out(arm, plan) for arm in bundles]
+    values = pd.Series([agreed["qwk"].value for agreed in agreements], dtype=float).dropna()
+    mean = float(values.mean()) if len(values) else None
+    sd = float(values.std(ddof=1)) if len(values) > 1 else None
+    return Table(
+        "rulers_9",
+        f"Table 9: QWK of {setting.arm} over {len(agreements)} induced bundles",
+        ("method", *(f"run {seed}" for seed in setting.seeds), "mean", "SD"),
+        ((setting.arm, *map(_kappa, agreements), number(mean), number(sd)),),
+        (SE_NOTE, "SD: sample standard deviation over the runs"),
+    )
+
+
+def _levels(arm: ExperimentArm, column: str) -> tuple[float, ...]:
+    low, high, step = arm.scale
+    scores = arm.held_out[column].dropna().to_numpy(float)
+    counts = np.bincount(to_levels(scores, low, high, step), minlength=round((high - low) / step) + 1)
+    return tuple(float(share) for share in counts / max(len(scores), 1))
+
+
+def _held_out(arm: ExperimentArm, plan: BootstrapPlan) -> ArmAgreement:
+    return agreement(arm.held_out, "target", "calibrated", arm.scale, plan)
+
+
+def _kappa(agreed: ArmAgreement) -> Cell:
+    return number(agreed["qwk"], ends="se")

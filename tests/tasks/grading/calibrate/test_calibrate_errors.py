@@ -13,8 +13,8 @@ from sklearn.linear_model import LogisticRegression
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.conformal import aurc, oracle_aurc, random_aurc
 from rubricflow.tasks.core.stats.promise import promise
+from rubricflow.tasks.grading.calibrate.fit import outcome
 from rubricflow.tasks.grading.calibrate.methods import CrossFitted, cross_fit, folds
-from rubricflow.tasks.grading.calibrate.outcome import outcome
 from rubricflow.tasks.grading.calibrate.spread import Placed, error_risk, fit_errors
 
 LEAST = 0.005

@@ -16,8 +16,8 @@ from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.agreement import to_levels
 from rubricflow.tasks.core.stats.conformal import interval
+from rubricflow.tasks.grading.calibrate.fit import outcome
 from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, cross_fit, folds
-from rubricflow.tasks.grading.calibrate.outcome import outcome
 from rubricflow.tasks.grading.calibrate.release import ReleaseRule, Scope, reasons, seen_levels
 from rubricflow.tasks.grading.calibrate.rows import RiskRows
 from rubricflow.tasks.grading.calibrate.spread import (

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.stats.scores import ScoreTables, narrow, score_frame
 from rubricflow.tasks.grading.evaluate.figures import gates
-from rubricflow.tasks.grading.evaluate.marks import again
+from rubricflow.tasks.grading.evaluate.people import again
 from rubricflow.tasks.grading.evaluate.slices import ScoreSlice, Setting
 
 SCALE = (0.0, 4.0, 1.0)

@@ -13,8 +13,8 @@ from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.stats.bootstrap import interval, resample_counts
 from rubricflow.tasks.core.stats.probability import bins_of, ece, top
 from rubricflow.tasks.core.stats.scores import people_marks
-from rubricflow.tasks.grading.evaluate.decisions import decided, decision_figures, ece_interval
 from rubricflow.tasks.grading.evaluate.slices import Setting
+from rubricflow.tasks.grading.evaluate.task import decided, decision_figures, ece_interval
 
 KINDS = {("a", "P1"): "gold_point", ("a", "M1"): "misconception"}
 

@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.tables.evaluation import Verdicts
 from rubricflow.tasks.core.stats.scores import ScoreFrame
 from rubricflow.tasks.core.stats.verdict import verdict
 from rubricflow.tasks.grading.evaluate.figures import figures
-from rubricflow.tasks.grading.evaluate.marks import variety
+from rubricflow.tasks.grading.evaluate.people import variety
 from rubricflow.tasks.grading.evaluate.slices import Setting, slices
 
 SCALE = (0.0, 4.0, 1.0)

@@ -11,6 +11,8 @@ import numpy as np
 from rubricflow.tasks.core.contracts.bundle import Criterion, Scale
 from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.people.review.board import Board, GraderHead, QueuedCase
+from rubricflow.tasks.people.review.ledger import SubjectKind, digest
+from rubricflow.tasks.people.review.sheet import ReviewQuestion
 
 PORT = 8765
 """Where the page is thought to be, where nothing really listens."""
@@ -99,3 +101,14 @@ def free_port() -> int:
     """A port of this machine that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])
+
+
+def question(
+    response_id: str, criterion: str | None, rank: int, response: str, concept: str, levels: tuple[str, ...]
+) -> ReviewQuestion:
+    """A question of the queue without a board: a criterion's levels, or the score's."""
+    kind: SubjectKind = "score" if criterion is None else "label"
+    options = [{"value": str(n) if criterion else text, "key": None, "text": text} for n, text in enumerate(levels)]
+    ballot = {"criterion_id": criterion, "text": concept, "options": options, "needed": True}
+    ballot["digest"] = digest(response, "" if criterion is None else concept, levels)
+    return ReviewQuestion(rank, QueuedCase(response_id, kind, "r", "", response, "Why?"), ballot)

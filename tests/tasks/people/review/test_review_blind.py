@@ -17,14 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from review_scene import HEAD, PLAIN, PORT, case, machine_label, quote, scene, span
 
-from rubricflow.flows.votes import asked_of
 from rubricflow.tasks.people.review.app import Access, create_app
 from rubricflow.tasks.people.review.board import Board, PredictedScore
 from rubricflow.tasks.people.review.label_studio import config, project
 from rubricflow.tasks.people.review.ledger import Act, Ledger, Stored
 from rubricflow.tasks.people.review.reviews import NotAllowed, Reviews, with_blindness
 from rubricflow.tasks.people.review.settle import SettledOutcome, outcomes, valid_acts
-from rubricflow.tasks.people.review.sheet import as_csv, read_sheet
+from rubricflow.tasks.people.review.sheet import as_csv, questions_of, read_sheet
 from rubricflow.tasks.people.review.view import list_cases
 
 LABELS = st.builds(
@@ -114,10 +113,10 @@ def served(board: Board, hidden: dict[str, Any], folder: Path) -> list[Any]:
         answers.append(client.post(f"/api/cases/{number}/following", json={"levels": {"C1": 2}}))
         answers.append(client.post("/api/acts", json=act | {"kind": "submit"}))
     answers += [client.get("/api/cases"), client.get("/api/cases/99")]
-    labels = asked_of(board)[:6]
+    labels = questions_of(board)[:6]
     return [
         *((answer.status_code, dict(answer.headers), answer.content) for answer in answers),
-        as_csv(asked_of(board)),
+        as_csv(questions_of(board)),
         project(labels),
         config(labels),
     ]
@@ -280,10 +279,10 @@ def test_so_it_does_in_long_histories_of_three(moves: list[tuple[str, str]]) -> 
 
 def test_a_sheet_of_somebody_who_has_seen_more_is_not_blind(tmp_path: Path) -> None:
     board = scene((SCORE,))
-    asked = asked_of(board)
+    asked = questions_of(board)
 
     def sheet(level: str) -> list[Act]:
-        path, digest = tmp_path / "s.csv", asked[0].digest
+        path, digest = tmp_path / "s.csv", asked[0].ballot["digest"]
         text = as_csv(asked).decode("utf-8-sig")
         path.write_text(text.replace(f'"","","","{digest}', f'"{level}","","","{digest}'))
         return read_sheet(path, board.study, asked, "Ada")

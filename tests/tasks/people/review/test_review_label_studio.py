@@ -7,23 +7,22 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from review_scene import question
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.people.review.label_studio import config, project, read_export
 from rubricflow.tasks.people.review.ledger import Ledger
-from rubricflow.tasks.people.review.sheet import ReviewQuestion
 
 TEXTS = st.text(st.one_of(st.sampled_from("<>&\"'$$a]/ \0\n\ufffe"), st.characters(codec="utf-8")), min_size=1)
 
 
 def label(response_id="r1", criterion="c1", rank=1, **changes):
-    given_ = {"response": "Because.", "reference": None, "concept": "says why", "levels": ("no", "partly", "yes")}
-    given_ |= changes
-    return ReviewQuestion(response_id, criterion, rank, "Why?", **given_)
+    usual = {"response": "Because.", "concept": "says why", "levels": ("no", "partly", "yes")}
+    return question(response_id, criterion, rank, **usual | changes)
 
 
 TWO = [label("r2", rank=2), label("r2", "c2", 2), label(), label(criterion="c2")]
-SCORE = ReviewQuestion("r1", None, 1, "Why?", "Because.", None, "", ("0", "0.5", "1"))
+SCORE = question("r1", None, 1, "Because.", "", ("0", "0.5", "1"))
 
 
 def chosen(name, value):
@@ -72,7 +71,7 @@ def test_an_export_becomes_votes_and_submits(tmp_path):
         ("vote", "r1", "c2", "x", "off\ntopic", "bob@example.org"),
         ("submit", "r1", None, None, None, "bob@example.org"),
     ]
-    assert acts[0].digest == label().digest
+    assert acts[0].digest == label().ballot["digest"]
     assert {act.blind for act in acts} == {None}
     with Ledger(":memory:") as ledger:
         ledger.add_all(acts + read_export(path, "study", TWO))
@@ -134,7 +133,7 @@ def test_hostile_texts_make_a_sound_project_and_come_back(tmp_path_factory, crit
     path = exported(tmp_path_factory.getbasetemp() / "hostile.json", asked, [annotation(result, {"email": "a@b"})])
     votes = read_export(path, "study", asked)[:-1]
     assert [(act.response_id, act.criterion_id, act.value) for act in votes] == [(text, one, "1") for one in criteria]
-    assert [act.digest for act in votes] == [one.digest for one in asked]
+    assert [act.digest for act in votes] == [one.ballot["digest"] for one in asked]
 
 
 def with_result(*result, **more):

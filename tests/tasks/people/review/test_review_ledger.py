@@ -156,23 +156,6 @@ def test_what_was_answered_outlives_a_kill(tmp_path):
         ledger.add(VOTE)
 
 
-def test_refuses_what_is_no_ledger_and_leaves_it_alone(tmp_path):
-    (tmp_path / "text").write_text("hello " * 500)
-    with sqlite3.connect(tmp_path / "other") as other:
-        other.execute("CREATE TABLE acts(x)")
-    before = (tmp_path / "other").read_bytes()
-    for name, why in (
-        ("text", "not a database"),
-        ("other", "something else"),
-        (".", "open"),
-        ("text/v", "xists|direct"),
-    ):
-        with pytest.raises(StoreError, match=why) as caught:
-            Ledger(tmp_path / name)
-        assert str(tmp_path) in str(caught.value)
-    assert (tmp_path / "other").read_bytes() == before
-
-
 def test_a_spoilt_or_full_file_is_named(tmp_path):
     with Ledger(tmp_path / "v") as ledger:
         ledger.add(VOTE)
@@ -186,16 +169,6 @@ def test_a_spoilt_or_full_file_is_named(tmp_path):
         raw.execute("UPDATE acts SET value = 'much', seal = NULL")
     with pytest.raises(StoreError, match="level or score"):
         Ledger(tmp_path / "v")
-
-
-def test_a_ledger_held_too_long_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("rubricflow.tasks.core.store.sqlite_file._WAIT_S", 0.05)
-    with Ledger(tmp_path / "v") as ledger, sqlite3.connect(tmp_path / "v", isolation_level=None) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreError, match="locked"):
-            ledger.add(VOTE)
-        other.execute("ROLLBACK")
-        ledger.add(VOTE)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Doubt
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS, Predictions, ReleaseRules
 from rubricflow.tasks.core.contracts.tables.people import NextLabels, Queue
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.people.review.queue import cells_of, label_queue
+from rubricflow.tasks.people.review.task import cells_of, label_queue
 from rubricflow.tasks.people.review.waiting import proposed, score_queue, waiting_scores
 
 NAN = np.nan
@@ -241,8 +241,3 @@ def test_what_next_proposes_comes_first_and_once(tmp_path: Path) -> None:
     assert ids(cases) == ["d", "a", "b"]
     assert {case["subject_kind"] for case in cases} == {"score"}
     assert [case["why"] for case in cases][:2] == ["by chance", "by chance"]
-
-
-def test_what_was_scored_before_comes_last_if_it_is_still_graded(tmp_path: Path) -> None:
-    run = graded(tmp_path / "w", "d")
-    assert ids(waiting_scores(run, {"c", "b", "gone"})) == ["d", "b", "a", "c"]

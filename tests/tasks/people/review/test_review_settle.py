@@ -18,8 +18,8 @@ from rubricflow.tasks.core.contracts.schema import conform, schema
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.contracts.tables.people import Labels, Votes
 from rubricflow.tasks.people.review.ledger import Stored, digest
-from rubricflow.tasks.people.review.queue import cell_labels, cells_of
 from rubricflow.tasks.people.review.settle import SettledOutcome, outcomes, settle, valid_acts, vote_rows
+from rubricflow.tasks.people.review.task import cell_labels, cells_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

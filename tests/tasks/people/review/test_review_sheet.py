@@ -7,11 +7,12 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from review_scene import question
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.people.review.ledger import Ledger
 from rubricflow.tasks.people.review.settle import valid_acts
-from rubricflow.tasks.people.review.sheet import COLUMNS, ReviewQuestion, as_csv, read_sheet
+from rubricflow.tasks.people.review.sheet import COLUMNS, as_csv, read_sheet
 
 TEXTS = st.text(
     st.one_of(st.sampled_from("=+-@＝'\"\t\r\n ,;\ufeffa1é"), st.characters(codec="utf-8")), min_size=1, max_size=12
@@ -20,11 +21,11 @@ IDS = TEXTS | st.sampled_from(["007", "1e5", "MAR-1", "=1+1", "'", "''=", "TRUE"
 
 
 def label(response_id="r1", criterion="c1", rank=1, **changes):
-    given_ = {"response": "Because.", "reference": None, "concept": "says why", "levels": ("no", "partly", "yes")}
-    return ReviewQuestion(response_id, criterion, rank, **{"question": "Why?"} | given_ | changes)
+    usual = {"response": "Because.", "concept": "says why", "levels": ("no", "partly", "yes")}
+    return question(response_id, criterion, rank, **usual | changes)
 
 
-SCORE = ReviewQuestion("r1", None, 1, "Why?", "Because.", None, "", ("0", "0.5", "1"))
+SCORE = question("r1", None, 1, "Because.", "", ("0", "0.5", "1"))
 TWO = [label(), label(criterion="c2"), label("r2"), label("r2", "c2")]
 
 
@@ -65,14 +66,14 @@ def test_a_filled_sheet_becomes_votes_and_a_submit(tmp_path, delimiter):
         ("submit", "r1", None, None, None, "Ann"),
     ]
     assert [act.subject_kind for act in acts] == ["label"] * 3 + ["score"] * 2
-    assert acts[0].digest == label().digest
+    assert acts[0].digest == label().ballot["digest"]
     assert acts[0].blind is True
     with Ledger(":memory:") as ledger:
         ledger.add_all(acts * 2)
         stored = ledger.acts("study")
         assert len(stored) == len(acts)
-        assert len(valid_acts(stored, {one.subject: one.digest for one in [*TWO, SCORE]}).votes) == 3
-        changed = valid_acts(stored, {label().subject: label(response="Because!").digest})
+        assert len(valid_acts(stored, {one.subject: one.ballot["digest"] for one in [*TWO, SCORE]}).votes) == 3
+        changed = valid_acts(stored, {label().subject: label(response="Because!").ballot["digest"]})
         assert (len(changed.votes), len(changed.stale)) == (0, 3)
 
 
@@ -109,7 +110,7 @@ def test_ids_come_back_through_a_spreadsheet_as_they_were(tmp_path_factory, ids,
     assert [(act.response_id, act.criterion_id, act.rater_id) for act in votes] == [
         (i, criterion, rater.strip()) for i in ids
     ]
-    assert [act.digest for act in votes] == [one.digest for one in asked]
+    assert [act.digest for act in votes] == [one.ballot["digest"] for one in asked]
 
 
 @pytest.mark.parametrize("name", ["007", "=1+1", "MAR-1", "a'b"])
