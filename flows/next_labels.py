@@ -3,8 +3,6 @@ the same answer."""
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -22,7 +20,7 @@ from rubricflow.tasks.core.display.reasons import needs_of, too_small_words
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.ordered import read_marked
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.core.text.formulas import guarded, readable
+from rubricflow.tasks.core.text.formulas import csv_text, guarded, readable
 from rubricflow.tasks.grading.calibrate.next_labels import (
     agreement,
     held_out,
@@ -100,12 +98,10 @@ def write_sheet(run: Run, rows: list[dict[str, Any]], to: Path) -> None:
     items = run.table(Items, "ingest", ["item_id", "question"])
     texts = dict(zip(answers["response_id"].to_pylist(), answers["text"].to_pylist(), strict=True))
     questions = dict(zip(items["item_id"].to_pylist(), items["question"].to_pylist(), strict=True))
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(SHEET)
+    lines = list[tuple[object, ...]]([SHEET])
     for row in rows:
         split = "chosen" if row["sampled"] == "chosen" else ""
         item, response = row["item_id"], row["response_id"]
         words = (readable(questions[item]), readable(texts[response]))
-        writer.writerow([row["rank"], guarded(item), guarded(response), split, *words, ""])
-    write_atomically(to, text.getvalue().encode("utf-8-sig", "replace"))
+        lines.append((row["rank"], guarded(item), guarded(response), split, *words, ""))
+    write_atomically(to, csv_text(lines).encode("utf-8-sig", "replace"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 from dataclasses import replace
@@ -19,7 +17,7 @@ from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.contracts.tables.people import SettledScores
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.sheets import ENDINGS
-from rubricflow.tasks.core.text.formulas import guarded
+from rubricflow.tasks.core.text.formulas import csv_text, guarded
 from rubricflow.tasks.people.review.label_studio import config, project, read_export
 from rubricflow.tasks.people.review.ledger import Ledger, acts_of, ledger_file
 from rubricflow.tasks.people.review.reviews import with_blindness
@@ -108,13 +106,11 @@ def write_settled(study_file: Path, warehouse: Path, limit: int | None, to: Path
     said = run.table(SettledScores, "settle").to_pylist() if run.done("settle", "all") else []
     settled = [row for row in said if row["score"] is not None and row["settled_by"] in BY_VOTES]
     by_chance = drawn_by_chance(warehouse, study.name)
-    text = io.StringIO(newline="")
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["response_id", "score", "settled_by", "split"])
+    rows = [("response_id", "score", "settled_by", "split")]
     for row in settled:
         split = "" if row["response_id"] in by_chance else "chosen"
-        rows.writerow([guarded(row["response_id"]), f"{row['score']:g}", row["settled_by"], split])
-    write_atomically(to, text.getvalue().encode())
+        rows.append((guarded(row["response_id"]), f"{row['score']:g}", row["settled_by"], split))
+    write_atomically(to, csv_text(rows).encode())
     return len(settled)
 
 

@@ -150,8 +150,6 @@ def promise(
     if risks.ndim != 1 or risks.shape != bad.shape or not np.isfinite(risks).all():
         raise ValueError("risk and wrong must be 1-D, equally long and finite")
     clusters = np.arange(len(risks)) if cluster is None else np.asarray(cluster)
-    if clusters.shape != risks.shape:
-        raise ValueError("cluster must be as long as risk")
     if len(risks) < fewest_without_error(target, confidence):
         return Promise(None, 0, 0, 0.0, None)
     order = np.argsort(risks, kind="stable")
@@ -274,11 +272,8 @@ def promise_needs(
 def labels_for_width(low: float, high: float, n: int, half: float) -> int:
     """Labels, those there included, after which an interval is no wider than ± half.
 
-    n: labels behind the interval low .. high, whose width is taken to fall with 1 / sqrt(n). ValueError for a half
-    width that is not above 0 or ends in the wrong order.
+    n: labels behind the interval low .. high, whose width is taken to fall with 1 / sqrt(n).
     """
-    if not half > 0 or high < low:
-        raise ValueError(f"needs half > 0 and low <= high, got {half}, {low} and {high}")
     return max(n, ceil(n * ((high - low) / (2 * half)) ** 2 - SLACK))
 
 

@@ -92,10 +92,7 @@ def true_score_intervals(
     loss_bias, qwk_true. ValueError as there, and on missing cluster ids.
     """
     rated, terms = _rows(ratings, machine)
-    ids = np.asarray(clusters)
-    if ids.shape != rated.shape:
-        raise ValueError(f"clusters must have shape {rated.shape}, got {ids.shape}")
-    codes, size = cluster_codes(ids[rated])
+    codes, size = cluster_codes(np.asarray(clusters)[rated])
     (totals,) = draw_totals([sums_by_code(terms, codes, size)], draws, seed)
     drawn = _of_totals(totals)
     names = ("prmse", "r_true", "loss_association", "loss_spread", "loss_bias", "qwk_true")

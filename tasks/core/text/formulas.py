@@ -8,6 +8,10 @@ number that more text follows may be the beginning of one: -1,5*HYPERLINK(…) w
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Iterable
+
 import regex
 
 _SIGNS = r"=+\-@＝＋－＠﹦﹢﹣﹫"
@@ -40,6 +44,13 @@ def readable(text: str) -> str:
     """A guarded text as a spreadsheet's cell shows it: in lines of one kind, cut where a cell ends."""
     safe = guarded(text.replace("\r\n", "\n").replace("\r", "\n"))
     return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}\n[… cut here]"
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """A CSV file of these cells, as they are."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def cell(value: object) -> object:

@@ -122,7 +122,13 @@ def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None)
         _raw_is_kept(labels, lack)
         return MethodChoice("identity", f"{lack}: the raw score is kept", None, np.empty(0, dtype=np.int64), untried)
     fold = folds(labels.cluster)
-    candidates = _against_standard([_try(method, labels, fold, plan, chosen) for method in methods])
+    candidates = [_try(method, labels, fold, plan, chosen) for method in methods]
+    standard = _standard(candidates)
+    # How far each is behind the standard one, with the error of the jackknife (Tukey 1958), undefined values left out.
+    for place, trial in enumerate(candidates):
+        gap = (standard.worth if standard else np.nan) - trial.worth
+        if not np.isnan(gap[0]):
+            candidates[place] = replace(trial, behind=float(gap[0]), behind_se=_standard_error(gap))
     method, reason = _choice(candidates, plan, labels)
     trials = {trial.method: trial for trial in candidates}
     tried, raw = trials[method].tried, trials["identity"]
@@ -244,21 +250,6 @@ def _jackknifed(terms: Floats, labels: LabelledRows) -> Floats:
 
 def _defined(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
-
-
-def _against_standard(candidates: list[MethodTrial]) -> list[MethodTrial]:
-    """The candidates with their distance from the standard one and its standard error, where both are defined; the
-    error is that of the jackknife (Tukey 1958), undefined values left out."""
-    standard = _standard(candidates)
-    if standard is None:
-        return candidates
-    found = []
-    for trial in candidates:
-        gap = standard.worth - trial.worth
-        if not np.isnan(gap[0]):
-            trial = replace(trial, behind=float(gap[0]), behind_se=_standard_error(gap))
-        found.append(trial)
-    return found
 
 
 def _standard_error(jackknifed: Floats) -> float | None:

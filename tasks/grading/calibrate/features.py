@@ -83,16 +83,25 @@ def matrix(gradings: pa.Table, bundle: Bundle, names: Sequence[str], pooled: boo
     shares of their ranges, 0 .. 1. The other signals stay as they are: shares, flags, and length and counts, which
     have no upper end. ContractError for a trait or criterion that the bundle does not have.
     """
-    columns = _scores_and_traits(gradings, bundle, pooled)
+    graded = graded_traits(bundle)
+    score = floats(gradings["score"])
+    traits = map_columns(gradings["trait_scores"], [trait.id for trait in graded])
+    means = map_columns(gradings["signals"], [f"mean.{trait.id}" for trait in graded])
+    if pooled:
+        score = shares(score, bundle.scale)
+        for index, trait in enumerate(graded):
+            traits[:, index] = shares(traits[:, index], trait)
+    columns = {"score": score}
+    for index, trait in enumerate(graded):
+        columns |= {f"trait.{trait.id}": traits[:, index], f"mean.{trait.id}": means[:, index]}
+    if pooled and graded:
+        columns |= {"trait.mean": traits.mean(axis=1), "mean.mean": means.mean(axis=1)}
     signals = [name for name in names if name not in columns]
     allowed = LONE | {f"criterion.{criterion.id}" for criterion in bundle.criteria}
     if unknown := [name for name in signals if name not in allowed]:
         raise ContractError(f"bundle {bundle.bundle_id[:12]} gives no feature '{unknown[0]}'")
     columns |= dict(zip(signals, map_columns(gradings["signals"], signals).T, strict=True))
-    values = np.empty((len(gradings), len(names)))
-    for column, name in enumerate(names):
-        values[:, column] = columns[name]
-    return values
+    return np.stack([columns[name] for name in names], axis=1) if names else np.empty((len(gradings), 0))
 
 
 def without_absent_counts(values: Floats, names: Sequence[str]) -> Floats:
@@ -133,21 +142,3 @@ def map_columns(column: pa.ChunkedArray, names: Sequence[str]) -> Floats:
 def graded_traits(bundle: Bundle) -> list[Trait]:
     """The traits that can get a score: judged ones and those that a criterion counts for."""
     return [trait for trait in bundle.traits if trait.source == "judged" or any(bundle.of_trait(trait.id))]
-
-
-def _scores_and_traits(gradings: pa.Table, bundle: Bundle, pooled: bool) -> dict[str, Floats]:
-    """Features by name that come from the score and the traits."""
-    graded = graded_traits(bundle)
-    score = floats(gradings["score"])
-    traits = map_columns(gradings["trait_scores"], [trait.id for trait in graded])
-    means = map_columns(gradings["signals"], [f"mean.{trait.id}" for trait in graded])
-    if pooled:
-        score = shares(score, bundle.scale)
-        for index, trait in enumerate(graded):
-            traits[:, index] = shares(traits[:, index], trait)
-    columns = {"score": score}
-    for index, trait in enumerate(graded):
-        columns |= {f"trait.{trait.id}": traits[:, index], f"mean.{trait.id}": means[:, index]}
-    if pooled and graded:
-        columns |= {"trait.mean": traits.mean(axis=1), "mean.mean": means.mean(axis=1)}
-    return columns

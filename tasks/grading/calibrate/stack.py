@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ STRENGTH = 0.5
 """Of the ridge, where all blocks together have variance 1; the agreement hardly differs between .3 and 1."""
 MOST = 4_000
 """More labels than this are thinned: the fit takes their cube in time, and another thousand adds little."""
+FLOAT, INTEGER = "<f4", "<i4"
 PARTS = frozenset({"judge", "item"})
 """Blocks that are a part of the prediction by themselves; every other block is text."""
 
@@ -112,7 +113,7 @@ def fit_stack(
     hidden = None
     if "hidden" in texts:
         deviations = np.asarray(texts["hidden"].std(axis=0), dtype=np.float64)
-        hidden = packed_floats(np.where(deviations > TIE, deviations, 1.0))
+        hidden = packed(np.where(deviations > TIE, deviations, 1.0), FLOAT)
     empty = Stack(
         low=ends[0],
         high=ends[1],
@@ -142,7 +143,7 @@ def fit_stack(
     for name in used:
         coefficients = every[name].T @ (dual / (sizes[name] * len(used)))
         mean = float((every[name] @ coefficients).mean())
-        blocks.append(StackedBlock(name=name, coefficients=packed_floats(coefficients), mean=mean))
+        blocks.append(StackedBlock(name=name, coefficients=packed(coefficients, FLOAT), mean=mean))
     # Latents of the rows of each fold by the fit without that fold, in closed form: the residuals of a fold left out
     # are its dual weights times the inverse of its part of the projection.
     unseen = np.empty(len(human))
@@ -168,7 +169,7 @@ def apply_stack(stack: Stack, rows: StackedRows, scale: tuple[float, float, floa
     every = _columns(stack, rows)
     added = {part: np.zeros(len(rows.item)) for part in Points._fields}
     for block in stack.blocks:
-        columns, coefficients = every[block.name], unpacked_floats(block.coefficients)
+        columns, coefficients = every[block.name], unpacked(block.coefficients)
         # Row by row: a product with BLAS may sum the same row in another order at another place.
         added_points = columns @ coefficients if sp.issparse(columns) else (columns * coefficients).sum(axis=1)
         points_of_block = np.asarray(added_points) - block.mean
@@ -189,7 +190,7 @@ def _columns(stack: Stack, rows: StackedRows) -> dict[str, Matrix]:
     if stack.grams:
         columns["characters"] = gram_columns(stack.grams, columns["characters"])
     if stack.hidden:
-        columns["hidden"] = columns["hidden"] / unpacked_floats(stack.hidden)
+        columns["hidden"] = columns["hidden"] / unpacked(stack.hidden)
     if stack.items:
         columns["item"] = (rows.item[:, None] == np.array(stack.items)[None, :]).astype(np.float64)
     return columns
@@ -260,36 +261,26 @@ def gram_scaling(counts: sp.csr_array) -> GramScaling:
     frequencies = np.bincount(counts.indices, minlength=counts.shape[1])
     buckets = np.flatnonzero(frequencies)
     return GramScaling(
-        documents=counts.shape[0], buckets=packed_ints(buckets), frequencies=packed_ints(frequencies[buckets])
+        documents=counts.shape[0], buckets=packed(buckets, INTEGER), frequencies=packed(frequencies[buckets], INTEGER)
     )
 
 
 def gram_columns(scaling: GramScaling, counts: sp.csr_array) -> sp.csr_array:
     """Rows of length 1 over all buckets; what no counted text had takes of that length and has no column."""
-    buckets = unpacked_ints(scaling.buckets)
+    buckets = unpacked(scaling.buckets, INTEGER)
     rarity = np.full(counts.shape[1], np.log(1.0 + scaling.documents))
-    rarity[buckets] -= np.log(1.0 + unpacked_ints(scaling.frequencies))
+    rarity[buckets] -= np.log(1.0 + unpacked(scaling.frequencies, INTEGER))
     weighted = counts.copy()
     weighted.data = (1.0 + np.log(counts.data)) * (1.0 + rarity[counts.indices])
     unit = normalize(weighted) if weighted.shape[0] else weighted  # which refuses no rows
     return sp.csr_array(unit[:, buckets])
 
 
-def packed_floats(values: Floats) -> str:
-    """Base64 of the values as little-endian floats of 32 bits: seven digits are kept."""
-    return base64.b64encode(np.asarray(values, dtype="<f4").tobytes()).decode("ascii")
+def packed(values: Floats | Ints, kind: str) -> str:
+    """Base64 of the values as little-endian numbers of 32 bits: FLOAT, of which seven digits are kept, or INTEGER."""
+    return base64.b64encode(np.asarray(values, dtype=kind).tobytes()).decode("ascii")
 
 
-def unpacked_floats(text: str) -> Floats:
-    """The values, (n,)."""
-    return np.frombuffer(base64.b64decode(text), dtype="<f4").astype(np.float64)
-
-
-def packed_ints(values: Ints) -> str:
-    """Base64 of the values as little-endian integers of 32 bits."""
-    return base64.b64encode(np.asarray(values, dtype="<i4").tobytes()).decode("ascii")
-
-
-def unpacked_ints(text: str) -> Ints:
-    """The values, (n,)."""
-    return np.frombuffer(base64.b64decode(text), dtype="<i4").astype(np.int64)
+def unpacked(text: str, kind: str = FLOAT) -> Any:
+    """The values, (n,), in 64 bits."""
+    return np.frombuffer(base64.b64decode(text), dtype=kind).astype(kind.replace("4", "8"))

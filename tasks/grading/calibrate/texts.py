@@ -64,7 +64,12 @@ def text_blocks(source: TextSource, features: Sequence[Feature], readers: Reader
     """
     blocks = {}
     if "characters" in features:
-        blocks["characters"] = _characters(source.texts)
+        blocks["characters"] = sp.csr_array((0, BUCKETS))  # the vectorizer looks at a first text
+        if source.texts:
+            hashed = HashingVectorizer(
+                analyzer="char_wb", ngram_range=GRAMS, n_features=BUCKETS, alternate_sign=False, norm=None
+            )
+            blocks["characters"] = sp.csr_array(hashed.transform(source.texts))
     if "embedding" in features and readers.encode:
         vectors = embed(source.texts, readers.encode)
         blocks["embedding"] = vectors
@@ -84,7 +89,12 @@ def text_blocks(source: TextSource, features: Sequence[Feature], readers: Reader
 
 def embed(texts: Sequence[str], encode: Encoder) -> Floats:
     """Mean vector of the windows of each text, (n, e)."""
-    windows = [_windows(text) for text in texts]
+    windows = []
+    for text in texts:
+        words = text.split()
+        count = max(1, -(-len(words) // WINDOW))
+        size = max(1, -(-len(words) // count))
+        windows.append([" ".join(words[start : start + size]) for start in range(0, max(1, len(words)), size)])
     vectors = encode(list(chain.from_iterable(windows)))
     sizes = np.array([len(part) for part in windows], dtype=np.int64)
     if not len(sizes):
@@ -106,19 +116,3 @@ def stacked_blocks(parts: Sequence[Blocks]) -> dict[str, Matrix]:
 def taken(blocks: Blocks, rows: Bools | Ints | slice) -> dict[str, Matrix]:
     """Some rows of every block."""
     return {name: block[rows] for name, block in blocks.items()}
-
-
-def _characters(texts: Sequence[str]) -> sp.csr_array:
-    if not texts:  # the vectorizer looks at a first text
-        return sp.csr_array((0, BUCKETS))
-    hashed = HashingVectorizer(
-        analyzer="char_wb", ngram_range=GRAMS, n_features=BUCKETS, alternate_sign=False, norm=None
-    )
-    return sp.csr_array(hashed.transform(texts))
-
-
-def _windows(text: str) -> list[str]:
-    words = text.split()
-    count = max(1, -(-len(words) // WINDOW))
-    size = max(1, -(-len(words) // count))
-    return [" ".join(words[start : start + size]) for start in range(0, max(1, len(words)), size)]

@@ -130,7 +130,7 @@ def by_type(baseline: ExperimentArm, full: ExperimentArm, plan: BootstrapPlan) -
     """Table 7: baseline and full configuration by type of item."""
     rows = list[Cells]()
     for name in sorted(baseline.scores["type"].dropna().unique()):
-        row, n = _both(_only(baseline, "type", name), _only(full, "type", name), plan)
+        row, _, n = _both(_only(baseline, "type", name), _only(full, "type", name), plan)
         rows.append((str(name), count(n), *row))
     header = ["items", "n"]
     for key in ("MAE", "QWK"):
@@ -191,9 +191,8 @@ def memory(arms: Mapping[str, ExperimentArm], pairs: Sequence[ArmPair], plan: Bo
     effects: dict[str, list[Bar]] = {"mae": [], "qwk": []}
     for pair in pairs:
         base, better = arms[pair.base], arms[pair.better]
-        row, _ = _both(base, better, plan)
+        row, gains, _ = _both(base, better, plan)
         rows.append((f"{pair.base} → {pair.better}", *row))
-        gains, _ = _gains(base, better, plan)
         for key, bars in effects.items():
             bars += bar(f"{pair.base} → {pair.better}", gains[key][0])
     return Table(
@@ -265,8 +264,8 @@ def _gains(base: ExperimentArm, better: ExperimentArm, plan: BootstrapPlan) -> t
     return found | {"mae": (gain._replace(value=value, low=low, high=high), p)}, n
 
 
-def _both(base: ExperimentArm, better: ExperimentArm, plan: BootstrapPlan) -> tuple[list[Cell], int]:
-    """MAE of both and the gain, QWK of both and the gain, over the responses that both score."""
+def _both(base: ExperimentArm, better: ExperimentArm, plan: BootstrapPlan) -> tuple[list[Cell], Gains, int]:
+    """(MAE of both and the gain, QWK of both and the gain; the gains; over so many responses that both score)."""
     gains, n = _gains(base, better, plan)
     shared = on_same_answers([base.scores, better.scores], "raw") if n else [base.scores[:0]] * 2
     agreed = [agreement(frame, "target", "raw", base.scale, plan) for frame in shared]
@@ -274,7 +273,7 @@ def _both(base: ExperimentArm, better: ExperimentArm, plan: BootstrapPlan) -> tu
     for key in ("mae", "qwk"):
         row += [number(found[key].value) for found in agreed]
         row.append(number(gains[key][0], ends="interval"))
-    return row, n
+    return row, gains, n
 
 
 def _only(arm: ExperimentArm, column: str, value: str) -> ExperimentArm:

@@ -36,21 +36,9 @@ def test_rank_is_exact(n, thousandths):
     assert Fraction(rank, n + 1) >= wanted > Fraction(rank - 1, n + 1)
 
 
-@pytest.mark.parametrize("alpha", [0, 1, -0.1, np.nan])
-def test_rank_refuses(alpha):
-    with pytest.raises(ValueError, match="alpha"):
-        cf.quantile_rank(10, alpha)
-
-
 def test_quantile_takes_signed_residuals():
     signed = [-one if at % 2 else one for at, one in enumerate(RESIDUALS)]
     assert cf.conformal_quantile(signed, 0.2) == 0.8
-
-
-@pytest.mark.parametrize("residuals", [[[1]], [np.nan], [np.inf]])
-def test_quantile_refuses(residuals):
-    with pytest.raises(ValueError, match="residuals"):
-        cf.conformal_quantile(residuals, 0.1)
 
 
 def test_quantile_covers_at_the_promised_rate():
@@ -92,11 +80,3 @@ def test_rounding_the_ends_costs_no_human_score_on_the_grid(scale, marks, place,
 def test_intervals_of_many_scores_at_once():
     low, high = cf.interval([0.2, 3.7, 9.0], [0.1, 1, 0.5], (0, 4, 1), 1)
     assert (low.tolist(), high.tolist()) == ([0, 3, 4], [0, 4, 4])
-
-
-@pytest.mark.parametrize(
-    ("score", "q", "grain"), [(1, -0.1, 1), (1, np.nan, 1), (np.nan, 1, 1), (1, 1, 2), (1, 1, 0.4), (1, 1, -0.5)]
-)
-def test_interval_refuses(score, q, grain):
-    with pytest.raises(ValueError, match="must be"):
-        cf.interval(score, q, (0, 4, 1), grain)

@@ -157,8 +157,3 @@ def test_a_fair_machine_shows_the_noise_line(gap):
     human = np.round(true + rng.normal(0, 0.7, 200_000), 1)
     found = fr.overall_differences(human, true, member.astype(str)).csd_coefficients["1"]
     assert found == pytest.approx(fr.noise_line(1 / 1.49, gap), abs=0.01)
-
-
-def test_noise_line_refuses_an_impossible_reliability():
-    with pytest.raises(ValueError, match="reliability"):
-        fr.noise_line(1.2, 0.5)

@@ -182,11 +182,6 @@ def test_draws_without_doubles_are_counted():
     assert found.undefined / 500 >= 0.25
 
 
-def test_intervals_refuse_clusters_of_another_length():
-    with pytest.raises(ValueError, match="clusters must have shape"):
-        ts.true_score_intervals(A, A_M, [1, 2], 10, 0)
-
-
 def test_reliability_of_a_large_sample():
     ratings, _ = sample(1, n=20_000, noise=0.5)
     assert ts.human_reliability(ratings).value == pytest.approx(1 / 1.25, abs=0.01)
