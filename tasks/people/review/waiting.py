@@ -48,19 +48,15 @@ def waiting_scores(run: Run) -> list[Record]:
     """The scores of a graded run that people are asked for: those that `next` proposed, then those that were not
     released, riskiest first; last, what people marked in the data, of which nobody is asked but where their marks
     decide nothing."""
-    predictions = run.table(Predictions, "calibrate")
     rules = by_scope(run.table(ReleaseRules, "calibrate").to_pylist())
-    on_score = {"criteria": [], "subject_kind": "score"}
-    marked = [{**row, **on_score} for row in marked_scores(run)]
-    decided = [row for row in marked if row["marked"]]
-    known = {row["response_id"] for row in decided}
-    is_marked = pc.is_in(predictions["response_id"], pa.array([row["response_id"] for row in marked], pa.string()))
-    cases = [row for row in marked if not row["marked"]]
-    cases += [{**row, **on_score} for row in proposed(run) if row["response_id"] not in known]
-    cases += score_queue(predictions.filter(pc.invert(is_marked)), rules)
+    marked = marked_scores(run)
+    decided = {row["response_id"] for row in marked if row["marked"]}
+    waits = [row for row in marked if not row["marked"]]
+    waits += proposed(run) + score_queue(run.table(Predictions, "calibrate"), rules)
+    cases = [case for case in waits if case["response_id"] not in decided] + [row for row in marked if row["marked"]]
     first: dict[str, Record] = {}
-    for case in cases + decided:
-        first.setdefault(case["response_id"], case)
+    for case in cases:
+        first.setdefault(case["response_id"], {**case, "criteria": [], "subject_kind": "score"})
     return list(first.values())
 
 
@@ -69,20 +65,15 @@ def score_queue(predictions: pa.Table, rules: Rules) -> list[Record]:
     then the riskiest; a response of several raters comes once, for its riskiest score. rules: of release, by scope."""
     routed = predictions.filter(pc.equal(predictions["route"], "review"))
     columns = ["response_id", "item_id", "risk", "route_reason", "unscored_reason"]
-    riskiest: dict[str, Record] = {}
-    for case in sorted(
-        routed.select(columns).to_pylist(),
-        key=lambda case: (case["risk"] is not None, -(case["risk"] or 0), case["response_id"]),
-    ):
-        riskiest.setdefault(case["response_id"], case)
-    queue = []
-    for rank, (name, case) in enumerate(riskiest.items(), 1):
-        why, risk = say.sentence(why_waits(case, rules)), case["risk"]
+    cases = routed.select(columns).to_pylist()
+    cases.sort(key=lambda case: (case["risk"] is not None, -(case["risk"] or 0), case["response_id"]))
+    queue: dict[str, Record] = {}
+    for case in cases:
+        why, risk, name = say.sentence(why_waits(case, rules)), case["risk"], case["response_id"]
         if risk is not None and case["route_reason"] != "risk":
             why = f"{why}; estimated risk {say.share(risk)}"
-        row = {"subject_kind": "score", "response_id": name, "rank": rank, "criteria": [], "why": why}
-        queue.append(row | {"priority": 1.0 if risk is None else risk, "reasons": ["routed_to_review"]})
-    return queue
+        queue.setdefault(name, {"response_id": name, "why": why})
+    return list(queue.values())
 
 
 def marked_scores(run: Run) -> list[Record]:
