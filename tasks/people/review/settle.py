@@ -147,8 +147,8 @@ def settle(cells: pd.DataFrame, annotators: Mapping[str, pd.DataFrame], valid: V
         if act.subject not in cell_of or (act.numeric_value or 0) > cells["top"][cell_of[act.subject]]:
             rule = f"says {act.value} of {act.criterion_id} of response {act.response_id}, which is no level of it"
             raise ContractError(f"the vote of {act.rater_id} {rule}")
-    first, *others = (labels["level"] for labels in annotators.values())
-    level = first.where(np.logical_and.reduce([first == other for other in others]))
+    levels = pd.DataFrame({name: labels["level"] for name, labels in annotators.items()})
+    level = levels.iloc[:, 0].where(levels.eq(levels.iloc[:, 0], axis=0).all(axis=1))
     settled_by = level.notna().map({True: "annotators", False: "open"})
     for subject, outcome in outcomes(valid).items():
         if subject in cell_of:
