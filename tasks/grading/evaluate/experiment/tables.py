@@ -157,9 +157,9 @@ def _contrasted(arms: Mapping[str, ExperimentArm], experiment: Experiment) -> di
     if tables.gradeagentops:
         names = [tables.gradeagentops.full, tables.gradeagentops.baseline]
         return {name: arms[name].scores.assign(calibrated=arms[name].scores["raw"]) for name in names}
-    if tables.rulers and len(tables.methods) > 1:
-        backbone = next(iter(tables.backbones), None)
-        *others, studied = (backed(name, backbone) if backbone else name for name in tables.methods)
+    if tables.rulers and len(tables.rulers.methods) > 1:
+        backbone = next(iter(tables.rulers.backbones), None)
+        *others, studied = (backed(name, backbone) if backbone else name for name in tables.rulers.methods)
         return {name: arms[name].held_out for name in (studied, *others)}
     if tables.ablation:
         return {name: arms[name].held_out for name in (tables.ablation.full, *tables.ablation.others.values())}
