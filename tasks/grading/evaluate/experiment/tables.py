@@ -94,10 +94,13 @@ def decisions(arms: Sequence[ExperimentArm]) -> Table:
         n = int(metrics["n"].max()) if len(metrics) else 0
         cells = list[Cell]()
         for metric in FIGURES:
-            ends = metrics.reindex([metric])[["value", "low", "high", "clusters"]].astype(float).iloc[0]
+            if metric not in metrics.index:
+                cells.append(Cell(None))
+                continue
+            ends = metrics.loc[[metric], ["value", "low", "high", "clusters"]].to_numpy(dtype=float)[0].tolist()
             value, low, high, clusters = (None if math.isnan(end) else end for end in ends)
             estimate = Estimate(value, low, high, clusters=None if clusters is None else int(clusters))
-            cells.append(number(estimate, ends="interval") if metric in metrics.index else Cell(None))
+            cells.append(number(estimate, ends="interval"))
         rows.append((arm.name, count(n), *cells))
     return Table(
         "decisions",

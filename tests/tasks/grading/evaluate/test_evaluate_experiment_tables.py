@@ -24,7 +24,7 @@ from rubricflow.tasks.core.contracts.settings.experiment import (
 )
 from rubricflow.tasks.core.display.table import Cell, Table
 from rubricflow.tasks.grading.evaluate.compare import compare
-from rubricflow.tasks.grading.evaluate.experiment import cases, gradeagentops, rulers, tables
+from rubricflow.tasks.grading.evaluate.experiment import cases, gradeagentops, tables
 from rubricflow.tasks.grading.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement
 from rubricflow.tasks.grading.evaluate.experiment.cases import by_pattern
 
@@ -123,7 +123,7 @@ def test_arms_of_a_table_are_measured_on_the_responses_that_all_score(seed: int,
         if cell(table, at, "n").value:
             assert cell(table, at, "MAE").value == pytest.approx(mean_absolute_error(rows["target"], rows["raw"]))
     by_arm = {arm.name: arm for arm in arms}
-    ablated = rulers.ablation(by_arm, Ablation(full="A0", others={name: name for name in [*by_arm][1:]}), PLAN)
+    ablated = tables.ablation(by_arm, Ablation(full="A0", others={name: name for name in [*by_arm][1:]}), PLAN)
     assert len({cell(ablated, at, "n").value for at in range(len(arms))} - {0}) <= 1
 
 
@@ -281,7 +281,7 @@ def test_orders_that_change_nothing_have_no_spread() -> None:
 def test_table_2_is_calibrated_and_held_out() -> None:
     arms = {"dhs on small": make("dhs on small", 3.0), "rulers on small": make("rulers on small", 1.0, 1)}
     wanted = Rulers(methods=("dhs", "rulers"), backbones={"small": {}})
-    kappas, tokens = rulers.tables(arms, wanted, PLAN)
+    kappas, tokens = tables.rulers_tables(arms, wanted, PLAN)
     test = arms["rulers on small"].scores.query("split == 'test'")
     assert kappas.rows[0][0] == "small"
     assert cell(kappas, 0, "rulers").value == pytest.approx(
@@ -297,7 +297,7 @@ def test_table_2_is_calibrated_and_held_out() -> None:
 def test_a_calibration_size_without_labels_is_not_known() -> None:
     arm = make("dhs", 2.0)
     sized = arm._replace(resized={50: arm.scores.assign(calibrated=arm.scores["target"]), 100: None})
-    table = rulers.calibration_size({"dhs": sized}, CalibrationSize(arms=("dhs",), sizes=(50, 100)), PLAN)
+    table = tables.calibration_size({"dhs": sized}, CalibrationSize(arms=("dhs",), sizes=(50, 100)), PLAN)
     assert (cell(table, 0, "N = 50").value, cell(table, 0, "N = 100").value) == (1.0, None)
     assert any("no 100 labelled" in note for note in table.notes)
 
@@ -308,14 +308,14 @@ def test_the_largest_shift_is_from_the_standard_presentation() -> None:
         for name, spread in (("A", 1.0), ("A, criteria_reversed", 3.0), ("A, paraphrased", 1.2))
     }
     wanted = Perturbation(arms=("A",), variants=("criteria_reversed", "paraphrased"))
-    table = rulers.perturbation(arms, wanted, PLAN)
+    table = tables.perturbation(arms, wanted, PLAN)
     standard, *others = (cell(table, 0, name).value for name in ("standard", "criteria reversed", "paraphrased"))
     assert cell(table, 0, "largest shift").value == pytest.approx(max(abs(one - standard) for one in others))
 
 
 def test_an_ablation_is_paired_with_the_full_arm() -> None:
     arms = {"full": make("full", 1.0), "less": make("less", 4.0, 1)}
-    table = rulers.ablation(arms, Ablation(full="full", others={"without": "less"}), PLAN)
+    table = tables.ablation(arms, Ablation(full="full", others={"without": "less"}), PLAN)
     change = cell(table, 1, "change from full")
     assert change.value == pytest.approx(cell(table, 1, "QWK").value - cell(table, 0, "QWK").value)
     assert change.high < 0
@@ -323,7 +323,7 @@ def test_an_ablation_is_paired_with_the_full_arm() -> None:
 
 def test_stability_is_mean_and_sample_deviation() -> None:
     arms = {f"A, induction {seed}": make("A", 2.0, seed) for seed in (1, 2, 3)}
-    table = rulers.stability(arms, Stability(arm="A", seeds=(1, 2, 3)), PLAN)
+    table = tables.stability(arms, Stability(arm="A", seeds=(1, 2, 3)), PLAN)
     runs = [cell(table, 0, f"run {seed}").value for seed in (1, 2, 3)]
     assert cell(table, 0, "mean").value == pytest.approx(statistics.fmean(runs))
     assert cell(table, 0, "SD").value == pytest.approx(statistics.stdev(runs))
