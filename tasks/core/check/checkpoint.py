@@ -5,7 +5,6 @@ that it refused, for `quarantine`; and the numbers of a stage's checkpoint.
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -13,14 +12,13 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from rubricflow.tasks.core.check.across import READ, Footer, batches, check_across, check_types, footers
+from rubricflow.tasks.core.check.across import Footer, batches, check_across, check_types, footers
 from rubricflow.tasks.core.check.docs import keep
 from rubricflow.tasks.core.check.finding import Finding, broken, shown
 from rubricflow.tasks.core.check.suite import check_values, columns
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, expectations
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.contracts.tables.checks import Checks, Quarantine
-from rubricflow.tasks.core.store.part import open_parquet
 from rubricflow.tasks.core.store.warehouse import Run
 
 
@@ -97,7 +95,7 @@ def refused(findings: Iterable[Finding], stage: str, files: Sequence[Footer]) ->
     findings_with_rows = [finding for finding in broken(findings) if finding.places]
     key = findings_with_rows[0].row.key if findings_with_rows else ()
     places = set(chain.from_iterable(finding.places for finding in findings_with_rows))
-    rows_by_place = _rows_at(files, sorted(places), key)
+    rows_by_place = _rows_at(files, places, key)
     records: list[dict[str, object]] = []
     for finding in findings_with_rows:
         times: Counter[str] = Counter()
@@ -117,23 +115,16 @@ def refused(findings: Iterable[Finding], stage: str, files: Sequence[Footer]) ->
     return records
 
 
-def _rows_at(files: Sequence[Footer], places: Sequence[int], key: Sequence[str]) -> dict[int, tuple[str, str]]:
-    """Place, counted over all files → the key and the content of the row there. places: in order."""
+def _rows_at(files: Sequence[Footer], places: set[int], key: Sequence[str]) -> dict[int, tuple[str, str]]:
+    """Place, counted over all files → the key and the content of the row there."""
     rows: dict[int, tuple[str, str]] = {}
-
-    def between(start: int, count: int) -> Sequence[int]:
-        return places[bisect_left(places, start) : bisect_left(places, start + count)]
-
-    for file in files:
-        if between(file.start, file.rows):
-            start = file.start
-            with open_parquet(file.path) as parquet:
-                for batch in parquet.iter_batches(READ):
-                    for place in between(start, batch.num_rows):
-                        [row] = batch.slice(place - start, 1).to_pylist(maps_as_pydicts="lossy")
-                        row_key = shown(" / ".join(str(row.get(name)) for name in key), LONGEST_KEY)
-                        rows[place] = row_key, json.dumps(row, ensure_ascii=False, default=str)[:LONGEST_CONTENT]
-                    start += batch.num_rows
+    start = 0
+    for batch in batches(files) if places else ():
+        for place in places.intersection(range(start, start + batch.num_rows)):
+            [row] = batch.slice(place - start, 1).to_pylist(maps_as_pydicts="lossy")
+            row_key = shown(" / ".join(str(row.get(name)) for name in key), LONGEST_KEY)
+            rows[place] = row_key, json.dumps(row, ensure_ascii=False, default=str)[:LONGEST_CONTENT]
+        start += batch.num_rows
     return rows
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 
-BATCH = 200_000
-"""Rows of one validation at most: some 20 MB as they go in; a validation's fixed cost is that of 100,000 rows."""
+TOGETHER = 24
+"""Batches of one validation, some 20 MB as they go in: a validation's fixed cost is that of 100,000 rows."""
 SUITE = {
     "not_null": "expect_column_values_to_not_be_null",
     "in_set": "expect_column_values_to_be_in_set",
@@ -88,7 +89,9 @@ def check_values(row: type[Row], batches: Iterable[pa.RecordBatch]) -> list[Find
     """Every rule of the suite over all batches; Great Expectations is imported with the first row."""
     findings: dict[RuleKey, Finding] = {(rule.rule, rule.columns[0]): Finding(row, rule, 0) for rule in rules(row)}
     rows, validate = 0, None
-    for frame, keys in _frames(row, batches):
+    parts = ((_reduced(row, batch), batch.select(list(row.key))) for batch in batches if batch.num_rows)
+    while some := list(islice(parts, TOGETHER)):
+        frame, keys = map(pa.Table.from_batches, zip(*some, strict=True))
         start, rows = rows, rows + keys.num_rows
         error, missing = "Great Expectations returned no result", set(findings)
         try:
@@ -162,22 +165,6 @@ def quiet_context() -> EphemeralDataContext:
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
     return context
-
-
-def _frames(row: type[Row], batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Reduced rows and their keys, small batches gathered up to BATCH rows."""
-    reduced, keys, rows = list[pa.RecordBatch](), list[pa.RecordBatch](), 0
-    for batch in batches:
-        for start in range(0, batch.num_rows, BATCH):
-            part = batch.slice(start, BATCH)
-            if keys and rows + part.num_rows > BATCH:
-                yield pa.Table.from_batches(reduced), pa.Table.from_batches(keys)
-                reduced, keys, rows = [], [], 0
-            reduced.append(_reduced(row, part))
-            keys.append(part.select(list(row.key)))
-            rows += part.num_rows
-    if keys:
-        yield pa.Table.from_batches(reduced), pa.Table.from_batches(keys)
 
 
 def _reduced(row: type[Row], batch: pa.RecordBatch) -> pa.RecordBatch:

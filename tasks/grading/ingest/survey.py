@@ -6,6 +6,7 @@ The texts pass by; what stays is a few words for each response.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
@@ -19,7 +20,7 @@ from rubricflow.tasks.core.store.cells import likely_id
 from rubricflow.tasks.core.store.source import Faults
 from rubricflow.tasks.grading.ingest.canonical import Record, Scores, answers, chosen, items, marks, scored, scores
 from rubricflow.tasks.grading.ingest.columns import Chunk, Decimals, look_at_decimals, name_of
-from rubricflow.tasks.grading.ingest.oddities import Oddities, Repeats
+from rubricflow.tasks.grading.ingest.oddities import Oddities
 from rubricflow.tasks.grading.ingest.sources import Stream
 
 
@@ -116,8 +117,8 @@ class _Surveyor:
     sides: dict[str, str] = field(default_factory=dict)
     """Author or item → the split that the source gives it."""
     decimals: Decimals = field(default_factory=dict)
-    scored: Repeats = field(default_factory=Repeats)
-    marked: Repeats = field(default_factory=Repeats)
+    said: dict[tuple[str, ...], set[int]] = field(default_factory=lambda: defaultdict(set))
+    """(Rater) or (rater, criterion) → the places of the responses that were scored or marked."""
 
     def items(self, source: Source, frame: pd.DataFrame) -> None:
         for number, row in items(source, frame, self.faults.add):
@@ -187,14 +188,13 @@ class _Surveyor:
             return
         field, labelled = name_of(source.scored or ""), self._labelled(graded, len(ids))
         places = [surveyed.places.get(response_id) for response_id in ids]
-        repeated = {rater.rater: self.scored.add(places, [rater.rater] * len(places)) for rater in graded}
         for row, (number, response_id, place) in enumerate(zip(rows, ids, places, strict=True)):
             if place is None:
                 self._unknown_response(response_id, source, number, field)
                 continue
-            for rater, is_repeated in repeated.items():
-                if is_repeated[row]:
-                    rule = f"rater '{rater}' scores response '{response_id}' twice"
+            for rater in graded:
+                if self._is_repeated(place, rater.rater):
+                    rule = f"rater '{rater.rater}' scores response '{response_id}' twice"
                     self.faults.add(InputError(rule, file=source.file, row=number, field=field))
             surveyed.labelled[place] |= labelled[row]
             surveyed.drawn[place] |= labelled[row] and not picked[row]
@@ -203,16 +203,22 @@ class _Surveyor:
         some = marks(source, frame, self.faults.add)
         if not self.knows_responses:
             return
-        places = [self.surveyed.places.get(response_id) for response_id in some.response_id]
-        repeated = self.marked.add(places, [*zip(some.rater_id, some.criterion_id, strict=True)])
-        for row, (number, response_id, place) in enumerate(zip(some.rows, some.response_id, places, strict=True)):
+        rows = zip(some.rows, some.response_id, some.rater_id, some.criterion_id, strict=True)
+        for number, response_id, rater_id, criterion_id in rows:
+            place = self.surveyed.places.get(response_id)
             if place is None:
                 self._unknown_response(response_id, source, number, name_of(source.marks["response_id"]))
-            elif repeated[row]:
-                rater_id, criterion_id = some.rater_id[row], some.criterion_id[row]
+            elif self._is_repeated(place, rater_id, criterion_id):
                 rule = f"rater '{rater_id}' marks criterion '{criterion_id}' of response '{response_id}' twice"
                 field = name_of(source.marks["criterion_id"])
                 self.faults.add(InputError(rule, file=source.file, row=number, field=field))
+
+    def _is_repeated(self, place: int, *words: str) -> bool:
+        """Whether this was said of the response before."""
+        known = self.said[words]
+        is_known = place in known
+        known.add(place)
+        return is_known
 
     def _unknown_response(self, response_id: str, source: Source, row: int, field: str) -> None:
         hint = likely_id(response_id, self.surveyed.places)

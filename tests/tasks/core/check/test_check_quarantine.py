@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rubricflow.tasks.core.check import checkpoint, task
+from rubricflow.tasks.core.check import across, task
 from rubricflow.tasks.core.check.finding import REFUSED, CheckError
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.errors import ContractError
@@ -48,7 +48,7 @@ def stopped(run: Run, ref: TableRef) -> str:
 def test_the_rows_that_break_a_rule_are_those_in_quarantine(
     graded: Judged, monkeypatch: pytest.MonkeyPatch, rule: str, faults: dict[int, Any]
 ) -> None:
-    monkeypatch.setattr(checkpoint, "READ", 1)  # a batch for each row
+    monkeypatch.setattr(across, "READ", 1)  # a batch for each row
     run, ref = graded(faults=faults)
     stopped(run, ref)
     rows = refused(run)
@@ -78,7 +78,7 @@ def test_the_key_of_quarantine_is_unique(graded: Judged) -> None:
 
 
 def test_of_each_rule_the_first_thousand_rows_go_in(graded: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rubricflow.tasks.core.check.suite.BATCH", 700)
+    monkeypatch.setattr("rubricflow.tasks.core.check.across.READ", 40)
     rows = REFUSED + 500
     run, ref = graded(faults={i: LOST | {"item_id": "i9"} for i in range(rows)}, rows=rows)
     stopped(run, ref)
@@ -87,19 +87,6 @@ def test_of_each_rule_the_first_thousand_rows_go_in(graded: Judged, monkeypatch:
         assert kept == [float(i) for i in range(REFUSED)]
     checks = run.read(run.ref(Checks, "check-judge")).to_pylist()
     assert {check["unexpected"] for check in checks if check["outcome"] == "failed"} == {rows}
-
-
-def test_rows_of_a_file_with_another_type_are_refused_as_they_are(graded: Judged) -> None:
-    run, ref = graded()
-    file = run.folder / "gradings" / "judge" / "000004.parquet"
-    table = pq.read_table(file)
-    column = table.column_names.index("score")
-    pq.write_table(table.set_column(column, "score", table["score"].cast("string")), file)
-    stopped(run, ref)
-    rows = refused(run)
-    assert [float(text) for row in rows if isinstance(text := json.loads(row["content"])["score"], str)] == [4.0, 5.0]
-    assert {(row["rule"], row["column"]) for row in rows} == {("type", "score")}
-    assert "found string in 000004.parquet" in rows[0]["reason"]
 
 
 def test_long_hostile_content_is_cut(graded: Judged) -> None:

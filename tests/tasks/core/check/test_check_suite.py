@@ -34,23 +34,23 @@ def batch(start: int, rows: int, **fault: Any) -> pa.RecordBatch:
     )
 
 
-def test_batches_are_gathered_and_cut_to_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_batches_are_validated_together(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
 
     def look(frame: Any) -> list[Any]:
         sizes.append(len(frame))
         return []
 
-    monkeypatch.setattr(suite, "BATCH", 10)
+    monkeypatch.setattr(suite, "TOGETHER", 2)
     monkeypatch.setattr(suite, "_validator", lambda row: look)
     found = check_values(Units, [batch(0, 4), batch(4, 4), batch(8, 4), batch(12, 25), batch(37, 0)])
-    assert sizes == [8, 4, 10, 10, 5]
+    assert sizes == [8, 29]
     assert {finding.rows for finding in found} == {37}
     assert {finding.outcome for finding in found} == {"error"}, "no result is no pass"
 
 
 def test_counts_and_first_keys_add_up_over_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "BATCH", 6)
+    monkeypatch.setattr(suite, "TOGETHER", 2)
     found = check_values(Units, [batch(0, 3), batch(3, 3, kind="word"), batch(6, 3, kind="page"), batch(9, 3)])
     [failed] = [finding for finding in found if finding.outcome != "passed"]
     assert (failed.expectation.rule, failed.unexpected, failed.rows) == ("in_set", 6, 12)
@@ -65,7 +65,7 @@ def test_an_exception_in_one_batch_does_not_hide_a_failure_in_another(monkeypatc
             raise RuntimeError("out of order")
         return real(frame)
 
-    monkeypatch.setattr(suite, "BATCH", 5)
+    monkeypatch.setattr(suite, "TOGETHER", 1)
     monkeypatch.setattr(suite, "_validator", lambda row: shaky)
     outcomes = {
         (finding.expectation.rule, finding.expectation.columns[0]): finding.outcome
