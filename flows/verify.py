@@ -69,8 +69,6 @@ def _inputs(run: Run) -> AmountAndProblems:
     """Files that changed since, or are gone, are listed: they are no fault of the run."""
     manifest = manifest_of(run)
     before: dict[str, str] = manifest["identity"]["inputs"]
-    if "study_folder" not in manifest:
-        return f"{len(before)} files, in a folder that versions before did not record", []
     try:
         study = Study.model_validate(manifest["identity"]["study"])
     except ValidationError as error:

@@ -129,18 +129,12 @@ def sealed(record: Mapping[str, Any]) -> bytes:
     return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False).encode()
 
 
-def unsealed(content: bytes) -> tuple[dict[str, Any], bool]:
-    """The record of such a file, and whether it had a seal: files of earlier versions have none.
-
-    ValueError where it is no JSON object or is not what was sealed.
-    """
+def unsealed(content: bytes) -> dict[str, Any]:
+    """The record of such a file; ValueError where it is no JSON object or is not what was sealed."""
     record = json.loads(content)
-    if not isinstance(record, dict):
-        raise ValueError("it is no JSON object")
-    seal = record.pop(SEAL, None)
-    if seal is not None and seal != digest_of(record):
+    if not isinstance(record, dict) or record.pop(SEAL, None) != digest_of(record):
         raise ValueError("it was changed since it was written")
-    return record, seal is not None
+    return record
 
 
 @contextlib.contextmanager

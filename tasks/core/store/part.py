@@ -40,8 +40,8 @@ class MarkedTable(Frozen):
     rows: int
     content: tuple[int, int]
     """See `content`."""
-    sha256: str | None = None
-    """Digest of the file's bytes; None in a mark of an earlier version."""
+    sha256: str
+    """Digest of the file's bytes."""
 
     def same_rows(self, other: MarkedTable) -> bool:
         """Whether both hold the same rows, volatile columns aside, in whatever bytes."""
@@ -86,8 +86,7 @@ def reading(what: object, mend: str) -> Iterator[None]:
 def hold(path: Path, row: type[Row], made: MarkedTable, mend: str) -> None:
     """StoreError unless the file is the one of its done-mark: columns, number of rows, and every byte.
 
-    A mark of an earlier version has no digest of the bytes; there the rows are added up, without volatile columns. A
-    file that did not change since this process last looked is not read again.
+    A file that did not change since this process last looked is not read again.
     """
     with reading(path, mend):
         state = path.stat()
@@ -110,7 +109,7 @@ def _look(path: Path, times: tuple[int, ...], row: type[Row], made: MarkedTable,
     if rows != made.rows:
         raise StoreError(f"{path} holds {rows} rows where {made.rows} were written; {mend}")
     with reading(path, mend):
-        is_same = made.content == content_of(path, row) if made.sha256 is None else made.sha256 == file_digest(path)
+        is_same = made.sha256 == file_digest(path)
     if not is_same:
         raise StoreError(f"{path} was changed since stage '{path.parent.name}' wrote it as done; {mend}")
 
@@ -171,8 +170,7 @@ def mark_in(content: bytes, path: Path, mend: str) -> DoneMark:
     """The mark that is the content of such a file, as `read_mark`."""
     shard = f"{path.parent.name}/{path.stem}"
     try:
-        record, has_seal = unsealed(content)
-        mark = DoneMark.model_validate(record if has_seal else {"of": shard, "tables": record})
+        mark = DoneMark.model_validate(unsealed(content))
         if mark.of != shard:
             raise ValueError(f"it is that of {mark.of}")
         if not mark.tables:

@@ -309,9 +309,7 @@ def _read(path: Path, state: tuple[int, int, int]) -> Recording:
     try:
         with open_parquet(path) as file:
             table = file.read()
-        record, has_seal = unsealed((table.schema.metadata or {})[_HEADER])
-        if not has_seal:
-            raise ValueError("its header has no seal")
+        record = unsealed((table.schema.metadata or {})[_HEADER])
         if record.get("format") != FORMAT:
             form = record.get("format")
             raise ValueError(f"it has form {form}, and this version reads {FORMAT}; use another version")
