@@ -6,7 +6,7 @@ A table is a frozen pydantic model that is read as a schema: rows stay in Arrow 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -217,60 +217,43 @@ def columns(row: type[Row]) -> list[tuple[str, str, bool, str]]:
 def conform(row: type[Row], rows: Iterable[Mapping[str, Any]] | pa.Table) -> pa.Table:
     """Records or an Arrow table as a table of the contract's exact schema.
 
-    A record may leave out a column that allows null; an Arrow table has every column. ContractError names the table,
-    the column and the first offending key for a missing or unknown column, a value of another type, or a null where
-    none is allowed.
+    A record may leave out a column that allows null; an Arrow table has every column. ContractError names the table and
+    the column for a missing or unknown column, a value of another type, or a null where none is allowed, of which it
+    also names the first key.
     """
     want = schema(row)
-    table = rows if isinstance(rows, pa.Table) else _from_records(row, list(rows))
-    odd = sorted(set(table.column_names) ^ set(want.names))
-    if odd or len(table.column_names) != len(want.names):
-        raise ContractError(f"table '{row.table}': columns {odd or table.column_names} do not match the contract")
-    for field in want:
-        if not field.nullable and table[field.name].null_count:
-            place = pc.index(table[field.name].combine_chunks().is_null(), True).as_py()
-            raise _broken(row, field.name, "null is not allowed", [table[name][place].as_py() for name in row.key])
-    try:
-        return table.select(want.names).cast(want)
-    except (pa.ArrowException, ValueError) as error:
-        column = next(f.name for f in want if _fails(table[f.name].cast, f.type))
-        raise _broken(row, column, f"is not {want.field(column).type}: {error}") from error
-
-
-def _from_records(row: type[Row], records: list[Mapping[str, Any]]) -> pa.Table:
-    want = schema(row)
-    unknown = set(chain.from_iterable(records)) - set(want.names)
-    if unknown:
-        raise ContractError(f"table '{row.table}': columns {sorted(unknown)} do not match the contract")
+    if isinstance(rows, pa.Table):
+        odd = sorted(set(rows.column_names) ^ set(want.names)) or rows.column_names[len(want) :]
+        given: Mapping[str, Any] = {} if odd else dict(zip(rows.column_names, rows.columns, strict=True))
+    else:
+        records = list(rows)
+        odd = sorted(set(chain.from_iterable(records)) - set(want.names))
+        given = {name: [record.get(name) for record in records] for name in want.names}
+    if odd:
+        raise ContractError(f"table '{row.table}': columns {odd} do not match the contract")
     columns = []
     for field in want:
-        values = [record.get(field.name) for record in records]
         try:
-            columns.append(_array(values, field.type))
+            columns.append(_array(given[field.name], field.type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            broken = next(one for one in records if _fails(_array, [one.get(field.name)], field.type))
-            key = [broken.get(name) for name in row.key]
-            raise _broken(row, field.name, f"is not {field.type}: {error}", key) from error
-    return pa.Table.from_arrays(columns, schema=pa.schema([field.with_nullable(True) for field in want]))
+            rule = f"is not {field.type}: {error}"
+            raise ContractError(f"table '{row.table}', column '{field.name}': {rule}") from error
+    table = pa.Table.from_arrays(columns, schema=want)
+    for field in want:
+        if not field.nullable and table[field.name].null_count:
+            place = pc.index(table[field.name].is_null(), True).as_py()
+            key = {name: table[name][place].as_py() for name in row.key}
+            rule = f"null is not allowed; first at {key}"
+            raise ContractError(f"table '{row.table}', column '{field.name}': {rule}")
+    return table
 
 
-def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+def _array(values: list[Any] | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, pa.ChunkedArray):
+        return values.cast(kind)
     if pa.types.is_list(kind) and any(isinstance(value, str) for value in values):
         raise TypeError("a text is no list")  # Arrow would take it for the list of its characters
     return pa.array(values, kind)
-
-
-def _fails(make: Callable[..., object], *given: object) -> bool:
-    try:
-        make(*given)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return True
-    return False
-
-
-def _broken(row: type[Row], column: str, rule: str, key: list[Any] | None = None) -> ContractError:
-    first = f"; first at {dict(zip(row.key, key, strict=True))}" if key is not None else ""
-    return ContractError(f"table '{row.table}', column '{column}': {rule}{first}")
 
 
 class TableRef(Frozen):

@@ -136,13 +136,15 @@ def test_conform_fills_what_may_be_null() -> None:
     [
         ([item(), item(item_id="j", question=None)], "'items', column 'question': null.*'item_id': 'j'"),
         ([item(), {"item_id": "j"}], "'items', column 'question': null.*'item_id': 'j'"),
-        ([item(), item(item_id="j", question=3)], "'items', column 'question': is not string.*'item_id': 'j'"),
-        ([item(), item(item_id="j", key_elements="x")], "'items', column 'key_elements': is not list.*'item_id': 'j'"),
-        ([item(item_id="j", question="\ud800")], "'items', column 'question': is not string.*'item_id': 'j'"),
+        ([item(), item(item_id="j", question=3)], "'items', column 'question': is not string"),
+        ([item(), item(item_id="j", key_elements="x")], "'items', column 'key_elements': is not list"),
+        ([item(item_id="j", question="\ud800")], "'items', column 'question': is not string"),
         ([item(), item(answer="x")], r"'items': columns \['answer'\]"),
     ],
 )
-def test_conform_names_table_column_and_first_key(records: list[dict[str, Any]], message: str) -> None:
+def test_conform_names_table_and_column_and_the_first_key_without_a_value(
+    records: list[dict[str, Any]], message: str
+) -> None:
     with pytest.raises(ContractError, match=message):
         conform(Items, records)
 
@@ -160,7 +162,7 @@ def test_conform_of_an_arrow_table_orders_and_casts_its_columns() -> None:
     [
         (lambda t: t.drop_columns(["type"]), r"columns \['type'\]"),
         (lambda t: t.append_column("more", [[1]]), r"columns \['more'\]"),
-        (lambda t: t.append_column("type", [["t"]]), "columns .*'type', 'type'|columns"),
+        (lambda t: t.append_column("type", [["t"]]), r"columns \['type'\]"),
         (lambda t: t.set_column(4, "key_elements", [["x"]]), "column 'key_elements': is not list"),
         (lambda t: t.set_column(5, "type", [pa.nulls(1, pa.string())]), "'type': null is not allowed.*'item_id': 'i'"),
     ],
