@@ -95,7 +95,7 @@ def students_apart(draft: Draft, roles: Roles, ask: Asking) -> Roles:
     """The roles with a person's answer about names that nothing else tells apart: whether each is one student's."""
     if not draft.namesakes:
         return roles
-    name, rows = draft.namesakes[0]
+    name, rows = next(iter(draft.namesakes.items()))
     others = f" (and {len(draft.namesakes) - 1} more names)" if len(draft.namesakes) > 1 else ""
     places = ", ".join(map(str, rows[:-1]))
     question = (
@@ -228,7 +228,7 @@ def seen(about: str, draft: Draft, roles: Roles, scaled: Sequence[tuple[DraftedI
         lines.append("nothing tells the answers apart but the row they stand in: keep the order of the rows")
     elif draft.student:
         lines.append(f"students are told apart by {' and '.join(draft.student)}")
-    for name, rows in draft.namesakes:
+    for name, rows in draft.namesakes.items():
         people = f"{len(rows)} students of one name" if roles.namesakes else "one student who answered again"
         lines.append(f"{name} stands in rows {', '.join(map(str, rows))}: taken for {people}")
     lines += draft.remarks

@@ -6,22 +6,20 @@ looks at the rows that the source makes until then.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.settings.data import QUESTION, ROW, Pattern, Source
-from rubricflow.tasks.core.store.cells import text_or_none
+from rubricflow.tasks.core.store.cells import EssayCell, text_or_none
 from rubricflow.tasks.core.store.reshape import Counted, matching, questions_of, reshaped
 from rubricflow.tasks.core.store.sheets import told_apart
 from rubricflow.tasks.core.text.markup import is_markup, plain
 from rubricflow.tasks.grading.ingest.draft.guess import is_label, number
-from rubricflow.tasks.grading.ingest.draft.roles import Roles, disagreeing_sums, points_in
+from rubricflow.tasks.grading.ingest.draft.roles import Roles, points_in
 
 UNWRITTEN = "WRITE HERE"
 """What stands, in a file that `init` wrote, where a person has to write something."""
@@ -88,7 +86,7 @@ class Draft:
     """Whether answers are told apart by the number of their row, as nothing else does."""
     student: tuple[str, ...]
     """The columns that tell students apart."""
-    namesakes: tuple[tuple[str, tuple[int, ...]], ...]
+    namesakes: dict[str, list[int]]
     """Names that stand where nothing else tells students apart, and answer a question more than once, each with the
     numbers of these rows."""
     remarks: tuple[str, ...]
@@ -99,59 +97,58 @@ class Draft:
 
 def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING) -> Draft:
     """The draft of a file of answers; roles.answer must be there. known: what other files call the questions."""
-    existing, names = set(frame.columns), dict[str, str]()
+    names = {name: name for name in _MADE}
     for name in _MADE:
-        names[name] = name
-        while names[name] in existing:
+        while names[name] in frame.columns:
             names[name] += "_"
     wide = _wide(roles, names)
     flat = _flat(roles, names, wide) if wide else roles
     source: dict[str, Any] = {"file": file, "blank": list(roles.blank), "wide": wide, "html": roles.html}
-    source |= {"responses": {"text": flat.answer}}
+    source["responses"] = {"text": flat.answer}
     counted = Counted()
 
     def made() -> pd.DataFrame:
-        """The file's rows as the source makes them until now."""
+        """The file's rows as the source makes them until now; every cell is a text, '' where it is empty."""
         counted.ids, counted.rows = {names["question_id"]: dict(known.numbers)}, {}
-        return reshaped(Source.model_validate(source), frame, counted)
+        rows = reshaped(Source.model_validate(source), frame, counted)
+        return rows.map(lambda cell: text_or_none(cell) or "")
 
     rows = made()
     # One cell of HTML in a platform's export is enough, since a cell that is none stays as it is.
-    if roles.title and any(is_markup(cell) for cell in rows[str(flat.answer)] if isinstance(cell, str)):
+    has_essays = any(isinstance(cell, EssayCell) for cell in frame.head(1).to_numpy().flat)
+    if roles.title and not has_essays and any(map(is_markup, rows[str(flat.answer)])):
         source["html"] = True
         rows = made()
-    source |= {"repeats": {}, "labels": {}, "names": {}}
     numbered, item = _item_id(flat, rows, known.ids), flat.item or names["question_id"]
     if numbered is not None:
         item = names["question_id"]
-    source["numbered"] = {} if numbered is None else {item: numbered}
+    source |= {"repeats": {}, "labels": {}, "names": {}, "numbered": {} if numbered is None else {item: numbered}}
     rows = made()
-    flat, namesakes = _people(flat, item, rows, names["namesake"])
-    if names["namesake"] in flat.student:
-        known_by = [name for name in flat.student if name != names["namesake"]]
-        source["repeats"] = {names["namesake"]: known_by if wide else [*known_by, item]}
-    student, author_name = next(iter(flat.student), None), next(iter(flat.names), None)
-    if len(flat.student) > 1:
-        student = names["student_id"]
-        source["labels"] = {student: list(flat.student)}
+    namesakes, group = _namesakes(flat, item, rows)
+    student = [*flat.student, *group]
+    if namesakes and roles.namesakes:
+        source["repeats"][names["namesake"]] = [*student] if wide else [*student, item]
+        student.append(names["namesake"])
+    if len(student) > 1:
+        source["labels"][names["student_id"]] = student
     if len(flat.names) > 1:
-        author_name = names["student_name"]
-        source["names"] = {author_name: list(flat.names)}
-    rows = made()
-    response = _response_id(flat, student, item, rows, names, source)
-    mapping = {"response_id": response, "item_id": item, "author_id": student, "author_name": author_name}
+        source["names"][names["student_name"]] = list(flat.names)
+    author = names["student_id"] if len(student) > 1 else next(iter(student), None)
+    author_name = names["student_name"] if len(flat.names) > 1 else next(iter(flat.names), None)
+    response = _response_id(flat, author, item, made(), names, source)
+    mapping = {"response_id": response, "item_id": item, "author_id": author, "author_name": author_name}
     source["responses"] = {key: column for key, column in mapping.items() if column} | source["responses"]
     rows = made()
     scores = []
     for column in flat.scores:  # numbers alone, of which not all are 0, as of what nobody has marked yet
         if isinstance(column, str) and column in rows.columns:
             values = _numbers(rows[column])
-            if any(values) and len(values) == sum(text_or_none(cell) is not None for cell in rows[column]):
+            if any(values) and len(values) == sum(rows[column] != ""):
                 scores.append(column)
     source["groups"] = {_slug(group): group for group in flat.groups}
     raters = ["teacher"] if roles.title and len(scores) == 1 else told_apart([_slug(column) for column in scores])
     source["scores"] = [{"rater": rater, "score": column} for rater, column in zip(raters, scores, strict=True)]
-    by_number = _points_in_names(roles, Source.model_validate(source).wide, file, frame.columns.tolist())
+    by_number = _points_in_names(roles, wide, file, frame.columns.tolist())
     groups = ((str(key).strip(), part) for key, part in rows.groupby(item, sort=False))
     items = [_item(flat, key, part, scores, by_number) for key, part in groups if key]
     order = {name: place for place, name in enumerate(counted.ids.get(item, {}).values())}
@@ -159,21 +156,19 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
     asks_wording = any(entry.question is None or entry.varies for entry in items)
     if not asks_wording:
         source["items"] = {"item_id": item, "question": flat.question}
-        reference = flat.reference
-        if isinstance(reference, str) and reference in rows.columns and not _varies(rows, item, reference):
-            source["items"]["reference_answer"] = reference
-    marks = _marks(rows, scores)
+        if flat.reference in rows.columns and not _varies(rows, item, flat.reference):
+            source["items"]["reference_answer"] = flat.reference
+    marks = _numbers(rows[scores].to_numpy().flat)
     total = points_in(roles.total) if roles.total else None
-    cells = zip(*(rows[name] for name in scores), strict=True)
     return Draft(
         source={key: value for key, value in source.items() if value},
         items=tuple(items),
         answers=len(rows),
-        marked=sum(any(map(text_or_none, row)) for row in cells),
+        marked=int((rows[scores] != "").any(axis=1).sum()),
         step=next((step for step in STEPS if all(is_on_grid(mark, step) for mark in marks)), STEPS[-1]),
         asks_wording=asks_wording,
-        by_row=any(ROW in columns for columns in source["labels"].values()),
-        student=tuple(name for name in flat.student if name not in source["repeats"]),
+        by_row=ROW in source["labels"].get(names["answer_id"], ()),
+        student=tuple(name for name in student if name not in source["repeats"]),
         namesakes=namesakes,
         remarks=tuple(_remarks(roles, items, rows, scores, total)),
         total=total,
@@ -187,11 +182,9 @@ def _wide(roles: Roles, names: Mapping[str, str]) -> dict[str, Pattern]:
     several: dict[str, Pattern | None] = {"answer": roles.answer, "question": roles.question}
     several |= {"model_answer": roles.reference, "possible": roles.points}
     several["mark"] = next(filter(_is_pattern, roles.scores), None)
-    wide: dict[str, Pattern] = {}
-    for name, pattern in several.items():
-        if pattern is not None and _is_pattern(pattern):
-            wide[names[name]] = {"right_of": names["answer"]} if pattern == {"right_of": "answer"} else pattern
-    return wide
+    wide = {names[name]: pattern for name, pattern in several.items() if pattern is not None and _is_pattern(pattern)}
+    right_of_answer: Pattern = {"right_of": names["answer"]}
+    return {name: right_of_answer if isinstance(pattern, dict) else pattern for name, pattern in wide.items()}
 
 
 def _is_pattern(pattern: Pattern | None) -> bool:
@@ -224,7 +217,7 @@ def _item_id(roles: Roles, rows: pd.DataFrame, known: Container[str]) -> list[st
     if roles.item is None or (roles.question and _varies(rows, roles.item, roles.question)):
         return [str(roles.question)] if roles.question else []
     if roles.item == QUESTION:
-        ids = {text for cell in rows[QUESTION] if (text := text_or_none(cell))}
+        ids = set(rows[QUESTION]) - {""}
         is_place = all(len(text) <= _LARGEST_NUMBER and text.isdigit() for text in ids)
         is_header = any(" " in text or len(text) > _LONGEST_ID for text in ids)
         if (is_place or is_header) and not all(text.strip() in known for text in ids):
@@ -232,45 +225,37 @@ def _item_id(roles: Roles, rows: pd.DataFrame, known: Container[str]) -> list[st
     return None
 
 
-def _people(
-    roles: Roles, item: str, rows: pd.DataFrame, namesake: str
-) -> tuple[Roles, tuple[tuple[str, tuple[int, ...]], ...]]:
-    """(the roles with what tells namesakes apart, the names of which nothing says whether they are one student's).
-
-    A group that parts them does; else, where names alone identify a student, the first answer of a name to a question
-    is one student's, the second another's, by the new column `namesake`.
-    """
+def _namesakes(roles: Roles, item: str, rows: pd.DataFrame) -> tuple[dict[str, list[int]], list[str]]:
+    """(names of which nothing says whether they are one student's, each with the rows that answer one question; the
+    group that parts them, where there is one)."""
     doubled = _doubled(rows, [*roles.student, item])
-    words = [str(cell) for column in roles.student for cell in rows[column] if text_or_none(cell)]
+    words = rows[list(roles.student)].to_numpy().flatten()
     # Names are words without a number or an address.
-    are_names = roles.student == roles.names or 2 * sum(bool(re.search(r"[\d@]", word)) for word in words) < len(words)
-    if not roles.student or not doubled or not are_names:
-        return roles, ()
+    are_names = roles.student == roles.names or 2 * sum(bool(re.search(r"[\d@]", word)) for word in words) < sum(
+        words != ""
+    )
+    if not roles.student or doubled.empty or not are_names:
+        return {}, []
     for group in roles.groups:
-        if not _doubled(rows, [*roles.student, group, item]):
-            return replace(roles, student=(*roles.student, group)), ()
-    of_question: dict[tuple[str, ...], list[int]] = {}
-    for key, row in doubled:
-        of_question.setdefault(key, []).append(row)
+        if _doubled(rows, [*roles.student, group, item]).empty:
+            return {}, [group]
     most: dict[str, list[int]] = {}
-    for key, numbers in of_question.items():
-        name = " ".join(key[:-1])
-        most[name] = max(most.get(name, []), numbers, key=len)
-    student = (*roles.student, namesake) if roles.namesakes else roles.student
-    return replace(roles, student=student), tuple((name, tuple(numbers)) for name, numbers in most.items())
+    for _, same in doubled.groupby(list(doubled.columns), sort=False):
+        name = " ".join(same.iloc[0][list(roles.student)])
+        most[name] = max(most.get(name, []), [row + 1 for row in same.index], key=len)
+    return most, []
 
 
-def _doubled(rows: pd.DataFrame, key: Sequence[str]) -> list[tuple[tuple[str, ...], int]]:
-    """(words, number of the row) of the rows whose words in these columns another row has, too; not of those that lack
-    one."""
-    words = rows[list(key)].map(text_or_none).dropna()
-    twice = words[words.duplicated(keep=False)]
-    return [(tuple(map(str, row)), at + 1) for at, *row in twice.itertuples(name=None)]
+def _doubled(rows: pd.DataFrame, key: Sequence[str]) -> pd.DataFrame:
+    """These columns of the rows whose words in them another row has, too; not of rows that lack one."""
+    words = rows[list(key)]
+    words = words[(words != "").all(axis=1)]
+    return words[words.duplicated(keep=False)]
 
 
 def _tells_apart(rows: pd.DataFrame, key: Sequence[str]) -> bool:
     """Whether no two rows have the same words in these columns. Rows without any are no answers."""
-    return bool(rows[list(key)].map(text_or_none).notna().all(axis=1).any()) and not _doubled(rows, key)
+    return bool((rows[list(key)] != "").all(axis=1).any()) and _doubled(rows, key).empty
 
 
 def _response_id(
@@ -281,19 +266,18 @@ def _response_id(
     the source."""
     if roles.response and _tells_apart(rows, [roles.response]):
         return roles.response
-    question, attempt = item, names["attempt_no"]
-    if item not in source["numbered"] and any(str(cell).strip().isdigit() for cell in rows[item]):
+    question, own = item, roles.attempt
+    if item not in source["numbered"] and any(cell.strip().isdigit() for cell in rows[item]):
         # A spreadsheet makes a date of 12-1.
         question = names["question_no"]
         source["numbered"][question] = [item]
     key = [student, question] if student else [question, ROW]
-    if student and _doubled(rows, [student, item]):
-        own = roles.attempt
-        if own and all(str(cell).strip().isdigit() for cell in rows[own]) and _tells_apart(rows, [student, item, own]):
-            attempt = own
+    if student and not _doubled(rows, [student, item]).empty:
+        if own and all(cell.strip().isdigit() for cell in rows[own]) and _tells_apart(rows, [student, item, own]):
+            key.append(own)
         else:
-            source["repeats"][attempt] = [student, item]
-        key.append(attempt)
+            source["repeats"][names["attempt_no"]] = [student, item]
+            key.append(names["attempt_no"])
     source["labels"][names["answer_id"]] = key
     return names["answer_id"]
 
@@ -303,14 +287,14 @@ def _points_in_names(roles: Roles, wide: Mapping[str, Pattern], file: str, heade
     question, "Frage 1 (4 P.)", or "Punkte / 10" of a file with one column of marks."""
     points = {}
     for question in questions_of(header, wide, file) if wide else ():
-        columns = (question.columns[name] for name in reversed(list(wide)) if name in question.columns)
-        said = (number(_TRAILING.sub("", name)) or points_in(name) for name in columns)
-        if value := next(filter(None, said), None):
-            points[question.words[QUESTION]] = value
+        for name in wide:  # the last one that has any
+            column = question.columns.get(name, "")
+            if value := number(_TRAILING.sub("", column)) or points_in(column):
+                points[question.words[QUESTION]] = value
     named = [name for name in (*roles.scores, roles.points) if isinstance(name, str)]
     if roles.points and "{points}" in str(roles.points):
         named = [column for column in header if matching(str(roles.points)).fullmatch(column)]
-    alone = {value for name in named if "{" not in name and (value := points_in(name))}
+    alone = [value for name in named if "{" not in name and (value := points_in(name))]
     return points or ({"": max(alone)} if alone else {})
 
 
@@ -319,47 +303,33 @@ def _item(
 ) -> DraftedItem:
     """A question of its answers; by_number: see `_points_in_names`."""
     wording = _only(rows, roles.question)
-    place = str(rows[QUESTION].iloc[0]) if QUESTION in rows.columns else ""
+    place = rows[QUESTION].iloc[0] if QUESTION in rows.columns else ""
     named = by_number.get(place, by_number.get("", points_in(wording or "", is_header=False)))
-    points = _numbers(rows[roles.points]) if isinstance(roles.points, str) and roles.points in rows.columns else []
-    return DraftedItem(
-        key,
-        wording,
-        _only(rows, roles.reference),
-        max(points, default=named),
-        max(_marks(rows, scores), default=None),
-        isinstance(roles.question, str) and len(set(rows.get(roles.question, ()))) > 1,
-    )
+    points = _numbers(rows[roles.points]) if roles.points in rows.columns else []
+    best = max(_numbers(rows[list(scores)].to_numpy().flat), default=None)
+    varies = roles.question in rows.columns and rows[roles.question].nunique() > 1
+    return DraftedItem(key, wording, _only(rows, roles.reference), max(points, default=named), best, varies)
 
 
 def _only(rows: pd.DataFrame, column: Pattern | None) -> str | None:
     """The text of a column, where all rows have one."""
-    if not isinstance(column, str) or column not in rows.columns:
-        return None
-    texts = {_squeezed(cell): text for cell in rows[column] if (text := text_or_none(cell)) is not None}
+    texts = {_squeezed(text): text for text in rows[column] if text} if column in rows.columns else {}
     return plain(next(iter(texts.values()))).strip() if len(texts) == 1 else None
 
 
-def _varies(rows: pd.DataFrame, by: str, column: Pattern) -> bool:
+def _varies(rows: pd.DataFrame, by: str, column: Pattern | None) -> bool:
     """Whether a column has different texts for one id."""
-    cells = zip(rows[by], rows[str(column)], strict=True)
-    pairs = {(text_or_none(key), _squeezed(cell)) for key, cell in cells}
-    return len(pairs) > len({key for key, _ in pairs})
+    return bool(rows[column].map(_squeezed).groupby(rows[by]).nunique().max() > 1)
 
 
-def _squeezed(cell: Any) -> str:
+def _squeezed(text: str) -> str:
     """A cell's words without what blanks and line breaks are between them."""
-    return " ".join((text_or_none(cell) or "").split())
+    return " ".join(text.split())
 
 
-def _marks(rows: pd.DataFrame, scores: Sequence[str]) -> list[float]:
-    """All marks of some columns."""
-    return list(chain.from_iterable(_numbers(rows[column]) for column in scores))
-
-
-def _numbers(cells: pd.Series) -> list[float]:
-    texts = filter(None, map(text_or_none, cells))
-    return [value for text in texts if (value := number(text)) is not None]
+def _numbers(cells: Any) -> list[float]:
+    """The cells that are numbers."""
+    return [value for cell in cells if (value := number(cell)) is not None]
 
 
 def _remarks(
@@ -373,28 +343,39 @@ def _remarks(
         if item.points and item.best and item.best > item.points:
             yield f"{item.item_id}: a mark of {item.best:g} is above its {item.points:g} points"
     known = [item.points for item in items if item.points is not None]
-    most = math.fsum(known) if len(known) == len(items) else None
+    most = sum(known) if len(known) == len(items) else None
     if total and most and abs(total - most) > _ROUNDING:
         yield f"the questions' points add up to {most:g}, and '{roles.total}' says {total:g}"
-    if roles.total is not None and len(scores) == 1 and roles.total in rows.columns:
-        marks: dict[int, list[float]] = {}
-        totals = {}
-        for row, mark, whole in zip(rows.index.tolist(), rows[scores[0]], rows[roles.total], strict=True):
-            marks.setdefault(row + 1, []).append(number(str(mark)) or 0.0)
-            if (value := number(str(whole))) is not None:
-                totals[row + 1] = value
-        wrong = disagreeing_sums(marks, totals, total / most if total and most else None)
-        shown = "; ".join(f"row {row}: {value:g} and {whole:g}" for row, value, whole in wrong[:3])
+    if roles.total in rows.columns and len(scores) == 1:
+        numbers = pd.DataFrame(
+            {"sum": rows[scores[0]].map(number), "total": rows[roles.total].map(number)}, dtype=float
+        )
+        sums = numbers["sum"].groupby(level=0).sum()
+        totals = numbers["total"].groupby(level=0).last().dropna()
+        wrong = disagreeing_sums(sums[totals.index], totals, total / most if total and most else None)
+        shown = "; ".join(f"row {row + 1}: {value:g} and {whole:g}" for row, value, whole in wrong[:3])
         if wrong:
             of_all = f"{len(wrong)} of {len(totals)} rows"
             yield f"the marks do not add up to '{roles.total}' in {of_all}: {shown}{'; …' if len(wrong) > 3 else ''}"
-    numbers = _marks(rows, scores)
-    zeros = numbers.count(0.0)
-    if zeros >= max(2, len(numbers) / 4):
+    marks = _numbers(rows[list(scores)].to_numpy().flat)
+    zeros = marks.count(0.0)
+    if zeros >= max(2, len(marks) / 4):
         yield (
-            f"{zeros:,} of {len(numbers):,} marks are 0, and each counts as a grade: empty the cells in which 0 stands "
+            f"{zeros:,} of {len(marks):,} marks are 0, and each counts as a grade: empty the cells in which 0 stands "
             "for an answer that nobody has graded"
         )
+
+
+def disagreeing_sums(sums: pd.Series, totals: pd.Series, scale: float | None) -> list[tuple[int, float, float]]:
+    """(row, the sum of its marks, its total) of the rows where these differ.
+
+    scale: the total's most points over the sum of the questions', where both are known: a platform may scale its
+    totals, and all rows that agree then do.
+    """
+    wrong = (sums - totals).abs() > _ROUNDING
+    if scale and ((sums * scale - totals).abs() <= _ROUNDING).all():
+        return []
+    return list(zip(sums.index[wrong], sums[wrong], totals[wrong], strict=True))
 
 
 def is_on_grid(mark: float, step: float) -> bool:

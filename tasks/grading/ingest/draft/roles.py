@@ -3,7 +3,6 @@ columns, names in several languages (`is_named`), and the most points of a quest
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -216,27 +215,12 @@ def _number(digits: str) -> float:
 
 def numbers_said(words: str, count: int) -> list[float] | None:
     """The points that a person gives for `count` questions: one number for all, or one for each, parted by semicolons,
-    blanks or commas; None where that is something else. Of one question '4,5' is four and a half."""
-    for separator in (r"\s*;\s*|\s+", r"\s*;\s*|\s*,\s+|\s+", r"\s*[;,]\s*|\s+"):
-        parts = [part for part in re.split(separator, words.strip()) if part]
+    blanks or commas; None where that is something else. A comma without a blank is a decimal one where that makes as
+    many numbers as there are questions."""
+    for separator in (r"[;\s]+|,\s+", r"[;,\s]+"):
+        parts = list(filter(None, re.split(separator, words.strip())))
         numbers = [_number(part) for part in parts if re.fullmatch(r"[0-9]{1,4}(?:[.,][0-9]{1,4})?", part)]
-        if len(numbers) == len(parts) and len(numbers) in (1, count) and all(number > 0 for number in numbers):
-            if len(numbers) == 1 and "," in words and count == 2:
-                continue
-            return numbers * (count if len(numbers) == 1 else 1)
+        fits = len(numbers) == count or (len(numbers) == 1 and "," not in words)
+        if fits and len(numbers) == len(parts) and all(number > 0 for number in numbers):
+            return numbers * (count // len(numbers))
     return None
-
-
-def disagreeing_sums(
-    marks: Mapping[int, Sequence[float]], totals: Mapping[int, float], scale: float | None
-) -> list[tuple[int, float, float]]:
-    """(row, the sum of its marks, its total) of the rows where these differ.
-
-    marks, totals: by row; scale: the total's most points over the sum of the questions', where both are known: a
-    platform may scale its totals, and all rows that agree then do.
-    """
-    sums = {row: math.fsum(numbers) for row, numbers in marks.items() if row in totals}
-    wrong = [(row, value, totals[row]) for row, value in sums.items() if abs(value - totals[row]) > 0.0051]
-    if wrong and scale and all(abs(value * scale - totals[row]) <= 0.0051 for row, value in sums.items()):
-        return []
-    return wrong

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.grading.ingest.draft.roles import disagreeing_sums, numbers_said, points_in, without_points
+from rubricflow.tasks.grading.ingest.draft.drafted import disagreeing_sums
+from rubricflow.tasks.grading.ingest.draft.roles import numbers_said, points_in, without_points
 
 UNITS = ["pts", "P.", "Punkte", "points", "Pkt.", "puntos", "punti", "pontos", "punten", "poäng", "pistettä", "marks"]
 
@@ -51,7 +53,7 @@ def test_points_are_said_for_each_question_or_for_all(points: list[float], separ
 
 
 def test_a_total_that_a_platform_scaled_agrees() -> None:
-    marks = {1: [1.0, 2.0], 2: [2.0, 2.5]}
-    assert disagreeing_sums(marks, {1: 3, 2: 4.5}, None) == []
-    assert disagreeing_sums(marks, {1: 6, 2: 9}, 2) == []
-    assert disagreeing_sums(marks, {1: 6, 2: 8}, 2) == [(1, 3, 6), (2, 4.5, 8)]
+    sums = pd.Series({1: 3.0, 2: 4.5})
+    assert disagreeing_sums(sums, sums, None) == []
+    assert disagreeing_sums(sums, 2 * sums, 2) == []
+    assert disagreeing_sums(sums, pd.Series({1: 6, 2: 8}), 2) == [(1, 3, 6), (2, 4.5, 8)]
