@@ -38,7 +38,7 @@ from rubricflow.tasks.grading.ingest.draft.asking import (
 from rubricflow.tasks.grading.ingest.draft.drafted import NOTHING, drafted
 from rubricflow.tasks.grading.ingest.draft.guess import Column, guessed, with_people
 from rubricflow.tasks.grading.ingest.draft.roles import recognised
-from rubricflow.tasks.grading.ingest.draft.study_text import StudyParts, rubric_text, study_text
+from rubricflow.tasks.grading.ingest.draft.study_text import rubric_text, study_text
 from rubricflow.tasks.grading.lock.rubric import authored
 
 
@@ -141,18 +141,18 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
     about = f"{roles.title} ({path.name})" if roles.title else path.name
     fewest = min(level_count(*scale.bounds) for _, scale in scaled)
     name = re.sub(r"[^A-Za-z0-9]+", "-", path.stem).strip("-")[:40].strip("-") or "study"
-    parts = StudyParts(
+    text = study_text(
         name,
         " ".join(about.split()),
         source,
         listed,
         _named_from(to, rubrics),
-        echo,
-        fewest,
-        is_essays(path),
-        draft.marked,
+        echo=echo,
+        fewest_levels=fewest,
+        essays=is_essays(path),
+        marked=draft.marked,
     )
-    texts = {to: study_text(parts), **texts}
+    texts = {to: text, **texts}
     for file in texts if not overwrite else ():
         if file.exists():
             hint = "another place: --to FOLDER/study.yaml; in its place: --overwrite"

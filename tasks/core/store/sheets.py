@@ -183,14 +183,12 @@ def _with_header(
     below = next(rows, None)
     filled = sum(map(_filled, below.cells)) if below else 0
     if filled >= 2 * len(columns):
-        plural = "s" * (len(columns) > 1)
-        rule = f"the first row names {len(columns)} column{plural}, and the row below it has {filled} cells"
+        rule = f"columns named in the first row: {len(columns)}, cells in the row below it: {filled}"
         hint = "is it a title? The first row must be the names of the columns: delete what stands above them"
         raise InputError(rule, file=path, line=header.number, hint=hint)
     unnamed = sum(not name for name in names[: places[-1]])
     if unnamed:
-        plural = "1 column without a name" if unnamed == 1 else f"{unnamed} columns without a name"
-        words = f"{words}, {plural} not read"
+        words = f"{words}, columns without a name, which are not read: {unnamed}"
     return SourceSheet(path, columns, places, header.number, sheet, words, lines)
 
 
@@ -310,28 +308,18 @@ def _refuse_other_files(path: Path) -> None:
     """InputError for what only bears the name of a workbook, or unpacks to more than memory should hold."""
     with path.open("rb") as file:
         head = file.read(4096)
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if not head:
-        raise InputError("is an empty file, no workbook", file=path)
     if head.startswith(_OLD_OFFICE):
-        protected = "EncryptedPackage".encode("utf-16-le") in path.read_bytes()
-        rule = "is protected with a password" if protected else "is a workbook of the old Excel format (.xls)"
-        raise InputError(rule, file=path, hint=_SAVE_ANEW)
-    if text.startswith((b"<html", b"<!doctype", b"<table", b"<?xml", b"<meta", b"<head")):
-        raise InputError("is a web page or XML that is called a workbook", file=path, hint=_SAVE_ANEW)
+        raise InputError("is protected with a password, or of the old Excel format (.xls)", file=path, hint=_SAVE_ANEW)
     if not head.startswith(b"PK"):
-        hint = "if it is text, call it .csv" if b"\0" not in head else _SAVE_ANEW
+        hint = f"if it is text, call it .csv; a web page: {_SAVE_ANEW}" if b"\0" not in head else _SAVE_ANEW
         raise InputError("is no Excel workbook", file=path, hint=hint)
     if not zipfile.is_zipfile(path):
         raise InputError("is cut off: the end of the workbook is missing", file=path, hint="download it again")
     with zipfile.ZipFile(path) as archive:
         parts = archive.infolist()
     names = {part.filename for part in parts}
-    if "[Content_Types].xml" not in names:
-        kind = "an OpenDocument file" if "content.xml" in names else "a zip archive without a workbook in it"
-        raise InputError(f"is {kind}", file=path, hint=_SAVE_ANEW)
-    if len(names) < len(parts):
-        raise InputError("is a damaged workbook: it holds a part twice", file=path, hint=_SAVE_ANEW)
+    if "[Content_Types].xml" not in names or len(names) < len(parts):
+        raise InputError("is no Excel workbook, or a damaged one", file=path, hint=_SAVE_ANEW)
     tables = sum(part.file_size for part in parts if _TABLES.fullmatch(part.filename))
     # What hardly packs is a picture, whatever its name, and is never unpacked.
     packed = (part for part in parts if part.file_size > 3 * part.compress_size)

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from rubricflow.tasks.core.contracts.errors import InputError, InputErrors, refuse
 from rubricflow.tasks.core.contracts.settings.data import Source
-from rubricflow.tasks.core.store.cells import no_number
+from rubricflow.tasks.core.store.cells import EssayCell, no_number
 from rubricflow.tasks.core.store.essays import COLUMNS, essay_rows, is_essays
-from rubricflow.tasks.core.store.sheets import ENDINGS, OLD, open_sheet, open_source
+from rubricflow.tasks.core.store.sheets import ENDINGS, OLD, SheetRow, open_sheet
 
 Report = Callable[[InputError], None]
 """What becomes of an error: `refuse` raises it, `Faults.add` gathers it."""
@@ -28,8 +28,8 @@ ROWS = 10_000
 CHARACTERS = 8_000_000
 """Characters after which a chunk ends early, so that long texts need no more memory than short ones."""
 _BATCH = 1_000
-Record = tuple[int, int, Sequence[Any]]
-"""Number of the row from 0, its length in characters (roughly), and its cells."""
+Opened = tuple[Sequence[str], Iterator[SheetRow]]
+"""The header of a file and its rows."""
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -53,40 +53,46 @@ def chunks(
 
     repeats: columns of a sheet may share a name, see `open_sheet`.
     """
-    readers = {".jsonl": _jsonl, ".json": _json, ".parquet": _parquet}
-    reader = _essays if is_essays(path) else readers.get(path.suffix.lower())
-    if reader is None and path.suffix.lower() not in (*ENDINGS, *OLD):
-        endings = ", ".join((*ENDINGS, *readers, ".zip"))
-        rule = f"'{path.suffix}' is not a known ending; use one of {endings}, or a folder of essays"
-        raise InputError(rule, file=path)
-    if not (path.is_file() or reader is _essays):
-        raise InputError("no such file", file=path)
     try:
-        records = reader(path) if reader else _sheet(path, encoding, sheet, report, repeats)
-        _, _, header = next(records)
+        header, records = _opened(path, encoding, sheet, report, repeats)
         repeated = sorted(name for name, count in Counter(header).items() if count > 1)
         if repeated:
             raise InputError(f"the header repeats {repeated}", file=path)
-        numbers, rows, length, frame_count = [], [], 0, 0
-        for number, characters, cells in records:
-            numbers.append(number)
-            rows.append(cells)
-            length += characters
+        rows, length, is_first = list[SheetRow](), 0, True
+        for row in records:
+            rows.append(row)
+            length += sum(len(str(cell)) for cell in row.cells if isinstance(cell, str | EssayCell))
             if len(rows) == ROWS or length >= CHARACTERS:
-                yield _frame(header, numbers, rows)
-                numbers, rows, length, frame_count = [], [], 0, frame_count + 1
-        if rows or not frame_count:
-            yield _frame(header, numbers, rows)
+                yield _frame(header, rows)
+                rows, length, is_first = [], 0, False
+        if rows or is_first:
+            yield _frame(header, rows)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
     except UnicodeDecodeError as error:
         raise InputError(f"is not UTF-8: {error.reason}{_bad_line(path)}", file=path) from error
 
 
-def _frame(header: Sequence[str], numbers: list[int], rows: list[Sequence[Any]]) -> pd.DataFrame:
-    columns = zip(*rows, strict=True) if rows else [()] * len(header)
+def _opened(path: Path, encoding: str | None, sheet: str | None, report: Report, repeats: bool) -> Opened:
+    ending = path.suffix.lower()
+    if is_essays(path):
+        return COLUMNS, (SheetRow(number, number, row) for number, row in enumerate(essay_rows(path), 1))
+    if ending in (*ENDINGS, *OLD):
+        opened = open_sheet(path, encoding, sheet, repeats)
+        return opened.columns, opened.rows(report)
+    if ending not in _READERS:
+        endings = ", ".join((*ENDINGS, *_READERS, ".zip"))
+        rule = f"'{path.suffix}' is not a known ending; use one of {endings}, or a folder of essays"
+        raise InputError(rule, file=path)
+    if not path.is_file():
+        raise InputError("no such file", file=path)
+    return _READERS[ending](path)
+
+
+def _frame(header: Sequence[str], rows: Sequence[SheetRow]) -> pd.DataFrame:
+    columns = zip(*(row.cells for row in rows), strict=True) if rows else [()] * len(header)
     cells = {name: list(column) for name, column in zip(header, columns, strict=True)}
-    return pd.DataFrame(cells, index=pd.Index(numbers, dtype="int64"), dtype=object)
+    return pd.DataFrame(cells, index=pd.Index([row.number - 1 for row in rows], dtype="int64"), dtype=object)
 
 
 def _bad_line(path: Path) -> str:
@@ -101,40 +107,24 @@ def _bad_line(path: Path) -> str:
     return ""
 
 
-def _sheet(path: Path, encoding: str | None, name: str | None, report: Report, repeats: bool) -> Iterator[Record]:
-    """The header as row -1, then the rows, as all readers."""
-    sheet = open_sheet(path, encoding, name, repeats)
-    yield -1, 0, sheet.columns
-    for row in sheet.rows(report):
-        yield row.number - 1, sum(map(len, row.cells)), row.cells
-
-
-def _essays(path: Path) -> Iterator[Record]:
-    yield -1, 0, COLUMNS
-    for number, row in enumerate(essay_rows(path)):
-        yield number, len(row[2].text), row
-
-
-def _jsonl(path: Path) -> Iterator[Record]:
+def _jsonl(path: Path) -> Opened:
     """The keys of all records are the header."""
-    keys = _keys(path, (record for _, _, record in _lines(path)))
-    yield -1, 0, keys
-    for number, characters, record in _lines(path):
-        yield number, characters, [record.get(key) for key in keys]
+    keys = _keys(path, (record for _, record in _lines(path)))
+    return keys, (SheetRow(number, number, tuple(map(record.get, keys))) for number, record in _lines(path))
 
 
-def _lines(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     # Only \n ends a line: a JSON string may hold U+2028 and its like unescaped.
     with path.open(encoding="utf-8-sig", newline="\n") as file:
-        for number, line in enumerate(file):
+        for number, line in enumerate(file, 1):
             if line.strip():
-                record = _parsed(line, path, number + 1)
+                record = _parsed(line, path, number)
                 if not isinstance(record, dict):
-                    raise InputError("is not a JSON object", file=path, row=number + 1)
-                yield number, len(line), record
+                    raise InputError("is not a JSON object", file=path, row=number)
+                yield number, record
 
 
-def _json(path: Path) -> Iterator[Record]:
+def _json(path: Path) -> Opened:
     """The keys of all objects of a list are the header."""
     objects = _parsed(path.read_text(encoding="utf-8-sig"), path)
     if isinstance(objects, dict) and all(isinstance(value, dict) for value in objects.values()):
@@ -142,10 +132,7 @@ def _json(path: Path) -> Iterator[Record]:
     if not isinstance(objects, list) or not all(isinstance(record, dict) for record in objects):
         raise InputError("is not a list of JSON objects", file=path)
     keys = _keys(path, objects)
-    yield -1, 0, keys
-    for number, record in enumerate(objects):
-        cells = [record.get(key) for key in keys]
-        yield number, sum(len(cell) for cell in cells if isinstance(cell, str)), cells
+    return keys, (SheetRow(number, number, tuple(map(record.get, keys))) for number, record in enumerate(objects, 1))
 
 
 def _keys(path: Path, records: Iterable[dict[str, Any]]) -> list[str]:
@@ -171,19 +158,32 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _parquet(path: Path) -> Iterator[Record]:
-    read = 0
-    try:
-        with pq.ParquetFile(path) as file:  # pq.read_table would take folders named a=b for columns
-            yield -1, 0, file.schema_arrow.names
+def _parquet(path: Path) -> Opened:
+    with _refusing_others(path), pq.ParquetFile(path) as file:
+        header = file.schema_arrow.names
+
+    def rows() -> Iterator[SheetRow]:
+        read = 1
+        # pq.read_table would take folders named a=b for columns
+        with _refusing_others(path), pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_BATCH):
                 columns = [column.to_pylist() for column in batch.columns]
-                for number, row in enumerate(zip(*columns, strict=True), read):
-                    yield number, batch.nbytes // batch.num_rows, row
+                for number, cells in enumerate(zip(*columns, strict=True), read):
+                    yield SheetRow(number, number, cells)
                 read += batch.num_rows
+
+    return header, rows()
+
+
+@contextmanager
+def _refusing_others(path: Path) -> Iterator[None]:
+    try:
+        yield
     except pa.ArrowException as error:
         raise InputError(f"is not Parquet: {error}", file=path) from error
 
+
+_READERS: dict[str, Callable[[Path], Opened]] = {".jsonl": _jsonl, ".json": _json, ".parquet": _parquet}
 
 SHOWN = 20
 """Errors that are shown; of the others people see the number."""
@@ -247,9 +247,6 @@ def row_lines(path: Path, rows: set[int], source: Source) -> dict[int, int]:
     lines: dict[int, int] = {}
     if path.suffix.lower() in ENDINGS:
         with suppress(InputError):  # it is among the errors already
-            for row in open_source(path, source).rows(lambda error: None):
-                if row.number in rows:
-                    lines[row.number] = row.line
-                if len(lines) == len(rows):
-                    break
+            _, records = _opened(path, source.encoding, source.sheet, lambda error: None, bool(source.wide))
+            lines = {row.number: row.line for row in records if row.number in rows}
     return lines

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -81,53 +81,45 @@ _FRAME = f"{UNWRITTEN} in a few sentences what a full answer says, and what it l
 _WHOLE = f"{UNWRITTEN} one thing that a full answer says"
 
 
-class StudyParts(NamedTuple):
-    """What a study file is written of."""
+def study_text(
+    name: str,
+    about: str,
+    source: Mapping[str, Any],
+    questions: Mapping[str, Any] | None,
+    rubrics: str,
+    *,
+    echo: bool,
+    fewest_levels: int,
+    essays: bool,
+    marked: int,
+) -> str:
+    """The study file (YAML), with comments.
 
-    name: str
-    """Of the study."""
-    about: str
-    """What file it is, in words."""
-    source: Mapping[str, Any]
-    """The file of answers as `data.sources` has it."""
-    questions: Mapping[str, Any] | None
-    """The file of questions, where there is one."""
-    rubrics: str
-    """File of the rubrics."""
-    echo: bool
-    """Whether the rubrics were made of model answers, whose words good answers share."""
-    fewest_levels: int
-    """Levels of the shortest of the questions' scales."""
-    essays: bool
-    """Whether the answers are a folder of essays."""
-    marked: int
-    """Answers that people marked."""
-
-
-def study_text(parts: StudyParts) -> str:
-    """The study file (YAML), with comments."""
-    lines = _comment(
-        f"A study for rubricflow, drafted by `rubricflow init` from {parts.about}. Lines after a # explain."
-    )
+    about: what file it is, in words; source, questions: the files of answers and of questions as `data.sources` has
+    them; rubrics: the file of rubrics; echo: whether these were made of model answers, whose words good answers share;
+    fewest_levels: of the shortest of the questions' scales; essays: whether the answers are a folder of essays; marked:
+    answers that people marked.
+    """
+    lines = _comment(f"A study for rubricflow, drafted by `rubricflow init` from {about}. Lines after a # explain.")
     lines += [
         "# Look at it with `rubricflow validate`, then grade with `rubricflow grade`; files are sought beside it.",
-        f"name: {_inline(parts.name)}",
+        f"name: {_inline(name)}",
         "",
         "data:",
         "  sources:",
-        *(_source(parts.questions) if parts.questions else ()),
-        *_source(parts.source),
+        *(_source(questions) if questions else ()),
+        *_source(source),
     ]
-    if "scores" not in parts.source:
-        lines += _comment(_NO_SCORES_OF_ESSAYS, 4) if parts.essays else _comment(_NO_SCORES, 6)
-    rubrics = _RUBRICS.format(file=_inline(parts.rubrics))
-    split = [_SPLIT] if parts.marked < MANY else []
-    echo = "\n  echo: allowed # the rubric is a model answer, whose words good answers share" if parts.echo else ""
+    if "scores" not in source:
+        lines += _comment(_NO_SCORES_OF_ESSAYS, 4) if essays else _comment(_NO_SCORES, 6)
+    split = [_SPLIT] if marked < MANY else []
+    judge = (
+        f"{_JUDGE}\n  echo: allowed # the rubric is a model answer, whose words good answers share" if echo else _JUDGE
+    )
     # A tolerance of one step, or of none on a scale that has a level within one step of all others.
     why = " # one score for all would be within one step of every mark on the shortest scale"
-    tolerance = f"0{why}" if parts.fewest_levels <= 3 else "1"
-    sections = ("\n".join(lines), rubrics, *split, f"{_JUDGE}{echo}", _RELEASE.format(tolerance=tolerance))
-    return "\n\n".join(sections) + "\n"
+    release = _RELEASE.format(tolerance=f"0{why}" if fewest_levels <= 3 else "1")
+    return "\n\n".join(["\n".join(lines), _RUBRICS.format(file=_inline(rubrics)), *split, judge, release]) + "\n"
 
 
 def _source(source: Mapping[str, Any]) -> list[str]:
